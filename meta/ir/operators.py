@@ -19,19 +19,11 @@ OP_RESOLVERS: dict[str, Callable[[str], OpNode]] = {}
 
 
 class SlotLike(Protocol):
-    """One parameter of an operator's schema."""
+    """One parameter of an operator's schema; ``default`` counts if ``has_default``."""
 
-    @property
-    def name(self) -> str:
-        """The parameter's name."""
-
-    @property
-    def default(self) -> Any:
-        """The default value; meaningful if ``has_default``."""
-
-    @property
-    def has_default(self) -> bool:
-        """Whether the argument may be left out."""
+    name: str
+    default: Any
+    has_default: bool
 
 
 def resolve_op(name: str) -> OpNode:

@@ -120,9 +120,7 @@ def parse_type(text: str, file: str = "<text>") -> Type:
 
 
 def parse_literal(text: str, file: str = "<text>") -> Literal:
-    """Return the literal that a text such as ``(1, "nearest", 0.5)`` describes; IRError as in
-    `parse`, and for anything but a literal.
-    """
+    """Return the literal that a text describes; IRError as in `parse`, and for anything else."""
     parser = Parser(text, file)
     found = parser.literal()
     parser.cursor.expect("end")

@@ -138,7 +138,7 @@ def to_dot(module: Module) -> str:
     for name, function in module.functions.items():
         writer.names = variable_names(function)
         with writer.cluster(global_text(name)):
-            writer.function(function)
+            writer.scope(function.params, function.body)
     return "\n".join(
         [
             "digraph {",
@@ -197,9 +197,6 @@ class _Writer:
             label = " ".join(filter(None, [note, "" if type_ is None else str(type_)]))
             shown = f" [label={_quoted(label)}]" if label else ""
             self.edges.append(f"{_INDENT}{source} -> {user}{shown}")
-
-    def function(self, function: Function) -> None:
-        self.scope(function.params, function.body)
 
     def scope(self, params: Iterable[Var], body: Block) -> None:
         """Add parameters, what is computed of them, and a node for the result."""

@@ -198,9 +198,7 @@ class Verifier:
     # Types.
 
     def type_of(self, expr: Expr) -> Type | None:
-        """Return an expression's type; that of a global name is the function's, which is never
-        stale.
-        """
+        """Return an expression's type; that of a global name is its function's."""
         if isinstance(expr, GlobalVar):
             return self.module.functions[expr.name].type
         return expr.type_by(self.type_of)

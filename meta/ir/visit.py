@@ -14,10 +14,7 @@ from meta.ir.node import Expr
 
 
 def operands(expr: Expr) -> Iterator[Expr]:
-    """Return the atoms that an expression uses directly, tuples taken apart, in order.
-
-    The callee of a call comes first. Literals are left out; so is what nested blocks use.
-    """
+    """Return the atoms that an expression uses itself, callee first, tuples taken apart."""
     uses = expr.spec.uses
     if uses is None:
         return iter((expr,))
@@ -83,10 +80,7 @@ def free_vars(root: Function | Block) -> list[Var]:
 
 
 def map_atoms(expr: Expr, replace: Callable[[Expr], Expr]) -> Expr:
-    """Return the expression with ``replace`` applied to each of its `operands`.
-
-    What does not change is shared with the original; nested blocks are left as they are.
-    """
+    """Return the expression with ``replace`` applied to its `operands`; inner blocks stay."""
 
     spec = expr.spec
     if spec.uses is None:
@@ -111,19 +105,17 @@ def _with(expr: Expr, changed: Mapping[str, Any]) -> Expr:
 
 
 class _Rewriter:
-    """Replaces variables; with ``renew``, binders too, by new variables."""
+    """Applies ``leaf`` to the atoms that are used; puts new binders into ``renewed``, if given."""
 
-    def __init__(self, mapping: Mapping[Var, Expr], renew: bool) -> None:
-        self.mapping = dict(mapping)
-        self.renew = renew
-
-    def leaf(self, atom: Expr) -> Expr:
-        return self.mapping.get(atom, atom) if isinstance(atom, Var) else atom
+    def __init__(
+        self, leaf: Callable[[Expr], Expr], renewed: dict[Expr, Expr] | None = None
+    ) -> None:
+        self.leaf, self.renewed = leaf, renewed
 
     def binder(self, var: Var) -> Var:
-        if not self.renew:
+        if self.renewed is None:
             return var
-        new = self.mapping[var] = Var(var.name, var.type)
+        new = self.renewed[var] = Var(var.name, var.type)
         return new
 
     def block(self, block: Block) -> Block:
@@ -147,7 +139,7 @@ class _Rewriter:
         """Rewrite the blocks of a value, and the parameters that they see."""
         changed: dict[str, Any] = {}
         spec = value.spec
-        if self.renew and spec.binds is not None:
+        if self.renewed is not None and spec.binds is not None:
             changed[spec.binds] = tuple(map(self.binder, getattr(value, spec.binds)))
         for name in spec.blocks:
             old = getattr(value, name)
@@ -163,26 +155,22 @@ class _Rewriter:
 
 def substitute(block: Block, mapping: Mapping[Var, Expr]) -> Block:
     """Return the block with every use of a variable replaced by the atom it maps to."""
-    return _Rewriter(mapping, renew=False).block(block)
+
+    def leaf(atom: Expr) -> Expr:
+        return mapping.get(atom, atom) if isinstance(atom, Var) else atom
+
+    return _Rewriter(leaf).block(block)
 
 
 def with_fresh_vars(function: Function) -> Function:
     """Return a copy with new variables, so that it can stand beside the original (inlining)."""
-    return _Rewriter({}, renew=True).function(function)
-
-
-class _Everywhere(_Rewriter):
-    def __init__(self, replace: Callable[[Expr], Expr]) -> None:
-        super().__init__({}, renew=False)
-        self.replace = replace
-
-    def leaf(self, atom: Expr) -> Expr:
-        return self.replace(atom)
+    renewed: dict[Expr, Expr] = {}
+    return _Rewriter(lambda atom: renewed.get(atom, atom), renewed).function(function)
 
 
 def replace_atoms(function: Function, replace: Callable[[Expr], Expr]) -> Function:
     """Return the function with ``replace`` applied to every atom that is used, also in blocks."""
-    return _Everywhere(replace).function(function)
+    return _Rewriter(replace).function(function)
 
 
 def rename_globals(function: Function, names: Mapping[str, str]) -> Function:

@@ -51,21 +51,24 @@ class KernelRef:
     operator: str
     args: tuple[Any, ...]
 
+    def parts(self) -> Iterator[Any]:
+        """Iterate over the types and literals of the arguments, tuples taken apart."""
+        for argument in self.args:
+            yield from argument if isinstance(argument, tuple) else (argument,)
+
     @property
     def is_static(self) -> bool:
         """Whether the kernel can be bound before the program runs."""
-        parts = [part for a in self.args for part in (a if isinstance(a, tuple) else (a,))]
         return all(
             part.is_static if isinstance(part, TensorType) else not isinstance(part, SymbolicDim)
-            for part in parts
+            for part in self.parts()
         )
 
     @property
     def unbound(self) -> tuple[str, ...]:
         """The symbolic extents of its attributes that are no dimension of a tensor among them."""
-        parts = [part for a in self.args for part in (a if isinstance(a, tuple) else (a,))]
-        bound = {d for part in parts if isinstance(part, TensorType) for d in part.shape}
-        needed = {n for part in parts if isinstance(part, SymbolicDim) for n in part.symbols()}
+        bound = {d for part in self.parts() if isinstance(part, TensorType) for d in part.shape}
+        needed = {n for p in self.parts() if isinstance(p, SymbolicDim) for n in p.symbols()}
         return tuple(sorted(n for n in needed if SymbolicDim(n) not in bound))
 
     @property
@@ -132,9 +135,7 @@ class FunctionCode:
             yield from block
 
     def fixed(self) -> frozenset[Register]:
-        """Return the registers that are the same in every activation: constants, what lies in a
-        storage, and views of these.
-        """
+        """Return the registers of constants, of tensors in a storage, and of views of these."""
         found: set[Register] = set()
         for i in self.instructions():
             match i:

@@ -76,9 +76,7 @@ def summaries(code: Code) -> dict[str, CodeSummary]:
 
 
 def _resolved(summary: CodeSummary, entry: CodeSummary, is_entry: bool) -> CodeSummary:
-    """Return a summary with what references hold in the place of `CELL`: all that the entry, by
-    itself or by what it calls, puts into one. Its parameters are nobody else's.
-    """
+    """Return a summary with what the entry puts into references in the place of `CELL`."""
     held = frozenset(r for r in entry.stored if r != CELL and (r < 0 or is_entry))
 
     def known(roots: Roots) -> Roots:
@@ -198,10 +196,7 @@ class _Walk:
 
 
 def recursive(functions: Mapping[str, FunctionCode]) -> frozenset[str]:
-    """Return the functions to which a call that they wait for may come back.
-
-    A closure that is called may be any. A tail call is not waited for: a loop is not recursive.
-    """
+    """Return the functions that a call they wait for may come back to; a loop is none."""
     closures = frozenset(
         i.function
         for f in functions.values()

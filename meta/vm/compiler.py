@@ -7,19 +7,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
-
 from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling
-from meta.ir import Module
+from meta.ir import Module, TensorType
+from meta.op.core import tree
+from meta.op.core.tracing import Value
 from meta.passes import Pipeline
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
 from meta.runtime import outside
-from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.ndarray import as_array
 from meta.vm import program_cache
 from meta.vm.convention import Program, bind, declared, module_program
 from meta.vm.emit import ENTRY, emit
@@ -75,7 +74,8 @@ def compile(
     """
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, kwargs)
-    arrays = [*_arrays((args, kwargs)), *program.arrays]
+    given = (a for a in tree.flatten((args, kwargs))[0] if not isinstance(a, TensorType | Value))
+    arrays = [*map(as_array, given), *program.arrays]
     where = (
         require(device) if device is not None else arrays[0].device if arrays else require("cpu")
     )
@@ -125,22 +125,11 @@ def compile(
 
 
 def _prepares(passes: Pipeline) -> bool:
-    """Whether what depends on a model's arrays alone is computed once: not within a memory budget,
-    which would have to hold it.
-    """
+    """Whether what depends on arrays alone is kept: a memory budget would have to hold it."""
     by_name = {pass_name(step): step for step in passes.passes}
     limit = by_name.get("rematerialize")
     limited = isinstance(limit, partial) and limit.keywords.get("budget") is not None
     return "prepare" in by_name and not limited
-
-
-def _arrays(value: Any) -> list[ndarray]:
-    """Return the arrays among nested arguments."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list):
-        return [a for v in value for a in _arrays(v)]
-    return [as_array(value)] if isinstance(value, ndarray | torch.Tensor | np.ndarray) else []
 
 
 def to_program(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:

@@ -100,9 +100,7 @@ class Convention:
         return cls(name, signature, dict.fromkeys(unique, tree.LEAF), tree.LEAF)
 
     def flatten(self, *args: Any, **kwargs: Any) -> list[ndarray]:
-        """Return main's inputs for a call. TraceError for arguments of another structure, or with
-        other Python values, than the program was traced for.
-        """
+        """Return main's inputs; TraceError for another structure than was traced."""
         if self._simple and not kwargs and len(args) == len(self.arguments):
             # The usual call: arrays only, positionally.
             return [a if a.__class__ is ndarray else as_array(a) for a in args]

@@ -79,20 +79,8 @@ class DecidedCall:
     """
 
     __slots__ = (
-        "allocators",
-        "bounds",
-        "compacts",
-        "dialect",
-        "kernel",
-        "key",
-        "keys",
-        "op_name",
-        "places",
-        "simple",
-        "single",
-        "value",
-        "view",
-        "written",
+        *("allocators", "bounds", "compacts", "dialect", "kernel", "key", "keys", "op_name"),
+        *("places", "simple", "single", "value", "view", "written"),
     )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
@@ -330,9 +318,7 @@ def _read(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any], bo
 
 
 def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
-    """Return whether an attribute was given in another spelling (a dtype of torch, say) than the
-    canonical one, by which gradient rules go.
-    """
+    """Whether an attribute is not in the canonical spelling, by which gradient rules go."""
     return any(
         slot.kind == "attribute" and given is not read and given != read
         for slot, given, read in zip(op.schema.slots, args, bound, strict=False)

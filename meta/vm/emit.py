@@ -114,9 +114,7 @@ class FunctionEmitter(Values):
     # Blocks.
 
     def block(self, block: ir.Block, wanted: Type | None, tail: bool) -> Operand:
-        """Emit a block and return its value, which has the type ``wanted``; ``tail``: it is the
-        function's, which is returned.
-        """
+        """Emit a block and return its value, of the type ``wanted``; ``tail``: it is returned."""
         bindings = block.bindings
         for i, binding in enumerate(bindings):
             self.binding += 1
@@ -153,9 +151,7 @@ class FunctionEmitter(Values):
         return out
 
     def tail_call(self, binding: ir.Binding, wanted: Type | None) -> bool:
-        """Emit a call in tail position; return whether it is one of a function, whose result need
-        not be looked at.
-        """
+        """Emit a call in tail position, if its result need not be looked at; return whether."""
         callee = self.callee(binding.value)
         if callee is None or narrows(binding.var.type, wanted):
             return False
@@ -307,9 +303,7 @@ class FunctionEmitter(Values):
         return outs if isinstance(result, TupleType) else outs[0]
 
     def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:
-        """Return registers for what a kernel makes; if it fills them, with memory: where the plan
-        says, or else new.
-        """
+        """Return registers for results; if a kernel fills them, allocated as the plan says."""
         outs = tuple(self.new() for _ in types)
         if fills:
             for j, (out, type_) in enumerate(zip(outs, types, strict=True)):
@@ -320,10 +314,7 @@ class FunctionEmitter(Values):
 
 
 def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> FunctionCode:
-    """Return the function with every register released after its last use, on every path.
-
-    Registers in ``keep``, and those that hold no value of one activation only, are not.
-    """
+    """Return the function with registers released after their last use, but for ``keep``."""
     kept = function.fixed() | set(keep)
     live_in: list[set[Register]] = [set() for _ in function.blocks]
     live_out: list[set[Register]] = [set() for _ in function.blocks]

@@ -80,9 +80,7 @@ class Tables:
 
     @cached_property
     def summaries(self) -> Summaries:
-        """What functions write and return, but for what `inplace_update` lets them write over:
-        values which nobody needs any more.
-        """
+        """What functions write and return, without what `inplace_update` lets them write over."""
         functions = {
             name: replace(f, attrs={k: v for k, v in f.attrs.items() if k != IN_PLACE})
             for name, f in self.functions.items()
@@ -107,9 +105,7 @@ class Tables:
         return name
 
     def constant(self, value: Constant | bool | int | float) -> int:
-        """Return the number of a constant: an IR node, whose tensor is put on the device, or a
-        number.
-        """
+        """Return the number of a constant: of an IR node, put on the device, or of a number."""
         key = value if isinstance(value, Constant) else cache_key(value)
         if key not in self._constant_numbers:
             self._constant_numbers[key] = len(self.constants)
@@ -223,9 +219,7 @@ class Values:
     def checked(
         self, operand: Operand, found: Type | None, wanted: Type | None, span: Span | None
     ) -> Operand:
-        """Return a value of type ``found`` where the program says ``wanted``, checked for extents
-        that only the latter has.
-        """
+        """Return a value of type ``found``, with a check of the extents that ``wanted`` adds."""
         if not narrows(found, wanted):
             return operand
         if isinstance(found, TupleType) and isinstance(wanted, TupleType):
@@ -246,9 +240,7 @@ class Values:
 
 
 def narrows(found: Type | None, wanted: Type | None) -> bool:
-    """Whether a type says extents that the other one, of the same values, leaves open; None says
-    nothing.
-    """
+    """Whether ``wanted`` says extents that ``found`` leaves open; None says nothing."""
     match found, wanted:
         case TensorType(), TensorType():
             return any(

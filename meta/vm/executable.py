@@ -256,9 +256,7 @@ class Executable:
         return tensors
 
     def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
-        """Return the tensor of an array that is not exactly what the program was compiled for, or
-        raise. ``extents`` are those of the symbolic dimensions met so far.
-        """
+        """Return the tensor of an array with another key than expected, or raise; bind extents."""
         name, type_ = self.code.params[position]
         if array.device != self.device:
             raise DeviceError(
@@ -384,9 +382,7 @@ def _result_keys(type_: Type, device: Device) -> Any:
 
 
 def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
-    """Return a result as arrays. What is in a constant's memory is copied: the caller may write
-    it.
-    """
+    """Return a result as arrays. What is in a constant's memory is copied."""
     if isinstance(keys, tuple):
         return tuple([_wrapped(v, k, constants) for v, k in zip(value, keys, strict=True)])
     if constants and buffer(value) in constants:

@@ -144,14 +144,8 @@ class ExplainedSite:
 
     def record(self) -> dict[str, Any]:
         """Return this as values that JSON has."""
-        return {
-            "instruction": self.site.number,
-            "function": self.site.function,
-            "dialect": self.site.dialect,
-            "operator": self.site.operator,
-            "line": None if self.site.span is None else str(self.site.span),
-            "calls": [{"call": c.title, "candidates": c.records()} for c in self.calls],
-        }
+        calls = [{"call": c.title, "candidates": c.records()} for c in self.calls]
+        return {**self.site.record(), "calls": calls}
 
     def __str__(self) -> str:
         site = self.site
@@ -189,10 +183,7 @@ def explain_program(
     preference: Preference,
     cuda_graph: GraphReport,
 ) -> ProgramExplanation:
-    """Ask all candidates of every call of a program for their answers, without running it.
-
-    ``functions`` are the fused ones; ``preference`` is that under which the program was compiled.
-    """
+    """Ask the candidates of every call of a program, whose fused functions are given."""
     found = []
     for site in sites(code):
         calls = _calls(site, functions, device)

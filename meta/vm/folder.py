@@ -94,60 +94,49 @@ def write_folder(
     cannot be written; then nothing of it is left, and an older folder is as it was.
     """
     with writing(folder):
-        _write(folder, code, kernels, device, module, more, files or {}, place)
-
-
-def _write(
-    folder: Path,
-    code: Code,
-    kernels: Sequence[OpEnv],
-    device: Device,
-    module: Module,
-    more: Any,
-    files: Mapping[str, Callable[[Path], None]],
-    place: Callable[[Path, Path], Any],
-) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
-    try:
-        constants = {
-            constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
-        }
-        (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
-        fused = text(_without_artifact(module, code, kernels), constants)
-        (part / FUSED).write_text(fused, encoding="utf-8")
-        (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
-        write_tensors(part / CONSTANTS, constants)
-        for name, write in files.items():
-            write(part / name)
-        (part / KERNELS).mkdir(mode=0o700)
-        for file in {k.artifact.file for k in kernels if k.artifact is not None}:
-            place(file, part / KERNELS / file.name)
-        manifest = {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "written_by": {"torch": version("torch")},
-            "device": str(device),
-            "environments": _environments(code, kernels, device),
-            "kernels": artifact_records(kernels),
-            "files": {
-                name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
-            },
-            "more": more,
-        }
-        (part / MANIFEST).write_text(
-            json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1), encoding="utf-8"
-        )
-        _open_to_readers(part)
-        _put(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files = files or {}
+        part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
+        try:
+            constants = {
+                constant_name(i): c
+                for i, c in enumerate(code.constants)
+                if isinstance(c, torch.Tensor)
+            }
+            (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
+            fused = text(_without_artifact(module, code, kernels), constants)
+            (part / FUSED).write_text(fused, encoding="utf-8")
+            (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
+            write_tensors(part / CONSTANTS, constants)
+            for name, write in files.items():
+                write(part / name)
+            (part / KERNELS).mkdir(mode=0o700)
+            for file in {k.artifact.file for k in kernels if k.artifact is not None}:
+                place(file, part / KERNELS / file.name)
+            manifest = {
+                "schema": SCHEMA,
+                "version": VERSION,
+                "written_by": {"torch": version("torch")},
+                "device": str(device),
+                "environments": _environments(code, kernels, device),
+                "kernels": artifact_records(kernels),
+                "files": {
+                    name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
+                },
+                "more": more,
+            }
+            (part / MANIFEST).write_text(
+                json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1),
+                encoding="utf-8",
+            )
+            _open_to_readers(part)
+            _put(part, folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> Module:
-    """Return the fused functions whose kernels are not kept, and the preparation as main; they are
-    few, and quick to read.
-    """
+    """Return the fused functions whose kernels are not kept, and the preparation as main."""
     names = [
         ref.function
         for ref, env in zip(code.kernels, kernels, strict=True)
@@ -390,9 +379,7 @@ def _replaceable(target: Path) -> bool:
 
 
 def _check_kernels(executable: Executable) -> None:
-    """Compile again what the cache has lost; ArgumentError for a kernel that came from a file, the
-    program cache's or a saved one's, which is gone.
-    """
+    """Compile again what the cache lost; ArgumentError for a kernel whose file is gone."""
     compile_together(executable.envs)
     for env in executable.envs:
         if env.artifact is not None and not env.artifact.file.is_file():

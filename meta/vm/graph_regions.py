@@ -61,10 +61,7 @@ class GraphRegion:
 
 
 def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | None) -> str | None:
-    """Return why a graph cannot hold an instruction, None if it can.
-
-    ``kernel`` and ``env`` are those that an `Invoke` launches.
-    """
+    """Return why a graph cannot hold an instruction (of this kernel), None if it can."""
     if isinstance(instruction, _NEUTRAL):
         return None
     if isinstance(instruction, bc.Extent | bc.Check):
@@ -261,7 +258,7 @@ class GraphStep:
         replay = self.replays.get(tuple([id(regs[r]) for r in watched]) if watched else ())
         if replay is None:
             self.first(regs)
-        elif replay.back and share_memory(regs, replay.inputs):
+        elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain(regs)
         else:
             replay(regs)
@@ -317,9 +314,7 @@ class GraphStep:
         self.plain(regs)  # behind the block: what was made for the graph is free by then
 
     def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
-        """Record the region, for copies of what it is given, run it once and return what runs it
-        again.
-        """
+        """Record the region for copies of its inputs, run it once, return what runs it again."""
         self.running = 0
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
@@ -378,6 +373,7 @@ class GraphStep:
         return Replay(launch, given, back, counted, views, fresh, same, self.region.released)
 
 
+@dataclass(slots=True)
 class Replay:
     """A recorded region as a step.
 
@@ -386,24 +382,14 @@ class Replay:
     fresh: what is copied out. same: what is handed on as it is. released: what is forgotten.
     """
 
-    __slots__ = (
-        *("back", "copied", "counted", "fresh", "inputs", "launch", "released", "same", "views"),
-    )
-
-    def __init__(
-        self,
-        launch: Callable[[], None],
-        copied: list[tuple[bc.Register, torch.Tensor]],
-        back: list[tuple[bc.Register, torch.Tensor]],
-        counted: list[torch.Tensor],
-        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]],
-        fresh: list[tuple[bc.Register, torch.Tensor]],
-        same: list[tuple[bc.Register, torch.Tensor]],
-        released: tuple[bc.Register, ...],
-    ) -> None:
-        self.launch, self.copied, self.back, self.counted = launch, copied, back, counted
-        self.views, self.fresh, self.same, self.released = views, fresh, same, released
-        self.inputs = tuple([r for r, _ in copied])
+    launch: Callable[[], None]
+    copied: list[tuple[bc.Register, torch.Tensor]]
+    back: list[tuple[bc.Register, torch.Tensor]]
+    counted: list[torch.Tensor]
+    views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]]
+    fresh: list[tuple[bc.Register, torch.Tensor]]
+    same: list[tuple[bc.Register, torch.Tensor]]
+    released: tuple[bc.Register, ...]
 
     def __call__(self, regs: Registers) -> None:
         for r, tensor in self.copied:
@@ -428,9 +414,7 @@ class Replay:
 
 
 def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
-    """Whether two of the values to be copied are one memory: writing one is seen in the other, and
-    in copies would not be.
-    """
+    """Whether two inputs are one memory: a write to one would not be seen in the copies."""
     memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
     return len(set(memory)) < len(memory)
 

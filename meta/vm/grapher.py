@@ -29,9 +29,7 @@ TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
 
 
 def escaping(block: Block) -> frozenset[bc.Register]:
-    """Return the registers of a straight-line program whose memory may be that of its result: what
-    it returns, and what views, tuples and references of that are made of.
-    """
+    """Return the registers whose memory may be that of a straight-line program's result."""
     found: set[bc.Register] = set(block[-1].reads)
     for i in reversed(block[:-1]):
         if isinstance(i, bc.Invoke | bc.AllocateTensor | bc.Release):
@@ -118,9 +116,7 @@ class Grapher:
         link: Link,
         drawn: bool = False,
     ) -> tuple[Step, ...]:
-        """Link the instructions from ``begin`` to ``end`` of a block; ``link`` links some of them
-        one by one. ``drawn``: their random keys are drawn already.
-        """
+        """Link instructions of a block; ``drawn``: their random keys are drawn already."""
         steps: list[Step] = []
         at = begin
         for region in regions(block, fixed, self.reason, self.is_key):

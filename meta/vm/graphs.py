@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -90,9 +90,7 @@ def _stream(ordinal: int) -> torch.cuda.Stream:
 
 @contextmanager
 def _own_workspaces() -> Iterator[None]:
-    """Let what cuBLAS needs for itself in a graph be in the graph's memory: torch keeps one
-    workspace per stream, which may be freed while a graph still writes to it.
-    """
+    """Let cuBLAS allocate in the graph's memory: torch may free a stream's workspace."""
     torch._C._cuda_clearCublasWorkspaces()
     try:
         yield
@@ -116,21 +114,6 @@ MIN_KERNELS = 4
 """Regions of fewer are launched one by one: a replay and its copies cost the host as much."""
 
 
-class Recorder(Protocol):
-    """Makes graphs."""
-
-    def record(self, body: Callable[[], None]) -> Callable[[], None]:
-        """Record the kernels that ``body`` launches, run them once, and return what runs them
-        again. If it raises, nothing was run.
-        """
-
-    def is_busy(self) -> bool:
-        """Whether the current stream is being recorded, into a graph of somebody else."""
-
-    def pool_bytes(self) -> int:
-        """Return the memory that is kept for what recorded kernels allocate."""
-
-
 class Keys:
     """The random keys of a program: one int64 per draw on the device, written before each run of a
     region by one copy.
@@ -151,17 +134,12 @@ class Keys:
     def drawer(self, places: slice) -> Callable[[], None]:
         """Return a function that draws the keys of these places."""
         count, target = places.stop - places.start, self.tensor[places]
-        if not count:
-            return _nothing
 
         def draw() -> None:
-            target.copy_(torch.from_numpy(random.default.keys(count)), non_blocking=True)
+            if count:
+                target.copy_(torch.from_numpy(random.default.keys(count)), non_blocking=True)
 
         return draw
-
-
-def _nothing() -> None:
-    pass
 
 
 class Graphs:
@@ -174,7 +152,12 @@ class Graphs:
     """
 
     def __init__(
-        self, code: Code, arrays: int, device: Device, recorder: Recorder, required: bool = False
+        self,
+        code: Code,
+        arrays: int,
+        device: Device,
+        recorder: CudaRecorder,
+        required: bool = False,
     ) -> None:
         self.arrays, self.recorder, self.required = arrays, recorder, required
         draws = sum(len(key_registers(f, code.kernels)) for f in code.functions.values())
@@ -210,9 +193,7 @@ class Graphs:
     def refused(
         self, reason: str, error: Exception | None = None, span: Span | None = None
     ) -> None:
-        """Raise CaptureError if graphs are required; ``span``: of the call that has no place in
-        one.
-        """
+        """Raise CaptureError if graphs are required; ``span``: of the call that is refused."""
         if self.required:
             raise CaptureError(
                 "the program cannot run as a CUDA graph",

@@ -218,9 +218,7 @@ def _call_operator(op: Any, args: list[Any], binding: Binding) -> Any:
 
 
 def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
-    """Return an in-place operator's own results, without the written arguments that the caller gets
-    as well.
-    """
+    """Return an in-place operator's own results, without the arguments that it wrote."""
     type_ = binding.var.type
     if isinstance(type_, TensorType):
         return result[0]

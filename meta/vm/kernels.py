@@ -28,6 +28,7 @@ from meta.ir import Function, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
+from meta.passes.calls import base_op
 from meta.runtime.ndarray import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
 from meta.vm.eager import DecidedCall, allocator
@@ -110,11 +111,15 @@ def concrete_args(op: Op, kernel: KernelRef, shapes: Shapes) -> tuple[Any, ...]:
 
     args = map_tensors(op, kernel.args, concrete)
     extents.update(zip(kernel.unbound, rest, strict=True))
+    found: tuple[Any, ...] = evaluated(args, extents)
+    return found
 
-    def number(value: Any) -> Any:
-        return value.evaluate(extents) if isinstance(value, SymbolicDim) else value
 
-    return tuple(tuple(map(number, a)) if isinstance(a, tuple) else number(a) for a in args)
+def evaluated(value: Any, extents: Mapping[str, int]) -> Any:
+    """Return an argument, or nested tuples of them, with numbers for symbolic dimensions."""
+    if isinstance(value, tuple):
+        return tuple(evaluated(v, extents) for v in value)
+    return value.evaluate(extents) if isinstance(value, SymbolicDim) else value
 
 
 def bind_kernels(
@@ -159,8 +164,9 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
 
 
 def _base(kernel: KernelRef) -> Op:
-    op = resolve_op(kernel.operator)
-    return op.base if isinstance(op, DialectOp) else op  # type: ignore[return-value]
+    op = base_op(resolve_op(kernel.operator))
+    assert op is not None
+    return op
 
 
 def artifact_records(kernels: Sequence[OpEnv]) -> list[dict[str, Any] | None]:
@@ -174,10 +180,7 @@ def artifact_records(kernels: Sequence[OpEnv]) -> list[dict[str, Any] | None]:
 def restored(
     code: Code, number: int, record: dict[str, Any], folder: Path, device: Device
 ) -> OpEnv:
-    """Return kernel ``number`` of a program out of its record; its file is in ``folder``.
-
-    Raises FormatError for a record or a file that is not in good order.
-    """
+    """Return a kernel from its record and its file in ``folder``; FormatError if damaged."""
     kernel = code.kernels[number]
     dialect = kernel.dialect
     name = record.get("file")

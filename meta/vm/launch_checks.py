@@ -227,7 +227,7 @@ def launch(
     before = [_place(out) for out in outs]
     result = run(*values)
     if allocates:
-        outs = result if isinstance(result, tuple) else () if result is None else (result,)
+        outs = results_of(result)
         if len(outs) != len(outputs):
             raise broken(f"{len(outs)} results", f"{len(outputs)} results")
     for place, (out, type_) in enumerate(zip(outs, outputs, strict=True)):
@@ -315,7 +315,7 @@ def with_finite_checked(
         inputs = values[: len(values) - fresh]
         before = kinds_of((*inputs, *constants))
         result = run(*values)
-        outs = _results(result) if allocates else values[len(inputs) :]
+        outs = results_of(result) if allocates else values[len(inputs) :]
         require_finite(
             before, (*outs, *(values[i] for i in written)), call.op.name, str(call), None
         )
@@ -370,5 +370,6 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
 
 
-def _results(result: Any) -> tuple[Any, ...]:
+def results_of(result: Any) -> tuple[Any, ...]:
+    """Return what a kernel returned as a tuple."""
     return result if isinstance(result, tuple) else () if result is None else (result,)

@@ -28,28 +28,20 @@ from meta.vm.code_analysis import CONSTANT, summaries
 from meta.vm.eager import allocator
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
-from meta.vm.launch_checks import looker
 from meta.vm.machine import Enter, Fork, Goto, Leave, Routine, RoutineClosure, Segment, run
 from meta.vm.steps import (
     Registers,
     Step,
     buffer,
-    check_step,
-    constant_step,
-    extent_step,
-    field_step,
     filling_step,
     fixed_step,
     guarded,
     located,
-    look_step,
     marked,
-    move_step,
-    primitive_step,
+    plain_step,
     reader,
-    release_step,
     returning_step,
-    view_step,
+    setting,
 )
 
 MEMORY_HINT = (
@@ -78,10 +70,7 @@ class Linked:
 def link(
     code: Code, kernels: Sequence[OpEnv], device: Device, graphs: Graphs | None = None
 ) -> Linked:
-    """Link a program; ``kernels`` are those that the code names, in order.
-
-    With ``graphs``, what can be recorded as a CUDA graph will be.
-    """
+    """Link a program with its kernels; with ``graphs``, what can be recorded will be."""
     found = summaries(code)
     entry = found[code.entry]
     addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
@@ -258,10 +247,7 @@ class _Linker:
         known: Registers,
         fixed: frozenset[bc.Register],
     ) -> tuple[Step, ...]:
-        """Link the instructions from ``begin`` to ``end`` of a block of the function ``name``, none
-        of which is a call; ``known`` has the values of the registers in ``fixed``, which never
-        change.
-        """
+        """Link instructions of a block, no call; ``known``: values of registers in ``fixed``."""
         if self.grapher is None:
             return self.plain_steps(block[begin:end], known, fixed)
         link = partial(self.plain_steps, known=known, fixed=fixed)
@@ -283,30 +269,18 @@ class _Linker:
                     # Left to the kernel that fills it: one step for both.
                     key = array_key(i.type.static_shape, i.type.dtype, self.device)
                     fresh[i.out] = allocator(key)
-                case bc.ViewTensor() if i.out not in fixed:
-                    steps.append(view_step(i.source, i.out, i.type.static_shape))
-                case bc.Move():
-                    steps.append(move_step(i.source, i.out))
-                case bc.Extent():
-                    steps.append(extent_step(i.source, i.axis, i.out))
-                case bc.GetItem():
-                    steps.append(field_step(i.source, i.index, i.out))
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
-                case bc.RunPrimitive():
-                    steps.append(primitive_step(i, str(self.device)))
-                case bc.Check():
-                    steps.append(check_step(i.source, i.type, i.span))
-                case bc.CheckIndices():
-                    steps.append(look_step(i.source, looker(i.bounds, i.span)))
-                case bc.Release():
-                    steps.append(release_step(i.registers))
                 case bc.Invoke() if i.outs and i.outs[0] in keys:
                     fresh.pop(i.outs[0], None)
                     if i.outs[0] not in fixed:
-                        steps.append(constant_step(keys[i.outs[0]], i.outs[0]))
+                        steps.append(setting(i.outs[0], partial(_same, keys[i.outs[0]])))
                 case bc.Invoke():
                     steps.append(self.kernel_step(i, known, fresh))
+                case bc.ViewTensor() if i.out in fixed:
+                    pass
+                case _ if (step := plain_step(i, str(self.device))) is not None:
+                    steps.append(step)
         return tuple(steps)
 
     def kernel_step(
@@ -332,13 +306,13 @@ class _Linker:
         return marked(step, kernel, i.span)
 
 
+def _same(value: torch.Tensor, _: Registers) -> torch.Tensor:
+    return value
+
+
 def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Register) -> Step:
     read = reader(captured)
-
-    def step(regs: Registers) -> None:
-        regs[out] = RoutineClosure(routine, read(regs))
-
-    return step
+    return setting(out, lambda regs: RoutineClosure(routine, read(regs)))
 
 
 def _carve(storage: torch.Tensor, offset: int, type_: TensorType) -> torch.Tensor:

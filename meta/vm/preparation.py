@@ -71,10 +71,15 @@ class Preparation:
         """Make the memory of the results, if it is not there."""
         if self.tensors:
             return
-        types = [_type(part) for part in self._parts]
+        types = [t for p in self._parts if isinstance(t := p.main.result_type, TensorType)]
         try:
             with torch.inference_mode(False):  # they may be written outside of it
-                self.tensors = tuple([_empty(type_, device) for type_ in types])
+                self.tensors = tuple(
+                    [
+                        torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=device)
+                        for t in types
+                    ]
+                )
             return
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -88,9 +93,7 @@ class Preparation:
         return made and not self._is_recorded()
 
     def update(self) -> bool:
-        """Compute the results, unless they are those of the arrays as they are; return whether they
-        were computed.
-        """
+        """Compute the results, unless they are up to date; return whether they were computed."""
         if self._seen != (replace.count, outside.count):
             self._look()
         # A graph of somebody else's, which is recorded now, computes them whenever it is replayed.
@@ -153,13 +156,3 @@ def _alone(function: Function, result: Var) -> Module:
 def _no_room(error: Exception, device: str, planned: int | None) -> OutOfMemory:
     what = "what is computed of the model's arrays alone, before the first call"
     return out_of_memory(error, Device(device), what, planned=planned, hint=HINT)
-
-
-def _type(part: Module) -> TensorType:
-    type_ = part.main.result_type
-    assert isinstance(type_, TensorType)
-    return type_
-
-
-def _empty(type_: TensorType, device: str) -> torch.Tensor:
-    return torch.empty(type_.static_shape, dtype=TO_TORCH[type_.dtype], device=device)

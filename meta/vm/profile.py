@@ -59,10 +59,7 @@ class ProfileRow:
     def record(self) -> dict[str, Any]:
         """Return the row as values that JSON has."""
         return {
-            "instruction": self.site.number,
-            "function": self.site.function,
-            "dialect": self.site.dialect,
-            "operator": self.site.operator,
+            **self.site.record(),
             "calls": self.calls,
             "seconds": self.seconds,
             "share": self.share,
@@ -70,7 +67,6 @@ class ProfileRow:
             "bytes_written": self.written,
             "inputs": [str(t) for t in self.inputs],
             "outputs": [str(t) for t in self.outputs],
-            "line": None if self.site.span is None else str(self.site.span),
         }
 
 
@@ -176,51 +172,34 @@ class Profile:
                     "pid": 0,
                     "tid": 0,
                     "args": {
-                        "instruction": site.number,
-                        "function": site.function,
-                        "dialect": site.dialect,
+                        **site.record(),
                         "inputs": [str(t) for t in launch.inputs],
                         "outputs": [str(t) for t in launch.outputs],
-                        "line": None if site.span is None else str(site.span),
                     },
                 }
             )
         return events
 
 
-class _Stopwatch:
-    """Marks moments on the CPU; `seconds` is asked after a run."""
+def _wait(device: Device) -> None:
+    if device.kind == "cuda":
+        torch.cuda.synchronize()
 
-    def start(self) -> None:
-        self._origin = time.perf_counter_ns()
 
-    def mark(self) -> Any:
+def _mark(device: Device) -> Any:
+    """Return a moment: on CUDA on the current stream, between the kernels that it runs."""
+    if device.kind != "cuda":
         return time.perf_counter_ns()
-
-    def stop(self) -> None:
-        pass
-
-    def seconds(self, mark: Any) -> float:
-        return float(mark - self._origin) * 1e-9
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
-class _CudaStopwatch(_Stopwatch):
-    """Marks moments on a CUDA stream, between kernels that it runs meanwhile."""
-
-    def start(self) -> None:
-        torch.cuda.synchronize()
-        self._first = self.mark()
-
-    def mark(self) -> Any:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def stop(self) -> None:
-        torch.cuda.synchronize()
-
-    def seconds(self, mark: Any) -> float:
-        return float(self._first.elapsed_time(mark)) * 1e-3
+def _seconds(start: Any, end: Any) -> float:
+    """Return the time between two moments, once the device is done."""
+    if isinstance(start, int):
+        return float(end - start) * 1e-9
+    return float(start.elapsed_time(end)) * 1e-3
 
 
 def profile(
@@ -242,13 +221,12 @@ def profile(
             expected="repeat >= 1, warmup >= 0",
             found=f"repeat={repeat}, warmup={warmup}",
         )
-    watch = _CudaStopwatch() if device.kind == "cuda" else _Stopwatch()
     marks: list[tuple[LaunchSite, Any, Any, tuple[TensorType, ...], tuple[TensorType, ...]]] = []
 
     def observer(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-        start = watch.mark()
+        start = _mark(device)
         result = run(*values)
-        end = watch.mark()
+        end = _mark(device)
         inputs, outputs = operands(site, values, result)
         marks.append((site, start, end, _types(inputs), _types(outputs)))
         return result
@@ -258,14 +236,15 @@ def profile(
     for number in range(warmup + repeat):
         given = arguments()
         marks.clear()
-        watch.start()
+        _wait(device)
+        first = _mark(device)
         linked.run(given)
-        watch.stop()
+        _wait(device)
         if number >= warmup:
             runs.append(
                 [
-                    TimedLaunch(s, watch.seconds(a), watch.seconds(b), i, o)
-                    for s, a, b, i, o in marks
+                    TimedLaunch(site, _seconds(first, start), _seconds(first, end), read, made)
+                    for site, start, end, read, made in marks
                 ]
             )
     return Profile(device, runs)

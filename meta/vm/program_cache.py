@@ -118,9 +118,7 @@ def keep(key: str, executable: Executable) -> None:
 
 
 def _is_ours(module: Module) -> bool:
-    """Whether the operators of a program are of this package, and all kernels and patterns for
-    those that there are or that a pass may put in: any shipped one.
-    """
+    """Whether all operators, kernels and patterns that may be used are of this package."""
     used = {
         atom
         for function in module.functions.values()

@@ -18,8 +18,10 @@ from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error
 from meta.ir import PRIMITIVES, TensorType
-from meta.vm.bytecode import Operand, Register, RunPrimitive
+from meta.vm import bytecode as bc
+from meta.vm.bytecode import Operand, Register
 from meta.vm.code import Kernel
+from meta.vm.launch_checks import looker
 
 Registers = list[Any]
 Step = Callable[[Registers], None]
@@ -93,40 +95,31 @@ def returning_step(
     return several
 
 
-def extent_step(source: Register, axis: int, out: Register) -> Step:
-    """Set ``out`` to the extent of an axis."""
-    return setting(out, lambda regs: regs[source].shape[axis])
+def plain_step(i: bc.Instruction, device: str) -> Step | None:
+    """Return the step of an instruction that neither launches nor allocates; None for others."""
+    match i:
+        case bc.Move(out, operand):
+            return setting(out, reader(operand))
+        case bc.GetItem(out, source, index):
+            return setting(out, lambda regs: regs[source][index])
+        case bc.ViewTensor(out, source, type_):
+            shape = type_.static_shape
+            return setting(out, lambda regs: regs[source].view(shape))
+        case bc.Extent(out, source, axis):
+            return setting(out, lambda regs: regs[source].shape[axis])
+        case bc.RunPrimitive():
+            return primitive_step(i, device)
+        case bc.Check():
+            return check_step(i.source, i.type, i.span)
+        case bc.CheckIndices(source, bounds, span):
+            look = looker(bounds, span)
+            return lambda regs: look(regs[source])
+        case bc.Release():
+            return release_step(i.registers)
+    return None
 
 
-def view_step(source: Register, out: Register, shape: tuple[int, ...]) -> Step:
-    """See a tensor with another shape."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source].view(shape)
-
-    return step
-
-
-def constant_step(value: Any, out: Register) -> Step:
-    """Set ``out`` to what is the same at every run."""
-    return setting(out, lambda _: value)
-
-
-def move_step(source: Operand, out: Register) -> Step:
-    """Copy a reference, or build a tuple of them."""
-    return setting(out, reader(source))
-
-
-def field_step(source: Register, index: int, out: Register) -> Step:
-    """Take a field of a tuple."""
-
-    def step(regs: Registers) -> None:
-        regs[out] = regs[source][index]
-
-    return step
-
-
-def primitive_step(i: RunPrimitive, device: str) -> Step:
+def primitive_step(i: bc.RunPrimitive, device: str) -> Step:
     """Run a primitive; an error names the user's line."""
     run, read, out = partial(PRIMITIVES[i.name].run, *i.details), reader(i.operands), i.out
     if i.as_tensor:
@@ -154,26 +147,14 @@ def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
     return step
 
 
-def look_step(source: Register, look: Callable[[torch.Tensor], None]) -> Step:
-    """Look at a tensor."""
-    return lambda regs: look(regs[source])
-
-
 def release_step(registers: tuple[Register, ...]) -> Step:
     """Forget values."""
-    if len(registers) == 1:
-        only = registers[0]
 
-        def one(regs: Registers) -> None:
-            regs[only] = None
-
-        return one
-
-    def several(regs: Registers) -> None:
+    def step(regs: Registers) -> None:
         for i in registers:
             regs[i] = None
 
-    return several
+    return step
 
 
 def guarded(step: Step, written: tuple[Register, ...], constants: frozenset[int], op: str) -> Step:

@@ -28,19 +28,19 @@ from meta.ir import (
     Call,
     Dim,
     Module,
-    SymbolicDim,
     TensorType,
     bindings,
 )
 from meta.op.core import tree
-from meta.op.core.call import runtime_args
 from meta.op.core.handler import use
+from meta.op.core.op import Op
 from meta.passes import PassRecord
 from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
 from meta.vm.code import Code, KernelRef
 from meta.vm.interpreter import run_module
+from meta.vm.kernels import concrete_args, evaluated
 from meta.vm.launch_checks import overlap, same_bits
 from meta.vm.watch import LaunchSite, operands, watched
 
@@ -126,9 +126,7 @@ class _Reference:
         self.keys = keys
 
     def run(self, module: Module, seed: int | None = None) -> list[torch.Tensor]:
-        """Return the results and what is in the arguments afterwards; ``seed``: the arguments are
-        first moved by a rounding.
-        """
+        """Return results and arguments; ``seed``: the arguments are first moved by a rounding."""
         given = copies(self.arguments)
         if seed is not None:
             _move(given, seed, _narrowest(module))
@@ -187,9 +185,7 @@ def watched_run(
 
 
 def _require_apart(program: ComparedProgram, site: LaunchSite, values: Sequence[Any]) -> None:
-    """Raise IRError if a kernel is to write a result over an argument, which only those do that
-    were compiled for it.
-    """
+    """Raise IRError if a kernel that may not is to write its result over an argument."""
     i = site.instruction
     fused = None if isinstance(site.kernel, KernelRef) else program.module.functions[site.operator]
     if fused is not None and IN_PLACE in fused.attrs:
@@ -365,40 +361,23 @@ def with_extents(module: Module, extents: Mapping[str, Dim]) -> Module:
         return module
     known = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
 
-    def number(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(number, value))
-        return value.evaluate(known) if isinstance(value, SymbolicDim) else value
-
     def rule(binding: Binding) -> Binding:
         value = binding.value
         if not isinstance(value, Call):
             return binding
-        return with_value(binding, replace(value, args=tuple(map(number, value.args))))
+        return with_value(binding, replace(value, args=evaluated(value.args, known)))
 
     return rewrite(module, rule)
 
 
-def _arguments(kernel: KernelRef, op: Any, values: list[Any], extents: list[Any]) -> list[Any]:
+def _arguments(kernel: KernelRef, op: Op, values: list[Any], extents: list[Any]) -> list[Any]:
     """Return the arguments of an operator call from what its kernel is given."""
     rest = iter(values)
-    known: dict[str, int] = dict(zip(kernel.unbound, extents, strict=True))
-    types = [a for a in runtime_args(op, kernel.args) if isinstance(a, TensorType)]
-    arrays = [v for v in values if isinstance(v, ndarray)]
-    for type_, array in zip(types, arrays, strict=True):
-        for dim, extent in zip(type_.shape, array.shape, strict=True):
-            if isinstance(dim, SymbolicDim) and dim.name is not None:
-                known[dim.name] = extent
-
-    def number(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(number, value))
-        return value.evaluate(known) if isinstance(value, SymbolicDim) else value
-
+    shapes = (*(v.shape for v in values if isinstance(v, ndarray)), *extents)
     args: list[Any] = []
-    for slot, value in zip(op.schema.slots, kernel.args, strict=True):
+    for slot, value in zip(op.schema.slots, concrete_args(op, kernel, shapes), strict=True):
         if slot.kind == "attribute" or value is None:
-            args.append(number(value))
+            args.append(value)
         elif slot.kind == "tensors":
             args.append(tuple(next(rest) for _ in value))
         else:

@@ -28,7 +28,7 @@ from meta.runtime.ndarray import ndarray
 from meta.vm.bytecode import Invoke
 from meta.vm.code import Block, Code, FusedRef, Kernel, KernelRef
 from meta.vm.interpreter import run_module
-from meta.vm.launch_checks import kinds_of, require_finite
+from meta.vm.launch_checks import kinds_of, require_finite, results_of
 from meta.vm.link import Linked, link
 
 
@@ -55,6 +55,16 @@ class LaunchSite:
     def span(self) -> Span | None:
         """The user's line."""
         return self.instruction.span
+
+    def record(self) -> dict[str, Any]:
+        """Return this as values that JSON has."""
+        return {
+            "instruction": self.number,
+            "function": self.function,
+            "dialect": self.dialect,
+            "operator": self.operator,
+            "line": None if self.span is None else str(self.span),
+        }
 
 
 # Called with the site, the kernel and the tensors and numbers that it is given; runs the kernel and
@@ -105,16 +115,13 @@ def operands(
     i = site.instruction
     arguments, outs = values[: len(i.args)], values[len(i.args) :]
     if not i.fills:
-        outs = result if isinstance(result, tuple) else () if result is None else (result,)
+        outs = results_of(result)
     written = [v for r, v in zip(i.args, arguments, strict=True) if r in i.written]
     return arguments, (*outs, *written)
 
 
 def finite_observer(module: Callable[[], Module]) -> Observer:
-    """Return an observer of a compiled program's kernels (see `watch.py`) that checks them.
-
-    module: returns the program, with its fused functions.
-    """
+    """Return an observer that checks kernels; ``module`` returns the program they are of."""
 
     def observe(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         given = values[: len(site.instruction.args)]

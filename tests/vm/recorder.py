@@ -41,7 +41,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 class TapeRecorder:
-    """Implements `meta.vm.graphs.Recorder`. ``replays`` counts; ``fail`` says when to refuse."""
+    """Stands for `CudaRecorder`. ``replays`` counts; ``fail`` says when to refuse."""
 
     def __init__(self) -> None:
         self.recorded = self.replays = 0
