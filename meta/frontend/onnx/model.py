@@ -74,10 +74,11 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
     proto = prepared(_loaded(model), dict(constants or {}))
     importer = ONNXGraphImporter({}, None, keep_params_in_input=True, sanitize=False)
     importer.bb = NamingBuilder()
+    versions = [o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAINS]
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output):
-            module = importer.from_onnx(proto.graph, _version(proto))
+            module = importer.from_onnx(proto.graph, max(versions, default=1))
     except Exception as error:
         # The importer says in exceptions of many kinds what it does not support.
         said = " ".join(output.getvalue().split())
@@ -131,10 +132,6 @@ def _load_external(proto: onnx.ModelProto, folder: str) -> None:
         with contextlib.suppress(FileNotFoundError):  # onnx says of which tensor it is
             require_file(os.path.join(folder, location))
     onnx.load_external_data_for_model(proto, folder)
-
-
-def _version(proto: onnx.ModelProto) -> int:
-    return max((o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAINS), default=1)
 
 
 def _dtype(output: onnx.ValueInfoProto) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -32,19 +33,15 @@ def operators(module: Any) -> Counter[str]:
     def visit(expr: Any) -> None:
         if isinstance(expr, ir.Call) and isinstance(expr.op, tvm.ir.Op):
             name = operator_name(expr)
-            found[_marked_name(module, expr) if name == "call_tir" else name] += 1
+            if name == "call_tir":
+                with contextlib.suppress(Unconvertible):
+                    name = marked(module[expr.args[0]])[0]
+            found[name] += 1
 
     for function in module.functions.values():
         if isinstance(function, tvm_relax.Function):
             tvm_relax.analysis.post_order_visit(function, visit)
     return found
-
-
-def _marked_name(module: Any, call: Any) -> str:
-    try:
-        return marked(module[call.args[0]])[0]
-    except Unconvertible:
-        return "call_tir"
 
 
 def unsupported(module: Any) -> list[Failure]:

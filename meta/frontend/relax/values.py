@@ -183,9 +183,15 @@ class Extents:
         if isinstance(expr, int | float):
             return expr
         if isinstance(expr, ir.Var):
-            return self._variable(expr)
+            if expr not in self._known:
+                raise Unconvertible(f"the extent {expr.name} is not known")
+            if self._known[expr] is UNKNOWN:
+                raise Unconvertible(f"the extent {expr.name} depends on the values of arrays")
+            return self._known[expr]
         if isinstance(expr, tirx.Cast):
-            return self._cast(expr)
+            value = self.value(expr.value)
+            kind = float if is_float(str(expr.ty.dtype)) else int
+            return kind(value) if isinstance(value, int | float) else value
         if isinstance(expr, tirx.Select):
             chosen = expr.true_value if self.value(expr.condition) else expr.false_value
             return self.value(chosen)
@@ -198,19 +204,6 @@ class Extents:
         if any(isinstance(v, RuntimeExtent) for v in operands):
             raise Unconvertible(f"the extent {expr} depends on the values of inputs")
         return rule(*operands)
-
-    def _variable(self, var: Any) -> Any:
-        if var not in self._known:
-            raise Unconvertible(f"the extent {var.name} is not known")
-        value = self._known[var]
-        if value is UNKNOWN:
-            raise Unconvertible(f"the extent {var.name} depends on the values of arrays")
-        return value
-
-    def _cast(self, expr: Any) -> Any:
-        value = self.value(expr.value)
-        kind = float if is_float(str(expr.ty.dtype)) else int
-        return kind(value) if isinstance(value, int | float) else value
 
     def copy(self) -> Extents:
         """Return what is known, for a block of its own."""

@@ -32,7 +32,6 @@ from meta.frontend.relax.values import (
     shape_of_extents,
     tensor_type,
 )
-from meta.ir import TensorType
 from meta.model import cond
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Symbol, Trace
@@ -171,7 +170,10 @@ class Walker:
             if isinstance(binding, tvm_relax.MatchCast):
                 self._match(frame, name, binding.ty, value)
         except Unconvertible as error:
-            self.failures.append(Failure(_named(binding.value), error.why, error.hint, name))
+            expr = binding.value
+            is_call = isinstance(expr, ir.Call) and isinstance(expr.op, tvm.ir.Op)
+            what = operator_name(expr) if is_call else type(expr).__name__
+            self.failures.append(Failure(what, error.why, error.hint, name))
             value = self._stand_in(frame, binding.var.ty)
         frame.bind(binding.var, value)
 
@@ -231,7 +233,9 @@ class Walker:
             result_type=declared,
         )
         try:
-            if _computed_now(values, declared):
+            # What is computed of small known arrays alone is known, if it is small itself.
+            small = declared is None or (declared.is_static and declared.size <= SMALL)
+            if small and _is_small(values):
                 with use(None), dialect.prefer("torch"):
                     return relax.apply(site, values, attrs)
             return relax.apply(site, values, attrs)
@@ -245,12 +249,6 @@ def operator_name(call: Any) -> str:
     return str(call.op.name).removeprefix("relax.")
 
 
-def _named(expr: Any) -> str:
-    if isinstance(expr, ir.Call) and isinstance(expr.op, tvm.ir.Op):
-        return operator_name(expr)
-    return type(expr).__name__
-
-
 def _trace() -> Trace:
     trace = current.get()
     if not isinstance(trace, Trace):
@@ -258,15 +256,10 @@ def _trace() -> Trace:
     return trace
 
 
-def _computed_now(values: Any, declared: TensorType | None) -> bool:
-    """Whether all arrays among the arguments are known, and they and the result are small."""
-    small = declared is None or (declared.is_static and declared.size <= SMALL)
-    return small and _small(values)
-
-
-def _small(value: Any) -> bool:
+def _is_small(value: Any) -> bool:
+    """Whether all arrays in an argument are known and small."""
     if isinstance(value, tuple | list):
-        return all(map(_small, value))
+        return all(map(_is_small, value))
     if isinstance(value, Symbol | RuntimeShape):
         return False
     return not isinstance(value, ndarray) or value.size <= SMALL

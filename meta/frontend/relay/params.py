@@ -268,11 +268,6 @@ def _misfit(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
     return f"{declared.dtype}[{dims}]", found
 
 
-def _is_printed(var: ast.Var) -> bool:
-    """Whether a name may be the printer's: nodes of a JSON graph have the real ones."""
-    return var.place is None or var.place.node is None
-
-
 def _without_v(name: str) -> Iterator[str]:
     if name.startswith("v") and not name[1:2].isalpha():
         yield name[1:]
@@ -309,7 +304,8 @@ def _pair_by(
     taken = set(pairing.bound.values())
     wanted: dict[str, list[ast.Var]] = {}
     for var in variables:
-        if var in pairing.bound or not _is_printed(var):
+        # A name is the printer's or not: nodes of a JSON graph have the real ones.
+        if var in pairing.bound or (var.place is not None and var.place.node is not None):
             continue
         for name in forms(var.name):
             if name in params and name not in taken and _misfit(var, params[name]) is None:

@@ -65,17 +65,16 @@ class Instance:
 class Closure:
     """A function of the program that is known; ``env`` is empty for a global one.
 
-    ``inline``: a call of it is replaced by its body. ``result_types``: where its result's type may
-    be declared, the best first.
+    ``inline``: a call of it is replaced by its body. ``types``: what else the program declares it
+    to be, beside what it says itself.
     """
 
     name: str
-    params: tuple[ast.Var, ...]
+    node: ast.Function
     scope: Scope
     env: Env
-    inline: bool = False
-    type_params: tuple[str, ...] = ()
-    result_types: tuple[ast.Type | None, ...] = ()
+    inline: bool
+    types: list[ast.Type | None]
     instances: dict[Any, Instance] = field(default_factory=dict)
 
 

@@ -28,7 +28,7 @@ from meta.frontend.relay.convert.context import (
 )
 from meta.frontend.relay.convert.data import Data, Matches, Sizes
 from meta.frontend.relay.convert.functions import Functions
-from meta.frontend.relay.convert.program import Bind, Scope
+from meta.frontend.relay.convert.program import Bind, Scope, is_hint
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
@@ -45,56 +45,6 @@ MAX_KNOWN = 1 << 16
 # A MemoryError is a size beyond all reason.
 _BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 """What Python raises where an attribute of a file has not the form that the operator's have."""
-
-
-def call_operator(
-    context: Context, name: str, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
-) -> Any:
-    """Return the value of an operator's call; RelayError if it has another type than stated."""
-    attrs = None if node is None else node.attrs
-    stated = None if node is None else node.checked_type
-    fields = {} if attrs is None else attrs.fields
-    for leaf in leaves(args):
-        if not isinstance(leaf, ndarray) and not isinstance(type_of(leaf), TensorType):
-            raise context.error(
-                f"{name} is given a value that is no tensor",
-                found=type_of(leaf) or type(leaf).__name__,
-            )
-    site = CallSite(
-        name,
-        context.program.module.version,
-        frozenset(fields),
-        attrs is not None,
-        context.training,
-        context.root.device,
-        stated,
-    )
-    try:
-        result = _convert(context, site, args, fields)
-    except Unconvertible as error:
-        raise context.error(
-            f"{name} cannot be converted: {error.why}",
-            found=_call_text(name, args),
-            hint=error.hint,
-        ) from error
-    except RelayError:
-        raise
-    except MetaError as error:
-        error.note(f"in:       {_call_text(name, args)}, {context.place or 'of the program'}")
-        raise
-    except _BAD_ATTRIBUTES as error:
-        raise context.error(
-            f"the attributes of {name} cannot be used: {error or type(error).__name__}",
-            found=f"{_call_text(name, args)} with {fields}",
-        ) from error
-    type_ = type_of(result)
-    if type_ is not None and not context.types.unify(stated, type_, dict(types)):
-        raise context.error(
-            f"the result of {name} has not the type that the program states",
-            expected=relay_text(stated),
-            found=f"{type_}, of {_call_text(name, args)}",
-        )
-    return result
 
 
 def _call_text(name: str, args: tuple[Any, ...]) -> str:
@@ -126,18 +76,14 @@ def _can_be_known(scratch: Trace, result: Any) -> bool:
         return False
     if sum(t.size for t in types if isinstance(t, TensorType)) > MAX_KNOWN:
         return False
-    values = [b.value for b in scratch.finish(_atoms(result)).bindings]
-    calls = [v for v in values if isinstance(v, Call)]
+    atoms = tuple(v for v in leaves(result) if isinstance(v, Value | ndarray))
+    calls = [b.value for b in scratch.finish(atoms).bindings if isinstance(b.value, Call)]
     return all(
         isinstance(c.callee, OpNode)
         and isinstance(c.callee, BaseOp)
         and not (c.callee.random or c.callee.has_effect)
         for c in calls
     )
-
-
-def _atoms(result: Any) -> Any:
-    return tuple(v for v in leaves(result) if isinstance(v, Value | ndarray))
 
 
 _BOOL = TensorType((), "bool")
@@ -162,7 +108,7 @@ class Evaluator:
         program = self.context.program
         closure = self.functions.global_function("main")
         env = Env(closure.env)
-        for param, arg in zip(closure.params, args, strict=True):
+        for param, arg in zip(closure.node.params, args, strict=True):
             found = type_of(arg)
             assert found is not None
             self.functions.check(param.type, found, {}, f"the input %{param.name}")
@@ -198,8 +144,7 @@ class Evaluator:
         what = f"%{let.var.name}"
         if isinstance(value, Closure) and value.name == "fn":
             value.name = let.var.name
-            if isinstance(let.var.type, ast.FuncType):
-                value.result_types += (let.var.type.result,)
+            value.types.append(let.var.type)
             once = env.order.uses
             value.inline |= once[let.value] == 1 and once[let.var] == 1
         found = type_of(value)
@@ -259,8 +204,6 @@ class Evaluator:
 
     def _call(self, node: ast.Call, env: Env) -> Any:
         args = tuple(self.value(a, env) for a in node.args)
-        if isinstance(node.op, ast.Op):
-            return self.operator(node.op.name, args, node, env.types)
         if isinstance(node.op, ast.Constructor):
             return self.data.construct(node.op, args, node.checked_type, env.types)
         return self.functions.call(self.value(node.op, env), args, node, env.types)
@@ -268,16 +211,60 @@ class Evaluator:
     def operator(
         self, name: str, args: tuple[Any, ...], node: ast.Call | None, types: Bindings
     ) -> Any:
-        """Call an operator."""
-        trace = self.context.trace
-        lifted = tuple(_lifted(trace, a) for a in args)
-        return call_operator(self.context, name, lifted, node, types)
+        """Return the value of an operator's call; RelayError if it has another type than stated."""
+        context = self.context
+        args = tuple(_lifted(context.trace, a) for a in args)
+        attrs = None if node is None else node.attrs
+        stated = None if node is None else node.checked_type
+        fields = {} if attrs is None else attrs.fields
+        for leaf in leaves(args):
+            if not isinstance(leaf, ndarray) and not isinstance(type_of(leaf), TensorType):
+                raise context.error(
+                    f"{name} is given a value that is no tensor",
+                    found=type_of(leaf) or type(leaf).__name__,
+                )
+        site = CallSite(
+            name,
+            context.program.module.version,
+            frozenset(fields),
+            attrs is not None,
+            context.training,
+            context.root.device,
+            stated,
+        )
+        try:
+            result = _convert(context, site, args, fields)
+        except Unconvertible as error:
+            raise context.error(
+                f"{name} cannot be converted: {error.why}",
+                found=_call_text(name, args),
+                hint=error.hint,
+            ) from error
+        except RelayError:
+            raise
+        except MetaError as error:
+            error.note(f"in:       {_call_text(name, args)}, {context.place or 'of the program'}")
+            raise
+        except _BAD_ATTRIBUTES as error:
+            raise context.error(
+                f"the attributes of {name} cannot be used: {error or type(error).__name__}",
+                found=f"{_call_text(name, args)} with {fields}",
+            ) from error
+        type_ = type_of(result)
+        if type_ is not None and not context.types.unify(stated, type_, dict(types)):
+            raise context.error(
+                f"the result of {name} has not the type that the program states",
+                expected=relay_text(stated),
+                found=f"{type_}, of {_call_text(name, args)}",
+            )
+        return result
 
     def _function(self, node: ast.Function, env: Env) -> Closure:
-        made = self.functions.closure(node, env)
+        (scope,) = env.order.scopes[node]
         # Used once, and that by a call: `_bind` looks after those that have a name.
-        made.inline |= env.order.uses[node] == 1 and node in env.order.called
-        return made
+        once = env.order.uses[node] == 1 and node in env.order.called
+        inline = once or is_hint(node.attrs, scope)
+        return Closure("fn", node, scope, env, inline, [node.checked_type])
 
     def _item(self, value: Any, index: int) -> Any:
         if not isinstance(value, tuple) or not 0 <= index < len(value):

@@ -23,7 +23,6 @@ from meta.frontend.relay.convert.context import (
     OperatorFunction,
     type_of,
 )
-from meta.frontend.relay.convert.program import is_hint
 from meta.frontend.relay.convert.types import Bindings, all_known, joined, relay_text
 from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
@@ -46,29 +45,10 @@ class Functions:
             program = self.context.program
             function = program.function(name)
             env = Env(program.order(name))
-            found = self._globals[name] = Closure(
-                name,
-                function.params,
-                env.order.root,
-                env,
-                program.inlines(name),
-                function.type_params,
-                (function.result_type, _result_of(function.checked_type)),
-            )
+            inline, types = program.inlines(name), [function.checked_type]
+            found = Closure(name, function, env.order.root, env, inline, types)
+            self._globals[name] = found
         return found
-
-    def closure(self, node: ast.Function, env: Env) -> Closure:
-        """Return the value of a function expression, in the code of another one."""
-        (scope,) = env.order.scopes[node]
-        return Closure(
-            "fn",
-            node.params,
-            scope,
-            env,
-            is_hint(node.attrs, scope),
-            node.type_params,
-            (node.result_type, _result_of(node.checked_type)),
-        )
 
     # Calls.
 
@@ -85,29 +65,26 @@ class Functions:
                 stated = None if node is None else node.checked_type
                 return self.evaluator.data.construct(callee.constructor, args, stated, types)
             case Value() if isinstance(callee.type, FuncType):
-                return self._call_value(callee, args)
+                wanted: FuncType = callee.type
+                self._check_count("the function", len(wanted.params), len(args))
+                given = tuple(self.coerce(a, p) for a, p in zip(args, wanted.params, strict=True))
+                trace = self.context.trace
+                atoms = tuple(trace.atom(a) for a in given)
+                return trace.emit(Call(trace.atom(callee), atoms), wanted.result)
             case _:
                 raise self.context.error(
                     "what is called is no function", found=type_of(callee) or type(callee).__name__
                 )
 
-    def _call_value(self, callee: Value, args: tuple[Any, ...]) -> Any:
-        wanted: FuncType = callee.type
-        self._check_count("the function", len(wanted.params), len(args))
-        given = tuple(self.coerce(a, p) for a, p in zip(args, wanted.params, strict=True))
-        trace = self.context.trace
-        atoms = tuple(trace.atom(a) for a in given)
-        return trace.emit(Call(trace.atom(callee), atoms), wanted.result)
-
     def _call_closure(
         self, closure: Closure, args: tuple[Any, ...], node: ast.Call | None, outer: Bindings
     ) -> Any:
-        self._check_count(f"{closure.name}", len(closure.params), len(args))
+        self._check_count(f"{closure.name}", len(closure.node.params), len(args))
         types = dict(closure.env.types)
-        for name in closure.type_params:
+        for name in closure.node.type_params:
             types.pop(name, None)
-        if node is not None and len(node.type_args) == len(closure.type_params):
-            for name, arg in zip(closure.type_params, node.type_args, strict=True):
+        if node is not None and len(node.type_args) == len(closure.node.type_params):
+            for name, arg in zip(closure.node.type_params, node.type_args, strict=True):
                 known = self.context.types.to_ir(arg, outer)
                 if known is not None and not isinstance(arg, ast.TensorType):
                     types[name] = known
@@ -121,13 +98,14 @@ class Functions:
         open data come last, since the others may say their types.
         """
         fitted = list(args)
-        for param, arg in zip(closure.params, args, strict=True):
+        for param, arg in zip(closure.node.params, args, strict=True):
             if (found := type_of(arg)) is not None:
                 self.check(param.type, found, types, f"%{param.name} of {closure.name}")
-        for i, (param, arg) in enumerate(zip(closure.params, args, strict=True)):
+        for i, (param, arg) in enumerate(zip(closure.node.params, args, strict=True)):
             if type_of(arg) is not None:
                 continue
-            if not closure.inline or (closure.type_params and self._binds(arg, param.type, types)):
+            generic = bool(closure.node.type_params)
+            if not closure.inline or (generic and self._binds(arg, param.type, types)):
                 fitted[i] = self.fit(arg, param.type, types, f"%{param.name} of {closure.name}")
         return tuple(fitted)
 
@@ -139,17 +117,20 @@ class Functions:
 
     def states_types(self, value: Any) -> bool:
         """Whether a value is a known function that declares the types of all of its parameters."""
-        if not isinstance(value, Closure):
-            return False
-        return None not in [self.context.types.to_ir(p.type, value.env.types) for p in value.params]
+        return isinstance(value, Closure) and None not in self._declared(value)
+
+    def _declared(self, closure: Closure) -> list[Type | None]:
+        """Return the declared types of a function's parameters."""
+        types = closure.env.types
+        return [self.context.types.to_ir(p.type, types) for p in closure.node.params]
 
     # Inlining.
 
     def _inlined(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> Any:
         env = Env(closure.env, types)
-        env.values.update(zip(closure.params, args, strict=True))
+        env.values.update(zip(closure.node.params, args, strict=True))
         value = self.evaluator.scope(closure.scope, env)
-        declared = closure.result_types[0] if closure.result_types else None
+        declared = closure.node.result_type
         if (found := type_of(value)) is not None:
             self.check(declared, found, types, f"the result of {closure.name}")
         elif isinstance(value, OpenData) and declared is not None:
@@ -188,7 +169,7 @@ class Functions:
         """Return the function for arguments of these types. One that is under way is used again
         where dimensions differ, with those unknown: else a recursion that changes them has no end.
         """
-        own = tuple(types.get(name) for name in closure.type_params)
+        own = tuple(types.get(name) for name in closure.node.type_params)
         for other in closure.instances.values():
             if not other.done and len(other.params) == len(params):
                 wider = [joined(a, b) for a, b in zip(other.params, params, strict=True)]
@@ -197,7 +178,9 @@ class Functions:
         if found is not None:
             return found
         name = self.context.root.global_names.unique(closure.name)
-        declared = [self.context.types.to_ir(t, types) for t in closure.result_types]
+        stated = [t.result for t in closure.types if isinstance(t, ast.FuncType)]
+        results = (closure.node.result_type, *stated)
+        declared = [self.context.types.to_ir(t, types) for t in results]
         result = next((t for t in declared if t is not None), None)
         made = closure.instances[params, own] = Instance(name, params, result)
         self._trace(closure, made, types)
@@ -214,11 +197,11 @@ class Functions:
         env = Env(closure.env, types)
         variables = []
         with context.within(scope):
-            for param, type_ in zip(closure.params, instance.params, strict=True):
+            for param, type_ in zip(closure.node.params, instance.params, strict=True):
                 var, env.values[param] = scope.parameter(type_, param.name)
                 variables.append(var)
             value = self.evaluator.scope(closure.scope, env)
-            declared = closure.result_types[0] if closure.result_types else None
+            declared = closure.node.result_type
             value = self.fit(value, declared, types, f"the result of {closure.name}")
             found = type_of(value)
             block = scope.finish(value)
@@ -310,7 +293,7 @@ class Functions:
         """Return a known function as a closure of the IR, with parameters of these types."""
         wanted = params
         if isinstance(function, Closure):
-            own = [self.context.types.to_ir(p.type, function.env.types) for p in function.params]
+            own = self._declared(function)
             given = params or [None] * len(own)
             self._check_count(function.name, len(own), len(given))
             wanted = [g if g is not None else o for g, o in zip(given, own, strict=True)]
@@ -336,7 +319,3 @@ class Functions:
         type_ = FuncType(known, returned)
         found: Value = trace.emit(made, type_)
         return found
-
-
-def _result_of(type_: ast.Type | None) -> ast.Type | None:
-    return type_.result if isinstance(type_, ast.FuncType) else None

@@ -214,7 +214,8 @@ class RelayProgram:
                 for node, count in self.order(other).uses.items():
                     if isinstance(node, ast.GlobalVar):
                         self._uses[node.name] += count
-        return self._uses[name] == 1 and not self._calls_itself(name)
+        callees = [n.name for n in self.order(name).uses if isinstance(n, ast.GlobalVar)]
+        return self._uses[name] == 1 and name not in callees
 
     @cached_property
     def reached(self) -> tuple[str, ...]:
@@ -227,9 +228,6 @@ class RelayProgram:
                 found.add(name)
                 stack += [n.name for n in self.order(name).uses if isinstance(n, ast.GlobalVar)]
         return tuple(name for name in self.module.functions if name in found)
-
-    def _calls_itself(self, name: str) -> bool:
-        return any(isinstance(n, ast.GlobalVar) and n.name == name for n in self.order(name).uses)
 
     def calls(self) -> Iterator[ast.Call]:
         """Yield the calls of operators in what main may call, function by function."""

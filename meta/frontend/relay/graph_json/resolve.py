@@ -18,7 +18,7 @@ from meta.base.progress import bar
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import fields as encodings
-from meta.frontend.relay.graph_json.document import PROGRESS_DELAY, Document, Node
+from meta.frontend.relay.graph_json.document import PROGRESS_DELAY, Document
 from meta.frontend.relay.graph_json.fields import OBJECT, STRING, BadField
 from meta.frontend.relay.params import BadRecord, read_record
 
@@ -236,8 +236,10 @@ class Resolver:
                 decoded[name] = values[int(text)]
             else:
                 decoded[name] = self._decode(index, name, encoding, text)
-        if kind.open:
-            self._warn_of_others(node, kind)
+        for name in attrs if kind.open else ():
+            if name not in kind.fields:
+                what = f"{node.type_key} has a field {name[:60]!r} that is not known: left out"
+                self.warn(what)
         value = self.values[index] = kind.build(self, index, decoded)
         self._measure(index, kind, children, value)
 
@@ -248,11 +250,6 @@ class Resolver:
             return _SCALARS[encoding](text)
         except BadField as error:
             self.fail(index, f"the field {name!r} cannot be read: {error}")
-
-    def _warn_of_others(self, node: Node, kind: Kind) -> None:
-        for name in node.attrs:
-            if name not in kind.fields:
-                self.warn(f"{node.type_key} has a field {name[:60]!r} that is not known: left out")
 
     def _measure(self, index: int, kind: Kind, children: list[int], value: Any) -> None:
         """Bound how deep things nest, and how large data grow that share their parts.

@@ -58,7 +58,10 @@ def expression(r: Reader) -> Step:
             if r.scope.bind(number, value):
                 r.rebound.append(lex.place(start))
         elif kind == "name" and lex.text == "let":
-            var = _let(r)
+            lex.advance()
+            lex.accept_name("mut")
+            var = declare(r)
+            lex.expect("=", "'=' and the value of the variable")
             value = yield infix(r)
             if not lex.accept(";;"):
                 lex.expect(";", "';' after a binding")
@@ -78,15 +81,6 @@ def expression(r: Reader) -> Step:
     r.scope.restore(mark)
     r.depth -= 1
     return value
-
-
-def _let(r: Reader) -> ast.Var:
-    """Read ``let %x: T =``. The variable is in scope in its own value."""
-    r.lex.advance()
-    r.lex.accept_name("mut")
-    var = declare(r)
-    r.lex.expect("=", "'=' and the value of the variable")
-    return var
 
 
 def infix(r: Reader) -> Step:

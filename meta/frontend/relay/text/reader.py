@@ -236,7 +236,3 @@ class Reader:
             expected=f"at most {ast.MAX_NESTING} levels",
             hint="bind inner expressions to names with 'let' or to numbers, '%0 = ...;'",
         )
-
-    def on_comment(self, text: str) -> Reader:
-        """Return a reader of a comment's text, which sees the same types."""
-        return Reader(Lexer(text, self.lex.file), self.metadata, self.old, type_vars=self.type_vars)

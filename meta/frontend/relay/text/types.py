@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
-from meta.frontend.relay.text.lexer import DTYPE, SHORT_DTYPES, parse_number, unquote
+from meta.frontend.relay.text.lexer import DTYPE, SHORT_DTYPES, Lexer, parse_number, unquote
 from meta.frontend.relay.text.reader import Missing, Reader, Step, run
 
 _LARGEST = 2**63 - 1
@@ -120,11 +120,12 @@ def take_comment(r: Reader) -> ast.Type | None:
 
 def _comment(r: Reader, text: str) -> ast.Type | None:
     try:
-        inner = r.on_comment(text)
+        lex = Lexer(text, r.lex.file)
+        inner = Reader(lex, r.metadata, r.old, type_vars=r.type_vars)
         result = read_type(inner)
     except RelayError:
         return None
-    return result if inner.lex.kind == "end" else None
+    return result if lex.kind == "end" else None
 
 
 def _tensor(r: Reader) -> ast.Type:
