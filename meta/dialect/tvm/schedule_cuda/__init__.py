@@ -75,7 +75,7 @@ def _needed(parts: list[Part], parameters: set[Any]) -> list[Part]:
     for part in reversed(parts):
         if part.stage.buffer in read:
             needed.insert(0, part)
-            read = read | {node.source for nodes in walk.reads(part.value) for node in nodes}
+            read = read | {node.source for node in walk.all_reads(part.value)}
     return needed
 
 

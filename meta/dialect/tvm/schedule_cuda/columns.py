@@ -13,12 +13,13 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     each,
     element,
+    loop,
     sequence,
     store,
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
-from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
+from meta.dialect.tvm.schedule_cuda.walk import Part, values_of_axes
 
 SHORT = 32
 """Shorter columns are reduced by one thread."""
@@ -97,18 +98,17 @@ class Columns(Partial):
         first, mine = k.row * wide + k.thread * vector, k.row * (wide // vector) + k.thread
         shared, sums = [], []
         for part, total in zip(self.reductions, totals, strict=True):
-            combine = part.combine
-            assert combine is not None
             table = k.shared(str(total.dtype), down * wide)
             shared.append(
                 each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
             )
             sums.append(store(total, element(table, mine), 0))
-            row = tirx.Var("row", "int32")
-            other = element(table, row * wide + mine)
-            add = store(total, combine(element(total, 0), other), 0)
-            one, extent = tirx.const(1, "int32"), tirx.const(down - 1, "int32")
-            sums.append(tirx.For(row, one, extent, tirx.ForKind.SERIAL, add))
+
+            def add(row: Any, part: Part = part, total: Any = total, table: Any = table) -> Any:
+                other = element(table, row * wide + mine)
+                return store(total, part.combine(element(total, 0), other), 0)
+
+            sums.append(loop("row", down - 1, add, first=1))
         return [*shared, synchronize()], sums
 
     def _result_values(self, k: Kernel, outer: Any, column: Any) -> list[Any]:

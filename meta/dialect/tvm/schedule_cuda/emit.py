@@ -7,7 +7,7 @@ it the offset alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -39,6 +39,14 @@ class Kernel:
     def number(self, value: int) -> Any:
         """Return a constant offset."""
         return tirx.const(value, self.dtype)
+
+    def offset(self, start: int | Any, values: Sequence[Any], strides: Sequence[int]) -> Any:
+        """Return an offset: ``start`` plus each value times its stride."""
+        offset = self.number(start) if isinstance(start, int) else start
+        for value, stride in zip(values, strides, strict=True):
+            if stride:
+                offset = offset + value * self.number(stride)
+        return offset
 
     def wide(self, index: Any) -> Any:
         """Return an index of a thread or a block as an offset."""
@@ -132,6 +140,13 @@ def each(count: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.UNROLL
     return tirx.For(i, zero, extent, kind, body(i))
 
 
+def loop(name: str, count: int, body: Callable[[Any], Any], first: int = 0) -> Any:
+    """Return the serial loop of ``body(i)`` for ``count`` values of i."""
+    i = tirx.Var(name, "int32")
+    begin, extent = tirx.const(first, "int32"), tirx.const(count, "int32")
+    return tirx.For(i, begin, extent, tirx.ForKind.SERIAL, body(i))
+
+
 def copy(
     count: int, width: int, target: Any, to: Any, source: Any, at: Any, step: int = 1
 ) -> list[Any]:
@@ -151,14 +166,14 @@ def copy(
     ]
 
 
-def substituted(value: Any, axes: Mapping[Any, Any], load: Load) -> Any:
+def substituted(value: Any, axes: Mapping[Any, Any], load: Load | None = None) -> Any:
     """Return an expression with other values of its axes, and other values for what it reads.
 
     ``load`` is given each read as it was written and returns what replaces it, or None.
     """
 
     def read(node: Any) -> Any:
-        found = load(node)
+        found = None if load is None else load(node)
         return node if found is None else found
 
     # A name is bound once in a function, but an expression is substituted several times.
@@ -224,6 +239,13 @@ def widest(buffer: Any) -> int:
 def power_of_two_in(number: int, limit: int) -> int:
     """Return the largest power of two up to ``limit`` that divides a number."""
     return math.gcd(number, limit) if number else limit
+
+
+def aligned(width: int, numbers: Iterable[int]) -> int:
+    """Return the largest power of two up to ``width`` that divides all numbers."""
+    for number in numbers:
+        width = power_of_two_in(abs(number), width)
+    return width
 
 
 def divided(total: int, by: int) -> int:

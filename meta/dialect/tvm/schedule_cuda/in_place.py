@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from meta.dialect.tvm.lower import OVERWRITTEN
-from meta.dialect.tvm.schedule_cuda.walk import Part, reads, same_element
+from meta.dialect.tvm.schedule_cuda.walk import Part, all_reads, same_element
 
 
 class Overwriting:
@@ -46,14 +46,13 @@ def safe(groups: Sequence[Sequence[Part]], inner: set[Any], overwriting: Overwri
     for group in groups:
         now = {part.stage.buffer for part in group} - inner
         for part in group:
-            for found in reads(part.value):
-                for node in found:
-                    if node.source in made:
-                        continue
-                    if any(overwriting.may_be(node.source, one) for one in written):
-                        return False
-                    own = not part.stage.reduce and same_element(node, part.stage.axes)
-                    if not own and any(overwriting.may_be(node.source, one) for one in now):
-                        return False
+            for node in all_reads(part.value):
+                if node.source in made:
+                    continue
+                if any(overwriting.may_be(node.source, one) for one in written):
+                    return False
+                own = not part.stage.reduce and same_element(node, part.stage.axes)
+                if not own and any(overwriting.may_be(node.source, one) for one in now):
+                    return False
         written |= now
     return True

@@ -19,6 +19,7 @@ from tvm import tirx
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
     Kernel,
+    aligned,
     copy,
     divided,
     each,
@@ -34,6 +35,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Made,
     Part,
+    all_reads,
     by_results,
     compact,
     computed_by,
@@ -229,19 +231,13 @@ class Injective:
 
     def _offset(self, walked: Access, place: Any, values: list[Any]) -> Any:
         k = self.k
-        offset = k.number(walked.start)
         if walked.strides == self.line.strides:
-            return place + offset
-        for value, stride in zip(values, walked.strides, strict=True):
-            if stride:
-                offset = offset + value * k.number(stride)
-        return offset
+            return place + k.number(walked.start)
+        return k.offset(walked.start, values, walked.strides)
 
     def _access_width(self, walked: Access) -> int:
         width = min(self.vector, widest(self.k.in_memory(walked.buffer)))
-        for number in (walked.start, *walked.strides[:-1]):
-            width = power_of_two_in(abs(number), width)
-        return width
+        return aligned(width, (walked.start, *walked.strides[:-1]))
 
 
 def _names(value: Any) -> int:
@@ -284,16 +280,11 @@ def alike(parts: Sequence[Part]) -> list[Part]:
             continue
         if taken and stage.spatial != taken[0].stage.spatial:
             continue
-        others = [n for n in _all_reads(part) if not n.source.same_as(stage.buffer)]
+        others = [n for n in all_reads(part.value) if not n.source.same_as(stage.buffer)]
         if all(_readable(node, stage, made, missing) for node in others):
             taken.append(part)
             made.add(stage.buffer)
     return taken
-
-
-def _all_reads(part: Part) -> list[Any]:
-    always, guarded = reads(part.value)
-    return [*always, *guarded]
 
 
 def _readable(node: Any, stage: Stage, made: set[Any], missing: set[Any]) -> bool:

@@ -14,11 +14,13 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     WARP,
     Kernel,
     across_threads,
+    aligned,
     copy,
     divided,
     each,
     element,
     itemsize,
+    loop,
     power_of_two_in,
     sequence,
     store,
@@ -33,6 +35,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     merged_axes,
     reads,
     values_of_axes,
+    values_of_one,
 )
 from meta.dialect.tvm.target import processors
 
@@ -107,18 +110,8 @@ class Partial(ABC):
         return power_of_two_in(extent, min(MAX_VECTOR, ACCESS_BYTES // min(sizes)))
 
     def _width(self, walk: Access, vector: int) -> int:
-        width = min(vector, widest(walk.buffer))
-        for position, stride in enumerate(walk.strides):
-            if position != self.axis:
-                width = power_of_two_in(abs(stride), width)
-        return power_of_two_in(abs(walk.start), width)
-
-    def _offset(self, k: Kernel, walk: Access, values: Sequence[Any]) -> Any:
-        offset = k.number(walk.start)
-        for value, stride in zip(values, walk.strides, strict=True):
-            if stride:
-                offset = offset + value * k.number(stride)
-        return offset
+        across = (s for position, s in enumerate(walk.strides) if position != self.axis)
+        return aligned(min(vector, widest(walk.buffer)), (*across, walk.start))
 
     def _accumulate(
         self,
@@ -150,7 +143,7 @@ class Partial(ABC):
             made = []
             for walk, registers in held.items():
                 count = vector if walk.strides[axis] else 1
-                offset = self._offset(k, walk, values)
+                offset = k.offset(walk.start, values, walk.strides)
                 width = min(count, self._width(walk, vector))
                 made += copy(count, width, registers, slot * count, walk.buffer, offset)
             whole = sequence(made)
@@ -182,9 +175,7 @@ class Partial(ABC):
 
         made = []
         if rounds >= chunk:
-            i = tirx.Var("round", "int32")
-            zero, extent = tirx.const(0, "int32"), tirx.const(rounds // chunk, "int32")
-            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, some(i * chunk, chunk)))
+            made.append(loop("round", rounds // chunk, lambda i: some(i * chunk, chunk)))
         if rounds % chunk:
             made.append(some(tirx.const(rounds - rounds % chunk, "int32"), rounds % chunk))
         return made
@@ -224,8 +215,7 @@ class Partial(ABC):
         self, k: Kernel, totals: Sequence[Any], slot: Any, result: Any, exists: Any
     ) -> list[Any]:
         """Return what computes all stages of a result, and stores those that others read."""
-        groups = [list(range(len(self.axes.results)))] if self.axes.results else []
-        values = values_of_axes(self.axes.results, groups, [result] if groups else [], k.number(0))
+        values = values_of_one(self.axes.results, result, k.number(0))
         found = {
             part.stage.buffer: element(total, slot)
             for part, total in zip(self.reductions, totals, strict=True)
@@ -266,18 +256,15 @@ class Partial(ABC):
         for part, partial in zip(self.reductions, between, strict=True):
             total = k.registers(str(partial.dtype), 1)
             totals.append(total)
-            combine = part.combine
-            assert combine is not None
-            made.append(store(total, part.init, 0))
-            i = tirx.Var("slice", "int32")
-            number = i * lanes + k.thread
-            at = k.wide(number) * k.number(count) + safe
-            add = store(total, combine(element(total, 0), element(partial, at)), 0)
-            if slices % lanes:
-                add = tirx.IfThenElse(number < slices, add, None)
-            zero, extent = tirx.const(0, "int32"), tirx.const(rounds, "int32")
-            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, add))
-            made += across_threads(k, total, combine, lanes, together)
+
+            def add(i: Any, part: Part = part, partial: Any = partial, total: Any = total) -> Any:
+                number = i * lanes + k.thread
+                at = k.wide(number) * k.number(count) + safe
+                whole = store(total, part.combine(element(total, 0), element(partial, at)), 0)
+                return tirx.IfThenElse(number < slices, whole, None) if slices % lanes else whole
+
+            made += [store(total, part.init, 0), loop("slice", rounds, add)]
+            made += across_threads(k, total, part.combine, lanes, together)
         exists = tirx.all(k.thread == 0, result < k.number(count))
         made += self._finish(k, totals, 0, safe, exists)
         return k.launch(made, divided(count, together), lanes, together)

@@ -11,9 +11,9 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Part,
     access,
+    all_reads,
     compact,
     computed_by,
-    reads,
     slides,
 )
 
@@ -64,7 +64,7 @@ def groups(parts: Sequence[Part]) -> Iterator[tuple[Axes, list[Part], list[Part]
             elif (
                 _results_of(part) == axes.results
                 and _available(part, made, missing)
-                and any(node.source in made for found in reads(part.value) for node in found)
+                and any(node.source in made for node in all_reads(part.value))
             ):
                 after.append(part)
                 made.add(part.stage.buffer)
@@ -88,22 +88,17 @@ def _available(part: Part, made: set[Any], missing: set[Any]) -> bool:
     """Whether all that a part reads is there: of what is made, the result of its own place."""
     own = part.stage.buffer
     extents = tuple(e for e in part.stage.spatial if e is not None)
-    for found in reads(part.value):
-        for node in found:
-            if node.source.same_as(own):
-                continue
-            if node.source in made:
-                walk = access(node, part.stage.axes)
-                line = compact(extents)
-                if (
-                    walk is None
-                    or walk.start
-                    or not all(
-                        s == c or e == 1
-                        for s, c, e in zip(walk.strides, line, extents, strict=False)
-                    )
-                ):
-                    return False
-            elif node.source in missing:
+    line = compact(extents)
+    for node in all_reads(part.value):
+        if node.source.same_as(own):
+            continue
+        if node.source in made:
+            walk = access(node, part.stage.axes)
+            if walk is None or walk.start:
                 return False
+            steps = zip(walk.strides, line, extents, strict=False)
+            if not all(s == c or e == 1 for s, c, e in steps):
+                return False
+        elif node.source in missing:
+            return False
     return True

@@ -46,7 +46,7 @@ def _maximum(member: Member, by_buffer: Mapping[Any, Member]) -> Member | None:
     if axes is None:
         return None
     of = _expanded(largest.part.value.b, largest, by_buffer)
-    of = substituted(of, axes, lambda node: None)
+    of = substituted(of, axes)
     return largest if tvm_ffi.structural_equal(of, terms[0]) else None
 
 
@@ -58,7 +58,7 @@ def _expanded(value: Any, reader: Member, by_buffer: Mapping[Any, Member]) -> An
     if made is None or made.role != ELEMENT:
         return value
     axes = _axes(made, reader)
-    return value if axes is None else substituted(made.part.value, axes, lambda node: None)
+    return value if axes is None else substituted(made.part.value, axes)
 
 
 def _axes(made: Member, reader: Member) -> dict[Any, Any] | None:

@@ -15,7 +15,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.row_online import online
 from meta.dialect.tvm.schedule_cuda.row_stages import ELEMENT, Member, RowLayout, Walk
-from meta.dialect.tvm.schedule_cuda.walk import compact, reads
+from meta.dialect.tvm.schedule_cuda.walk import all_reads, compact, reads
 from meta.dialect.tvm.target import processors
 
 BLOCK, MAX_THREADS = 256, 1024
@@ -67,9 +67,7 @@ class RowPlan:
                 elif self.layout.along(walk):
                     (along if any(walk.rows) or self.layout.count == 1 else weights)[walk] = None
         self.along, self.weights, self.of_row = list(along), list(weights), list(of_row)
-        read = {
-            node.source for m in self.members for found in reads(m.part.value) for node in found
-        }
+        read = {node.source for m in self.members for node in all_reads(m.part.value)}
         self.kept = [m for m in self.members if m.role == ELEMENT and m.part.stage.buffer in read]
 
     def _choose(self) -> None:

@@ -11,10 +11,10 @@ from meta.dialect.tvm.schedule_cuda.emit import Kernel
 from meta.dialect.tvm.schedule_cuda.walk import (
     Part,
     access,
+    all_reads,
     compact,
     computed_by,
-    reads,
-    values_of_axes,
+    values_of_one,
 )
 
 ELEMENT, REDUCED, SCALAR = "element", "reduced", "scalar"
@@ -93,16 +93,14 @@ class RowLayout:
 
     def row_values(self, row: Any, zero: Any) -> list[Any]:
         """Return the values of the rows' axes."""
-        groups = [list(range(len(self.rows)))] if self.rows else []
-        return values_of_axes(self.rows, groups, [row] if groups else [], zero)
+        return values_of_one(self.rows, row, zero)
 
     def axis_values(
         self, member: Member, rows: Sequence[Any], place: Any, kernel: Kernel
     ) -> dict[Any, Any]:
         """Return the values of a stage's axes at a place of the row."""
         stage, zero = member.part.stage, kernel.number(0)
-        groups = [list(range(len(self.cols)))]
-        within = [] if member.role == SCALAR else values_of_axes(self.cols, groups, [place], zero)
+        within = [] if member.role == SCALAR else values_of_one(self.cols, place, zero)
         values = iter([*rows, *within])
         extents = (*stage.spatial, *stage.reduce)
         return {
@@ -153,7 +151,7 @@ def _waiting(layout: RowLayout, parts: Sequence[Part], made: dict[Any, Member]) 
 
     def needs(part: Part) -> set[Any]:
         own = part.stage.buffer
-        return {n.source for found in reads(part.value) for n in found} - {own}
+        return {node.source for node in all_reads(part.value)} - {own}
 
     def apart(buffer: Any) -> bool:
         part = by_buffer.get(buffer)
@@ -172,16 +170,15 @@ def _waiting(layout: RowLayout, parts: Sequence[Part], made: dict[Any, Member]) 
 
 def _fits(layout: RowLayout, member: Member, made: dict[Any, Member], missing: set[Any]) -> bool:
     own = member.part.stage.buffer
-    for found in reads(member.part.value):
-        for node in found:
-            if node.source.same_as(own):
-                continue
-            producer = made.get(node.source)
-            if producer is None:
-                if node.source in missing:
-                    return False
-            elif not layout.same_place(member, node, producer):
+    for node in all_reads(member.part.value):
+        if node.source.same_as(own):
+            continue
+        producer = made.get(node.source)
+        if producer is None:
+            if node.source in missing:
                 return False
+        elif not layout.same_place(member, node, producer):
+            return False
     return member.role != REDUCED or _goes_along(layout, member, made)
 
 
@@ -189,18 +186,17 @@ def _goes_along(layout: RowLayout, member: Member, made: dict[Any, Member]) -> b
     """Whether a reduction reads an array with all its rows, or one that is made, none across."""
     own = member.part.stage.buffer
     whole = False
-    for found in reads(member.part.value):
-        for node in found:
-            if node.source.same_as(own):
-                continue
-            producer = made.get(node.source)
-            if producer is not None:
-                whole = whole or producer.role == ELEMENT
-                continue
-            walk = layout.walk(member, node)
-            if walk is None or not any(walk.cols):
-                continue
-            if not layout.along(walk):
-                return False
-            whole = whole or all(walk.rows)
+    for node in all_reads(member.part.value):
+        if node.source.same_as(own):
+            continue
+        producer = made.get(node.source)
+        if producer is not None:
+            whole = whole or producer.role == ELEMENT
+            continue
+        walk = layout.walk(member, node)
+        if walk is None or not any(walk.cols):
+            continue
+        if not layout.along(walk):
+            return False
+        whole = whole or all(walk.rows)
     return whole

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import tirx
 
-from meta.dialect.tvm.schedule_cuda.emit import each, sequence
+from meta.dialect.tvm.schedule_cuda.emit import each, loop, sequence
 from meta.dialect.tvm.schedule_cuda.row_plan import RowPlan
 from meta.dialect.tvm.schedule_cuda.row_stages import Member, RowLayout
 
@@ -73,7 +73,7 @@ class RowWalk(RowPlan):
 
     def _slots(self, first: int, end: int, step: Sweep) -> list[Any]:
         def one(i: Any) -> Any:
-            return sequence(step(i + first, self._place(self._wide(i + first))))
+            return sequence(step(i + first, self._place(self.k.wide(i + first))))
 
         return [each(end - first, one)] if end > first else []
 
@@ -95,7 +95,7 @@ class RowWalk(RowPlan):
         end = self.k.number(self.layout.extent)
 
         def inside(v: Any) -> Any:
-            at = place + self._wide(v)
+            at = place + self.k.wide(v)
             return tirx.IfThenElse(tirx.all(at >= 0, at < end), lane(v), None)
 
         within = tirx.all(place >= 0, place + self.k.number(self.vector) <= end)
@@ -109,7 +109,7 @@ class RowWalk(RowPlan):
 
         def some(first: Any, count: int) -> list[Any]:
             def place(i: Any) -> Any:
-                return self._place(first + self._wide(i))
+                return self._place(first + self.k.wide(i))
 
             return [
                 each(count, lambda i: sequence(self._read(i + slots, place(i)))),
@@ -124,11 +124,12 @@ class RowWalk(RowPlan):
             made += some(self.k.number(number), 1)
         self.inside = True
         if rounds:
-            i = tirx.Var("round", "int32")
-            first = self._wide(i) * self.k.number(CHUNK) + self.k.number(begin)
-            zero, extent = tirx.const(0, "int32"), tirx.const(rounds, "int32")
-            body = sequence(some(first, CHUNK))
-            made.append(tirx.For(i, zero, extent, tirx.ForKind.SERIAL, body))
+
+            def round_of(i: Any) -> Any:
+                first = self.k.wide(i) * self.k.number(CHUNK) + self.k.number(begin)
+                return sequence(some(first, CHUNK))
+
+            made.append(loop("round", rounds, round_of))
         rest = begin + rounds * CHUNK
         if inner > rest:
             made += some(self.k.number(rest), inner - rest)
@@ -136,6 +137,3 @@ class RowWalk(RowPlan):
         for number in range(max(inner, begin), whole):
             made += some(self.k.number(number), 1)
         return [*made, *self._last(whole, one, tirx.const(slots, "int32"))]
-
-    def _wide(self, i: Any) -> Any:
-        return self.k.wide(i)

@@ -17,11 +17,11 @@ from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import (
     across_threads,
+    aligned,
     copy,
     divided,
     each,
     element,
-    power_of_two_in,
     sequence,
     store,
     substituted,
@@ -93,19 +93,11 @@ class Rows(RowWalk):
         if all(s == walk.rows[-1] * c for s, c in zip(walk.rows, steps, strict=True)):
             factor = walk.rows[-1] if walk.rows else 0
             return self.row * k.number(factor) + k.number(walk.start)
-        offset = k.number(walk.start)
-        for value, stride in zip(self.row_values, walk.rows, strict=True):
-            if stride:
-                offset = offset + value * k.number(stride)
-        return offset
+        return k.offset(walk.start, self.row_values, walk.rows)
 
     def _width(self, walk: Walk) -> int:
         width = min(self.vector, widest(walk.buffer))
-        if self.shifted:
-            return width
-        for number in (walk.start, *walk.rows):
-            width = power_of_two_in(abs(number), width)
-        return width
+        return width if self.shifted else aligned(width, (walk.start, *walk.rows))
 
     def _read(self, slot: Any, place: Any) -> list[Any]:
         """Return the reads of the vector at ``place`` of the row into a slot of the registers.
@@ -137,13 +129,13 @@ class Rows(RowWalk):
                     for walk in self.along
                     for statement in copy(
                         count, width, self.registers[walk], slot * self.vector + first,
-                        walk.buffer, at + self._wide(first),
+                        walk.buffer, at + self.k.wide(first),
                     )
                 ]
             )  # fmt: skip
 
         def lane(v: Any) -> Any:
-            return tirx.IfThenElse(at + self._wide(v) < end, copies(1, 1, v), None)
+            return tirx.IfThenElse(at + self.k.wide(v) < end, copies(1, 1, v), None)
 
         zero = tirx.const(0, "int32")
         width = min(self.vector, min(widest(walk.buffer) for walk in self.along))
@@ -203,7 +195,7 @@ class Rows(RowWalk):
                 return element(registers, slot * self.vector + v)
             return element(registers, v if any(walk.cols) else 0)
 
-        values = self.layout.axis_values(member, self.row_values, place + self._wide(v), self.k)
+        values = self.layout.axis_values(member, self.row_values, place + self.k.wide(v), self.k)
         return substituted(member.part.value, values, load)
 
     def _reduced(self, member: Member) -> list[Any]:
@@ -218,9 +210,7 @@ class Rows(RowWalk):
             return [self._lanes(place, lane, [each(self.vector, lane)])]
 
         body = [store(total, member.part.init, 0), *self._sweep([member], add)]
-        combine = member.part.combine
-        assert combine is not None
-        body += across_threads(k, total, combine, self.threads, self.together)
+        body += across_threads(k, total, member.part.combine, self.threads, self.together)
         return body + self._written(member)
 
     def _online(self, largest: Member, added: Member) -> list[Any]:
@@ -259,9 +249,7 @@ class Rows(RowWalk):
         self.registers[buffers[0]] = found
         body.append(store(found, element(top, 0), 0))
         for one, member in ((found, largest), (total, added)):
-            combine = member.part.combine
-            assert combine is not None
-            body += across_threads(k, one, combine, self.threads, self.together)
+            body += across_threads(k, one, member.part.combine, self.threads, self.together)
             if member is largest:
                 body.append(sequence(scaled(element(found, 0))))
         return [*body, *self._written(largest), *self._written(added)]
@@ -303,7 +291,7 @@ class Rows(RowWalk):
                 return store(held, self._value(member, slot, place, v), first + v)
 
             def last(v: Any) -> Any:
-                write = store(buffer, element(held, first + v), start + place + self._wide(v))
+                write = store(buffer, element(held, first + v), start + place + self.k.wide(v))
                 return sequence([lane(v), self._if_row(write)] if written else [lane(v)])
 
             whole = [each(self.vector, lane)]

@@ -14,7 +14,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     store,
 )
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
-from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
+from meta.dialect.tvm.schedule_cuda.walk import values_of_one
 
 
 class Slices(Partial):
@@ -37,8 +37,7 @@ class Slices(Partial):
             tirx.floormod(block, k.number(slices)),
             tirx.floordiv(block, k.number(slices)),
         )
-        groups = [list(range(len(axes.results)))] if axes.results else []
-        results = values_of_axes(axes.results, groups, [result] if groups else [], k.number(0))
+        results = values_of_one(axes.results, result, k.number(0))
         ragged = slices * rounds * THREADS != vectors
 
         def at(i: Any) -> tuple[list[Any], Any]:
@@ -53,9 +52,7 @@ class Slices(Partial):
         ]
         body += self._accumulate(k, vector, totals, rounds, at)
         for part, total in zip(self.reductions, totals, strict=True):
-            combine = part.combine
-            assert combine is not None
-            body += across_threads(k, total, combine, THREADS, 1)
+            body += across_threads(k, total, part.combine, THREADS, 1)
         ends, between = self._ended(k, totals, result, k.thread == 0, slice_of, slices)
         body += ends
         made = [k.launch(body, slices * axes.count, THREADS)]

@@ -16,6 +16,7 @@ from tvm import tirx
 
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
+    aligned,
     copy,
     divided,
     each,
@@ -117,9 +118,7 @@ class Transposes(Injective):
                     if own is not registers:
                         made += copy(width, 1, own, tirx.const(0, "int32"), registers, part)
                     held[one] = (own, 1)
-                place = k.number(0)
-                for value, stride in zip(here, self.line.strides, strict=True):
-                    place = place + value * k.number(stride)
+                place = k.offset(0, here, self.line.strides)
                 first, end = self._vector(place, width, here, held)
                 whole = sequence([*first, *end])
                 if rows % high or columns % wide:
@@ -158,10 +157,8 @@ class Transposes(Injective):
         (row, column), (high, wide) = origin, extents
         rows, columns = self.merged[across], self.merged[-1]
         vector = power_of_two_in(rows, min(self.side, ACCESS_BYTES // itemsize(one.buffer)))
-        for axis, stride in enumerate(walked.strides):
-            if axis != across:
-                vector = power_of_two_in(stride, vector)
-        vector = power_of_two_in(walked.start, vector)
+        others = (stride for axis, stride in enumerate(walked.strides) if axis != across)
+        vector = aligned(vector, (*others, walked.start))
         side, down = self.side, self.down
         source = k.in_memory(one.buffer)
         dtype = str(source.dtype)
@@ -184,9 +181,7 @@ class Transposes(Injective):
                 here = list(values)
                 here[across], here[-1] = row + k.wide(r), column + k.wide(c + j)
                 for part in range(0, side, vector):
-                    at = k.number(walked.start + part)
-                    for value, stride in zip(here, walked.strides, strict=True):
-                        at = at + value * k.number(stride)
+                    at = k.offset(walked.start + part, here, walked.strides)
                     to = (i * down + j) * side + part + zero
                     found = sequence(copy(vector, vector, given, to, source, at))
                     if rows % high or columns % wide:

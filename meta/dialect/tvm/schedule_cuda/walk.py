@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ class Part:
     init: Any = None
 
     @property
-    def combine(self) -> Callable[[Any, Any], Any] | None:
+    def combine(self) -> Any:
         """The operation of ``result[i] = operation(result[i], element)``."""
         kind = _OPERATIONS.get(type(self.value).__name__)
         if kind is None or not self.stage.reduce or self.init is None:
@@ -147,6 +147,12 @@ def reads(value: Any) -> tuple[list[Any], list[Any]]:
     return always, guarded
 
 
+def all_reads(value: Any) -> list[Any]:
+    """Return all reads of an expression."""
+    always, guarded = reads(value)
+    return [*always, *guarded]
+
+
 def by_results(part: Part, node: Any) -> Access | None:
     """Return the access of a read by the axes of the results; None if others take part in it."""
     stage = part.stage
@@ -161,7 +167,7 @@ def window_walks(part: Part) -> list[Access]:
     stage, n = part.stage, len(part.stage.spatial)
     if not stage.reduce:
         return []
-    walks = [access(node, stage.axes) for found in reads(part.value) for node in found]
+    walks = [access(node, stage.axes) for node in all_reads(part.value)]
     return [Access(w.buffer, w.strides[:n], 0) for w in walks if w is not None]
 
 
@@ -171,12 +177,11 @@ def slides(part: Part) -> bool:
     if part.combine is None or math.prod(e or 0 for e in stage.reduce) > MAX_WINDOW:
         return False
     windows = False
-    for found in reads(part.value):
-        for node in found:
-            reduced = [i for i in node.indices if any(uses(i, a) for a in stage.axes[n:])]
-            if not all(any(uses(i, a) for a in stage.axes[:n]) for i in reduced):
-                return False
-            windows = windows or bool(reduced)
+    for node in all_reads(part.value):
+        reduced = [i for i in node.indices if any(uses(i, a) for a in stage.axes[n:])]
+        if not all(any(uses(i, a) for a in stage.axes[:n]) for i in reduced):
+            return False
+        windows = windows or bool(reduced)
     return windows
 
 
@@ -203,6 +208,12 @@ def values_of_axes(
     return result
 
 
+def values_of_one(extents: Sequence[int], value: Any, zero: Any) -> list[Any]:
+    """Return the value of each axis for the value of all merged into one."""
+    groups = [list(range(len(extents)))] if extents else []
+    return values_of_axes(extents, groups, [value] if groups else [], zero)
+
+
 def computed_by(parts: Sequence[Part]) -> set[Any]:
     """Return the arrays that parts compute, results of the function among them: what has not run
     has not written them.
@@ -215,7 +226,7 @@ def read_outside(taken: Sequence[Part], parts: Sequence[Part], inner: set[Any]) 
     outside = {part.stage.buffer for part in taken} - inner
     for part in parts:
         if part not in taken:
-            outside.update(node.source for found in reads(part.value) for node in found)
+            outside.update(node.source for node in all_reads(part.value))
     return outside
 
 

@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.schedule_cuda.walk import Part, reads
+from meta.dialect.tvm.schedule_cuda.walk import Part, all_reads
 from meta.dialect.tvm.stages import uses
 
 
@@ -44,12 +44,11 @@ def pairs(part: Part) -> list[tuple[int, Any]]:
     """Return which spatial axis, by its position, moves along which reduced axis."""
     stage, n = part.stage, len(part.stage.spatial)
     found: dict[tuple[int, Any], None] = {}
-    for nodes in reads(part.value):
-        for node in nodes:
-            for index in node.indices:
-                for r in stage.axes[n:]:
-                    if uses(index, r):
-                        found |= {(a, r): None for a in range(n) if uses(index, stage.axes[a])}
+    for node in all_reads(part.value):
+        for index in node.indices:
+            for r in stage.axes[n:]:
+                if uses(index, r):
+                    found |= {(a, r): None for a in range(n) if uses(index, stage.axes[a])}
     return list(found)
 
 
@@ -59,9 +58,7 @@ def reduction(part: Part, analyzer: Any) -> Reduction:
 
 
 def _plain(part: Part) -> Reduction:
-    combine = part.combine
-    assert combine is not None
-    return Reduction(part, part.value.b, part.init, combine, lambda value: value)
+    return Reduction(part, part.value.b, part.init, part.combine, lambda value: value)
 
 
 def _as_floats(part: Part, analyzer: Any) -> Reduction | None:
@@ -74,7 +71,7 @@ def _as_floats(part: Part, analyzer: Any) -> Reduction | None:
     found = part.value.b
     guarded = isinstance(found, tvm.ir.Call) and found.op.name.endswith("if_then_else")
     key = found.args[1] if guarded else found
-    nodes = [node for group in reads(key) for node in group]
+    nodes = all_reads(key)
     if not nodes:
         return None
     node = nodes[0]

@@ -32,6 +32,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     Made,
     Part,
+    all_reads,
     by_results,
     mapping,
     read_outside,
@@ -97,8 +98,7 @@ class Windows(Injective):
             node.source not in self.made or node.source.same_as(part.stage.buffer)
             for part in self.parts
             if slides(part)
-            for found in reads(part.value)
-            for node in found
+            for node in all_reads(part.value)
         )
 
     def _divides(self, count: int) -> bool:
@@ -137,9 +137,7 @@ class Windows(Injective):
             if self.lanes > 1:
                 here[self.group] = here[self.group] + k.number(u)
                 self._reduced = {i: (r, u * self.lanes) for i, (r, _) in self._reduced.items()}
-            at = k.number(0)
-            for value, stride in zip(here, self.line.strides, strict=True):
-                at = at + value * k.number(stride)
+            at = k.offset(0, here, self.line.strides)
             begin, end = self._vector(at, width, here)
             first += begin
             last += end
@@ -190,7 +188,7 @@ class _Plan:
         accesses = sum(one.accesses for one in self.loads.values())
         regular = all(one.regular for one in self.loads.values())
         elements = self.kernel.lanes * sum(
-            len(_all_reads(one.terms[t]))
+            len(all_reads(one.terms[t]))
             for one in self.reductions.values()
             for terms in one.uses
             for t in terms
@@ -223,7 +221,7 @@ class _Plan:
                     rest //= extents[axis] or 1
                 reduced = [values[axis] for axis in stage.axes[n:]]
                 given = mapping(stage, [*self._axes(u), *reduced])
-                term = self.analyzer.simplify(substituted(made.term, given, lambda node: None))
+                term = self.analyzer.simplify(substituted(made.term, given))
                 if not tvm_ffi.structural_equal(term, init):
                     made.uses[u].append(_number(term, made.terms))
         return made
@@ -238,7 +236,7 @@ class _Plan:
     def _loads(self, one: Reduction) -> Loads:
         found = Loads(self.analyzer, self.lane, self.kernel.lanes)
         for term in one.terms:
-            for node in _all_reads(term):
+            for node in all_reads(term):
                 found.add(node)
         return found
 
@@ -323,10 +321,6 @@ def _over(outer: list[tuple[Any, int]], body: list[Any], k: Any) -> Any:
         zero, count = tirx.const(0, k.dtype), tirx.const(extent, k.dtype)
         whole = tirx.For(name, zero, count, tirx.ForKind.UNROLLED, whole)
     return whole
-
-
-def _all_reads(value: Any) -> list[Any]:
-    return [node for nodes in reads(value) for node in nodes]
 
 
 def _number(term: Any, terms: list[Any]) -> int:
