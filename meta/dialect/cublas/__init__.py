@@ -7,7 +7,7 @@ comes with torch and is called through ctypes.
 
 Float16, bfloat16, float32 (in TensorFloat-32 only with META_TF32) and float64 are accumulated in at
 least float32. Float8 products need compute capability 8.9, and matrix units keep fewer bits of
-their sums (`scaled.py`). Transposed and row-strided operands are read in place (`product.py`).
+their sums (`gemm.py`). Transposed and row-strided operands are read in place (`product.py`).
 
 The gradients of activations have no pattern but that of the tanh form of GELU: cuBLASLt's ReLU
 gradient reads a bit mask, which is no value of the IR.

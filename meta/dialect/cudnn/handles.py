@@ -49,6 +49,6 @@ def current(device: int) -> int:
     if handle is None:
         handle = _mine.__dict__[device] = _Handle(device)
     if handle.stream != stream:
-        library.set_stream(handle.number, stream)
+        library.check(library.functions().cudnnSetStream(handle.number, stream), "cudnnSetStream")
         handle.stream = stream
     return handle.number

@@ -58,8 +58,3 @@ def create_handle(device: int) -> int:
         check(functions().cudnnCreate(ctypes.byref(handle)), "cudnnCreate")
     assert handle.value is not None
     return handle.value
-
-
-def set_stream(handle: int, stream: int) -> None:
-    """Let what is launched through a handle run on a stream."""
-    check(functions().cudnnSetStream(handle, stream), "cudnnSetStream")

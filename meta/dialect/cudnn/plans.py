@@ -17,6 +17,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -33,6 +34,27 @@ FOLDER = "cudnn"
 _lock = threading.RLock()
 _plans: OrderedDict[Hashable, ExecutionPlan | str] = OrderedDict()
 _alive: weakref.WeakSet[ExecutionPlan] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan is made for: the graph which ``describe(graph, *details)`` makes, of data of a
+    dtype on a device, and whether float32 may be rounded to TensorFloat-32.
+    """
+
+    describe: Callable[..., None]
+    details: tuple[Hashable, ...]
+    dtype: str
+    device: int
+    tf32: bool
+
+    @property
+    def text(self) -> str:
+        """What a plan on disk depends on."""
+        chip = torch.cuda.get_device_name(self.device)
+        versions = library.version(), version("nvidia-cudnn-frontend"), torch.version.cuda, chip
+        graph = f"{self.describe.__module__}.{self.describe.__qualname__}"
+        return repr((*versions, graph, self.details, self.dtype, self.tf32))
 
 
 class ExecutionPlan:
@@ -83,18 +105,16 @@ class ExecutionPlan:
 class Plans:
     """The plans of one graph in float32, by precision: META_TF32 may change from call to call."""
 
-    def __init__(
-        self, describe: Callable[..., None], details: tuple[Hashable, ...], device: int
-    ) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
-        self._of = describe, details, "float32", device
+        self._wanted = wanted
         self._known: dict[bool, ExecutionPlan] = {}
         self._now()
 
     def _now(self) -> ExecutionPlan:
         tf32 = _tf32()
         if tf32 not in self._known:
-            self._known[tf32] = _kept(*self._of, tf32)
+            self._known[tf32] = _kept(replace(self._wanted, tf32=tf32))
         return self._known[tf32]
 
     @property
@@ -122,9 +142,8 @@ def plan(
     In float32 it is as precise as META_TF32 says at each call. Raises Unsupported with cuDNN's
     message if there is no plan.
     """
-    if dtype == "float32":
-        return Plans(describe, details, device)
-    return _kept(describe, details, dtype, device, _tf32())
+    wanted = Wanted(describe, details, dtype, device, _tf32())
+    return Plans(wanted) if dtype == "float32" else _kept(wanted)
 
 
 def planned(describe: Callable[..., None], *details: Hashable, dtype: str, device: int) -> OpEnv:
@@ -137,100 +156,69 @@ def _tf32() -> bool:
     return bool(config.get("META_TF32"))
 
 
-def _kept(
-    describe: Callable[..., None],
-    details: tuple[Hashable, ...],
-    dtype: str,
-    device: int,
-    tf32: bool,
-) -> ExecutionPlan:
+def _kept(wanted: Wanted) -> ExecutionPlan:
     """Return the plan of a graph, built now if it is not kept; Unsupported if it has none."""
-    key = (describe, details, dtype, device, tf32)
     with _lock:
-        found = _plans.get(key)
+        found = _plans.get(wanted)
         if found is None:
-            found = _plans[key] = _attempt(*key)
+            found = _plans[wanted] = _attempt(wanted)
             if len(_plans) > LIMIT:
                 _plans.popitem(last=False)
-        _plans.move_to_end(key)
+        _plans.move_to_end(wanted)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
 
 
-def _attempt(
-    describe: Callable[..., None],
-    details: tuple[Hashable, ...],
-    dtype: str,
-    device: int,
-    tf32: bool,
-) -> ExecutionPlan | str:
+def _attempt(wanted: Wanted) -> ExecutionPlan | str:
     """Return a plan, or cuDNN's message if there is none.
 
     A kernel that cuDNN has is taken before one that it has to compile, which takes half a second;
     only where there is none is one on disk.
     """
-    key = (describe, details, dtype, device, tf32)
-    kept = _restored(key)
+    kept = _restored(wanted)
     if kept is not None:
         return kept
     with suppress(frontend().cudnnGraphNotSupportedError):
-        return _built(*key, compiles=False)
+        return _built(wanted, compiles=False)
     try:
-        made = _built(*key, compiles=True)
+        made = _built(wanted, compiles=True)
     except frontend().cudnnGraphNotSupportedError as error:
         return "cuDNN has no plan: " + " ".join(str(error).split())
     try:
         content = made.serialized()
     except (RuntimeError, frontend().cudnnGraphNotSupportedError):
         return made  # cuDNN cannot write down all of its kernels
-    kept_file.keep(FOLDER, _text(key), content)
+    kept_file.keep(FOLDER, wanted.text, content)
     return made
 
 
-def _text(key: tuple[Any, ...]) -> str:
-    """Return what a plan on disk depends on."""
-    describe, details, dtype, device, tf32 = key
-    chip = torch.cuda.get_device_name(device)
-    versions = library.version(), version("nvidia-cudnn-frontend"), torch.version.cuda, chip
-    what = f"{describe.__module__}.{describe.__qualname__}", details, dtype, tf32
-    return repr((*versions, *what))
-
-
-def _restored(key: tuple[Any, ...]) -> ExecutionPlan | None:
+def _restored(wanted: Wanted) -> ExecutionPlan | None:
     """Return a plan that another process made; None if there is none, or it cannot be used."""
-    content = kept_file.find(FOLDER, _text(key))
+    content = kept_file.find(FOLDER, wanted.text)
     if content is None:
         return None
-    _, _, dtype, device, _ = key
-    with torch.cuda.device(device):
-        handle = handles.current(device)
-        graph = Graph(dtype, handle)
+    with torch.cuda.device(wanted.device):
+        handle = handles.current(wanted.device)
+        graph = Graph(wanted.dtype, handle)
         graph.count = content[0]
         try:
             graph.node.deserialize(handle, content[1:])
         except (RuntimeError, ValueError, frontend().cudnnGraphNotSupportedError):
             return None  # it is made anew
-        return ExecutionPlan(graph, device)
+        return ExecutionPlan(graph, wanted.device)
 
 
-def _built(
-    describe: Callable[..., None],
-    details: tuple[Hashable, ...],
-    dtype: str,
-    device: int,
-    tf32: bool,
-    compiles: bool,
-) -> ExecutionPlan:
+def _built(wanted: Wanted, compiles: bool) -> ExecutionPlan:
     names = frontend()
-    with torch.cuda.device(device):
-        graph = Graph(dtype, handles.current(device))
-        describe(graph, *details)
+    with torch.cuda.device(wanted.device):
+        graph = Graph(wanted.dtype, handles.current(wanted.device))
+        wanted.describe(graph, *wanted.details)
         node: Any = graph.node
         node.validate()
         node.build_operation_graph()
         node.create_execution_plans([names.heur_mode.A])
-        if dtype == "float32" and not tf32:
+        if wanted.dtype == "float32" and not wanted.tf32:
             notes = names.numerical_note
             node.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
         if not compiles:
@@ -238,4 +226,4 @@ def _built(
         node.check_support()
         node.build_plans(names.build_plan_policy.HEURISTICS_CHOICE)
         node._prepare_variant_pack_template()  # else two threads might, in their first runs
-        return ExecutionPlan(graph, device)
+        return ExecutionPlan(graph, wanted.device)

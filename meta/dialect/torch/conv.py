@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.fusion import ON_CPU, single_or_double
+from meta.dialect.torch.operands import ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation

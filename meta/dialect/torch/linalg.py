@@ -5,8 +5,7 @@ import torch
 from meta import op
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.fusion import ON_CPU, single_or_double
-from meta.dialect.torch.operands import HALF
+from meta.dialect.torch.operands import HALF, ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.dialect.torch.shapes import fresh
 from meta.op.core.subscripts import subscripts

@@ -4,9 +4,19 @@ from inspect import Parameter, Signature
 
 import torch
 
+from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 
 HALF = (torch.float16, torch.bfloat16)
+ON_CPU = {"cpu": LIBRARY}
+"""Where fused patterns are used. They were measured beside what runs without them on an AMD EPYC,
+one thread, float32; not on CUDA.
+"""
+
+
+def single_or_double(x):
+    """Decline half precision, whose results would not be rounded in between, and integers."""
+    return None if x.dtype in ("float32", "float64") else f"not for {x.dtype}"
 
 
 def compact(base, plevel=None):

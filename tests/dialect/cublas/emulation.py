@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core.preference import forget
-from meta.dialect.cublas import cublas, product, scaled
+from meta.dialect.cublas import cublas, gemm, product
 from meta.dialect.cublas.choose import extent
 from meta.dialect.cublas.problem import Matrix, Problem
 
@@ -109,8 +109,8 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
         return EmulatedPlan(problem)
 
     monkeypatch.setattr(product, "plan", plan)
-    monkeypatch.setattr(scaled, "plan", plan)
-    monkeypatch.setattr(scaled, "lacking", lambda scales, device: None)
+    monkeypatch.setattr(gemm, "plan", plan)
+    monkeypatch.setattr(gemm, "lacking", lambda scales, device: None)
     monkeypatch.setattr(cublas, "unavailable", None)
     monkeypatch.setattr(cublas, "devices", ("cpu",))
     forget()

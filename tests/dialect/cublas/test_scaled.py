@@ -10,7 +10,7 @@ import torch
 
 import meta
 from meta.dialect import only
-from meta.dialect.cublas import scaled
+from meta.dialect.cublas import gemm
 from meta.dialect.cublas.problem import Problem
 from meta.runtime import chip
 from meta.testing import check, opcheck
@@ -77,8 +77,8 @@ def test_what_a_device_lacks(
         cublasLtGetVersion = staticmethod(lambda: version)
 
     monkeypatch.setattr(chip, "of", lambda device: replace(chip.DEFAULT, capability=capability))
-    monkeypatch.setattr(scaled, "cublaslt", Library)
-    found = scaled.lacking.__wrapped__(scales, 0)
+    monkeypatch.setattr(gemm, "cublaslt", Library)
+    found = gemm.lacking.__wrapped__(scales, 0)
     assert found is reason is None or (reason is not None and reason in str(found))
 
 

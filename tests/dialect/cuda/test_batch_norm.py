@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import meta
 from meta.base.device import Device
 from meta.dialect.core import Unsupported
-from meta.dialect.cuda import batch_norm, batch_norm_fused
+from meta.dialect.cuda import batch_norm
 from meta.dialect.cuda.batch_norm import shares
 from meta.ir import TensorType, parse_type
 from tests.emulator.handwritten import Function
@@ -38,7 +38,7 @@ def fused(name: str, results: tuple[torch.Tensor, ...], **captures: Any) -> None
     """Run the kernel of a pattern with its captures, and check what memory it says it takes."""
     types = tuple(map(type_of, results))
     known = {n: type_of(v) for n, v in captures.items()}
-    pattern = batch_norm_fused.dialect.patterns[name]
+    pattern = batch_norm.dialect.patterns[name]
     env = pattern.prepare(known, types if len(types) > 1 else types[0], CUDA)
     taken: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:

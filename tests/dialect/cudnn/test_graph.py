@@ -15,7 +15,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect.core import Unsupported, only
-from meta.dialect.cudnn import conv, conv_fused, cudnn, graph, handles, library, plans
+from meta.dialect.cudnn import conv, cudnn, graph, handles, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect
@@ -223,7 +223,7 @@ def test_a_kernel_that_is_there_goes_before_one_to_be_compiled(
 
 
 def test_what_follows_a_convolution_is_one_graph(frontend: list[Node]) -> None:
-    conv_fused._describe(Graph("float16", 7), geometry(), True, True)
+    conv._describe(Graph("float16", 7), geometry(), True, True)
     (node,) = frontend
     assert [name for name, _, _ in node.calls] == ["conv_fprop", "add", "bias", "relu"]
     x, w, b, _, z, *_, y = node.tensors
