@@ -39,90 +39,39 @@ class Knob:
 
 
 KNOBS: dict[str, Knob] = {
-    knob.name: knob
-    for knob in (
-        Knob(
-            "META_VERIFY",
-            _flag,
-            False,
-            "verify the IR after every pass, check what kernels of eager calls promise, and "
-            "compare the first call of a compiled program with the interpreter",
-        ),
-        Knob(
-            "META_CHECK_FINITE",
-            _flag,
-            False,
-            "stop at the first operator that makes a NaN or an infinity of values without them",
-        ),
-        Knob(
-            "META_CHECK_INDICES",
-            _flag,
-            False,
-            "look for indices out of range on CUDA, too, where each look waits for the device",
-        ),
-        Knob("META_DEBUG", _flag, False, "print the module after every pass"),
-        Knob(
-            "META_DUMP_IR",
-            str,
-            "",
-            "a folder for the program after every pass, one file each (empty: none)",
-        ),
-        Knob(
-            "META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"
-        ),
-        Knob(
-            "META_CACHE_DIR",
-            str,
-            "",
-            "where compiled kernels and programs are kept (empty: the user's cache folder)",
-        ),
-        Knob("META_CACHE", _flag, True, "keep compiled kernels on disk"),
-        Knob(
-            "META_CACHE_SIZE",
-            int,
-            4096,
-            "MiB that all caches on disk may take together; what was used last stays (0: no bound)",
-        ),
-        Knob(
-            "META_PROGRAM_CACHE",
-            _flag,
-            True,
-            "keep compiled programs on disk, beside their kernels",
-        ),
-        Knob(
-            "META_COMPILE_THREADS",
-            int,
-            0,
-            "how many threads compile kernels (0: one for each core, up to 16)",
-        ),
-        Knob("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
-        Knob(
-            "META_TF32",
-            _flag,
-            False,
-            "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA",
-        ),
-        Knob(
-            "META_CUDA_GRAPH",
-            _flag,
-            True,
-            "record compiled programs as CUDA graphs where that can be done",
-        ),
-        Knob(
-            "META_CUBLAS_TUNE",
-            int,
-            0,
-            "measure so many algorithms of each matrix product on CUDA (0: take cuBLASLt's first)",
-        ),
-        Knob(
-            "META_MAX_DEPTH",
-            int,
-            1_000_000,
-            "how many calls and branches of a program may wait for one another",
-        ),
-        Knob("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
+    row[0]: Knob(*row)
+    for row in (
+        ("META_VERIFY", _flag, False,
+         "verify the IR after every pass, check what kernels of eager calls promise, and compare "
+         "the first call of a compiled program with the interpreter"),
+        ("META_CHECK_FINITE", _flag, False,
+         "stop at the first operator that makes a NaN or an infinity of values without them"),
+        ("META_CHECK_INDICES", _flag, False,
+         "look for indices out of range on CUDA, too, where each look waits for the device"),
+        ("META_DEBUG", _flag, False, "print the module after every pass"),
+        ("META_DUMP_IR", str, "",
+         "a folder for the program after every pass, one file each (empty: none)"),
+        ("META_FUEL", int, -1, "stop after this many passes, to bisect a bad one (-1: no limit)"),
+        ("META_CACHE_DIR", str, "",
+         "where compiled kernels and programs are kept (empty: the user's cache folder)"),
+        ("META_CACHE", _flag, True, "keep compiled kernels on disk"),
+        ("META_CACHE_SIZE", int, 4096,
+         "MiB that all caches on disk may take together; what was used last stays (0: no bound)"),
+        ("META_PROGRAM_CACHE", _flag, True, "keep compiled programs on disk, beside their kernels"),
+        ("META_COMPILE_THREADS", int, 0,
+         "how many threads compile kernels (0: one for each core, up to 16)"),
+        ("META_CPU_TARGET", str, "", "TVM target of the CPU kernels (empty: this machine)"),
+        ("META_TF32", _flag, False,
+         "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA"),
+        ("META_CUDA_GRAPH", _flag, True,
+         "record compiled programs as CUDA graphs where that can be done"),
+        ("META_CUBLAS_TUNE", int, 0,
+         "measure so many algorithms of each matrix product on CUDA (0: take cuBLASLt's first)"),
+        ("META_MAX_DEPTH", int, 1_000_000,
+         "how many calls and branches of a program may wait for one another"),
+        ("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),
     )
-}
+}  # fmt: skip
 
 # The environment as os.environ keeps it, which hands every change of itself on to C's. Its own
 # methods raise and catch KeyError for a name that is not there: 1.1 us, a quarter of a launch; this

@@ -5,22 +5,24 @@ import torch
 from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.creation import fill
-from meta.dialect.torch.operands import wide
+from meta.dialect.torch.operands import kernels, wide
 from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
 from meta.op.core.padding import pad_pairs, read_at
 from meta.op.core.slicing import slice_ranges
 from meta.op.movement import MIRRORS, roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
-
-@dialect.kernel(op.reverse)
-def reverse(x, axis):
-    return fresh(x.flip(axis))
-
-
-@dialect.kernel(op.flip)
-def flip(x, axes):
-    return fresh(x.flip(axes))
+kernels(
+    {
+        op.reverse: lambda x, axis: fresh(x.flip(axis)),
+        op.flip: lambda x, axes: fresh(x.flip(axes)),
+        op.triu: lambda x, k: torch.triu(x, k).contiguous(),
+        op.tril: lambda x, k: torch.tril(x, k).contiguous(),
+        op.diagonal: lambda x, offset, axis1, axis2: fresh(x.diagonal(offset, axis1, axis2)),
+        op.concatenate: lambda x, axis: torch.cat(x, axis),
+        op.stack: lambda x, axis: torch.stack(x, axis),
+    }
+)
 
 
 def _per_batch(lengths, ndim, batch_axis):
@@ -64,21 +66,6 @@ def roll(x, shift, axis):
 def tile(x, reps):
     counts, extents = tile_counts(tuple(x.shape), reps)
     return fresh(x.reshape(extents).repeat(counts))
-
-
-@dialect.kernel(op.triu)
-def triu(x, k):
-    return torch.triu(x, k).contiguous()
-
-
-@dialect.kernel(op.tril)
-def tril(x, k):
-    return torch.tril(x, k).contiguous()
-
-
-@dialect.kernel(op.diagonal)
-def diagonal(x, offset, axis1, axis2):
-    return fresh(x.diagonal(offset, axis1, axis2))
 
 
 @dialect.kernel(op.diagonal_dx)
@@ -177,20 +164,10 @@ def strided_set(data, v, begin, end, strides, out):
     sliced(out, ranges).copy_(v.flip(reversed_axes(ranges)))
 
 
-@dialect.kernel(op.concatenate)
-def concatenate(x, axis):
-    return torch.cat(x, axis)
-
-
 @dialect.kernel(op.split)
 def split(x, indices_or_sections, axis):
     bounds = split_bounds(x.shape[axis], indices_or_sections)
     return tuple(fresh(x.narrow(axis, begin, end - begin)) for begin, end in bounds)
-
-
-@dialect.kernel(op.stack)
-def stack(x, axis):
-    return torch.stack(x, axis)
 
 
 @dialect.kernel(op.strided_slice)

@@ -24,6 +24,12 @@ def compact(base, plevel=None):
     return dialect.kernel(base, plevel=plevel, strided=False)
 
 
+def kernels(functions, **options):
+    """Define the kernels ``functions[op]``, with options of `Dialect.kernel` that they share."""
+    for base, function in functions.items():
+        dialect.kernel(base, **options)(function)
+
+
 def of_one(functions, plevel=None):
     """Define kernels of one compact operand: ``functions[op](x)``."""
     for base, function in functions.items():
