@@ -5,11 +5,10 @@ it.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from meta.base import caches, config
-from meta.cli.table import section
+from meta.cli.table import add_json, section, show
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +24,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--clear", nargs="*", metavar="NAME", help=f"remove these ({names}); all without a name"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -33,8 +32,7 @@ def run(options: argparse.Namespace) -> int:
     """Remove what is to be removed, and print what is left."""
     if options.clear is not None:
         caches.clear(options.clear)
-    record = on_disk()
-    print(json.dumps(record, indent=2) if options.json else "\n".join(text(record)[1:]))
+    show(options, on_disk(), lambda record: "\n".join(text(record)[1:]))
     return 0
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from meta.cli.table import section
+from meta.cli.table import section, show
 from meta.cli.target import add_arguments, compiled
 from meta.vm import Executable
 
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         executable.save(options.output)
     found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}
-    print(json.dumps(found, indent=2) if options.json else text(found))
+    show(options, found, text)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from meta.base import config
 from meta.base.device import Device, available
 from meta.cli.cache import on_disk
 from meta.cli.cache import text as cache_lines
-from meta.cli.table import section, short_site
+from meta.cli.table import add_json, section, short_site, show
 from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 
@@ -34,14 +33,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="versions, devices, backends, every META_* variable, the caches on disk",
         description="Show what is there on this machine and how meta is set up.",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the record."""
-    record = environment()
-    print(json.dumps(record, indent=2) if options.json else text(record))
+    show(options, environment(), text)
     return 0
 
 

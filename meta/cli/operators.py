@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from contextlib import ExitStack
 
 from meta.base.registry import OPERATORS
 from meta.cli import card_text
 from meta.cli.card import card
+from meta.cli.table import add_json, show
 from meta.dialect import exclude, only, prefer
 
 
@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Show an operator's card. `ops` lists all operators.",
     )
     parser.add_argument("name", metavar="NAME", help="an operator, such as softmax")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     for flag, what in (
         ("--prefer", "ask this backend first (may be repeated)"),
         ("--only", "use no backend but this (may be repeated)"),
@@ -41,5 +41,5 @@ def run(options: argparse.Namespace) -> int:
         if options.exclude:
             choice.enter_context(exclude(*options.exclude))
         record = card(op)
-    print(json.dumps(record, indent=2) if options.json else card_text.text(record))
+    show(options, record, card_text.text)
     return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
+from meta.cli.table import show
 from meta.cli.target import add_arguments, compiled, made_up
 
 
@@ -30,16 +30,13 @@ def run(options: argparse.Namespace) -> int:
     found = executable.profile(*made_up(types, executable.device), repeat=options.repeat)
     if options.trace:
         found.chrome_trace(options.trace)
-    if options.json:
-        record = {
-            "target": options.target,
-            "inputs": list(map(str, types)),
-            "device": str(executable.device),
-            "repeat": found.repeat,
-            "seconds": found.seconds,
-            "instructions": found.records(),
-        }
-        print(json.dumps(record, indent=2))
-    else:
-        print(found.table(top=None))
+    record = {
+        "target": options.target,
+        "inputs": list(map(str, types)),
+        "device": str(executable.device),
+        "repeat": found.repeat,
+        "seconds": found.seconds,
+        "instructions": found.records(),
+    }
+    show(options, record, lambda _: found.table(top=None))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import zipfile
 from collections import Counter
@@ -18,7 +17,8 @@ from meta.base.device import require
 from meta.base.errors import ArgumentError
 from meta.base.files import open_file, writing
 from meta.cli import relay_operators
-from meta.cli.table import section
+from meta.cli.table import add_device, add_json, section, show
+from meta.cli.target import add_input, tensor_type
 from meta.frontend import relay
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram
@@ -26,7 +26,7 @@ from meta.frontend.relay.convert.program import unsupported
 from meta.frontend.relay.convert.types import element_type, relay_text
 from meta.frontend.relay.model import load_parts
 from meta.frontend.relay.params import pair
-from meta.ir import TensorType, parse_type
+from meta.ir import TensorType
 from meta.op.core import tree
 
 
@@ -46,21 +46,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = _action(actions, "run", "run a program on the arrays of an npz file")
     run.add_argument("--inputs", required=True, metavar="NPZ", help="inputs by name")
     run.add_argument("--out", required=True, metavar="NPZ", help="results, out0, out1, ...")
-    run.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    add_device(run)
     run.add_argument("--dialect", help="the dialect to prefer, such as torch")
     run.set_defaults(run=run_program)
 
     convert = _action(actions, "convert", "compile a program into a folder for meta.vm.load")
     convert.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder")
-    convert.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TYPE",
-        help="the type of each input, like 'float32[n,3]'; by default as the program declares",
+    add_input(
+        convert, "the type of each input, like 'float32[n,3]'; by default as the program declares"
     )
-    convert.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    add_device(convert)
     convert.set_defaults(run=run_convert)
 
     relay_operators.add(actions)
@@ -70,7 +65,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
     parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
     parser.add_argument("--params", metavar="FILE", help="the file of parameters")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     return parser
 
 
@@ -80,7 +75,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
 def run_info(options: argparse.Namespace) -> int:
     """Print what a program is; 1 if it cannot be converted."""
     found = info(options.file, options.params)
-    print(json.dumps(found, indent=2) if options.json else info_text(found))
+    show(options, found, info_text)
     return 1 if found["unsupported"] else 0
 
 
@@ -145,10 +140,8 @@ def run_program(options: argparse.Namespace) -> int:
     with writing(options.out):
         np.savez(options.out, **leaves)
     types = {name: f"{array.dtype}{list(array.shape)}" for name, array in leaves.items()}
-    if options.json:
-        print(json.dumps({"device": str(device), "out": options.out, "results": types}, indent=2))
-    else:
-        print("\n".join(f"{name}: {type_}" for name, type_ in types.items()))
+    record = {"device": str(device), "out": options.out, "results": types}
+    show(options, record, lambda _: "\n".join(f"{n}: {type_}" for n, type_ in types.items()))
     return 0
 
 
@@ -171,19 +164,17 @@ def run_convert(options: argparse.Namespace) -> int:
     device = require(options.device)
     model = relay.load(options.file, options.params)
     model.to(device=device)
-    types = [_tensor_type(text) for text in options.input] or declared_types(model)
+    types = [tensor_type(text) for text in options.input] or declared_types(model)
     executable = meta.vm.compile(model, *types, device=device)
     executable.save(options.output)
-    inputs = list(map(str, types))
-    if options.json:
-        print(
-            json.dumps(
-                {"device": str(device), "output": options.output, "inputs": inputs}, indent=2
-            )
-        )
-    else:
-        print(f"{options.output}: inputs {', '.join(inputs)}; meta.vm.load reads it")
+    record = {"device": str(device), "output": options.output, "inputs": list(map(str, types))}
+    show(options, record, convert_text)
     return 0
+
+
+def convert_text(found: dict[str, Any]) -> str:
+    """Return the record for a terminal."""
+    return f"{found['output']}: inputs {', '.join(found['inputs'])}; meta.vm.load reads it"
 
 
 def declared_types(model: relay.RelayModel) -> list[TensorType]:
@@ -202,12 +193,5 @@ def declared_types(model: relay.RelayModel) -> list[TensorType]:
             str(d) if isinstance(d, int) else f"n{len(found)}_{i}"
             for i, d in enumerate(type_.shape)
         )
-        found.append(_tensor_type(f"{element_type(type_.dtype)}[{', '.join(dims)}]"))
+        found.append(tensor_type(f"{element_type(type_.dtype)}[{', '.join(dims)}]"))
     return found
-
-
-def _tensor_type(text: str) -> TensorType:
-    type_ = parse_type(text)
-    if not isinstance(type_, TensorType):
-        raise ArgumentError("an input is a tensor", expected="float32[2, 3]", found=text)
-    return type_

@@ -1,9 +1,29 @@
-"""Text tables and other plain text that the commands share."""
+"""What the commands share: options, text tables and other plain text."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--device``."""
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+
+
+def show(
+    options: argparse.Namespace, record: dict[str, Any], text: Callable[[dict[str, Any]], str]
+) -> None:
+    """Print a record, as JSON or as text."""
+    print(json.dumps(record, indent=2) if options.json else text(record))
 
 
 def columns(rows: Sequence[Sequence[object]], *, indent: str = "  ") -> list[str]:

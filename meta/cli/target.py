@@ -21,6 +21,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, FormatError, UnknownName
 from meta.base.files import read_file, require_file
 from meta.base.registry import nearest
+from meta.cli.table import add_device, add_json
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable
 from meta.vm.pipeline import DEFAULT_LEVEL, MAX_LEVEL
@@ -36,14 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{SYNTAX}; Name is a meta.Model, a class of one that needs no arguments, or a "
         "function decorated with meta.model.trace",
     )
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="TYPE",
-        help="the type of each argument, like 'float32[2,3]'; program text needs none",
-    )
+    add_input(parser, "the type of each argument, like 'float32[2,3]'; program text needs none")
     parser.add_argument(
         "--opt-level",
         type=int,
@@ -51,8 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_LEVEL,
         help=f"from 0, only what is needed to run, to {MAX_LEVEL}; default {DEFAULT_LEVEL}",
     )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_device(parser)
+    add_json(parser)
+
+
+def add_input(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare the option ``--input``, which takes types."""
+    parser.add_argument(
+        "--input", nargs="+", action="extend", default=[], metavar="TYPE", help=text
+    )
 
 
 def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
@@ -63,7 +64,7 @@ def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]
     """
     device = require(options.device)
     target = load(options.target)
-    types = [_tensor_type(text) for text in options.input]
+    types = [tensor_type(text) for text in options.input]
     if isinstance(target, Module):
         if types:
             raise ArgumentError("program text says itself what it takes", hint="leave --input out")
@@ -125,7 +126,8 @@ def _module(name: str) -> ModuleType:
         ) from None
 
 
-def _tensor_type(text: str) -> TensorType:
+def tensor_type(text: str) -> TensorType:
+    """Return the type that a text names; ArgumentError for one that is no tensor's."""
     type_ = parse_type(text)
     if not isinstance(type_, TensorType):
         raise ArgumentError("an input is a tensor", expected="float32[2, 3]", found=text)

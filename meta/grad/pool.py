@@ -19,21 +19,21 @@ def _of_mean(pool, pool_dx):
     """Register the gradient of a mean's gradient: linear in dy, it depends on nothing else."""
 
     @gradient(pool_dx)
-    def by_dy(dy_, layout, *options):
-        ddy = pool(dy_, *options, layout or DATA[dy_.ndim - 2])
+    def by_dy(dy_, *options):
+        ddy = pool(dy_, *options)
         return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
 def _in_order(x, layout):
     """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
-    return x if layout in (None, order) else op.transpose(x, permutation(layout, order, "layout"))
+    return x if layout == order else op.transpose(x, permutation(layout, order, "layout"))
 
 
 def _laid_out(x, layout):
     """Return ``x``, in the order of `DATA`, in ``layout``."""
     order = DATA[x.ndim - 2]
-    return x if layout in (None, order) else op.transpose(x, permutation(order, layout, "layout"))
+    return x if layout == order else op.transpose(x, permutation(order, layout, "layout"))
 
 
 def _first_maxima(x, values):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.pooling import adaptive, adaptive_dx, pooled, pooled_dx
+from meta.op.core.pooling import adaptive, input_gradient, pooled
 from meta.op.core.window import DATA, documented
 
 
@@ -68,27 +68,15 @@ def _pooling(n: int) -> None:
         """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool{n}d`."""
         return adaptive(n, x, shape, layout)
 
-    @op(name=f"max_pool{n}d_dx")
+    @op(name=f"max_pool{n}d_dx", options=max_pool)
     @documented(n)
-    def max_pool_dx(
-        x: Tensor,
-        y: Tensor,
-        dy: Tensor,
-        kernel: Ints,
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints,
-        ceil_mode: bool,
-        include_pad: bool,
-        layout: str | None = None,
-    ) -> Tensor:
+    def max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `max_pool{n}d`: dy goes to the first maximum of its window, in row order.
 
-        x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``,
-        which is {data} unless given; the rest as in the forward call. Result: x's shape and dtype.
+        x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``;
+        the rest as in the forward call. Result: x's shape and dtype.
         """
-        window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-        return pooled_dx(n, x, y, dy, *window, layout)
+        return input_gradient(x, y, dy, max_pool.type_function(x, *options))
 
     @op(name=f"avg_pool{n}d_dx", schema=max_pool_dx)
     @documented(n)
@@ -97,29 +85,28 @@ def _pooling(n: int) -> None:
 
         All as in `max_pool{n}d_dx`; of x and y only the types matter.
         """
-        return pooled_dx(n, *arguments)
+        result: Tensor = max_pool_dx.type_function(*arguments)
+        return result
 
-    @op(name=f"adaptive_max_pool{n}d_dx")
+    @op(name=f"adaptive_max_pool{n}d_dx", options=adaptive_max_pool)
     @documented(n)
-    def adaptive_max_pool_dx(
-        x: Tensor, y: Tensor, dy: Tensor, shape: Ints, layout: str | None = None
-    ) -> Tensor:
+    def adaptive_max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `adaptive_max_pool{n}d`: dy goes to the first maximum of its region, in row
         order.
 
-        x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``,
-        which is {data} unless given. Result: x's shape and dtype.
+        All as in `max_pool{n}d_dx`.
         """
-        return adaptive_dx(n, x, y, dy, shape, layout)
+        return input_gradient(x, y, dy, adaptive(n, x, *options))
 
     @op(name=f"adaptive_avg_pool{n}d_dx", schema=adaptive_max_pool_dx)
     @documented(n)
     def adaptive_avg_pool_dx(*arguments: Any) -> Tensor:
         """Gradient of `adaptive_avg_pool{n}d`: dy is shared evenly by the elements of its region.
 
-        All as in `adaptive_max_pool{n}d_dx`; of x and y only the types matter.
+        All as in `max_pool{n}d_dx`; of x and y only the types matter.
         """
-        return adaptive_dx(n, *arguments)
+        result: Tensor = adaptive_max_pool_dx.type_function(*arguments)
+        return result
 
 
 for _n in DATA:

@@ -83,24 +83,12 @@ def constant(factor: float = 1.0, steps: int | None = None) -> Schedule:
 
 def linear_warmup(steps: int, start: float = 0.0) -> Schedule:
     """Return ``start`` to 1 along a straight line over ``steps`` steps, then 1."""
-    _require_count("steps", steps)
-    _require_factor("start", start)
-    return Schedule(
-        lambda step: start + (1 - start) * min(step / steps, 1.0),
-        steps,
-        f"linear_warmup({steps}, start={start})",
-    )
+    return _ramp("linear_warmup", steps, "start", start, lambda done: start + (1 - start) * done)
 
 
 def linear_decay(steps: int, end: float = 0.0) -> Schedule:
     """Return 1 to ``end`` along a straight line over ``steps`` steps, then ``end``."""
-    _require_count("steps", steps)
-    _require_factor("end", end)
-    return Schedule(
-        lambda step: 1 + (end - 1) * min(step / steps, 1.0),
-        steps,
-        f"linear_decay({steps}, end={end})",
-    )
+    return _ramp("linear_decay", steps, "end", end, lambda done: 1 + (end - 1) * done)
 
 
 def cosine(steps: int, end: float = 0.0) -> Schedule:
@@ -109,13 +97,21 @@ def cosine(steps: int, end: float = 0.0) -> Schedule:
     ``end + (1 - end) * (1 + cos(pi * step / steps)) / 2`` (Loshchilov and Hutter, "SGDR: stochastic
     gradient descent with warm restarts", ICLR 2017, without restarts).
     """
+
+    def factor(done: float) -> float:
+        return end + (1 - end) * (1 + math.cos(math.pi * done)) / 2
+
+    return _ramp("cosine", steps, "end", end, factor)
+
+
+def _ramp(
+    name: str, steps: int, bound: str, value: float, factor: Callable[[float], float]
+) -> Schedule:
+    """Return a schedule of ``factor`` of the share of the steps that is done."""
     _require_count("steps", steps)
-    _require_factor("end", end)
-    return Schedule(
-        lambda step: end + (1 - end) * (1 + math.cos(math.pi * min(step / steps, 1.0))) / 2,
-        steps,
-        f"cosine({steps}, end={end})",
-    )
+    _require_factor(bound, value)
+    text = f"{name}({steps}, {bound}={value})"
+    return Schedule(lambda step: factor(min(step / steps, 1.0)), steps, text)
 
 
 def step_decay(every: int, gamma: float = 0.1) -> Schedule:

@@ -24,6 +24,17 @@ from meta.optim.options import bind, parameters, require_range
 from meta.runtime.ndarray import array, ndarray
 
 
+def _mix(
+    x: Mapping[str, Any], y: Mapping[str, Any], alpha: Any, beta: Any, skip: Any = None
+) -> None:
+    """Set ``y = alpha * x + beta * y`` by name, in one call for each dtype of y."""
+    by_dtype: dict[str, list[str]] = {}
+    for name in x:
+        by_dtype.setdefault(y[name].dtype, []).append(name)
+    for names in by_dtype.values():
+        op.multi_tensor_axpby([x[n] for n in names], [y[n] for n in names], alpha, beta, skip)
+
+
 class Accumulation(Model):
     """Sums of gradients, at least in float32, and how many calls are in them.
 
@@ -44,13 +55,7 @@ class Accumulation(Model):
         """Add gradients; return the sums, and whether more calls are to come before an update."""
         sums = {name: self.gradient[name] for name in gradients}
         goes_on = op.cast(op.greater(self.count, 0.0), "float32")
-        by_dtype: dict[str, list[str]] = {}
-        for name, total in sums.items():
-            by_dtype.setdefault(total.dtype, []).append(name)
-        for names in by_dtype.values():
-            op.multi_tensor_axpby(
-                [gradients[n] for n in names], [sums[n] for n in names], 1.0, goes_on
-            )
+        _mix(gradients, sums, 1.0, goes_on)
         count = self.count + 1.0
         more = op.less(count, float(self.count_to))
         op.multi_tensor_axpby([count * op.cast(more, "float32")], [self.count], 1.0, 0.0)
@@ -83,12 +88,7 @@ class Average(Model):
     def add(self, params: Mapping[str, Any], skip: Any) -> None:
         """Take parameters into the average, unless ``skip`` is true."""
         stays = op.cast(op.greater(self.count, 0.0), "float32") * self.decay
-        by_dtype: dict[str, list[str]] = {}
-        for name in params:
-            by_dtype.setdefault(self.parameter[name].dtype, []).append(name)
-        for names in by_dtype.values():
-            own = [self.parameter[n] for n in names]
-            op.multi_tensor_axpby([params[n] for n in names], own, 1.0 - stays, stays, skip)
+        _mix(params, self.parameter, 1.0 - stays, stays, skip)
         op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)
 
     @contextmanager

@@ -160,7 +160,7 @@ moved(
 )  # fmt: skip
 moved(
     *(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
-    of=("x", "y", "dy"), name="layout", first=(None, "NCHW"), last="NHWC",
+    of=("x", "y", "dy"), name="layout", first=("NCHW",), last="NHWC",
 )  # fmt: skip
 
 

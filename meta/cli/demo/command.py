@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -20,7 +19,7 @@ from meta import op
 from meta.base.device import Device, require
 from meta.cli.demo.data import Array, Images, load
 from meta.cli.demo.network import SmallNet
-from meta.cli.table import section
+from meta.cli.table import add_device, add_json, section, show
 from meta.model import load_weights, save_weights
 from meta.optim import with_sgd
 from meta.optim.schedule import cosine
@@ -42,7 +41,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--batch-size", type=_positive, default=64, metavar="N", help="images per step, default 64"
     )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
+    add_device(parser)
     parser.add_argument(
         "--executor", choices=EXECUTORS, default="vm", help="what trains; default vm"
     )
@@ -60,7 +59,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--data", metavar="FILE.npz",
         help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -86,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         report = demonstrate(options, path)
     report["weights"] = options.out
     report["seconds"]["total"] = time.perf_counter() - start
-    print(json.dumps(report, indent=2) if options.json else text(report))
+    show(options, report, text)
     return 0 if report["reloaded"]["identical"] else 1
 
 

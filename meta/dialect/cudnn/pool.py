@@ -56,7 +56,7 @@ def forward(call: CallValues) -> OpEnv:
 
 
 def backward(call: CallValues) -> OpEnv:
-    layout = call.args.layout or DATA[2]
+    layout = call.args.layout
     how = _window(call, layout)
     x, y = _tensor(call.args.x, layout, 0), _tensor(call.args.y, layout, 1)
     return launched("cudnnPoolingBackward", call, (how,), y, y.at(2), x, x.at(3))

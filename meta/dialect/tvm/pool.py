@@ -158,7 +158,7 @@ def _region(size, out):
 def _ordered(x, layout):
     """Return an image seen in the order of `DATA`."""
     order = DATA[len(x.shape) - 2]
-    return Ordered(x, layout or order, order)
+    return Ordered(x, layout, order)
 
 
 def _over(axes, at, combine, value, outside):

@@ -57,17 +57,18 @@ class CallValues:
         yield from (a for a in runtime_args(self.op, self.args) if isinstance(a, TensorType))
 
     def __str__(self) -> str:
-        parts = []
-        for name, value in zip(self.op.schema.names, self.args, strict=True):
-            shown = TupleType(value) if _is_tensor_tuple(value) else value
-            parts.append(f"{name}={shown}")
-        return f"{self.op.name}({', '.join(parts)}) on {self.device}"
+        return f"{written(self.op, self.args)} on {self.device}"
 
 
-def _is_tensor_tuple(value: Any) -> bool:
-    return (
-        isinstance(value, tuple) and bool(value) and all(isinstance(v, TensorType) for v in value)
-    )
+def written(op: Op, args: tuple[Any, ...]) -> str:
+    """Return a call with canonical arguments as text: ``relu(x=float32[2])``."""
+
+    def shown(value: Any) -> Any:
+        several = isinstance(value, tuple) and value != ()
+        return TupleType(value) if several and isinstance(value[0], TensorType) else value
+
+    parts = [f"{n}={shown(a)}" for n, a in zip(op.schema.names, args, strict=True)]
+    return f"{op.name}({', '.join(parts)})"
 
 
 def runtime_args(op: Op, args: tuple[Any, ...], slots: int | None = None) -> list[Any]:
@@ -98,18 +99,19 @@ def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -
     return tuple(result)
 
 
-def written_places(call: CallValues) -> tuple[int, ...]:
-    """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
-    places: list[int] = []
+def _places(call: CallValues) -> Iterator[tuple[int, range]]:
+    """Iterate over the slots that `runtime_args` has, with the positions of each among them."""
     count = 0
     for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
-        if slot.kind == "attribute" or value is None:
-            continue
-        width = len(value) if slot.kind == "tensors" else 1
-        if i in call.op.schema.written:
-            places.extend(range(count, count + width))
-        count += width
-    return tuple(places)
+        if slot.kind != "attribute" and value is not None:
+            width = len(value) if slot.kind == "tensors" else 1
+            yield i, range(count, count + width)
+            count += width
+
+
+def written_places(call: CallValues) -> tuple[int, ...]:
+    """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
+    return tuple(p for i, places in _places(call) if i in call.op.schema.written for p in places)
 
 
 def number_places(call: CallValues) -> list[tuple[int, str]]:
@@ -117,15 +119,7 @@ def number_places(call: CallValues) -> list[tuple[int, str]]:
     which.
     """
     dtypes = call.op.schema.number_dtypes(call.args, call.out)
-    found: list[tuple[int, str]] = []
-    count = 0
-    for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
-        if slot.kind == "attribute" or value is None:
-            continue
-        if i in dtypes:
-            found.append((count, dtypes[i]))
-        count += len(value) if slot.kind == "tensors" else 1
-    return found
+    return [(places.start, dtypes[i]) for i, places in _places(call) if i in dtypes]
 
 
 def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -97,30 +97,18 @@ class Convolution:
         return TensorType(self._result(x.shape, w.static_shape, options), x.dtype)
 
     def by_input(
-        self,
-        x_or_w: TensorType,
-        y: TensorType | None,
-        dy: TensorType,
-        shape: tuple[int, ...],
-        *options: Any,
+        self, w: TensorType, y: TensorType | None, dy: TensorType, shape: Shape, *options: Any
     ) -> TensorType:
-        """Return the type of the gradient by x of this shape; x_or_w is w."""
-        self._check(x_or_w=x_or_w, dy=dy)
-        require_float(dy, "dy")
-        return self._gradient(shape, x_or_w.static_shape, y, dy, shape, options)
+        """Return the type of the gradient by x of this shape."""
+        self._check(x_or_w=w, dy=dy)
+        return self._gradient(shape, w.static_shape, y, dy, shape, options)
 
     def by_kernel(
-        self,
-        x_or_w: TensorType,
-        y: TensorType | None,
-        dy: TensorType,
-        shape: tuple[int, ...],
-        *options: Any,
+        self, x: TensorType, y: TensorType | None, dy: TensorType, shape: Shape, *options: Any
     ) -> TensorType:
-        """Return the type of the gradient by w of this shape; x_or_w is x."""
-        self._check(x_or_w=x_or_w, dy=dy)
-        require_float(dy, "dy")
-        return self._gradient(x_or_w.shape, shape, y, dy, shape, options)
+        """Return the type of the gradient by w of this shape."""
+        self._check(x_or_w=x, dy=dy)
+        return self._gradient(x.shape, shape, y, dy, shape, options)
 
     def _check(self, **tensors: TensorType) -> None:
         for name, value in tensors.items():
@@ -133,9 +121,10 @@ class Convolution:
         w: Shape,
         y: TensorType | None,
         dy: TensorType,
-        shape: tuple[int, ...],
+        shape: Shape,
         options: tuple[Any, ...],
     ) -> TensorType:
+        require_float(dy, "dy")
         ndim = len(self.kernel)
         require(len(shape) == ndim, f"shape must have {ndim} extents", found=shape)
         expected = self._result(x, w, options)

@@ -18,7 +18,7 @@ from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
 from meta.op.core.bounds import excess
-from meta.op.core.call import CallValues, runtime_args
+from meta.op.core.call import CallValues, runtime_args, written
 from meta.op.core.handler import Default, current
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.schema import Schema, Slot
@@ -37,10 +37,6 @@ class Aspects:
     cast_rule: Any = None
     dialect_ops: list[Any] = field(default_factory=list)
     converters: dict[str, Any] = field(default_factory=dict)
-
-
-def _are_types(values: tuple[Any, ...]) -> bool:
-    return bool(values) and all(isinstance(v, TensorType) for v in values)
 
 
 class Op(OpNode):
@@ -165,11 +161,7 @@ class Op(OpNode):
                 raise error
 
     def _describe(self, args: tuple[Any, ...]) -> str:
-        shown = [
-            f"{n}={TupleType(a) if isinstance(a, tuple) and _are_types(a) else a}"
-            for n, a in zip(self.schema.names, args, strict=True)
-        ]
-        text = f"{self.name}({', '.join(shown)})"
+        text = written(self, args)
         return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}..."
 
     def call_values(self, args: tuple[Any, ...], device: Device) -> CallValues:

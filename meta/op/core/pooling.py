@@ -64,32 +64,9 @@ def pooled(
     return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
 
 
-def pooled_dx(
-    count: int,
-    x: TensorType,
-    y: TensorType,
-    dy: TensorType,
-    kernel: Ints,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    include_pad: bool,
-    layout: str | None,
+def input_gradient(
+    x: TensorType, y: TensorType, dy: TensorType, expected: TensorType
 ) -> TensorType:
-    """Return the type of the gradient of `pooled`."""
-    window = (kernel, stride, padding, dilation, ceil_mode, include_pad)
-    return _gradient(x, y, dy, pooled(count, x, *window, layout or DATA[count]))
-
-
-def adaptive_dx(
-    count: int, x: TensorType, y: TensorType, dy: TensorType, shape: Ints, layout: str | None
-) -> TensorType:
-    """Return the type of the gradient of `adaptive`."""
-    return _gradient(x, y, dy, adaptive(count, x, shape, layout or DATA[count]))
-
-
-def _gradient(x: TensorType, y: TensorType, dy: TensorType, expected: TensorType) -> TensorType:
     """Return x's type, after checking that y and dy are of the type that the forward call gives."""
     for value, name in ((y, "y"), (dy, "dy")):
         require_like(value, expected, f"{name} is not of the forward result's type")
