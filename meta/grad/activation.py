@@ -72,19 +72,11 @@ def _silu_second(x):
     return op.sigmoid_dx(None, s, x * (1.0 - s * 2.0) + 2.0)
 
 
-def _elu_second(x, alpha):
-    return op.where(x > 0, 0.0, op.exp(x) * alpha)
-
-
 def _softplus_second(x, beta, threshold):
     """beta * s * (1 - s) with s = sigmoid(beta * x), 0 beyond the threshold"""
     scaled = x * beta
     s = op.sigmoid(scaled)
     return op.where(scaled > threshold, 0.0, s * (1.0 - s) * beta)
-
-
-def _hardswish_second(x):
-    return op.where(op.abs(x) < 3.0, op.ones_like(x) * (1 / 3), 0.0)
 
 
 def _mish_second(x):
@@ -95,9 +87,9 @@ def _mish_second(x):
 
 
 _curved(op.silu_dx, _silu_second)
-_curved(op.elu_dx, _elu_second)
+_curved(op.elu_dx, lambda x, alpha: op.where(x > 0, 0.0, op.exp(x) * alpha))
 _curved(op.softplus_dx, _softplus_second)
-_curved(op.hardswish_dx, _hardswish_second)
+_curved(op.hardswish_dx, lambda x: op.where(op.abs(x) < 3.0, op.ones_like(x) * (1 / 3), 0.0))
 _curved(op.mish_dx, _mish_second)
 
 

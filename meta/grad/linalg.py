@@ -7,7 +7,6 @@ from typing import Any
 
 from meta import op
 from meta.grad.core import collapse, gradient, gradients, not_differentiable
-from meta.ir.types import Dim
 from meta.op.core.subscripts import Labels, equation_of, subscripts
 
 
@@ -49,22 +48,16 @@ def einsum(inputs: Any, dy: Any, equation: str) -> Any:
         kept = [
             label
             for label in own
-            if any(label in term for term in terms) and not _broadcast(label, extent, read.extents)
+            if any(label in term for term in terms)
+            and (extent[label] != 1 or read.extents[label] == 1)
         ]
         product = op.einsum((dy, *others), equation_of(terms, tuple(kept)))
-        spread = op.reshape(product, tuple(_extent(product, kept, label) for label in own))
+        extents = dict(zip(kept, product.shape, strict=True))
+        spread = op.reshape(product, tuple(extents.get(label, 1) for label in own))
         whole = op.broadcast_to(spread, tuple(extent[label] for label in own))
         return _on_diagonals(whole, own, labels)
 
     return tuple(of(i) for i in range(len(inputs)))
-
-
-def _broadcast(label: str, extent: dict[str, Dim], extents: dict[str, Dim]) -> bool:
-    return extent[label] == 1 and extents[label] != 1
-
-
-def _extent(x: Any, kept: list[str], label: str) -> Dim:
-    return x.shape[kept.index(label)] if label in kept else 1
 
 
 def _on_diagonals(x: Any, own: Labels, labels: Labels) -> Any:

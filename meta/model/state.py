@@ -139,8 +139,7 @@ def _problems(
         for n, array in other.items():
             problems.append(f"{n!r} has another shape: {array.shape}, the model's is {shape}")
         for n, array in several.items():
-            kinds = [_kind(a.dtype) for a in (array, own[name])]
-            if n in typed and kinds[0] != kinds[1]:
+            if n in typed and _kind(array.dtype) != _kind(own[name].dtype):
                 problems.append(
                     f"{n!r} has another kind of numbers: {array.dtype}, the model's are "
                     f"{own[name].dtype}"

@@ -12,7 +12,9 @@ other operator's error at run time. Where the values are known, use the other op
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
+from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
 from meta.op.core.axes import require_new_axes
@@ -102,8 +104,7 @@ def _vector(x: Tensor, name: str) -> int:
     require_index(x)
     extent = x.shape[0] if x.ndim == 1 else None
     if not isinstance(extent, int):
-        require(False, f"{name} must be a vector of known extent", found=x)
-    assert isinstance(extent, int)
+        raise TypeInferError(f"{name} must be a vector of known extent", found=x)
     return extent
 
 
@@ -176,17 +177,16 @@ def dynamic_strided_slice(
     return _unknown(x, set(range(counts[0])))
 
 
-@op
+@op(options=dynamic_strided_slice)
 def dynamic_strided_slice_dx(
-    x: Tensor, dy: Tensor, begin: Tensor, end: Tensor, strides: Tensor, slice_mode: str = "end"
+    x: Tensor, dy: Tensor, begin: Tensor, end: Tensor, strides: Tensor, *options: Any
 ) -> Tensor:
     """The gradient of `dynamic_strided_slice` at ``x``, of which only the type counts: zeros, with
     ``dy`` where it reads.
     """
-    part: Tensor = dynamic_strided_slice.type_function(x, begin, end, strides, slice_mode)
-    require(
-        fit(dy.shape, part.shape), "dy has another shape than the slice", expected=part, found=dy
-    )
+    part: Tensor = dynamic_strided_slice.type_function(x, begin, end, strides, *options)
+    fits = fit(dy.shape, part.shape)
+    require(fits, "dy has another shape than the slice", expected=part, found=dy)
     require_same_dtype(x, dy)
     return x
 

@@ -8,6 +8,7 @@ to the nearest end of its dimension, so no call reads or writes outside of a ten
 
 from collections.abc import Iterator
 
+from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import (
@@ -32,14 +33,12 @@ def _require_like(x: Tensor, expected: Tensor, name: str) -> None:
 
 
 def _require_within(part: Tensor, whole: tuple[Dim, ...], what: str) -> None:
-    require(
-        len(part.shape) == len(whole)
-        and all(not (isinstance(p, int) and isinstance(w, int)) or p <= w
-                for p, w in zip(part.shape, whole, strict=True)),
-        what,
-        expected=f"as many axes as {list(whole)}, and no longer ones",
-        found=part,
-    )  # fmt: skip
+    fits = len(part.shape) == len(whole) and all(
+        not (isinstance(p, int) and isinstance(w, int)) or p <= w
+        for p, w in zip(part.shape, whole, strict=True)
+    )
+    expected = f"as many axes as {list(whole)}, and no longer ones"
+    require(fits, what, expected=expected, found=part)
 
 
 def _require_elements(data: Tensor, indexed: tuple[Dim, ...], picked: tuple[Dim, ...]) -> None:
@@ -50,19 +49,15 @@ def _require_elements(data: Tensor, indexed: tuple[Dim, ...], picked: tuple[Dim,
 def _gathered(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     at = normalize_axis(axis, data.ndim)
     require_index(indices)
-    extents = (*data.shape[:at], _unbounded(indices, at), *data.shape[at + 1 :])
+    # Along the indexed axis the extent of the indices is not limited.
+    own = indices.shape[at] if at < indices.ndim else 0
+    extents = (*data.shape[:at], own, *data.shape[at + 1 :])
     _require_within(indices, extents, "indices do not fit data")
     _require_elements(data, data.shape[at : at + 1], indices.shape)
     return data.with_shape(indices.shape)
 
 
-def _unbounded(indices: Tensor, at: int) -> Dim:
-    """Return the extent of the indices along the indexed axis, which is not limited."""
-    return indices.shape[at] if at < indices.ndim else 0
-
-
 def _along(data: Tensor, axis: int) -> tuple[IndexRange, ...]:
-    """Say what the indices of `gather` and its gradient may be."""
     return (into_axis("indices", data, axis, "data"),)
 
 
@@ -95,19 +90,16 @@ def _gathered_nd(data: Tensor, indices: Tensor) -> Tensor:
     require(indices.ndim >= 1, "indices must have a first axis of coordinates", found=indices)
     depth = indices.shape[0]
     if not isinstance(depth, int) or depth > data.ndim:
-        require(
-            False,
+        raise TypeInferError(
             "the first axis of indices names the leading axes of data",
             expected=f"at most {data.ndim} coordinates",
             found=indices,
         )
-    assert isinstance(depth, int)
     _require_elements(data, data.shape[:depth], indices.shape[1:])
     return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
 def _coordinates(data: Tensor, indices: Tensor) -> Iterator[IndexRange]:
-    """Say what each row of coordinates may be."""
     depth = indices.shape[0]
     assert isinstance(depth, int)
     for axis, extent in enumerate(data.shape[:depth]):
@@ -136,12 +128,7 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     return data
 
 
-def _selected(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
-    """Say what the indices of `index_select` may be."""
-    return (into_axis("index", x, axis, "x", from_end=True),)
-
-
-@op(indices=_selected)
+@op(indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),))
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """The slices of ``x`` along ``axis`` that ``index``, a vector of integers, names.
 
@@ -154,7 +141,6 @@ def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
 
 
 def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
-    """Say what the indices of `scatter` may be."""
     return (into_axis("index", x, axis, "x"),)
 
 

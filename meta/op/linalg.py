@@ -28,11 +28,7 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     # An extent that is not a number yet is compared when it is one.
     differ = isinstance(k1, int) and isinstance(k2, int) and k1 != k2
     require(not differ, f"the inner extents {k1} and {k2} differ", expected=axes, found=found)
-    return x1.with_shape((*_batch(x1, x2), m, n))
-
-
-def _batch(x1: TensorType, x2: TensorType) -> tuple[Dim, ...]:
-    return broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
 @op

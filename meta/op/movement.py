@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from meta.base.bounds import MAX_RESULTS
 from meta.base.errors import TypeInferError
@@ -164,19 +165,14 @@ def tril(x: Tensor, k: int = 0) -> Tensor:
     return _matrices(x)
 
 
-def _two_axes(ndim: int, axis1: int, axis2: int) -> tuple[int, int]:
-    a, b = normalize_axis(axis1, ndim), normalize_axis(axis2, ndim)
-    require(a != b, "a diagonal needs two different axes", found=f"{axis1} and {axis2}")
-    return a, b
-
-
 @op
 def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along ``axis2`` is that along ``axis1`` plus ``offset``.
 
     Result: the other axes of x, then one along the diagonal, which may be empty.
     """
-    a, b = _two_axes(x.ndim, axis1, axis2)
+    a, b = normalize_axis(axis1, x.ndim), normalize_axis(axis2, x.ndim)
+    require(a != b, "a diagonal needs two different axes", found=f"{axis1} and {axis2}")
     rows, columns = x.shape[a], x.shape[b]
     length: Dim = UNKNOWN
     if isinstance(rows, int) and isinstance(columns, int):
@@ -184,12 +180,17 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return x.with_shape((*(d for i, d in enumerate(x.shape) if i not in (a, b)), length))
 
 
-@op
-def diagonal_dx(dy: Tensor, shape: Ints, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+def _of_shape(x: Tensor, shape: Ints) -> Tensor:
+    extents = (shape,) if isinstance(shape, int) else shape
+    require_extents(extents)
+    return x.with_shape(extents)
+
+
+@op(options=diagonal)
+def diagonal_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
-    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
-    require_extents(full.shape)
-    part: Tensor = diagonal.type_function(full, offset, axis1, axis2)
+    full = _of_shape(dy, shape)
+    part: Tensor = diagonal.type_function(full, *options)
     require(dy.shape == part.shape, "dy has another shape than the diagonal", expected=part)
     return full
 
@@ -245,10 +246,6 @@ MIRRORS = {"SYMMETRIC": "symmetric", "REFLECT": "reflect"}
 """The modes of `mirror_pad`, and what `pad` calls them."""
 
 
-def _require_mode(mode: str) -> None:
-    require(mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=mode)
-
-
 def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     pairs = pad_pairs(pad_width, x.ndim)
     shape: list[Dim] = []
@@ -280,7 +277,7 @@ def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "co
     Raises TypeInferError for a wrong number of widths, a negative one, or where there is less to
     mirror or repeat than asked for.
     """
-    _require_mode(pad_mode)
+    require(pad_mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=pad_mode)
     return _padded(x, pad_width, pad_mode)
 
 
@@ -300,7 +297,7 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
 
     dy: of the padded shape. Result: the shape of x. Half precision is added in float32.
     """
-    _require_mode(pad_mode)
+    require(pad_mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=pad_mode)
     pairs = pad_pairs(pad_width, dy.ndim)
     shape = tuple(
         d - sum(pair) if not isinstance(d, UnknownDim) else UNKNOWN if any(pair) else d
@@ -439,19 +436,11 @@ def strided_slice(
     return x.with_shape(tuple(shape))
 
 
-@op
-def strided_slice_dx(
-    dy: Tensor,
-    shape: Ints,
-    begin: Ints,
-    end: Ints,
-    strides: Ints | None = None,
-    slice_mode: str = "end",
-) -> Tensor:
+@op(options=strided_slice)
+def strided_slice_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
-    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
-    require_extents(full.shape)
-    part: Tensor = strided_slice.type_function(full, begin, end, strides, slice_mode)
+    full = _of_shape(dy, shape)
+    part: Tensor = strided_slice.type_function(full, *options)
     require_shape(dy, part, "dy has another shape than the slice")
     return full
 

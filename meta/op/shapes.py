@@ -41,9 +41,6 @@ def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
     return x.with_shape(reshaped(x, shape, reverse))
 
 
-reshape.declare(view_of_first)
-
-
 @op(float8=True)
 def transpose(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
@@ -63,9 +60,6 @@ def batch_flatten(x: Tensor) -> Tensor:
     return x.with_shape((x.shape[0], product(x.shape[1:])))
 
 
-batch_flatten.declare(view_of_first)
-
-
 @op(float8=True)
 def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
     """Insert ``num_newaxis`` axes of extent 1 before ``axis``. A view.
@@ -75,9 +69,6 @@ def expand_dims(x: Tensor, axis: int, num_newaxis: int = 1) -> Tensor:
     require_new_axes(num_newaxis)
     at = normalize_axis(axis, x.ndim + 1)
     return x.with_shape((*x.shape[:at], *(1,) * num_newaxis, *x.shape[at:]))
-
-
-expand_dims.declare(view_of_first)
 
 
 def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
@@ -100,9 +91,6 @@ def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
         found=f"{axis} of {x}",
     )
     return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
-
-
-squeeze.declare(view_of_first)
 
 
 def split_points(x: tuple[Tensor, ...], axis: int) -> tuple[int, ...]:
@@ -196,7 +184,8 @@ def reshape_like(x: Tensor, like_type: Tensor) -> Tensor:
     return x.with_shape(like_type.shape)
 
 
-reshape_like.declare(view_of_first)
+for _view in (reshape, batch_flatten, expand_dims, squeeze, reshape_like):
+    _view.declare(view_of_first)
 
 
 def _require_broadcast(narrow: Tensor, wide: Tensor) -> None:

@@ -19,6 +19,15 @@ Stores = dict[str, "Expr"]
 """The new value of each list that a formula writes, by its name."""
 
 
+def _infix(kind: str, swapped: bool = False) -> Callable[[Expr, Expr | float], Expr]:
+    """Return the method of an infix operation; ``swapped``: the other operand comes first."""
+
+    def method(self: Expr, other: Expr | float) -> Expr:
+        return _operation(kind, other, self) if swapped else _operation(kind, self, other)
+
+    return method
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expr:
     """A node of a formula. Two uses of one Python object are computed once.
@@ -32,35 +41,10 @@ class Expr:
     kind: str
     parts: tuple[Any, ...]
 
-    def __add__(self, other: Expr | float) -> Expr:
-        return _operation("+", self, other)
-
-    def __sub__(self, other: Expr | float) -> Expr:
-        return _operation("-", self, other)
-
-    def __rsub__(self, other: float) -> Expr:
-        return _operation("-", other, self)
-
-    def __mul__(self, other: Expr | float) -> Expr:
-        return _operation("*", self, other)
-
-    def __truediv__(self, other: Expr | float) -> Expr:
-        return _operation("/", self, other)
-
-    def __rtruediv__(self, other: float) -> Expr:
-        return _operation("/", other, self)
-
-    def __pow__(self, other: Expr | float) -> Expr:
-        return _operation("**", self, other)
-
-    def __gt__(self, other: Expr | float) -> Expr:
-        return _operation(">", self, other)
-
-    def __lt__(self, other: Expr | float) -> Expr:
-        return _operation(">", other, self)
-
-    def __and__(self, other: Expr) -> Expr:
-        return _operation("&", self, other)
+    __add__, __mul__, __pow__ = _infix("+"), _infix("*"), _infix("**")
+    __sub__, __rsub__ = _infix("-"), _infix("-", swapped=True)
+    __truediv__, __rtruediv__ = _infix("/"), _infix("/", swapped=True)
+    __gt__, __lt__, __and__ = _infix(">"), _infix(">", swapped=True), _infix("&")
 
     @property
     def operands(self) -> tuple[Expr, ...]:

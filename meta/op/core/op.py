@@ -181,12 +181,9 @@ class Op(OpNode):
         if self.indices is None:
             return ()
         wanted = inspect.signature(self.indices).parameters
-        found = self.indices(**{name: args[self.schema.index[name]] for name in wanted})
-        return tuple((self._place(r, args), r) for r in found)
-
-    def _place(self, found: IndexRange, args: tuple[Any, ...]) -> int:
-        slot = self.schema.index[found.slot]
-        return len(runtime_args(self, args, slot)) + found.field
+        found = tuple(self.indices(**{name: args[self.schema.index[name]] for name in wanted}))
+        before = (len(runtime_args(self, args, self.schema.index[r.slot])) for r in found)
+        return tuple((count + r.field, r) for count, r in zip(before, found, strict=True))
 
     def declare(self, function: Declare) -> Declare:
         """Register how a call is prepared where the default (infer, then allocate) is not enough; a

@@ -85,10 +85,15 @@ def _read_none(value: object) -> None:
         raise _Refused
 
 
-def _read_bool(value: object) -> bool:
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    raise _Refused
+def _reader(taken: Any, made: Callable[[Any], Any]) -> Callable[[object], Any]:
+    """Return a reader of values of some types, each as ``made`` makes it."""
+
+    def read(value: object) -> Any:
+        if isinstance(value, taken):
+            return made(value)
+        raise _Refused
+
+    return read
 
 
 def _read_int(value: object) -> int:
@@ -117,24 +122,8 @@ def _read_float(value: object) -> float:
     raise _Refused
 
 
-def _read_str(value: object) -> str:
-    if isinstance(value, str):
-        return str(value)
-    raise _Refused
-
-
-def _read_ints(value: object) -> tuple[Any, ...]:
-    if isinstance(value, tuple | list):
-        return tuple(v if isinstance(v, SymbolicDim) else _read_int(v) for v in value)
-    raise _Refused
-
-
-def _read_dtype(value: object) -> str:
-    return dtypes.canonical(value)
-
-
-def _read_device(value: object) -> str:
-    return str(Device(value))
+def _ints(values: Sequence[object]) -> tuple[Any, ...]:
+    return tuple(v if isinstance(v, SymbolicDim) else _read_int(v) for v in values)
 
 
 def _read_number(value: object) -> bool | int | float:
@@ -151,13 +140,13 @@ def _read_number(value: object) -> bool | int | float:
 
 _READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
     types.NoneType: ("None", _read_none),
-    bool: ("bool", _read_bool),
+    bool: ("bool", _reader(bool | np.bool_, bool)),
     int: ("int", _read_int),
     float: ("float", _read_float),
-    str: ("str", _read_str),
-    tuple[int, ...]: ("tuple of ints", _read_ints),
-    DType: ("dtype", _read_dtype),
-    DeviceName: ("device", _read_device),
+    str: ("str", _reader(str, str)),
+    tuple[int, ...]: ("tuple of ints", _reader(tuple | list, _ints)),
+    DType: ("dtype", dtypes.canonical),
+    DeviceName: ("device", lambda value: str(Device(value))),
 }
 
 

@@ -66,7 +66,11 @@ def subscripts(equation: str, shapes: Sequence[tuple[Dim, ...]]) -> Subscripts:
     for i, (labels, shape) in enumerate(zip(operands, shapes, strict=True)):
         _add_extents(extents, labels, shape, i, equation)
     count = sum(label.startswith(ELLIPSIS) for label in extents)
-    result = _result(right, count, equation) if arrow else _implicit(operands, count)
+    if arrow:
+        _letters(right, equation)
+        result = _with_axes(right, count if ELLIPSIS in right else 0)
+    else:
+        result = _implicit(operands, count)
     for label in result:
         _require(label in extents, f"no operand has the result's label {label!r}", equation)
         _require(result.count(label) == 1, f"the result has the label {label!r} twice", equation)
@@ -126,11 +130,6 @@ def _add_extents(
             expected="equal extents, or 1",
         )
         extents[label] = extent if known == 1 else known
-
-
-def _result(term: str, count: int, equation: str) -> Labels:
-    _letters(term, equation)
-    return _with_axes(term, count if ELLIPSIS in term else 0)
 
 
 def _implicit(operands: Iterable[Labels], count: int) -> Labels:
