@@ -17,7 +17,7 @@ import numpy as np
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
 from meta.op.core.elementwise import (
-    OF_ANY_DTYPE,
+    define_real,
     described,
     floating,
     gradient_by_x_or_y,
@@ -25,14 +25,6 @@ from meta.op.core.elementwise import (
     same,
 )
 from meta.op.shapes import reshape_like
-
-
-def _define(name: str, on_number: Callable[..., Any], summary: str) -> None:
-    @op(name=name)
-    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
-    def function(x: Scalar | Tensor) -> Tensor:
-        return floating(on_number, x)
-
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
     "exp": (np.exp, "e**x."),
@@ -60,7 +52,7 @@ REAL: dict[str, tuple[Callable[..., Any], str]] = {
 }
 """Real functions: of a Python number, and what they are."""
 for _name, (_function, _summary) in REAL.items():
-    _define(_name, _function, _summary)
+    define_real(_name, _function, _summary)
 
 
 @op

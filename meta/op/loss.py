@@ -66,7 +66,8 @@ def _axes_hint(y_true: Tensor, y_pred: Tensor) -> str:
     return "one label for each row of scores"
 
 
-def _check_dy(dy: Tensor, y_pred: Tensor) -> None:
+def _check_gradient(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> None:
+    _check_labels(y_true, y_pred)
     if dy.shape != () or dy.dtype != y_pred.dtype:
         expected = f"the gradient of the loss, {y_pred.with_shape(())}"
         raise TypeInferError("dy does not fit", expected=expected, found=str(dy))
@@ -129,16 +130,14 @@ def nll_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
 
     dy: gradient of the loss, shape (). count: the rows not left out. Result: type of y_pred.
     """
-    _check_labels(y_true, y_pred)
-    _check_dy(dy, y_pred)
+    _check_gradient(dy, y_true, y_pred)
     return y_pred
 
 
 @op(schema=nll_loss_dpred)
 def nll_loss_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Gradient of `nll_loss` by the labels: zeros, type of y_true; they take whole numbers only."""
-    _check_labels(y_true, y_pred)
-    _check_dy(dy, y_pred)
+    _check_gradient(dy, y_true, y_pred)
     return y_true
 
 
@@ -160,16 +159,14 @@ def cross_entropy_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     dy: gradient of the loss, shape (). hot: 1 at each row's label, else 0. count: the rows not left
     out; the gradient of those left out is 0. Result: type of y_pred.
     """
-    _check_labels(y_true, y_pred)
-    _check_dy(dy, y_pred)
+    _check_gradient(dy, y_true, y_pred)
     return y_pred
 
 
 @op(schema=nll_loss_dpred)
 def cross_entropy_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     """Gradient of `cross_entropy` by the labels: zeros, type of y_true. See `nll_loss_dtrue`."""
-    _check_labels(y_true, y_pred)
-    _check_dy(dy, y_pred)
+    _check_gradient(dy, y_true, y_pred)
     return y_true
 
 

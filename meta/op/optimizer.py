@@ -92,9 +92,8 @@ def multi_tensor_sgd(
     ``g = g + weight_decay * x``, ``v = momentum * v + g``, ``x = x - learning_rate * u``, where
     ``u`` is ``v``, or with ``nesterov`` ``g + momentum * v``.
 
-    v: the velocities, zeros at first; () is without momentum: u is g. The other arguments: see
-    `meta.op.optimizer`. Raises TypeInferError for tensors that do not fit together. As
-    torch.optim.SGD without dampening; Sutskever et al., ICML 2013, for the form of nesterov.
+    v: the velocities, zeros at first; () is without momentum: u is g. As torch.optim.SGD without
+    dampening; Sutskever et al., ICML 2013, for the form of nesterov.
     """
     g = g + k.weight_decay * x
     if v is None:
@@ -121,7 +120,6 @@ def multi_tensor_adam(k: Numbers, x: Expr, g: Expr, m: Expr, v: Expr) -> Stores:
     ``x = x - learning_rate * mhat / (sqrt(vhat) + eps)``, where ``mhat = m / (1 - beta1**step)``
     and ``vhat = v / (1 - beta2**step)``.
 
-    Arguments: see `meta.op.optimizer`. Raises TypeInferError for tensors that do not fit together.
     Kingma and Ba, arXiv:1412.6980, algorithm 1; the weight decay, a part of the gradient, is
     torch.optim.Adam's.
     """
@@ -135,7 +133,6 @@ def multi_tensor_adamw(k: Numbers, x: Expr, g: Expr, m: Expr, v: Expr) -> Stores
 
     `multi_tensor_adam` without decay in ``g``, after ``x = x - learning_rate * weight_decay * x``.
 
-    Arguments: see `meta.op.optimizer`. Raises TypeInferError for tensors that do not fit together.
     Loshchilov and Hutter, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW, where the decay is
     scaled by the learning rate.
     """
@@ -151,7 +148,6 @@ def multi_tensor_lamb(k: Numbers, x: Expr, g: Expr, m: Expr, v: Expr) -> Stores:
     m and v as in `multi_tensor_adamw`, then ``u = mhat / (sqrt(vhat) + eps) + weight_decay * x``
     and ``x = x - learning_rate * (|x| / |u|) * u``. A parameter should be of one layer.
 
-    Arguments: see `meta.op.optimizer`. Raises TypeInferError for tensors that do not fit together.
     You et al., "Large batch optimization for deep learning: training BERT in 76 minutes",
     arXiv:1904.00962, algorithm 2 with phi(z) = z.
     """
@@ -184,11 +180,8 @@ def multi_tensor_lans(
 
     bias_correction: False takes m and v for mhat and vhat. grad_averaging: False adds g to m
     without the factor 1 - beta1. decoupled: False adds weight_decay * x to g instead of to r and c.
-    normalize_grad: False takes g as it is. The other arguments: see `meta.op.optimizer`.
-
-    Raises TypeInferError for tensors that do not fit together. Zheng et al., "Accelerated large
-    batch optimization of BERT pretraining in 54 minutes", arXiv:2006.13484, algorithm 2 with
-    phi(z) = z.
+    normalize_grad: False takes g as it is. Zheng et al., "Accelerated large batch optimization of
+    BERT pretraining in 54 minutes", arXiv:2006.13484, algorithm 2 with phi(z) = z.
     """
     if normalize_grad:
         square = total(g * g)

@@ -14,25 +14,14 @@ from typing import Any
 
 import torch
 
-from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core import Scalar, Tensor, op
 from meta.op.core.check import require
-from meta.op.core.elementwise import OF_ANY_DTYPE, described, floating, gradient, real
+from meta.op.core.elementwise import define_real, floating, gradient, real
 from meta.op.core.same_dtype import require_same_dtype
 
 
 def _of_numbers(function: Callable[..., torch.Tensor], *numbers: Any) -> float:
     return function(*[torch.tensor(float(n), dtype=torch.float64) for n in numbers]).item()
-
-
-def _special(function: Callable[..., torch.Tensor], x: Any) -> TensorType:
-    return floating(lambda n: _of_numbers(function, n), x)
-
-
-def _define(name: str, on_number: Callable[..., Any], summary: str) -> None:
-    @op(name=name)
-    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
-    def function(x: Scalar | Tensor) -> Tensor:
-        return _special(on_number, x)
 
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
@@ -60,7 +49,7 @@ REAL: dict[str, tuple[Callable[..., Any], str]] = {
 }
 """Real functions: of a Python number, and what they are."""
 for _name, (_function, _summary) in REAL.items():
-    _define(_name, _function, _summary)
+    define_real(_name, partial(_of_numbers, _function), _summary)
 
 
 @op
@@ -70,7 +59,7 @@ def logit(x: Scalar | Tensor, eps: float | None = None) -> Tensor:
     ``x``: any shape; its dtype is the result's, float32 for ints and bool. ``eps``: if given, x is
     first limited to [eps, 1 - eps].
     """
-    return _special(lambda t: torch.special.logit(t, eps), x)
+    return floating(partial(_of_numbers, lambda t: torch.special.logit(t, eps)), x)
 
 
 @op

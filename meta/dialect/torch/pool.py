@@ -199,8 +199,7 @@ def _define(base, function, axes_of, plevel=None):
 
     def pooled(call, *tensors):
         a, order = call.args, DATA[tensors[0].ndim - 2]
-        layout = a.layout
-        to, back = permutation(layout, order, "layout"), permutation(order, layout, "layout")
+        to, back = permutation(a.layout, order, "layout"), permutation(order, a.layout, "layout")
         tensors = [t.permute(to) for t in tensors]
         y = function(tensors, axes_of(tensors[0].shape[2:], a), a)
         return y.permute(back).contiguous()

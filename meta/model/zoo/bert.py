@@ -24,6 +24,8 @@ from meta.model.zoo.transformer import (
 )
 from meta.runtime.ndarray import array
 
+__all__ = ["BertConfig", "BertForMaskedLM", "BertForSequenceClassification", "BertModel"]
+
 
 @dataclass(frozen=True)
 class BertConfig(Config):

@@ -26,6 +26,8 @@ from meta.model.zoo.transformer import (
 from meta.runtime import random
 from meta.runtime.ndarray import array
 
+__all__ = ["GPT2Config", "GPT2LMHeadModel", "GPT2Model"]
+
 
 @dataclass(frozen=True)
 class GPT2Config(Config):

@@ -15,6 +15,8 @@ from meta.model.layers.conv import Conv2d
 from meta.model.model import Model
 from meta.model.trace import trace
 
+__all__ = ["LeNet", "LeNetConfig"]
+
 
 @dataclass(frozen=True)
 class LeNetConfig:

@@ -32,6 +32,8 @@ from meta.model.zoo.transformer import (
 )
 from meta.runtime.ndarray import ndarray
 
+__all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel"]
+
 Parameters = Mapping[str, Any]
 
 

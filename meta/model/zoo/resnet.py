@@ -22,6 +22,8 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.kaiming import initialize_convolutions
 
+__all__ = ["ResNet", "ResNetConfig", "resnet18", "resnet34", "resnet50"]
+
 
 @dataclass(frozen=True)
 class ResNetConfig:

@@ -18,6 +18,8 @@ from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.runtime import random
 
+__all__ = ["causal_lm_loss", "masked_lm_loss"]
+
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": op.gelu,
     "gelu_new": partial(op.gelu, approximate="tanh"),

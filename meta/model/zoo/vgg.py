@@ -20,6 +20,8 @@ from meta.model.trace import trace
 from meta.model.zoo.kaiming import initialize_convolutions
 from meta.runtime import random
 
+__all__ = ["VGG", "VGGConfig", "vgg11", "vgg11_bn"]
+
 GRID = 7
 """Features are pooled to GRID x GRID places, whatever the image's extents."""
 

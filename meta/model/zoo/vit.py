@@ -28,6 +28,8 @@ from meta.model.zoo.transformer import (
 )
 from meta.runtime import random
 
+__all__ = ["ViTConfig", "ViTForImageClassification", "ViTModel", "vit_b_16"]
+
 
 @dataclass(frozen=True)
 class ViTConfig(Config):

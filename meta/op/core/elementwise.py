@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.base.source import caller_span
-from meta.op.core import Op, Tensor, TensorType, numbers, op
+from meta.op.core import Op, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import broadcast_shapes, require, require_float, shape_of
 from meta.op.core.same_dtype import require_same_dtype
 
@@ -109,3 +109,14 @@ def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
 
     backward.site = caller_span()
     return backward
+
+
+def define_real(name: str, on_number: Callable[[Any], Any], summary: str) -> None:
+    """Make the operator of a real function of one tensor, in the caller's family."""
+
+    @op(name=name)
+    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
+    def function(x: Scalar | Tensor) -> Tensor:
+        return floating(on_number, x)
+
+    function.site = caller_span()

@@ -26,6 +26,8 @@ from meta.op.core.schema import InOut, Scalar, Tensor
 Tensors = tuple[TensorType, ...]
 RATES = "learning_rate", "weight_decay"
 PREFIX = "multi_tensor_"
+SHARED = """The arguments that all steps share: see `meta.op.optimizer`. Raises TypeInferError for
+tensors that do not fit together."""
 
 FORMULAS: dict[Op, Formula] = {}
 """The formulas of all operators on lists of tensors."""
@@ -88,7 +90,8 @@ def optimizer(
             return ()
 
         site = definition_span(formula)
-        made = _operator(infer, formula.__name__, formula.__doc__, site, slots)
+        doc = f"{inspect.getdoc(formula) or ''}\n\n{SHARED}".strip()
+        made = _operator(infer, formula.__name__, doc, site, slots)
         FORMULAS[made] = Formula(
             formula,
             ("x", "dx", *(p.name for p in state)),
