@@ -76,31 +76,23 @@ def check_second_gradient(case: OpCase, one: Sample, device: str = "cpu") -> Non
     ``gradient`` is the case's gradient for a random dy, ``v`` random too. What does not depend on
     an argument has the gradient zero, whichever way a side says so.
     """
-    leaves, structure = tree.flatten(one.make("float64"))
-    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
+    floats, ours, y, theirs, their_y = _both_sides(case, one, device)
     noise = torch.Generator().manual_seed(2)
-
-    theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
-    args, kwargs = tree.unflatten(structure, theirs)
-    their_y = first_float(case.oracle(*args, **kwargs))
     dy = _uniform(their_y.shape, noise)
+    vs = [_uniform(theirs[i].shape, noise) for i in floats]
+
     their_wrt = [*(theirs[i] for i in floats), dy.clone().requires_grad_()]
     their_first = torch.autograd.grad(
         their_y, their_wrt[:-1], their_wrt[-1], create_graph=True, allow_unused=True
     )
-    vs = [_uniform(leaves[i].shape, noise) for i in floats]
     expected = _gradients(
         lambda ys, seeds: torch.autograd.grad(ys, their_wrt, seeds, allow_unused=True),
         [(g, v) for g, v in zip(their_first, vs, strict=True) if g is not None],
         their_wrt,
     )
 
-    ours = [ndarray(t.clone().to(device)) for t in leaves]
     wrt = [*(ours[i] for i in floats), ndarray(dy.to(device))]
-    for array in wrt:
-        array.requires_grad = True
-    args, kwargs = tree.unflatten(structure, ours)
-    y = first_float(OPERATORS[case.op](*args, **kwargs))
+    wrt[-1].requires_grad = True
     first = grad(y, wrt[:-1], wrt[-1], create_graph=True)
     found = _gradients(
         lambda ys, seeds: grad(ys, wrt, seeds),
@@ -111,6 +103,24 @@ def check_second_gradient(case: OpCase, one: Sample, device: str = "cpu") -> Non
     for name, x, a, b in zip(names, their_wrt, found, expected, strict=True):
         a, b = (torch.zeros_like(x) if g is None else g for g in (a, b))
         check(a, b, 1e-7, 1e-8, what=f"second gradient by {name} of {case.op}({one})")
+
+
+def _both_sides(
+    case: OpCase, one: Sample, device: str
+) -> tuple[list[int], list[ndarray], ndarray, list[torch.Tensor], torch.Tensor]:
+    """Return which leaves of a sample are floating point, and the leaves and the first floating
+    point result of the operator and of the oracle, differentiable, in float64.
+    """
+    leaves, structure = tree.flatten(one.make("float64"))
+    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
+    ours = _arrays(leaves, device)
+    for i in floats:
+        ours[i].requires_grad = True
+    args, kwargs = tree.unflatten(structure, ours)
+    y = first_float(OPERATORS[case.op](*args, **kwargs))
+    theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
+    args, kwargs = tree.unflatten(structure, theirs)
+    return floats, ours, y, theirs, first_float(case.oracle(*args, **kwargs))
 
 
 def _gradients(gradient: Any, pairs: list[tuple[Any, Any]], wrt: list[Any]) -> Any:
@@ -269,18 +279,7 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
     """The gradient agrees with torch's gradient of the oracle, and with central differences, in
     float64.
     """
-    args, kwargs = one.make("float64")
-    op = OPERATORS[case.op]
-    leaves, structure = tree.flatten((args, kwargs))
-    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
-    ours = _arrays(leaves, device)
-    theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
-    for i in floats:
-        ours[i].requires_grad = True
-    own_args, own_kwargs = tree.unflatten(structure, ours)
-    y = first_float(op(*own_args, **own_kwargs))
-    their_args, their_kwargs = tree.unflatten(structure, theirs)
-    expected_y = first_float(case.oracle(*their_args, **their_kwargs))
+    floats, ours, y, theirs, expected_y = _both_sides(case, one, device)
     assert expected_y.requires_grad, (
         "the oracle is not differentiable by torch; set grad=False or write it so that it is"
     )
@@ -298,7 +297,7 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
         assert gradient.dtype == "float64"
         check(gradient, theirs_gradient, 1e-7, 1e-8, what=f"gradient {i} of {case.op}({one})")
     if has_numeric_gradient(one):
-        _check_numeric(op, one, leaves, structure, floats, expected, dy, device)
+        _check_numeric(case, one, expected, dy, device)
 
 
 def has_numeric_gradient(one: Sample) -> bool:
@@ -308,27 +307,21 @@ def has_numeric_gradient(one: Sample) -> bool:
     return one.is_smooth and size <= MAX_NUMERIC_ELEMENTS
 
 
-def _check_numeric(
-    op: Op,
-    one: Sample,
-    leaves: list[torch.Tensor],
-    structure: Any,
-    floats: list[int],
-    expected: Any,
-    dy: torch.Tensor,
-    device: str,
-) -> None:
+def _check_numeric(case: OpCase, one: Sample, expected: Any, dy: torch.Tensor, device: str) -> None:
+    leaves, structure = tree.flatten(one.make("float64"))
+    floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
+
     def run(*values: torch.Tensor) -> torch.Tensor:
         tensors = list(leaves)
         for i, v in zip(floats, values, strict=True):
             tensors[i] = v.clone()
         args, kwargs = tree.unflatten(structure, _arrays(tensors, device))
-        return first_float(op(*args, **kwargs)).torch().cpu()
+        return first_float(OPERATORS[case.op](*args, **kwargs)).torch().cpu()
 
     numeric = numeric_gradient(run, [leaves[i].clone() for i in floats], dy)
     for i, (found, wanted) in enumerate(zip(numeric, expected, strict=True)):
         if wanted is not None:
-            check(found, wanted, 1e-4, 1e-5, what=f"numeric gradient {i} of {op.name}({one})")
+            check(found, wanted, 1e-4, 1e-5, what=f"numeric gradient {i} of {case.op}({one})")
 
 
 def _arrays(values: Any, device: str) -> Any:
