@@ -48,9 +48,7 @@ class Autocast(Wrapper):
         """Return the program of ``model``, and its inputs among the arguments."""
         entry = self.model.traced_entry()
         program: Program = entry.program_on_types(outer.device, *args, **kwargs)
-        bound = self.call_signature().bind(*args, **kwargs)
-        bound.apply_defaults()
-        return program, tree.flatten(dict(bound.arguments))[0]
+        return program, entry.leaves(*args, **kwargs)
 
     def _widened(self, given: Any) -> Any:
         """Return arguments with those of half precision in float32, if the model's arrays or other

@@ -68,9 +68,7 @@ class ValueAndGrad(Model):
                 found=", ".join(str(d.type) for d in dys) or "no array",
                 hint="it comes before the inputs; for a loss it is meta.array(1.0)",
             )
-        bound = entry.given.bind(*inputs, **named)
-        bound.apply_defaults()
-        leaves = [*dys, *tree.flatten(dict(bound.arguments))[0], *program.arrays]
+        leaves = [*dys, *entry.leaves(*inputs, **named), *program.arrays]
         y, gradients = outer.inline(module, [outer.lift(v).atom for v in leaves])
         by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}
         return program.convention.unflatten(y), by_name

@@ -106,6 +106,10 @@ class Traced:
         types = [v.type if isinstance(v, Value) else array_type(as_array(v).key) for v in leaves]
         return self._trace(Trace(device), types, structure)
 
+    def leaves(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the arrays among arguments, in the order of the program's inputs."""
+        return tree.flatten(self._bind(args, kwargs))[0]
+
     def _device(self) -> Device:
         """Return where a program without array arguments runs."""
         arrays = [] if self.owner is None else list(self.owner.state().values())

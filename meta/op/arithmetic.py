@@ -38,11 +38,11 @@ Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
 
 def _where_true(
     function: Function,
+    bools: bool,
     x1: Any,
     x2: Any,
     otherwise: TensorType | None,
     where: TensorType | None,
-    bools: bool,
 ) -> TensorType:
     """Return the type of a sum or difference with ``otherwise`` and ``where``."""
     if otherwise is None:
@@ -88,21 +88,16 @@ def add(
     Raises TypeInferError for different dtypes, shapes that do not broadcast, ``where`` without
     ``otherwise``, an ``otherwise`` of another shape or of an integer dtype for a floating sum.
     """
-    return _where_true(operator.add, x1, x2, otherwise, where, True)
+    return _where_true(operator.add, True, x1, x2, otherwise, where)
 
 
-@op
-def subtract(
-    x1: Addend | Tensor,
-    x2: Addend | Tensor,
-    otherwise: Tensor | None = None,
-    where: Tensor | None = None,
-) -> Tensor:
+@op(schema=add)
+def subtract(*arguments: Any) -> Tensor:
     """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
     Raises TypeInferError as `add` does, and for two bool operands.
     """
-    return _where_true(operator.sub, x1, x2, otherwise, where, False)
+    return _where_true(operator.sub, False, *arguments)
 
 
 def _of_numbers(on_numbers: Function, x1: Any, x2: Any) -> TensorType:

@@ -191,19 +191,12 @@ def dynamic_strided_slice_dx(
     return x
 
 
-@op
-def dynamic_topk(
-    data: Tensor,
-    k: Tensor,
-    axis: int = -1,
-    ret_type: str = "both",
-    is_ascend: bool = False,
-    dtype: DType = "int64",
-) -> Tensor | tuple[Tensor, Tensor]:
+@op(options=topk)
+def dynamic_topk(data: Tensor, k: Tensor, *options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """`topk` of ``k``, one integer of the run time; below 1 it stands for all."""
     _single(k, "k")
-    at = normalize_axis(axis, data.ndim)
-    found = topk.type_function(data, 0, axis, ret_type, is_ascend, dtype)
+    at = normalize_axis(options[0], data.ndim)
+    found = topk.type_function(data, 0, *options)
     if isinstance(found, tuple):
         return _unknown(found[0], {at}), _unknown(found[1], {at})
     return _unknown(found, {at})
@@ -248,25 +241,13 @@ def dynamic_pad(
     return _unknown(x, set(range(x.ndim)))
 
 
-@op
-def dynamic_resize2d(
-    x: Tensor,
-    size: Tensor,
-    layout: str = "NCHW",
-    method: str = "linear",
-    coordinate_transformation_mode: str = "half_pixel",
-    rounding_method: str = "",
-    cubic_alpha: float = -0.5,
-    cubic_exclude: int = 0,
-    out_dtype: str = "",
-) -> Tensor:
+@op(options=resize2d)
+def dynamic_resize2d(x: Tensor, size: Tensor, *options: Any) -> Tensor:
     """`resize2d` to ``size``, a vector of two integers: height and width."""
     count = _vector(size, "size")
     require(count == 2, "size must hold height and width", found=size)
-    found: Tensor = resize2d.type_function(
-        x, 1, layout, method, coordinate_transformation_mode, rounding_method, cubic_alpha,
-        cubic_exclude, out_dtype,
-    )  # fmt: skip
+    found: Tensor = resize2d.type_function(x, 1, *options)
+    layout = options[0]
     return _unknown(found, {layout.index("H"), layout.index("W")})
 
 

@@ -143,20 +143,16 @@ def layer_norm(
     return x
 
 
-@op(schema=layer_norm)
+@op(options=layer_norm)
 def layer_norm_train(
-    x: Tensor,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    axis: int = -1,
-    eps: float = 1e-5,
+    x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, *options: Any
 ) -> tuple[TensorType, TensorType, TensorType]:
     """`layer_norm` that also returns what its gradient needs: y, mean and 1 / sqrt(var + eps).
 
     mean and invvar have x's shape without ``axis``; they are float64 if x is, else float32. They
     are constants to differentiation.
     """
-    statistics = _layer(x, axis, scale=scale, bias=bias)
+    statistics = _layer(x, options[0], scale=scale, bias=bias)
     return x, statistics, statistics
 
 
@@ -186,8 +182,7 @@ def layer_norm_train_dx(
     x: Tensor, scale: Tensor | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     """`layer_norm_dx` that is given mean and invvar, as `layer_norm_train` returned them."""
-    axis, _ = options
-    statistics = _layer(x, axis, scale=scale)
+    statistics = _layer(x, options[0], scale=scale)
     for value, name in ((mean, "mean"), (invvar, "invvar")):
         require_like(value, statistics, f"{name} does not fit")
     return _gradients(x, scale, dy)

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from meta.base.bounds import MAX_RESULTS
 from meta.base.dtype import is_float
 from meta.ir.dims import product
+from meta.ir.types import Dim
 from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
 from meta.op.core.axes import inverse_permutation, permutation, require_new_axes, swapped
 from meta.op.core.check import (
@@ -218,7 +219,7 @@ def collapse_sum_like(x: Tensor, like_type: Tensor) -> Tensor:
     return Tensor(like_type.shape, x.dtype if is_float(x.dtype) else "int64")
 
 
-def collapsed_axes(shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+def collapsed_axes(shape: tuple[Dim, ...], target: tuple[Dim, ...]) -> tuple[int, ...]:
     """Return the axes over which a tensor of ``shape`` is summed to reach the shape ``target``."""
     lead = len(shape) - len(target)
     return tuple(i for i, d in enumerate(shape) if i < lead or (target[i - lead] == 1 and d != 1))
@@ -271,8 +272,7 @@ def get_reduce_axis(x1: Scalar | Tensor, x2: Scalar | Tensor) -> tuple[int, ...]
     """
     wide, narrow = shape_of(x1), shape_of(x2)
     require(broadcast_shapes(wide, narrow) == wide, "x2 does not broadcast to the shape of x1")
-    lead = len(wide) - len(narrow)
-    return tuple(i for i, d in enumerate(wide) if i < lead or (narrow[i - lead] == 1 and d != 1))
+    return collapsed_axes(wide, narrow)
 
 
 @op(schema=get_reduce_axis)

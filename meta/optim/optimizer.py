@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, bits, is_float
+from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import ArgumentError
 from meta.base.remember import remember
 from meta.grad.core import no_grad
@@ -133,8 +133,8 @@ class Optimizer(Model):
         self.master = {n: array(a, MASTER) for n, a in masters.items()}
         self._announce_masters()
         for name in self.state_names:
-            state = {n: _zeros_like(self.master.get(n, a)) for n, a in trained.items()}
-            setattr(self, name, state)
+            kept = {n: self.master.get(n, a) for n, a in trained.items()}
+            setattr(self, name, {n: zeros_like(a, a.dtype) for n, a in kept.items()})
 
     def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """Return a group's options, its learning rate as a multiple of the optimizer's."""
@@ -307,6 +307,6 @@ class Optimizer(Model):
             master.update(self._params[name])
 
 
-def _zeros_like(x: ndarray) -> ndarray:
-    assert is_float(x.dtype)
-    return ndarray(torch.zeros(x.shape, dtype=TO_TORCH[x.dtype], device=str(x.device)))
+def zeros_like(x: ndarray, dtype: str) -> ndarray:
+    """Return zeros of the shape of an array, on its device."""
+    return ndarray(torch.zeros(x.shape, dtype=TO_TORCH[dtype], device=str(x.device)))

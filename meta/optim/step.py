@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-import torch
-
 from meta import op
-from meta.base.dtype import TO_TORCH, promote
+from meta.base.dtype import promote
 from meta.base.errors import ArgumentError
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
@@ -19,7 +17,7 @@ from meta.model.trace import trace
 from meta.op.core import tree
 from meta.optim.groups import listed_groups
 from meta.optim.loss_scale import LossScale
-from meta.optim.optimizer import Optimizer, clipping, require_clip
+from meta.optim.optimizer import Optimizer, clipping, require_clip, zeros_like
 from meta.optim.options import bind, parameters, require_range
 from meta.runtime.ndarray import array, ndarray
 
@@ -49,7 +47,9 @@ class Accumulation(Model):
         device = next(iter(params.values())).device if params else "cpu"
         self.count_to = count_to
         self.count = array(0.0, "float32", device=device)
-        self.gradient = {name: _sum_of(x) for name, x in params.items()}
+        self.gradient = {
+            name: zeros_like(x, promote(x.dtype, "float32")) for name, x in params.items()
+        }
 
     def add(self, gradients: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """Add gradients; return the sums, and whether more calls are to come before an update."""
@@ -60,11 +60,6 @@ class Accumulation(Model):
         more = op.less(count, float(self.count_to))
         op.multi_tensor_axpby([count * op.cast(more, "float32")], [self.count], 1.0, 0.0)
         return sums, more
-
-
-def _sum_of(x: ndarray) -> ndarray:
-    dtype = TO_TORCH[promote(x.dtype, "float32")]
-    return ndarray(torch.zeros(x.shape, dtype=dtype, device=str(x.device)))
 
 
 class Average(Model):

@@ -71,7 +71,7 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
             sliced if layout is expanded and i in written else layout for i in range(len(leaves))
         ]
         tensors = [view(t.to(device)) for view, t in zip(views, leaves, strict=True)]
-        runs = {dialect: _on(dialect, call) for dialect in dialects}
+        runs = {dialect: only(dialect)(call) for dialect in dialects}
         runs["compiled"] = compile(trace(call), *map(ndarray, tensors), device=device)
         for who, run in runs.items():
             given = [ndarray(view(t)) for view, t in zip(views, tensors, strict=True)]
@@ -79,14 +79,6 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
             what = f"{who} {case.op}({one}), {name}"
             check(run(*given), run(*compact), *CLOSE, what=what)
             check(given, compact, *CLOSE, what=f"the arguments after {what}")
-
-
-def _on(dialect: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*arrays: ndarray) -> Any:
-        with only(dialect):
-            return call(*arrays)
-
-    return run
 
 
 def _written(case: OpCase, leaves: list[torch.Tensor], structure: Any) -> set[int]:

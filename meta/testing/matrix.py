@@ -14,17 +14,14 @@ from typing import Any
 
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
-from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.core import candidates
 from meta.dialect.core.preference import current
 from meta.ir.types import TensorType, TupleType
-from meta.op.core import Op, map_tensors, tree
-from meta.op.core.array_type import array_type
-from meta.runtime.ndarray import as_array
+from meta.op.core import Op, tree
 from meta.testing.case import OpCase, Sample
 from meta.testing.opcheck import check_dialect, explained
-from meta.testing.shapes import reshaped
+from meta.testing.shapes import inferred, reshaped
 
 PASS, REFUSED, FAIL = "pass", "refused", "FAIL"
 NO_KERNEL = "no kernel"
@@ -138,10 +135,7 @@ def _of_dtypes(
 
 def _result_dtype(case: OpCase, one: Sample, dtype: str, device: Device) -> str:
     """Return the dtype of the first result of a call without tensors."""
-    args, kwargs = one.make(dtype)
-    op: Op = OPERATORS[case.op]
-    bound = op.schema.bind(args, kwargs, as_array)
-    type_ = op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+    type_ = inferred(case, one, dtype)
     if isinstance(type_, TupleType) and type_.fields:
         type_ = type_.fields[0]
     return type_.dtype if isinstance(type_, TensorType) else "none"

@@ -21,8 +21,7 @@ from meta.dialect.core.preference import current
 from meta.grad import grad
 from meta.ir import TupleType, parse, structural_equal, text
 from meta.model import trace
-from meta.op.core import Op, map_tensors, tree
-from meta.op.core.array_type import array_type
+from meta.op.core import Op, tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import ErrorSample, OpCase, Sample
 from meta.testing.compare import (
@@ -34,7 +33,7 @@ from meta.testing.compare import (
     to_torch,
 )
 from meta.testing.layout import check_layouts, widest
-from meta.testing.shapes import reshaped
+from meta.testing.shapes import inferred, reshaped
 from meta.vm import compile
 from meta.vm.explain import Explanation, explain
 
@@ -228,7 +227,7 @@ def check_type_function(case: OpCase, one: Sample, dtype: str, device: str = "cp
     args, kwargs = one.make(dtype)
     op = OPERATORS[case.op]
     bound = op.schema.bind(tuple(_arrays(args, device)), _arrays(kwargs, device), as_array)
-    type_ = op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+    type_ = inferred(case, one, dtype)
     found = op(*bound)
     if op.schema.written:
         own = len(type_.fields) if isinstance(type_, TupleType) else 1

@@ -48,6 +48,13 @@ def reshaped(case: OpCase) -> Iterator[Sample]:
         return
 
 
+def inferred(case: OpCase, one: Sample, dtype: str) -> Any:
+    """Return the type of a sample's result, or its value where that is known now."""
+    op = OPERATORS[case.op]
+    bound = op.schema.bind(*one.make(dtype), as_array)
+    return op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+
+
 def _substituted(case: OpCase, one: Sample, extents: list[int]) -> Iterator[Sample]:
     for old in extents:
         for new in EXTENTS:
@@ -70,11 +77,8 @@ def _results(case: OpCase, one: Sample) -> set[Shape] | None:
     """Return the shapes of the results, None if the operator refuses a sample, or if they are not
     known from the types.
     """
-    op = OPERATORS[case.op]
-    args, kwargs = one.make(_dtype(case))
     try:
-        bound = op.schema.bind(args, kwargs, as_array)
-        result = op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+        result = inferred(case, one, _dtype(case))
     except MetaError:
         return None
     types = result.fields if isinstance(result, TupleType) else (result,)

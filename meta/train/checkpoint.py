@@ -188,6 +188,9 @@ class Checkpoints:
         """Return the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
+    def _part(self, target: Path) -> Path:
+        return target.with_name(f".{target.name}{_PART}")
+
     def write(
         self,
         step: int,
@@ -207,32 +210,23 @@ class Checkpoints:
             "more": {k: to_plain(v, k) for k, v in more.items()},
         }
         target = self.path(step)
+        part = self._part(target)
         with writing(self.folder):
-            self._write(target, model, training, record)
+            part.mkdir()
+            try:
+                write_tensors(part / MODEL, model)
+                write_tensors(part / TRAINING, training)
+                record["files"] = {name: sha256(part / name) for name in (MODEL, TRAINING)}
+                text = json.dumps({**record, "checksum": _checksum(record)})
+                (part / RECORD).write_text(text, encoding="utf-8")
+                for path in (*part.iterdir(), part):
+                    _flush(path)
+                os.rename(part, target)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+            _flush(self.folder)
             self._prune()
         return target
-
-    def _write(
-        self,
-        target: Path,
-        model: Mapping[str, torch.Tensor],
-        training: Mapping[str, torch.Tensor],
-        record: dict[str, Any],
-    ) -> None:
-        part = target.with_name(f".{target.name}{_PART}")
-        part.mkdir()
-        try:
-            write_tensors(part / MODEL, model)
-            write_tensors(part / TRAINING, training)
-            record["files"] = {name: sha256(part / name) for name in (MODEL, TRAINING)}
-            text = json.dumps({**record, "checksum": _checksum(record)})
-            (part / RECORD).write_text(text, encoding="utf-8")
-            for path in (*part.iterdir(), part):
-                _flush(path)
-            os.rename(part, target)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-        _flush(self.folder)
 
     def newest(self) -> Checkpoint | None:
         """Read the newest checkpoint; None if there is none. See `read_checkpoint`."""
@@ -242,7 +236,7 @@ class Checkpoints:
     def _prune(self) -> None:
         for step in self.steps()[: -self.keep]:
             # It goes under another name first: half of a checkpoint is none.
-            part = self.path(step).with_name(f".{self.path(step).name}{_PART}")
+            part = self._part(self.path(step))
             os.rename(self.path(step), part)
             shutil.rmtree(part)
 

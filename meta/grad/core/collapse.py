@@ -7,6 +7,7 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.base.registry import OPERATORS
+from meta.op.shapes import collapsed_axes
 
 
 def collapse(dy: Any, like: Any) -> Any:
@@ -18,13 +19,7 @@ def collapse(dy: Any, like: Any) -> Any:
     if like is None or isinstance(like, bool | int | float):
         return None
     if dy.shape != like.shape:
-        lead = dy.ndim - like.ndim
-        wide = tuple(
-            i
-            for i in range(dy.ndim)
-            if i < lead or (like.shape[i - lead] == 1 and dy.shape[i] != 1)
-        )
-        dy = OPERATORS["sum"](dy, wide, 1)
+        dy = OPERATORS["sum"](dy, collapsed_axes(dy.shape, like.shape), 1)
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)
     return in_dtype(dy, like.dtype)

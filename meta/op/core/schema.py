@@ -250,8 +250,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
 class Schema:
     """The slots of one or more operators, read from a signature.
 
-    options: a schema whose attributes and numbers follow, with their defaults, where the signature
-    ends with ``*options``.
+    options: a schema whose attributes and numbers that are not named follow, with their defaults,
+    where the signature ends with ``*options``.
     """
 
     def __init__(
@@ -263,7 +263,8 @@ class Schema:
         borrowed: list[Slot] = []
         if options is not None and own[-1].kind is inspect.Parameter.VAR_POSITIONAL:
             own.pop()
-            borrowed = [s for s in options.slots if s.kind in ("attribute", "scalar")]
+            kinds, taken = ("attribute", "scalar"), [p.name for p in own]
+            borrowed = [s for s in options.slots if s.kind in kinds and s.name not in taken]
         theirs = [] if options is None else [options.signature.parameters[s.name] for s in borrowed]
         self.signature: inspect.Signature = inspect.Signature([*own, *theirs])
         slots = []
