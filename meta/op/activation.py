@@ -142,12 +142,9 @@ def prelu(x: Tensor, weight: Tensor) -> Tensor:
     _floating(x)
     require_same_dtype(x, weight)
     channels = x.shape[1] if x.ndim > 1 else 1
-    require(
-        weight.shape in ((), (1,), (channels,)),
-        "weight does not match x",
-        expected=f"shape (), (1,) or ({channels},)",
-        found=str(weight),
-    )
+    fits = weight.shape in ((), (1,), (channels,))
+    expected = f"shape (), (1,) or ({channels},)"
+    require(fits, "weight does not match x", expected=expected, found=str(weight))
     return x
 
 
@@ -304,12 +301,9 @@ def _gelu(n: Any, approximate: str) -> Any:
 
 
 def _require_form(approximate: str) -> None:
-    require(
-        approximate in ("none", "tanh"),
-        "unknown form of gelu",
-        expected='approximate "none" or "tanh"',
-        found=approximate,
-    )
+    fits = approximate in ("none", "tanh")
+    expected = 'approximate "none" or "tanh"'
+    require(fits, "unknown form of gelu", expected=expected, found=approximate)
 
 
 @op

@@ -57,18 +57,11 @@ def _where_true(
     dtype = require_same_dtype(x1, x2, *((otherwise,) if numbers else ()))
     require(bools or dtype != "bool", "not defined for two bool operands", expected="numbers")
     shape = broadcast_shapes(shape_of(x1), shape_of(x2), shape_of(where))
-    require(
-        otherwise.shape == shape,
-        "otherwise has another shape",
-        expected=list(shape),
-        found=str(otherwise),
-    )
-    require(
-        is_float(otherwise.dtype) or not is_float(dtype),
-        "otherwise cannot hold the result",
-        expected="a floating point dtype",
-        found=str(otherwise),
-    )
+    fits = otherwise.shape == shape
+    require(fits, "otherwise has another shape", expected=list(shape), found=str(otherwise))
+    fits = is_float(otherwise.dtype) or not is_float(dtype)
+    expected = "a floating point dtype"
+    require(fits, "otherwise cannot hold the result", expected=expected, found=str(otherwise))
     return otherwise
 
 
@@ -328,12 +321,8 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     extent = x.shape[normalize_axis(axis, x.ndim)]
     unknown = not isinstance(extent, int) or not bias.is_static
     require_same_dtype(x, bias)
-    require(
-        unknown or bias.shape[0] == extent,
-        "bias does not fit",
-        expected=f"shape [{extent}]",
-        found=str(bias),
-    )
+    fits = unknown or bias.shape[0] == extent
+    require(fits, "bias does not fit", expected=f"shape [{extent}]", found=str(bias))
     return x
 
 
@@ -344,11 +333,9 @@ def negative(x: Scalar | Tensor) -> Tensor:
     Integers wrap: the smallest is its own negative, and uint8 counts modulo 256. Raises
     TypeInferError for bool.
     """
-    require(
-        not isinstance(x, TensorType) or x.dtype != "bool",
-        "bool has no negative",
-        expected="a dtype of numbers; for the opposite use logical_not",
-    )
+    fits = not isinstance(x, TensorType) or x.dtype != "bool"
+    expected = "a dtype of numbers; for the opposite use logical_not"
+    require(fits, "bool has no negative", expected=expected)
     return same(lambda n: -n, x)
 
 

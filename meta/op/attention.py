@@ -22,12 +22,9 @@ def heads_first(x: TensorType, layout: str) -> TensorType:
     """Return the type of x with its heads before its sequence, or back."""
     if layout == HEADS_FIRST:
         return x
-    require(
-        layout == HEADS_LATER,
-        "layout is not supported",
-        expected=f"{HEADS_FIRST} or {HEADS_LATER}",
-        found=repr(layout),
-    )
+    fits = layout == HEADS_LATER
+    expected = f"{HEADS_FIRST} or {HEADS_LATER}"
+    require(fits, "layout is not supported", expected=expected, found=repr(layout))
     batch, sequence, heads, width = x.shape
     return x.with_shape((batch, heads, sequence, width))
 

@@ -135,11 +135,8 @@ def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     and torch call it "ij").
     """
     require(len(x) > 0, "x is empty", expected="at least one tensor")
-    require(
-        all(t.ndim <= 1 for t in x),
-        "an axis of a grid must be a vector",
-        found=", ".join(map(str, x)),
-    )
+    fits = all(t.ndim <= 1 for t in x)
+    require(fits, "an axis of a grid must be a vector", found=", ".join(map(str, x)))
     require_same_dtype(*x)
     shape = tuple(t.shape[0] if t.shape else 1 for t in x)
     return tuple(t.with_shape(shape) for t in x)

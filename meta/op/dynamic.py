@@ -168,12 +168,8 @@ def dynamic_strided_slice(
         expected=f"vectors of one extent, at most {x.ndim}",
         found=f"extents {counts}",
     )
-    require(
-        slice_mode in ("end", "size"),
-        "slice_mode is unknown",
-        expected="'end' or 'size'",
-        found=slice_mode,
-    )
+    fits = slice_mode in ("end", "size")
+    require(fits, "slice_mode is unknown", expected="'end' or 'size'", found=slice_mode)
     return _unknown(x, set(range(counts[0])))
 
 

@@ -24,12 +24,8 @@ from meta.op.shapes import padding_row, require_index
 
 
 def _require_like(x: Tensor, expected: Tensor, name: str) -> None:
-    require(
-        x.shape == expected.shape and x.dtype == expected.dtype,
-        f"{name} has another type",
-        expected=expected,
-        found=x,
-    )
+    fits = x.shape == expected.shape and x.dtype == expected.dtype
+    require(fits, f"{name} has another type", expected=expected, found=x)
 
 
 def _require_within(part: Tensor, whole: tuple[Dim, ...], what: str) -> None:
@@ -224,20 +220,14 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
 def _indexed(inputs: tuple[Tensor, ...]) -> Tensor:
     require(len(inputs) > 0, "inputs is empty", expected="a tensor, then its indices")
     x, *indices = inputs
-    require(
-        len(indices) <= x.ndim,
-        "there are more indices than axes",
-        expected=f"at most {x.ndim}",
-        found=len(indices),
-    )
+    fits = len(indices) <= x.ndim
+    expected = f"at most {x.ndim}"
+    require(fits, "there are more indices than axes", expected=expected, found=len(indices))
     for index in indices:
         require_index(index)
     picked = broadcast_shapes(*(i.shape for i in indices))
-    require(
-        0 not in x.shape[: len(indices)] or 0 in picked,
-        "nothing can be picked of an empty axis",
-        found=x,
-    )
+    fits = 0 not in x.shape[: len(indices)] or 0 in picked
+    require(fits, "nothing can be picked of an empty axis", found=x)
     return x.with_shape((*picked, *x.shape[len(indices) :]))
 
 
@@ -349,10 +339,7 @@ def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     row = dy.shape[indices.ndim :]
     shape = (num_weight, *row) if isinstance(num_weight, int) else num_weight
     require_extents(shape)
-    require(
-        len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:]),
-        "dy does not fit indices and num_weight",
-        expected=f"shape {[*indices.shape, *shape[1:]]}",
-        found=dy,
-    )
+    fits = len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:])
+    expected = f"shape {[*indices.shape, *shape[1:]]}"
+    require(fits, "dy does not fit indices and num_weight", expected=expected, found=dy)
     return dy.with_shape(shape)

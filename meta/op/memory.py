@@ -57,22 +57,16 @@ def defuse_tensor(
         expected="one of each per tensor",
         found=found,
     )
-    require(
-        all(a <= b for a, b in pairwise((0, *ends))) and ends[-1] == len(extents),
-        "shape_indices do not cut shapes into parts",
-        expected=f"indices that ascend to {len(extents)}, the number of extents",
-        found=found,
-    )
+    fits = all(a <= b for a, b in pairwise((0, *ends))) and ends[-1] == len(extents)
+    expected = f"indices that ascend to {len(extents)}, the number of extents"
+    require(fits, "shape_indices do not cut shapes into parts", expected=expected, found=found)
     parts = tuple(extents[a:b] for a, b in pairwise((0, *ends)))
     for size, part in zip(counts, parts, strict=True):
         fits = all(d >= 0 for d in part) and prod(part) == size
         require(fits, f"a tensor of shape {list(part)} does not have {size} elements", found=found)
-    require(
-        data.shape[0] == sum(counts) or not data.is_static,
-        "data has another number of elements",
-        expected=f"{sum(counts)}, the sum of sizes",
-        found=str(data),
-    )
+    fits = data.shape[0] == sum(counts) or not data.is_static
+    expected = f"{sum(counts)}, the sum of sizes"
+    require(fits, "data has another number of elements", expected=expected, found=str(data))
     return tuple(data.with_shape(part) for part in parts)
 
 

@@ -107,12 +107,9 @@ def roll_shifts(
     """
     axes = (0,) if axis is None else (axis,) if isinstance(axis, int) else axis
     shifts = (shift,) * (len(axes)) if isinstance(shift, int) else shift
-    require(
-        len(shifts) == len(axes),
-        "shift must be an int, or one for every axis",
-        expected=f"{len(axes)} ints",
-        found=shift,
-    )
+    fits = len(shifts) == len(axes)
+    expected = f"{len(axes)} ints"
+    require(fits, "shift must be an int, or one for every axis", expected=expected, found=shift)
     total: dict[int, int] = {}
     for a, s in zip(axes, shifts, strict=True):
         at = normalize_axis(a, 1 if axis is None else ndim)
@@ -303,11 +300,8 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
         d - sum(pair) if not isinstance(d, UnknownDim) else UNKNOWN if any(pair) else d
         for d, pair in zip(dy.shape, pairs, strict=True)
     )
-    require(
-        all(not isinstance(d, int) or d >= 0 for d in shape),
-        "dy is smaller than its padding",
-        found=f"pad_width={pad_width} of {dy}",
-    )
+    fits = all(not isinstance(d, int) or d >= 0 for d in shape)
+    require(fits, "dy is smaller than its padding", found=f"pad_width={pad_width} of {dy}")
     _padded(dy.with_shape(shape), pad_width, pad_mode)
     return dy.with_shape(shape)
 
@@ -338,11 +332,8 @@ def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     at = normalize_axis(axis, x[0].ndim)
     others = [(*t.shape[:at], *t.shape[at + 1 :]) for t in x]
     common = _common(others)
-    require(
-        common is not None and all(t.ndim == x[0].ndim for t in x),
-        f"the tensors differ in an axis other than {at}",
-        found=", ".join(map(str, x)),
-    )
+    fits = common is not None and all(t.ndim == x[0].ndim for t in x)
+    require(fits, f"the tensors differ in an axis other than {at}", found=", ".join(map(str, x)))
     assert common is not None
     joined = total(t.shape[at] for t in x)
     return x[0].with_shape((*common[:at], joined, *common[at:]))
@@ -396,11 +387,8 @@ def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
         )
         return [UNKNOWN] * indices_or_sections
     begun = (0, *indices_or_sections)
-    require(
-        all(a <= b for a, b in pairwise(begun)),
-        "the indices must ascend",
-        found=indices_or_sections,
-    )
+    fits = all(a <= b for a, b in pairwise(begun))
+    require(fits, "the indices must ascend", found=indices_or_sections)
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 

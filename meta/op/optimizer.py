@@ -273,12 +273,9 @@ def lans(
     a mode or switch other than 0 and 1.
     """
     count = len(tensor_list) // PER_BLOCK
-    require(
-        count > 0 and len(tensor_list) % PER_BLOCK == 0,
-        "tensor_list has the wrong length",
-        expected="4n tensors: gradients, parameters, first and second moments",
-        found=len(tensor_list),
-    )
+    fits = count > 0 and len(tensor_list) % PER_BLOCK == 0
+    expected = "4n tensors: gradients, parameters, first and second moments"
+    require(fits, "tensor_list has the wrong length", expected=expected, found=len(tensor_list))
     require_same_dtype(*tensor_list)
     require_float(tensor_list[0], "tensor_list")
     for i in range(count):

@@ -123,12 +123,9 @@ def upsampling(
     axes = [layout.index(letter) for letter in "HW"]
     sizes = tuple(d if isinstance(d, int) else 1 for d in (x.shape[a] for a in axes))
     for extent, scale in zip(sizes, (scale_h, scale_w), strict=True):
-        require(
-            abs(extent * scale) < 2**63,
-            "no extent follows from the scale",
-            expected="a finite number that gives less than 2**63 elements",
-            found=scale,
-        )
+        fits = abs(extent * scale) < 2**63
+        expected = "a finite number that gives less than 2**63 elements"
+        require(fits, "no extent follows from the scale", expected=expected, found=scale)
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
     y = resized(2, x, size, layout, method, mode, "", -0.5, 0, "")
     # How an extent grows that is not a number depends on how it is rounded.

@@ -86,11 +86,8 @@ def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
     TypeInferError for a named axis of another extent.
     """
     gone = squeezed_axes(x, axis)
-    require(
-        all(x.shape[a] == 1 for a in gone),
-        "the axis does not have extent 1",
-        found=f"{axis} of {x}",
-    )
+    fits = all(x.shape[a] == 1 for a in gone)
+    require(fits, "the axis does not have extent 1", found=f"{axis} of {x}")
     return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
 
 
@@ -126,12 +123,8 @@ def split_bounds(
 
 def require_index(indices: Tensor) -> None:
     """Raise TypeInferError unless the tensor holds integers."""
-    require(
-        "int" in indices.dtype,
-        "indices must be integers",
-        expected="an integer dtype",
-        found=indices,
-    )
+    fits = "int" in indices.dtype
+    require(fits, "indices must be integers", expected="an integer dtype", found=indices)
 
 
 def padding_row(x: Tensor, padding_idx: int) -> int:
@@ -155,11 +148,8 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
     wanted = (shape,) if isinstance(shape, int) else shape
     require_extents(wanted)
-    require(
-        broadcast_shapes(x.shape, wanted) == wanted,
-        "x does not broadcast to the shape",
-        found=shape,
-    )
+    fits = broadcast_shapes(x.shape, wanted) == wanted
+    require(fits, "x does not broadcast to the shape", found=shape)
     return x.with_shape(wanted)
 
 
@@ -176,12 +166,9 @@ def reshape_like(x: Tensor, like_type: Tensor) -> Tensor:
     TypeInferError if the number of elements differs.
     """
     known = x.is_static and like_type.is_static
-    require(
-        not known or x.size == like_type.size,
-        "the number of elements differs",
-        expected=f"a shape of {x.size} elements" if known else None,
-        found=like_type,
-    )
+    fits = not known or x.size == like_type.size
+    expected = f"a shape of {x.size} elements" if known else None
+    require(fits, "the number of elements differs", expected=expected, found=like_type)
     return x.with_shape(like_type.shape)
 
 
@@ -190,12 +177,9 @@ for _view in (reshape, batch_flatten, expand_dims, squeeze, reshape_like):
 
 
 def _require_broadcast(narrow: Tensor, wide: Tensor) -> None:
-    require(
-        fit(broadcast_shapes(narrow.shape, wide.shape), wide.shape),
-        "one shape does not broadcast to the other",
-        expected=f"a shape that broadcasts to {wide}",
-        found=narrow,
-    )
+    fits = fit(broadcast_shapes(narrow.shape, wide.shape), wide.shape)
+    expected = f"a shape that broadcasts to {wide}"
+    require(fits, "one shape does not broadcast to the other", expected=expected, found=narrow)
 
 
 @op(schema=reshape_like)

@@ -64,22 +64,14 @@ def topk(
     """
     at = normalize_axis(axis, data.ndim)
     extent = data.shape[at]
-    require(
-        k >= 0 and not (isinstance(extent, int) and k > extent),
-        "k is out of range",
-        expected=f"0 <= k <= {extent}",
-        found=k,
-    )
+    fits = k >= 0 and not (isinstance(extent, int) and k > extent)
+    require(fits, "k is out of range", expected=f"0 <= k <= {extent}", found=k)
     values = data.with_shape((*data.shape[:at], k, *data.shape[at + 1 :]))
     indices = _index_type(values, dtype, _last(extent))
     if ret_type == "both":
         return values, indices
-    require(
-        ret_type in ("values", "indices"),
-        "unknown ret_type",
-        expected="both, values or indices",
-        found=ret_type,
-    )
+    fits = ret_type in ("values", "indices")
+    require(fits, "unknown ret_type", expected="both, values or indices", found=ret_type)
     return values if ret_type == "values" else indices
 
 

@@ -121,12 +121,9 @@ def non_max_suppression(
     _one(max_output_size, "max_output_size")
     dtype = max_output_size.dtype if isinstance(max_output_size, TensorType) else "int64"
     whole = isinstance(max_output_size, int | TensorType) and dtype in ("int32", "int64")
-    require(
-        whole and not isinstance(max_output_size, bool),
-        "max_output_size must be an integer",
-        expected="an int, or a tensor of int32 or int64",
-        found=max_output_size,
-    )
+    fits = whole and not isinstance(max_output_size, bool)
+    expected = "an int, or a tensor of int32 or int64"
+    require(fits, "max_output_size must be an integer", expected=expected, found=max_output_size)
     if return_indices:
         return TensorType((batch, boxes), "int32"), TensorType((batch, 1), "int32")
     return data
@@ -169,11 +166,8 @@ def correlation(
     require_same_dtype(x1, x2)
     fits = x1.shape == x2.shape or not (x1.is_static and x2.is_static)
     require(fits, "x1 and x2 differ in shape", found=f"x1={x1}, x2={x2}")
-    require(
-        kernel_size >= 1 and kernel_size % 2 == 1,
-        "kernel_size must be odd and positive",
-        found=kernel_size,
-    )
+    fits = kernel_size >= 1 and kernel_size % 2 == 1
+    require(fits, "kernel_size must be odd and positive", found=kernel_size)
     require(max_displacement >= 0, "max_displacement is negative", found=max_displacement)
     require(min(stride1, stride2) >= 1, "strides must be positive", found=(stride1, stride2))
     around = pads(padding)

@@ -12,23 +12,16 @@ def permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...
         return tuple(reversed(range(ndim)))
     given = (axes,) if isinstance(axes, int) else axes
     result = tuple(normalize_axis(a, ndim) for a in given)
-    require(
-        sorted(result) == list(range(ndim)),
-        "axes must name every axis once",
-        expected=f"a permutation of 0 .. {ndim - 1}",
-        found=axes,
-    )
+    fits = sorted(result) == list(range(ndim))
+    expected = f"a permutation of 0 .. {ndim - 1}"
+    require(fits, "axes must name every axis once", expected=expected, found=axes)
     return result
 
 
 def require_new_axes(count: int) -> None:
     """Raise TypeInferError for a number of axes to be inserted that no array can have."""
-    require(
-        0 <= count <= MAX_AXES,
-        "num_newaxis is no number of axes",
-        expected=f"0 to {MAX_AXES}",
-        found=count,
-    )
+    fits = 0 <= count <= MAX_AXES
+    require(fits, "num_newaxis is no number of axes", expected=f"0 to {MAX_AXES}", found=count)
 
 
 def inverse_permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:

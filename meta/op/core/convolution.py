@@ -55,12 +55,9 @@ def transposed(
     require(w[1] >= 1, "w has no output channel", found=list(w))
     extra = pair(output_padding, "output_padding", count)
     steps = pair(stride, "stride", count)
-    require(
-        all(0 <= e < s for e, s in zip(extra, steps, strict=True)),
-        "output_padding does not fit",
-        expected=f"not negative, below the stride {stride}",
-        found=output_padding,
-    )
+    fits = all(0 <= e < s for e, s in zip(extra, steps, strict=True))
+    expected = f"not negative, below the stride {stride}"
+    require(fits, "output_padding does not fit", expected=expected, found=output_padding)
     around = pads(padding, count)
     spread = pair(dilation, "dilation", count)
     sizes: list[Dim] = []

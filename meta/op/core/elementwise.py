@@ -52,11 +52,9 @@ def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True)
     if not isinstance(x1, TensorType) and not isinstance(x2, TensorType):
         return on_numbers(x1, x2)  # type: ignore[no-any-return]
     dtype = require_same_dtype(x1, x2)
-    require(
-        of_bools or dtype != "bool",
-        "not defined for two bool operands",
-        expected="numbers; cast one operand, or use a logical operator",
-    )
+    fits = of_bools or dtype != "bool"
+    expected = "numbers; cast one operand, or use a logical operator"
+    require(fits, "not defined for two bool operands", expected=expected)
     return TensorType(broadcast_shapes(shape_of(x1), shape_of(x2)), dtype)
 
 

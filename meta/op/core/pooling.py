@@ -48,12 +48,9 @@ def pooled(
     shape = _shape(count, x, layout)
     axes = window(shape[2:], kernel, stride, padding, dilation, ceil_mode)
     for axis in axes:
-        require(
-            max(axis.before, axis.after) < axis.extent,
-            "a window could lie in the padding alone",
-            expected=f"padding below the window's extent {axis.extent}",
-            found=padding,
-        )
+        fits = max(axis.before, axis.after) < axis.extent
+        expected = f"padding below the window's extent {axis.extent}"
+        require(fits, "a window could lie in the padding alone", expected=expected, found=padding)
         require(
             _reaches(axis),
             "a window has no element of the input",

@@ -220,30 +220,19 @@ def check_step(
 def check_lists(lists: dict[str, Tensors], same_dtype: tuple[Tensors, ...]) -> None:
     count = len(next(iter(lists.values())))
     lengths = {name: len(tensors) for name, tensors in lists.items()}
-    require(
-        count > 0 and set(lengths.values()) == {count},
-        "the lists differ in length",
-        expected="n >= 1 tensors each",
-        found=lengths,
-    )
+    fits = count > 0 and set(lengths.values()) == {count}
+    require(fits, "the lists differ in length", expected="n >= 1 tensors each", found=lengths)
     for i, together in enumerate(zip(*lists.values(), strict=True)):
         found = ", ".join(f"{n}={t}" for n, t in zip(lists, together, strict=True))
-        require(
-            len({t.shape for t in together}) == 1,
-            f"the tensors of parameter {i} differ",
-            expected="one shape",
-            found=found,
-        )
+        fits = len({t.shape for t in together}) == 1
+        require(fits, f"the tensors of parameter {i} differ", expected="one shape", found=found)
         for name, tensor in zip(lists, together, strict=True):
             require_float(tensor, name)
     for tensors in same_dtype:
         present = sorted({t.dtype for t in tensors})
-        require(
-            len(present) <= 1,
-            "a list has several dtypes",
-            expected="one dtype; make one call for each",
-            found=present,
-        )
+        fits = len(present) <= 1
+        expected = "one dtype; make one call for each"
+        require(fits, "a list has several dtypes", expected=expected, found=present)
 
 
 def check_single(tensors: Mapping[str, TensorType]) -> None:
@@ -273,12 +262,9 @@ def check_rate(name: str, value: object, count: int) -> None:
     if not isinstance(value, TensorType):
         return
     require(dtypes.is_float(value.dtype), f"{name} must be floating point", found=str(value))
-    require(
-        is_one(value) or value.shape == (count,),
-        f"{name} has another shape",
-        expected=f"one element, or ({count},)" if count > 1 else "one element",
-        found=str(value),
-    )
+    fits = is_one(value) or value.shape == (count,)
+    expected = f"one element, or ({count},)" if count > 1 else "one element"
+    require(fits, f"{name} has another shape", expected=expected, found=str(value))
 
 
 def check_skip(skip: TensorType | None) -> None:
