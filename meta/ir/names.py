@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -55,8 +56,8 @@ class Names:
     "unnamed" and gives the next number, so names that were read from a text come out again.
     """
 
-    def __init__(self) -> None:
-        self._used: set[str] = set()
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._used = set(taken)
         self._next: dict[str, int] = {}
 
     def unique(self, hint: str) -> str:

@@ -28,7 +28,7 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.call_graph import callees
-from meta.passes.calls import base_op, flat_atoms, has_effect, view_source
+from meta.passes.calls import base_op, flat_atoms, has_effect, view_source, written_atoms
 from meta.passes.rewrite import each_function
 
 
@@ -89,7 +89,7 @@ class Buffers:
         viewed = view_source(call)
         if viewed is not None:
             self._base[var] = viewed
-        return {atom for slot in op.schema.written for atom in flat_atoms(call.args[slot])}
+        return set(written_atoms(op, call))
 
     def _data(self, var: Var, value: Expr) -> set[Expr]:
         """Take note of what a data value or a reference holds, which is returned, or gives back.
@@ -195,7 +195,7 @@ class Buffers:
                 continue
             op = base_op(one.value.callee)
             if op is not None:
-                found.update(a for s in op.schema.written for a in flat_atoms(one.value.args[s]))
+                found.update(written_atoms(op, one.value))
             else:
                 found |= self._effects(one.value)[0]
                 if isinstance(one.value.callee, Var):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +110,11 @@ def _argument(op: Op, argument: Any) -> Any:
     return type_.fields if isinstance(type_, TupleType) else type_
 
 
+def named_args(op: Op, call: Call) -> dict[str, Any]:
+    """Return a call's arguments by the names of their slots."""
+    return dict(zip(op.schema.names, call.args, strict=True))
+
+
 def flat_atoms(argument: Any) -> tuple[Any, ...]:
     """Return the atoms of one argument: the fields of a tuple, the atom, or nothing."""
     if isinstance(argument, Tuple):
@@ -127,12 +133,17 @@ def view_source(call: Call) -> Expr | None:
     return source
 
 
+def written_atoms(op: Op, call: Call) -> Iterator[Any]:
+    """Yield the atoms that a call of an operator writes in place."""
+    return (atom for slot in op.schema.written for atom in flat_atoms(call.args[slot]))
+
+
 def written_parameters(function: Function) -> tuple[int, ...]:
     """Return, by number, the parameters of a function that operators in it write in place."""
     written: set[Expr] = set()
     for binding in bindings(function):
         if isinstance(binding.value, Call) and (op := base_op(binding.value.callee)) is not None:
-            written.update(a for s in op.schema.written for a in flat_atoms(binding.value.args[s]))
+            written.update(written_atoms(op, binding.value))
     return tuple(i for i, p in enumerate(function.params) if p in written)
 
 

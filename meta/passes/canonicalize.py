@@ -15,7 +15,7 @@ from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.subscripts import equation_of, subscripts
 from meta.passes.calls import PRODUCTS, new_call, product_terms, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
-from meta.passes.simplify.shapes import order_of
+from meta.passes.simplify.shapes import VIEWS, order_of
 from meta.passes.simplify.table import Rules, RuleSite, apply
 
 
@@ -71,13 +71,8 @@ _MIRRORED = {
 def constant_second(at: RuleSite) -> Expr | None:
     """A number or a constant is the second operand where the two may be exchanged."""
     x1, x2, *others = at.args
-    if _is_constant(x1) and not _is_constant(x2):
-        return new_call(_MIRRORED[at.op], x2, x1, *others)
-    return None
-
-
-def _is_constant(argument: Any) -> bool:
-    return isinstance(argument, Constant | bool | int | float)
+    first, second = (isinstance(x, Constant | bool | int | float) for x in (x1, x2))
+    return new_call(_MIRRORED[at.op], x2, x1, *others) if first and not second else None
 
 
 _WITH_NUMBERS = [
@@ -178,27 +173,18 @@ def one_permutation(at: RuleSite) -> Expr | None:
 # One operator of several.
 
 
-@SPELLING.rule(op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
-def one_view(at: RuleSite) -> Expr | None:
-    """Views are `reshape` to a shape that is written out."""
+@SPELLING.rule(*VIEWS, op.broadcast_to_like, op.cast_like)
+def written_out(at: RuleSite) -> Expr | None:
+    """Views are `reshape` to a shape that is written out. Of another tensor only the shape or the
+    dtype counts; it need not be kept for it.
+    """
+    if at.op is op.cast_like:
+        return new_call(op.cast, at.args[0], at.type.dtype)
     if not at.type.is_static:
         return None
-    args = (at.args[0], at.type.static_shape, False)
-    return None if at.op is op.reshape and at.args == args else new_call(op.reshape, *args)
-
-
-@SPELLING.rule(op.broadcast_to_like)
-def broadcast_to_shape(at: RuleSite) -> Expr | None:
-    """Of the other tensor only the shape counts; it need not be kept for it."""
-    return (
-        new_call(op.broadcast_to, at.args[0], at.type.static_shape) if at.type.is_static else None
-    )
-
-
-@SPELLING.rule(op.cast_like)
-def cast_to_dtype(at: RuleSite) -> Expr | None:
-    """Of the other tensor only the dtype counts; it need not be kept for it."""
-    return new_call(op.cast, at.args[0], at.type.dtype)
+    made = op.broadcast_to if at.op is op.broadcast_to_like else op.reshape
+    call = new_call(made, at.args[0], at.type.static_shape)
+    return None if at.op is made and at.args == call.args else call
 
 
 @SPELLING.rule(op.matmul_nt)

@@ -34,7 +34,7 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import called_op, new_call, tensor_of, tensor_type
+from meta.passes.calls import called_op, named_args, new_call, tensor_of, tensor_type
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
 
@@ -344,7 +344,10 @@ class _Function:
             var = self._renamed(binding.var) if value.index in fields else binding.var
             self._made.append(Binding(var, TupleGetItem(whole, value.index), binding.span))
             return
-        site = _image_call(self, binding)
+        site, called = None, called_op(value)
+        if called is not None and isinstance(value, Call):
+            args = named_args(called, value)
+            site = ImageCall(called, args, self, binding.var, binding.span)
         written = None if site is None else _RULES.get(site.op, elementwise)(site)
         if written is None:
             self._restore(uses(binding))
@@ -401,13 +404,3 @@ def _ordered(type_: Type) -> TensorType:
     """Return the type of an array with the channels last."""
     assert isinstance(type_, TensorType)
     return type_.with_shape(tuple(type_.shape[i] for i in LAST))
-
-
-def _image_call(function: _Function, binding: Binding) -> ImageCall | None:
-    call = binding.value
-    called = called_op(call)
-    if called is None:
-        return None
-    assert isinstance(call, Call)
-    args = dict(zip(called.schema.names, call.args, strict=True))
-    return ImageCall(called, args, function, binding.var, binding.span)

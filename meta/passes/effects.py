@@ -18,7 +18,7 @@ from meta.ir import (
     operands,
 )
 from meta.ir.visit import inner_blocks, nested_bindings, used_atoms
-from meta.passes.calls import base_op, flat_atoms, written_parameters
+from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
 
 ANYTHING = "anything"
@@ -88,7 +88,7 @@ class Effects:
     def _written(self, call: Call) -> Iterator[Expr]:
         op = base_op(call.callee)
         if op is not None:
-            yield from (a for slot in op.schema.written for a in flat_atoms(call.args[slot]))
+            yield from written_atoms(op, call)
         elif is_fused(call, self._live.module):
             assert isinstance(call.callee, GlobalVar)
             function = self._live.module.functions[call.callee.name]

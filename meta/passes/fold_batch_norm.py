@@ -12,7 +12,7 @@ from typing import Any
 from meta import op
 from meta.ir import Call, Constant, Module, Var
 from meta.op.norm import statistics_dtype
-from meta.passes.calls import base_op, tensor_of
+from meta.passes.calls import base_op, named_args, tensor_of
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
@@ -121,7 +121,7 @@ class _Weights:
         self.call = next(c for c in calls if base_op(c.callee) in linear)
         self._op = base_op(self.call.callee)
         assert self._op is not None
-        args = dict(zip(self._op.schema.names, self.call.args, strict=True))
+        args = named_args(self._op, self.call)
         self._groups = args.get("groups", 1) if self._op in _TRANSPOSED else 1
         self._letters = _PRODUCTS.get(self._op) or args["kernel_layout"]
         self.channels = args["out_layout"].index("C") if "out_layout" in args else -1

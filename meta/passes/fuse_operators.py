@@ -79,7 +79,7 @@ def fuse_operators(
       return %c
     }
     """
-    made = Outlined.beside(module)
+    made = Outlined(module)
     functions, summaries = {}, Summaries(module)
     for name, function in module.functions.items():
         if FUSED in function.attrs:

@@ -33,7 +33,7 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.passes.buffers import Buffers
-from meta.passes.calls import base_op, flat_atoms, tensor_type, typed_args
+from meta.passes.calls import base_op, flat_atoms, named_args, tensor_type, typed_args
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
@@ -127,7 +127,7 @@ class IndexRanges:
         return IndexRanges(function, None, self._functions, given).of(atom)
 
     def _of_call(self, called: Op, call: Call, part: int) -> Range | None:
-        args = dict(zip(called.schema.names, call.args, strict=True))
+        args = named_args(called, call)
         if called in _MOVES:
             found = self.of(flat_atoms(call.args[0])[0])
             if found is not None and called in _ZEROS:

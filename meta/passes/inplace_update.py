@@ -73,7 +73,7 @@ def inplace_update(module: Module) -> Module:
 class _Overwriting:
     def __init__(self, module: Module) -> None:
         self.functions = module.functions
-        self.made = Outlined.beside(module)
+        self.made = Outlined(module)
         # By the variable of a binding: which argument of its kernel it overwrites.
         self._overwritten: dict[Var, int] = {}
         for function in module.functions.values():

@@ -79,9 +79,7 @@ class _Lift:
 
     def __init__(self, module: Module) -> None:
         self.functions = dict(module.functions)
-        self._names = Names()
-        for name in module.functions:
-            self._names.unique(name)
+        self._names = Names(module.functions)
         self._known: dict[Var, _Known] = {}
         self._tuples: dict[Var, Tuple] = {}
         # By function and what is known of its arguments: the copy made for them.

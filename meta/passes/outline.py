@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Hashable, Mapping, Sequence
 
 from meta.ir import (
     Binding,
@@ -25,21 +24,16 @@ from meta.ir import (
 )
 
 
-@dataclass
 class Outlined:
-    """The functions that one pass has made so far; equal ones are one.
+    """The functions that one pass makes beside those of a module; equal ones are one.
 
-    taken: names that are not free. functions: those made, by name.
+    functions: those made, by name.
     """
 
-    taken: set[str]
-    functions: dict[str, Function] = field(default_factory=dict)
-    _by_hash: dict[tuple[int, Hashable], list[str]] = field(default_factory=dict)
-
-    @classmethod
-    def beside(cls, module: Module) -> Outlined:
-        """Return an empty collection whose names will not clash with the module's."""
-        return cls(set(module.functions))
+    def __init__(self, module: Module) -> None:
+        self.functions: dict[str, Function] = {}
+        self._taken = set(module.functions)
+        self._by_hash: dict[tuple[int, Hashable], list[str]] = {}
 
     def call(
         self,
@@ -74,8 +68,8 @@ class Outlined:
         for name in alike:
             if structural_equal(self.functions[name], function):
                 return name
-        name = unused(stem, self.taken)
-        self.taken.add(name)
+        name = unused(stem, self._taken)
+        self._taken.add(name)
         self.functions[name] = function
         alike.append(name)
         return name
@@ -111,14 +105,8 @@ def function_of(
         return params[atom]
 
     body = [Binding(inside[m.var], map_atoms(m.value, leaf), m.span) for m in members]
-    ordered = {a: params[a] for a in _in_order(names, params)}
+    ordered = {a: params[a] for a in (*names, *params) if a in params}
     made = [inside[r.var] for r in results]
     result: Expr = made[0] if len(made) == 1 else Tuple(tuple(made))
     block = Block(tuple(body), result)
     return Function(tuple(ordered.values()), block, type_of(result), dict(attrs)), tuple(ordered)
-
-
-def _in_order(names: Iterable[Expr], params: Iterable[Expr]) -> Iterable[Expr]:
-    known = list(params)
-    first = [a for a in names if a in known]
-    return (*first, *(a for a in known if a not in first))

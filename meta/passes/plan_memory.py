@@ -21,7 +21,7 @@ from meta.ir import Binding, Call, Expr, Function, GlobalVar, Module
 from meta.op.core import View
 from meta.passes.calls import base_op
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.lifetimes import Buffer, Lifetimes, is_fused
+from meta.passes.lifetimes import Buffer, Lifetimes, is_fused, numbered
 from meta.passes.rewrite import each_function, rewrite_function, with_value
 
 ALIGNMENT = 64
@@ -183,19 +183,18 @@ def planned_peak(function: Function, module: Module) -> int:
 
 
 def _planned(function: Function, module: Module, device: Device) -> Function:
-    live = Lifetimes(function, module, lambda b: _fills(b.value, module, device))
+    filled = {b.var for b in numbered(function) if _fills(b.value, module, device)}
+    live = Lifetimes(function, module, lambda b: b.var in filled)
     inside = [
         number
         for number, b in enumerate(live.buffers)
         if not b.leaves
         and b.type.is_static
         and b.over is None
-        and _fills(live.bindings[b.binding].value, module, device)
+        and live.bindings[b.binding].var in filled
     ]
     places, size = _placed(inside, live, module)
-    for number, b in enumerate(live.buffers):
-        if b.over is not None:
-            places[number] = places[b.over]
+    places |= {n: places[b.over] for n, b in enumerate(live.buffers) if b.over is not None}
     entries = sorted(
         (live.buffers[n].binding, live.buffers[n].output, at) for n, at in places.items()
     )

@@ -22,7 +22,6 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleGetItem,
-    TupleType,
     Type,
     Var,
     operands,
@@ -31,7 +30,7 @@ from meta.ir import (
 )
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import is_pure
+from meta.passes.calls import is_pure, leaf_types
 from meta.passes.dispatch import dispatch
 from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
@@ -75,9 +74,8 @@ def _is_of(known: set[Var], binding: Binding) -> bool:
 
 
 def _is_static(type_: Type | None) -> bool:
-    if isinstance(type_, TupleType):
-        return all(map(_is_static, type_.fields))
-    return isinstance(type_, TensorType) and type_.is_static
+    types = [] if type_ is None else leaf_types(type_)
+    return type_ is not None and all(isinstance(t, TensorType) and t.is_static for t in types)
 
 
 PREPARED_BY = "prepared_by"

@@ -13,7 +13,7 @@ from meta import op
 from meta.ir import Binding, Call, Expr, Module, TensorType, Tuple, TupleType, Var, type_of
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
-from meta.passes.calls import called_op, new_call
+from meta.passes.calls import called_op, named_args, new_call
 from meta.passes.lifetimes import type_bytes
 from meta.passes.rewrite import with_main
 
@@ -52,7 +52,7 @@ def _split(binding: Binding) -> Iterator[Binding]:
         yield binding
         return
     assert isinstance(call, Call)
-    args: dict[str, Any] = dict(zip(update.schema.names, call.args, strict=True))
+    args = named_args(update, call)
     count = len(args["x"].fields)
     for i in range(count):
         own: dict[str, Expr] = {

@@ -23,7 +23,6 @@ from meta.base.source import Span, caller_span, definition_span
 from meta.op.core.op import Op
 
 CustomRule = Callable[..., tuple[str | None, ...]]
-WORDS = ("always", "never", "infer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ def value_of(atom: Expr, known: Definitions) -> torch.Tensor | None:
         return ndarray(values[argument]) if isinstance(argument, Expr) else argument
 
     with use(Default.handler), only("torch"):
-        for var, call in order:
+        for var, call in order.items():
             called = call.callee
             assert isinstance(called, Op)
             named = zip(called.slots, call.args, strict=True)
@@ -141,43 +141,31 @@ def value_of(atom: Expr, known: Definitions) -> torch.Tensor | None:
     return atom.data.cpu() if isinstance(atom, Constant) else values[atom]
 
 
-def _computation(atom: Expr, known: Definitions) -> list[tuple[Var, Call]] | None:
-    """Return the calls that compute an atom of constants, in order; None if it needs more."""
-    found: dict[Var, Call] = {}
-    waiting = [atom]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, Constant) or one in found:
+def _computation(atom: Expr, known: Definitions) -> dict[Expr, Call] | None:
+    """Return the calls that compute an atom of constants, each after those whose results it takes;
+    None if it needs more.
+    """
+    order: dict[Expr, Call] = {}
+    stack = [atom]
+    while stack:
+        one = stack[-1]
+        if isinstance(one, Constant) or one in order:
+            stack.pop()
             continue
-        value, type_ = known.get(one), type_of(one)
+        value, type_ = known.get(one), tensor_type(one)
         if not isinstance(one, Var) or not isinstance(value, Call):
             return None
         if not isinstance(value.callee, Op) or not is_pure(Binding(one, value)):
             return None
-        small = isinstance(type_, TensorType) and type_.is_static and type_.size <= MAX_ELEMENTS
-        if not small or len(found) == MAX_CALLS:
+        small = type_ is not None and type_.is_static and type_.size <= MAX_ELEMENTS
+        if not small or len(order) == MAX_CALLS:
             return None
-        found[one] = value
-        waiting += [a for argument in value.args for a in flat_atoms(argument)]
-    return _sorted(atom, found)
-
-
-def _sorted(atom: Expr, found: dict[Var, Call]) -> list[tuple[Var, Call]]:
-    """Return calls such that each comes after those whose results it takes."""
-    order: dict[Var, Call] = {}
-    stack: list[Expr] = [atom]
-    while stack:
-        one = stack[-1]
-        call = found.get(one) if isinstance(one, Var) else None
-        inner = [] if call is None else [a for arg in call.args for a in flat_atoms(arg)]
-        missing = [a for a in inner if isinstance(a, Var) and a not in order]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        if call is not None:
-            order[one] = call  # type: ignore[index]
-    return list(order.items())
+        inner = [a for argument in value.args for a in flat_atoms(argument)]
+        missing = [a for a in inner if not isinstance(a, Constant) and a not in order]
+        stack += missing
+        if not missing:
+            order[stack.pop()] = value
+    return order
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,9 +135,7 @@ class _Autocast:
         self.source = module
         self.summaries = Summaries(module)
         self.fixed = _fixed(module)
-        self.names = Names()
-        for name in module.functions:
-            self.names.unique(name)
+        self.names = Names(module.functions)
         self.functions: dict[str, Function] = {}
         self.instances: dict[tuple[str, tuple[Dtypes, ...]], tuple[str, FuncType]] = {}
         self.made: dict[Expr, Cast] = {}

@@ -307,12 +307,9 @@ class Casts:
     def _still(self, about: tuple[Expr, ...], count: int, depth: int) -> bool:
         if self._closures and depth < self._closures[-1]:
             places = {self._memory.get(atom, atom) for atom in about}
-            if places & self._ever_written():
+            if not places.isdisjoint(map(owner, self.buffers.written)):
                 return False
         return sum(map(self._count, about)) == count
-
-    def _ever_written(self) -> set[Expr]:
-        return set(map(owner, self.buffers.written))
 
     def coerce(self, atom: Expr, type_: Type, why: Why, at: Binding | None) -> Expr:
         """Return an atom whose dtypes are those of a type, tuples taken apart where one differs."""

@@ -27,7 +27,6 @@ from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.ir import (
-    Call,
     Expr,
     Function,
     Module,
@@ -50,7 +49,7 @@ from meta.passes.autodiff.activity import (
 )
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
-from meta.passes.calls import base_op, leaf_types
+from meta.passes.calls import called_op, leaf_types
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 
@@ -180,7 +179,7 @@ def _ends(main: Function, reached: set[Expr]) -> str | None:
     for binding in main.body.bindings:
         if not reached.isdisjoint(operands(binding.value)):
             reached.add(binding.var)
-            op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+            op = called_op(binding.value)
             rule = None if op is None else op.aspects.gradient
             if op is not None and rule is not None and rule.function is None:
                 found.append(f"{op.name} has no gradient ({rule.reason}), at {binding.span}")
@@ -196,9 +195,6 @@ def _without_calls_of_main(module: Module) -> Module:
     """Give main a twin that is called in its place: main's parameters and result will change."""
     if not any("main" in callees(f) for f in module.functions.values()):
         return module
-    names = Names()
-    for name in module.functions:
-        names.unique(name)
-    twin = names.unique("main")
+    twin = Names(module.functions).unique("main")
     functions = {n: rename_globals(f, {"main": twin}) for n, f in module.functions.items()}
     return module.with_functions({**functions, twin: with_fresh_vars(functions["main"])})

@@ -62,6 +62,11 @@ def known_type(expr: Expr) -> Type:
     return type_
 
 
+def result_type(function: Function) -> Type:
+    """Return the type of what a function returns."""
+    return function.result_type or known_type(function.body.result)
+
+
 def leaves(value: Any) -> list[Leaf | None]:
     """Return the leaves of an atom or of a field, by the variables that hold them.
 
@@ -183,7 +188,7 @@ class Activity:
     def results(self, name: str) -> list[int]:
         """Return the numbers of a function's result leaves that need a gradient."""
         function = self.module.functions[name]
-        types = leaf_types(function.result_type or known_type(function.body.result))
+        types = leaf_types(result_type(function))
         return [i for i in sorted(self._results[name]) if carries_gradient(types[i])]
 
     def captured(self, blocks: Iterable[Block]) -> list[Leaf]:

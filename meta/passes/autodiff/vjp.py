@@ -43,6 +43,7 @@ from meta.passes.autodiff.activity import (
     carries_gradient,
     known_type,
     leaves,
+    result_type,
     target_type,
 )
 from meta.passes.autodiff.sweep import Pullback, Sweep, Writes
@@ -55,8 +56,14 @@ class _Backward:
     """A pullback: from gradients of ``outputs``, leaves of the result, to those of ``targets``."""
 
     outputs: Sequence[int]
-    types: Sequence[Type]
+    result: Type
     targets: Sequence[Target]
+
+    @property
+    def types(self) -> list[Type]:
+        """The types of what it takes."""
+        leaves_ = leaf_types(self.result)
+        return [leaves_[i] for i in self.outputs]
 
     @property
     def type(self) -> FuncType:
@@ -75,9 +82,7 @@ class Differentiator:
         self.module, self.activity = module, activity
         self._writes = Writes(module)
         self._summaries = Summaries(module)
-        taken = Names()
-        for name in module.functions:
-            taken.unique(name)
+        taken = Names(module.functions)
         self._names = {
             name: taken.unique(f"{name}_backward" if self._is_again(name) else f"{name}_vjp")
             for name in activity.functions
@@ -144,22 +149,20 @@ class Differentiator:
         return Function((*dys, *params), trace.builder.finish(gradients), backward.type.result)
 
     def _main_backward(self, wrt: Sequence[Target]) -> _Backward:
-        types = leaf_types(known_type(self.module.main.body.result))
-        outputs = [i for i, t in enumerate(types) if carries_gradient(t)]
-        return _Backward(outputs, [types[i] for i in outputs], wrt)
+        result = known_type(self.module.main.body.result)
+        outputs = [i for i, t in enumerate(leaf_types(result)) if carries_gradient(t)]
+        return _Backward(outputs, result, wrt)
 
     def _backward_of(self, name: str) -> _Backward:
-        function, outputs = self.module.functions[name], self.activity.results(name)
-        types = leaf_types(function.result_type or known_type(function.body.result))
+        function = self.module.functions[name]
         targets = [leaf for p in function.params for leaf in self.activity.of(p)]
-        return _Backward(outputs, [types[i] for i in outputs], targets)
+        return _Backward(self.activity.results(name), result_type(function), targets)
 
     def _type(self, name: str) -> FuncType:
         """Return the type of a differentiated function, by the name of the original."""
         function = self.module.functions[name]
-        result = function.result_type or known_type(function.body.result)
         params = tuple(known_type(p) for p in function.params)
-        return FuncType(params, TupleType((result, self._backward_of(name).type)))
+        return FuncType(params, TupleType((result_type(function), self._backward_of(name).type)))
 
     def _with_pullback(self, block: Block, backward: _Backward) -> Block:
         """Return a block that yields its result and the closure."""
@@ -217,8 +220,7 @@ class Differentiator:
     def _conditional(self, value: If, var: Var) -> _Pair:
         blocks = (value.then_block, value.else_block)
         outputs, captured = self.activity.outputs(var), self.activity.captured(blocks)
-        types = leaf_types(known_type(var))
-        backward = _Backward(outputs, [types[i] for i in outputs], captured)
+        backward = _Backward(outputs, known_type(var), captured)
         then, other = (self._with_pullback(b, backward) for b in blocks)
         type_ = TupleType((known_type(var), backward.type))
         return If(value.condition, then, other), type_, outputs, captured

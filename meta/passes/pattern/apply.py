@@ -229,7 +229,7 @@ def outlined(
     attrs: Callable[[Match], Mapping[str, Literal]],
 ) -> Module:
     """Move the matches that are found in the functions into functions with these attributes."""
-    made = Outlined.beside(module)
+    made = Outlined(module)
     functions = {}
     for name, function in module.functions.items():
         calls = {

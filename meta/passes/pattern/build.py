@@ -139,7 +139,7 @@ def operator(*ops: Expr, where: Callable[[Expr], bool] | None = None) -> Callabl
     def build(*args: Any) -> Part:
         rest = bool(args) and args[-1] is ...
         given = args[:-1] if rest else args
-        return Called(accepts, label, tuple(map(_argument, given)), rest)
+        return Called(accepts, label, rest, inner=tuple(map(_argument, given)))
 
     return build
 
@@ -159,7 +159,7 @@ def _call(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part:
         kwargs = {**kwargs, **{n: Wildcard() for n in missing}}
     values = op.schema.arrange(args, kwargs)
     parts = tuple(_slot_part(op, s, v) for s, v in zip(op.schema.slots, values, strict=True))
-    return Called(called(op), str(op), parts)
+    return Called(called(op), str(op), inner=parts)
 
 
 def _slot_part(op: Op, slot: Any, value: Any) -> Part:
@@ -167,7 +167,7 @@ def _slot_part(op: Op, slot: Any, value: Any) -> Part:
     if isinstance(value, Part):
         return value
     if slot.kind == "tensors" and isinstance(value, tuple | list):
-        return Fields(tuple(_slot_part(op, slot, v) for v in value))
+        return Fields(inner=tuple(_slot_part(op, slot, v) for v in value))
     if slot.kind != "attribute" and isinstance(value, bool | int | float):
         return Known(value)
     return Written(op.schema.read(slot, value, partial(_no_array, op, slot)))

@@ -39,7 +39,7 @@ from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import base_op, is_pure
+from meta.passes.calls import base_op, called_op, is_pure
 from meta.passes.effects import uses
 from meta.passes.lifetimes import is_fused
 from meta.passes.pattern.build import Pattern, parts
@@ -450,7 +450,7 @@ class _Finder:
 
 def _only_writes(binding: Binding) -> bool:
     """Whether all that a binding does beside computing its value is to write arguments."""
-    op = base_op(binding.value.callee) if isinstance(binding.value, Call) else None
+    op = called_op(binding.value)
     return op is not None and not op.random
 
 

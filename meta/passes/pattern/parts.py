@@ -43,12 +43,13 @@ Ways = list[tuple[Goal, ...]]
 class Part(Overloads, ABC):
     """What one value has to be. Parts compare by identity: one part, one value.
 
-    ``name``: under which the value is captured; "" captures nothing. ``opens``: whether the binding
-    of the value belongs to the match.
+    ``name``: under which the value is captured; "" captures nothing. ``inner``: the parts
+    that this one is made of. ``opens``: whether the binding of the value belongs to the match.
     """
 
     opens: ClassVar[bool] = False
     name: str = field(default="", kw_only=True)
+    inner: tuple[Part, ...] = field(default=(), kw_only=True)
 
     # What these mean on arrays depends on dtypes and shapes, which a part does not have.
     __eq__ = object.__eq__
@@ -63,16 +64,11 @@ class Part(Overloads, ABC):
         """Tell quickly of what a variable is bound to whether it can be this at all."""
         return True
 
-    @property
-    def inner(self) -> tuple[Part, ...]:
-        """The parts that this one is made of."""
-        return ()
-
     def __or__(self, other: Any) -> Part:
-        return Alternatives((self, as_part(other)))
+        return Alternatives(inner=(self, as_part(other)))
 
     def __ror__(self, other: Any) -> Part:
-        return Alternatives((as_part(other), self))
+        return Alternatives(inner=(as_part(other), self))
 
     def __getitem__(self, index: Any) -> Part:
         if not isinstance(index, int) or isinstance(index, bool):
@@ -81,7 +77,7 @@ class Part(Overloads, ABC):
                 found=f"[{index!r}]",
                 hint="write op.strided_slice for a slice",
             )
-        return Field(self, index)
+        return Field(index, inner=(self,))
 
     def __iter__(self) -> Iterator[Part]:
         raise ArgumentError(
@@ -145,20 +141,15 @@ class Written(Part):
 
 @dataclass(eq=False, frozen=True)
 class Called(Part):
-    """The result of an operator that ``accepts`` takes, of arguments that ``args`` describe.
+    """The result of an operator that ``accepts`` takes, of arguments that ``inner`` describes.
 
-    Arguments that ``args`` has no part for are anything (``rest``) or have their default values.
+    Arguments that it has no part for are anything (``rest``) or have their default values.
     """
 
     opens = True
     accepts: Callable[[Expr], bool]
     label: str
-    args: tuple[Part, ...]
     rest: bool = False
-
-    @property
-    def inner(self) -> tuple[Part, ...]:
-        return self.args
 
     def may_be(self, value: Expr) -> bool:
         return (
@@ -175,16 +166,17 @@ class Called(Part):
             return f"{scope.shown(value)} is the result of {call.callee}, not of {self.label}"
         op = base_op(call.callee)
         assert op is not None
-        if len(self.args) > len(call.args):
+        if len(self.inner) > len(call.args):
             return f"{op.name} has {len(call.args)} arguments only"
-        for slot, arg in zip(op.slots[len(self.args) :], call.args[len(self.args) :], strict=True):
+        slots = [*zip(op.slots, call.args, strict=True)]
+        for slot, arg in slots[len(self.inner) :]:
             given = isinstance(arg, Expr) or literal_text(arg) != literal_text(slot.default)
             if given and not self.rest:
                 return f"the argument {slot.name!r} of {op.name} is given"
-        ways = [tuple(zip(self.args, call.args, strict=False))]
-        if op.commutative and len(self.args) > 1:
+        ways = [tuple(zip(self.inner, call.args, strict=False))]
+        if op.commutative and len(self.inner) > 1:
             first, second, *others = call.args
-            ways.append(tuple(zip(self.args, (second, first, *others), strict=False)))
+            ways.append(tuple(zip(self.inner, (second, first, *others), strict=False)))
         return ways
 
 
@@ -193,18 +185,13 @@ class Field(Part):
     """Field ``index`` of a tuple."""
 
     opens = True
-    owner: Part
     index: int
-
-    @property
-    def inner(self) -> tuple[Part, ...]:
-        return (self.owner,)
 
     def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
             return f"{scope.shown(value)} is not field {self.index} of a tuple"
-        return [((self.owner, found.value),)]
+        return [((self.inner[0], found.value),)]
 
 
 @dataclass(eq=False, frozen=True)
@@ -212,34 +199,23 @@ class Fields(Part):
     """A tuple of so many values."""
 
     opens = True
-    fields: tuple[Part, ...]
-
-    @property
-    def inner(self) -> tuple[Part, ...]:
-        return self.fields
 
     def ways(self, value: Any, scope: SearchScope) -> Ways | str:
         found = scope.value_of(value)
-        if not isinstance(found, Tuple) or len(found.fields) != len(self.fields):
-            return f"{scope.shown(value)} is not a tuple of {len(self.fields)}"
-        return [tuple(zip(self.fields, found.fields, strict=True))]
+        if not isinstance(found, Tuple) or len(found.fields) != len(self.inner):
+            return f"{scope.shown(value)} is not a tuple of {len(self.inner)}"
+        return [tuple(zip(self.inner, found.fields, strict=True))]
 
 
 @dataclass(eq=False, frozen=True)
 class Alternatives(Part):
     """One of several; the first that fits."""
 
-    options: tuple[Part, ...]
-
-    @property
-    def inner(self) -> tuple[Part, ...]:
-        return self.options
-
     def may_be(self, value: Expr) -> bool:
-        return any(option.may_be(value) for option in self.options)
+        return any(option.may_be(value) for option in self.inner)
 
     def ways(self, value: Any, scope: SearchScope) -> Ways | str:
-        return [((option, value),) for option in self.options]
+        return [((option, value),) for option in self.inner]
 
 
 def wildcard(
@@ -280,7 +256,7 @@ def as_part(value: Any) -> Part:
     if isinstance(value, bool | int | float):
         return Known(value)
     if isinstance(value, tuple | list):
-        return Fields(tuple(map(as_part, value)))
+        return Fields(inner=tuple(map(as_part, value)))
     raise ArgumentError(
         f"a {type(value).__name__} cannot stand in a pattern",
         expected="a parameter of the pattern, the result of an operator or a number",
