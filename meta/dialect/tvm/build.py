@@ -16,11 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir import pipeline
 from tvm.target import Target
+from tvm.tirx import compilation_pipeline
 
 from meta import op
 from meta.base.errors import BackendError
@@ -32,8 +35,9 @@ from meta.dialect.tvm import (
     bfloat16,
     cache,
     cuda_source,
+    llvm_code,
+    masks,
     nvrtc,  # noqa: F401, registers the compiler with TVM
-    pipeline,
     schedule_cpu,
     schedule_cuda,
     workspace,
@@ -65,6 +69,25 @@ KERNELS = 4096
 """Kernels that are remembered in memory; those that a program or an eager call holds live on."""
 _lock = threading.RLock()
 _kernels: dict[Key, CompiledFunction] = {}
+
+
+CPU = "meta_cpu"
+"""The name under which TVM knows our lowering."""
+
+
+@tirx.transform.prim_func_pass(opt_level=0)
+def _finished(function: tirx.PrimFunc, module: Any, context: Any) -> tirx.PrimFunc:
+    return llvm_code.with_definitions(masks.hidden(function))
+
+
+def _for_cpu() -> tuple[Any, Any, Any]:
+    """Return TVM's lowering for the CPU with two steps of ours at its end."""
+    lowering, _, device_passes = pipeline.default_s_tir_pipeline()
+    steps = [tirx.transform.LowerTVMBuiltin(), _finished, tirx.transform.LowerIntrin()]
+    return lowering, lambda: tvm.ir.transform.Sequential(steps), device_passes
+
+
+compilation_pipeline.PIPELINE_MAP[CPU] = _for_cpu
 
 
 def rule_files() -> list[Path]:
@@ -251,7 +274,7 @@ def _compile(
             made = bfloat16.rounded(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)
     with target:
-        lowering = "default" if on_cuda else pipeline.CPU
+        lowering = "default" if on_cuda else CPU
         return tvm.compile(tvm.IRModule(scheduled), target, tir_pipeline=lowering).mod, needs
 
 

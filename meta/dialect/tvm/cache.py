@@ -23,20 +23,25 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import torch
+import tvm_ffi
+from tvm_ffi.libinfo import load_lib_ctypes
 
 from meta.base import caches, config
 from meta.base.cache_folder import cache_folder, distrust, open_private
 from meta.base.remember import remember
-from meta.dialect.tvm.native import load_library
 from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
-from meta.dialect.tvm.openmp import LAUNCHER
+from meta.dialect.tvm.openmp import LAUNCHER, adopt
 from meta.dialect.tvm.workspace import Workspace
 
 MAX_ENTRY_BYTES = 16 << 20
@@ -221,6 +226,28 @@ def load_verified(path: Path) -> Any | None:
                 caches.not_kept(_trouble[path.parents[1]])
                 return None
         return _libraries[path]
+
+
+def load_library(path: str | os.PathLike[str]) -> Any:
+    """Return the module in a shared library of compiled kernels. Loading it runs its code."""
+    _runtime()
+    module = tvm_ffi.load_module(os.fspath(path))
+    adopt(path)
+    return module
+
+
+@lru_cache(maxsize=1)
+def _runtime() -> None:
+    """Load TVM's C++ runtime, which kernels need, without TVM's Python package: importing that
+    brings the compiler and takes over a second. TVM's own import does the same, whichever is first.
+    """
+    if sys.modules.get("tvm") is not None:
+        return
+    spec = find_spec("tvm")  # says where the libraries of a source build are
+    folders = [Path(p) / "lib" for p in (spec and spec.submodule_search_locations) or ()]
+    load_lib_ctypes("apache-tvm", "tvm_runtime", "RTLD_GLOBAL", extra_lib_paths=folders)
+    if torch.cuda.is_available():
+        load_lib_ctypes("apache-tvm", "tvm_runtime_cuda", "RTLD_GLOBAL", extra_lib_paths=folders)
 
 
 def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:

@@ -22,14 +22,13 @@ from tvm import te, tirx
 from meta.base.dtype import FLOAT8
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core import OpEnv, Unsupported, check_parameters
-from meta.dialect.tvm import symbolic_shapes
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
-from meta.ir.types import TensorType, TupleType
+from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
 
@@ -68,11 +67,19 @@ class Compute:
         outputs.
         """
         inputs: list[Any] = []
-        extents = symbolic_shapes.Extents()
+        # TVM reads symbolic dimensions off the shapes of the arguments at each call. Index
+        # arithmetic is done in 64 bits then, since nothing bounds the extents.
+        extents: dict[SymbolicDim, tirx.Var] = {}
+
+        def extent(dim: Any) -> Any:
+            if not isinstance(dim, SymbolicDim):
+                return dim
+            return extents.setdefault(dim, te.var(f"extent{len(extents)}", "int64"))
 
         def leaf(value: Any, name: str) -> Any:
             if isinstance(value, TensorType):
-                inputs.append(te.placeholder(extents.shape(value), value.dtype, name))
+                shape = tuple(map(extent, value.shape))
+                inputs.append(te.placeholder(shape, value.dtype, name))
             else:
                 inputs.append(te.var(name, dtype=number_dtype(value)))
             return inputs[-1]
@@ -202,7 +209,7 @@ def _register(
         known = all(t.is_static for t in types)
         if not known and (static or aspect.kind not in (ELEMWISE, BROADCAST)):
             raise Unsupported("this kernel is built for extents that are numbers")
-        if not all(symbolic_shapes.expressible(t) for t in types):
+        if any(isinstance(dim, UnknownDim) for t in types for dim in t.shape):
             raise Unsupported("nothing is known of an extent")
         if any(map(_empty_and_long, types)):
             raise Unsupported("an empty array has an extent beyond 32 bits")

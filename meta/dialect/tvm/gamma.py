@@ -1,4 +1,4 @@
-"""The derivatives of log(gamma) and the inverse error function on TE elements.
+"""The derivatives of log(gamma), the inverse error function and Bessel functions on TE elements.
 
 All are straight code without loops, so that they vectorise. Elements are float32 or float64. Each
 function is a chain of `let`, one inside the body of the other: TVM 0.27 may refuse a binding
@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.polynomial import chebyshev
 from tvm import tirx
 
 from meta.dialect.tvm.broadcast import constant, let
@@ -154,3 +156,63 @@ _GILES_TAIL = (
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
     -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
 )  # fmt: skip
+
+_SPLIT = 8.0
+_ANGLES = np.pi * (np.arange(8192) + 0.5) / 8192
+_DEGREES = {"float32": (15, 8), "float64": (22, 24)}  # of the series and beyond
+
+
+def _series(order: int, degree: int) -> list[float]:
+    """Return the coefficients of I_order(x) / (x / 2)**order in powers of x**2 / 4, last first."""
+    return [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(degree, -1, -1)]
+
+
+def _beyond(order: int, degree: int) -> list[float]:
+    """Return the coefficients of exp(-x) sqrt(x) I_order(x) in powers of 16 / x - 1, last first."""
+
+    def scaled(t: np.ndarray) -> np.ndarray:
+        x = 2 * _SPLIT / (t + 1)
+        # cos t - 1 without loss near 0, which is all that counts for a large x
+        waves = np.exp(np.outer(x, -2 * np.sin(_ANGLES / 2) ** 2)) * np.cos(order * _ANGLES)
+        return np.asarray(waves.mean(axis=1) * np.sqrt(x))
+
+    series = chebyshev.chebinterpolate(scaled, degree)
+    return [float(c) for c in chebyshev.cheb2poly(series)[::-1]]
+
+
+_COEFFICIENTS = {
+    (order, dtype): (_series(order, near), _beyond(order, far))
+    for order in (0, 1)
+    for dtype, (near, far) in _DEGREES.items()
+}
+
+
+def scaled_bessel(order: int, x: Any, then: Callable[[Any], Any] = lambda y: y) -> Any:
+    """Return then(exp(-|x|) * I_order(x)), the modified Bessel function, for order 0 or 1.
+
+    Up to 8 it is the power series, whose terms are positive: nothing cancels. Beyond, the function
+    exp(-x) sqrt(x) I_n(x) is a polynomial of 16 / x - 1, which is in [-1, 1]. It interpolates at
+    Chebyshev's points, where the values come from the integral
+    I_n(x) = 1/pi * the integral of exp(x cos t) cos(n t) over t from 0 to pi, by the trapezoidal
+    rule, which is exact to the last digit for so smooth a periodic function. The split is that of
+    Clenshaw, "Chebyshev series for mathematical functions", 1962.
+
+    Largest errors seen, in units of the last place: 2 in float32, 20 in float64.
+    """
+    near, far = _COEFFICIENTS[order, str(x.ty.dtype)]
+    zero, one = constant(0, x), constant(1, x)
+
+    def pieces(magnitude: Any) -> Any:
+        low = tirx.exp(zero - magnitude) * polynomial(x * x * constant(0.25, x), near)
+        high = polynomial(constant(2 * _SPLIT, x) / magnitude - one, far) / tirx.sqrt(magnitude)
+        if order == 1:
+            low = x * constant(0.5, x) * low
+            high = tirx.Select(x < zero, zero - high, high)
+        return let(tirx.Select(magnitude <= constant(_SPLIT, x), low, high), then)
+
+    return let(tirx.abs(x), pieces)
+
+
+def bessel(order: int, x: Any) -> Any:
+    """Return I_order(x) for order 0 or 1."""
+    return scaled_bessel(order, x, lambda y: y * tirx.exp(tirx.abs(x)))

@@ -1,20 +1,167 @@
 """How the kernel of a call is launched: what it is passed besides the values of the call.
 
+A kernel of lists of tensors is compiled for dtypes only, not for how many tensors there are and of
+which shapes. It is given
+
+* the addresses of all tensors, list by list (int64[lists * n]), and n;
+* chunks (int64[c, 3]): of which tensor, from which element, how many; those of one class of dtypes
+  follow one another, from bounds[k] to bounds[k + 1];
+* numbers (float64): those of the operator (`numbers`), then, of an optimizer, the learning rates of
+  all parameters, then their weight decays;
+
+then its outputs. Numbers in tensors are read on the host: the tensors are on the CPU.
+
 To add a convention, add a field to `Launch` and its wrapper to `Launch.bind`; kernels are kept on
 disk with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meta.dialect.tvm.list_launch import ListLaunch
+import torch
+
+from meta.base.registry import OPERATORS
 from meta.dialect.tvm.realigned import realigned
+from meta.op.core.formula import Expr, Formula, evaluate
+from meta.op.core.numbers import divide, power
+from meta.op.core.update import FORMULAS, RATES
 from meta.runtime import random
 
 Kernel = Callable[..., Any]
+CHUNK = 1 << 14
+"""Elements of a chunk: enough that a thread's next one costs nothing."""
+
+
+ARITHMETIC = {"-": operator.sub, "/": divide, "**": power}
+
+
+def numbers(formula: Formula) -> tuple[str, ...]:
+    """Return the numbers that a kernel is given, in order, before those of each tensor."""
+    return *(n for n in formula.numbers if n not in (*RATES, "step")), *formula.derived
+
+
+def _values(formula: Formula, given: Mapping[str, Any]) -> list[float]:
+    """Return these numbers' values in a call, given those of its slots."""
+    known: dict[Expr, float] = {}
+
+    def leaf(node: Expr) -> float:
+        return float(given[node.parts[0]] if node.kind == "number" else node.parts[0])
+
+    derived = formula.derived
+    return [
+        evaluate(derived[n], leaf, ARITHMETIC, known) if n in derived else float(given[n])
+        for n in numbers(formula)
+    ]
+
+
+def _formula(name: Any) -> Formula | None:
+    return FORMULAS.get(OPERATORS.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class ListLaunch:
+    """What is known of a call before it runs.
+
+    operator: its name. slots: the slots with run-time values in order, each with the number of its
+    tensors, -1 for a number or a single tensor. sizes: the elements of each tensor of a list.
+    classes: the class of each, by its dtypes. outputs: how many values at the end are results.
+    """
+
+    operator: str
+    slots: tuple[tuple[str, int], ...]
+    sizes: tuple[int, ...]
+    classes: tuple[int, ...]
+    outputs: int = 0
+
+    def bind(self, run: Kernel) -> Kernel:
+        """Return a function of the values of a call."""
+        places: dict[str, int] = {}
+        lists: list[slice] = []
+        end = 0
+        for name, count in self.slots:
+            if count < 0:
+                places[name] = end
+            else:
+                lists.append(slice(end, end + count))
+            end += abs(count)
+        skip = places.pop("skip", None)
+        each = [places.pop(name) for name in RATES if name in places]
+        formula = FORMULAS[OPERATORS[self.operator]]
+        chunks, bounds = self.chunks()
+        n, outputs = len(self.sizes), self.outputs
+
+        def launch(*values: Any) -> None:
+            if skip is not None and values[skip]:
+                return
+            addresses = [t.data_ptr() for some in lists for t in values[some]]
+            given = {name: values[place] for name, place in places.items()}
+            found = _values(formula, given)
+            for place in each:
+                found += _of_each(values[place], n)
+            table = torch.tensor(addresses, dtype=torch.int64)
+            plain = torch.tensor(found, dtype=torch.float64)
+            run(table, n, chunks, bounds, plain, *values[len(values) - outputs :])
+
+        return launch
+
+    def chunks(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the chunks of all tensors, by class, and where each class begins and ends."""
+        found: list[tuple[int, int, int]] = []
+        bounds = [0]
+        for which in range(max(self.classes) + 1):
+            for i, size in enumerate(self.sizes):
+                if self.classes[i] == which:
+                    starts = range(0, size, CHUNK)
+                    found += [(i, at, min(CHUNK, size - at)) for at in starts]
+            bounds.append(len(found))
+        table = torch.tensor(found, dtype=torch.int64).reshape(len(found), 3)
+        return table, torch.tensor(bounds, dtype=torch.int64)
+
+    def record(self) -> dict[str, Any]:
+        """Return what `read` reads."""
+        return {
+            "operator": self.operator,
+            "slots": [list(slot) for slot in self.slots],
+            "sizes": list(self.sizes),
+            "classes": list(self.classes),
+            "outputs": self.outputs,
+        }
+
+    @classmethod
+    def read(cls, record: Any) -> ListLaunch:
+        """Return the launch of a record out of a file; ValueError if it is not one."""
+        wrong = ValueError("a record does not say how to launch a kernel of lists")
+        if not isinstance(record, dict) or set(record) != set(cls.__slots__):
+            raise wrong
+        slots, sizes, classes = record["slots"], record["sizes"], record["classes"]
+        if _formula(record["operator"]) is None or not isinstance(slots, list):
+            raise wrong
+        pairs = [tuple(s) for s in slots if isinstance(s, list) and len(s) == 2]
+        fits = len(pairs) == len(slots) and all(
+            isinstance(name, str) and type(count) is int and count >= -1 for name, count in pairs
+        )
+        lists_fit = isinstance(sizes, list) and isinstance(classes, list) and len(sizes) > 0
+        if not fits or not lists_fit or len(sizes) != len(classes):
+            raise wrong
+        if not all(type(n) is int and n >= 0 for n in (*sizes, *classes, record["outputs"])):
+            raise wrong
+        if any(count > 0 and count != len(sizes) for _, count in pairs):
+            raise wrong
+        return cls(
+            record["operator"], tuple(pairs), tuple(sizes), tuple(classes), record["outputs"]
+        )
+
+
+def _of_each(value: Any, count: int) -> list[float]:
+    """Return a hyperparameter of each of ``count`` parameters."""
+    if not isinstance(value, torch.Tensor):
+        return [float(value)] * count
+    found = value.flatten().tolist()
+    return found if len(found) == count else found * count
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 element.
 
 A kernel runs over chunks of all tensors in parallel, and finds the tensors by their addresses (see
-`list_launch.py`): it is built once for all models, while tensor expressions of 200 parameters
+`launch.py`): it is built once for all models, while tensor expressions of 200 parameters
 would take minutes. Nothing here knows operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -16,14 +17,49 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta.dialect.tvm.broadcast import cast, widened
-from meta.dialect.tvm.formula import printer
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
-from meta.op.core.formula import Expr, Sweep
+from meta.op.core.formula import Expr, Sweep, evaluate
+
+
+def _clamp(x: Any, bound: Any) -> Any:
+    """Return x within the bounds; what is no number stays so."""
+    return tirx.Select(x > bound, bound, tirx.Select(x < -bound, -bound, x))
+
+
+OPERATIONS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    ">": operator.gt,
+    "==": lambda a, b: a.equal(b),
+    "&": tirx.And,
+    "**": tirx.power,
+    "sqrt": tirx.sqrt,
+    "where": tirx.Select,
+    "clamp": _clamp,
+}
+
 
 LANES = 16
 """Elements of a vector: one 512-bit or two 256-bit registers of float32."""
 SUM = "float64"
 """Sums of squares of float32 do not overflow in it."""
+
+
+def printer(
+    wide: str, leaf: Callable[[Expr], Any], known: dict[Expr, Any] | None = None
+) -> Callable[[Expr], Any]:
+    """Return the function from nodes to expressions of dtype ``wide``.
+
+    ``leaf`` gives those of leaves that are no constants, ``known`` those of further nodes.
+    """
+    values = {} if known is None else known
+
+    def of_leaf(node: Expr) -> Any:
+        return tirx.const(node.parts[0], wide) if node.kind == "constant" else leaf(node)
+
+    return lambda node: evaluate(node, of_leaf, OPERATIONS, values)
 
 
 class _Kernel:

@@ -17,10 +17,8 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import cast, computing, single
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.formula import printer
-from meta.dialect.tvm.launch import Launch
-from meta.dialect.tvm.list_kernel import list_kernel
-from meta.dialect.tvm.list_launch import ListLaunch, numbers
+from meta.dialect.tvm.launch import Launch, ListLaunch, numbers
+from meta.dialect.tvm.list_kernel import list_kernel, printer
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import Op

@@ -13,6 +13,7 @@ schedule and call it in `schedule`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +30,10 @@ from meta.dialect.tvm.access import (
     is_float32,
     same_place,
     transposed,
+    vector_width,
 )
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
-from meta.dialect.tvm.one_pass import LANES, one_pass
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
@@ -48,6 +49,8 @@ FEW = 4
 MANY = 1 << 10
 """Elements from which a sum keeps partial results whatever the extent: one number to which all are
 added, one by one, is off by more and more."""
+LANES = 16
+"""Width of the vectors of a loop that writes in place: one 512-bit or two 256-bit registers."""
 COLUMNS = 64
 """Least columns of one chunk of a reduction over rows: whole cache lines, and neighbours."""
 
@@ -101,7 +104,7 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
         grouped = _share_rows(sch, pieces)
         if grouped is not None:
             return grouped.mod["main"]
-    joined = None if no_alias else one_pass(sch, [stage for _, stage in stages])
+    joined = None if no_alias else _one_pass(sch, [stage for _, stage in stages])
     if joined is not None:
         sch, loop = joined
         if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
@@ -278,6 +281,51 @@ def _common_rows(pieces: list[Piece]) -> int:
     if all(len(p.rows) == common and p.stage and not p.stage.reduce for p in pieces):
         common -= 1  # elementwise throughout: leave the innermost loop to be vectorised
     return max(common, 0)
+
+
+# Updates in place: one pass over memory for sgd's velocity and parameter, say ------------------
+
+
+def _one_pass(
+    sch: s_tir.Schedule, stages: Sequence[Stage | None]
+) -> tuple[s_tir.Schedule, Any] | None:
+    """Return a schedule in which all stages share one outer loop, and that loop; None if they may
+    not.
+
+    They may if they have one shape and every element depends on those at its own place only: what
+    is overwritten is then read by nobody else. Each also has to read what another one computes:
+    TVM would run all of an unrelated stage, and of what reads it, for every element.
+
+    LLVM finds that the buffers overlap and would leave the loop scalar, so each stage is a loop
+    over the lanes of a vector of its own. TVM 0.27 leaves a buffer that is allocated inside of a
+    vectorised loop as large as one lane needs it: what one stage hands to the next has to lie
+    outside of the lanes.
+    """
+    found = [stage for stage in stages if stage is not None]
+    if len(found) < len(stages):
+        return None
+    first, *others = found
+    for stage in found:
+        if not stage.static or stage.reduce or stage.spatial != first.spatial:
+            return None
+        if not all(same_place(at, stage.axes) for places in stage.loads.values() for at in places):
+            return None
+    computed = {stage.buffer for stage in found}
+    if any(not computed & stage.loads.keys() for stage in others):
+        return None
+    width = vector_width(first, LANES) if all(map(is_float32, found)) else None
+    trial = sch.copy()
+    loops = []
+    try:
+        for stage in found:
+            loop = trial.fuse(*trial.get_loops(stage.block))
+            if width is not None:
+                loop, lanes = trial.split(loop, [None, width])
+                trial.vectorize(lanes)
+            loops.append(loop)
+        return trial, trial.merge(*loops) if others else loops[0]
+    except ScheduleError:
+        return None
 
 
 # Stages on their own --------------------------------------------------------------------------

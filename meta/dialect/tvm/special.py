@@ -11,7 +11,6 @@ from tvm import te, tirx
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm import c_math, gamma
-from meta.dialect.tvm.bessel import scaled_bessel
 from meta.dialect.tvm.broadcast import (
     broadcast,
     constant,
@@ -47,22 +46,14 @@ def _bound(function):
     return kernel
 
 
-def _bessel(order):
-    return lambda v: scaled_bessel(order, v, lambda y: y * tirx.exp(tirx.abs(v)))
-
-
-def _scaled(order):
-    return lambda v: scaled_bessel(order, v, lambda y: y)
-
-
 for _base, _function in {
     op.erfinv: gamma.erfinv,
     op.digamma: gamma.digamma,
     op.trigamma: gamma.trigamma,
-    op.i0: _bessel(0),
-    op.i0e: _scaled(0),
-    op.i1: _bessel(1),
-    op.i1e: _scaled(1),
+    op.i0: partial(gamma.bessel, 0),
+    op.i0e: partial(gamma.scaled_bessel, 0),
+    op.i1: partial(gamma.bessel, 1),
+    op.i1e: partial(gamma.scaled_bessel, 1),
 }.items():
     compute(_base, ELEMWISE)(_bound(_function))
 

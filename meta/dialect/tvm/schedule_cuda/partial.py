@@ -1,4 +1,4 @@
-"""What the kernels of `columns` and `slices` have in common: partial results, and their end."""
+"""What the kernels of `reductions` have in common: partial results, and their end."""
 
 from __future__ import annotations
 
