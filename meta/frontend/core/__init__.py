@@ -4,8 +4,9 @@ Converting is tracing. `ImportedModel.forward` interprets the foreign program un
 per signature of the inputs, and every operator is a call of its converter (`converter.py`). So
 shapes are those of the arguments, the mode (training or not) is known, and what follows from
 constants alone is computed on the way and known to converters. Where TVM's graph languages compute
-something else than base operators do, `arithmetic.py` says it. ``unsupported`` of a source walks a
-program first, as far as main reaches, and lists at once what cannot be converted.
+something else than base operators do, `arithmetic.py` says it; `operators.py` has what both compute
+alike. ``unsupported`` of a source walks a program first, as far as main reaches, and lists at once
+what cannot be converted.
 """
 
 from meta.frontend.core.converter import CallSite, Converter, Converters, Unconvertible, known

@@ -202,14 +202,14 @@ class Converters(Registry[Converter]):
         }
         function = converter.function
         assert function is not None
-        if isinstance(function, Op):
-            return function(*args, **{n: v for n, v in given.items() if v is not None})
         if converter.takes_call:
             given["call"] = site
         try:
             inspect.signature(function).bind(*args, **given)
         except TypeError as error:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
+        if isinstance(function, Op):
+            given = {n: v for n, v in given.items() if v is not None}
         return function(*args, **given)
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:

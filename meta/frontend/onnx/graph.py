@@ -68,8 +68,7 @@ def folded(model: onnx.ModelProto) -> tuple[Values, Shapes]:
         for name, value in zip(node.output, results, strict=True):
             if name:
                 values[name] = value
-                tensor = numpy_helper.from_array(value)
-                nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+                nodes.append(constant_node(name, value))
     del graph.node[:]
     graph.node.extend(nodes)
     return values, shapes

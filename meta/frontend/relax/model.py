@@ -18,9 +18,7 @@ from meta.frontend.core import ImportedModel, Unconvertible
 from meta.frontend.relax.registry import Failure, RelaxError, failed, relax
 from meta.frontend.relax.tensor_expressions import ONLY_LOOPS, marked
 from meta.frontend.relax.values import constant
-from meta.frontend.relax.walker import Walker, operator_name
-from meta.op.core.handler import current
-from meta.op.core.tracing import Trace
+from meta.frontend.relax.walker import Walker, active_trace, operator_name
 from meta.runtime.ndarray import array, ndarray
 
 
@@ -90,10 +88,7 @@ class RelaxModel(ImportedModel):
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of main under the trace in force."""
-        trace = current.get()
-        if not isinstance(trace, Trace):
-            raise ArgumentError("a Relax program is converted under a trace")
-        state = tuple(trace.lift(self.arrays[n]) for n in self._state_names)
+        state = tuple(active_trace().lift(self.arrays[n]) for n in self._state_names)
         walker = Walker(self._module, self.training)
         try:
             return walker.main(self._module["main"], (*inputs, *state))

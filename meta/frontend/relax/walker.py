@@ -17,7 +17,7 @@ from tvm import relax as tvm_relax
 
 import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
-from meta.base.errors import MetaError
+from meta.base.errors import ArgumentError, MetaError
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.registry import Failure, failed, relax
 from meta.frontend.relax.tensor_expressions import marked
@@ -142,7 +142,7 @@ class Walker:
             return self._value(frame, expr.tuple_value)[expr.index]
         if isinstance(expr, tvm_relax.ShapeExpr):
             extents = [frame.extents.value(e) for e in expr.values]
-            return shape_of_extents(extents, _trace().device)
+            return shape_of_extents(extents, active_trace().device)
         if isinstance(expr, ir.GenericConst):
             return self._constant(expr)
         if isinstance(expr, tvm_relax.If):
@@ -159,7 +159,7 @@ class Walker:
         if not isinstance(expr.value, tvm.runtime.Tensor):
             return plain(expr.value)
         if expr not in self._constants:
-            self._constants[expr] = constant(expr.value).to(device=_trace().device)
+            self._constants[expr] = constant(expr.value).to(device=active_trace().device)
         return self._constants[expr]
 
     def _bind(self, frame: Frame, binding: Any) -> None:
@@ -184,7 +184,7 @@ class Walker:
         declared = tensor_type(type_, frame.extents.value)
         if declared is None:
             raise failed(self.failures)
-        return _trace().parameter(declared, "unsupported")[1]
+        return active_trace().parameter(declared, "unsupported")[1]
 
     def _if(self, frame: Frame, expr: Any) -> Any:
         condition = self._value(frame, expr.cond)
@@ -229,7 +229,7 @@ class Walker:
             name,
             given=frozenset(attrs),
             training=self.training,
-            device=_trace().device,
+            device=active_trace().device,
             result_type=declared,
         )
         try:
@@ -249,10 +249,11 @@ def operator_name(call: Any) -> str:
     return str(call.op.name).removeprefix("relax.")
 
 
-def _trace() -> Trace:
+def active_trace() -> Trace:
+    """Return the trace in force."""
     trace = current.get()
     if not isinstance(trace, Trace):
-        raise MetaError("a Relax program is converted under a trace")
+        raise ArgumentError("a Relax program is converted under a trace")
     return trace
 
 

@@ -62,22 +62,17 @@ def _count(data: memoryview, offset: int, least: int, what: str, where: str) -> 
     return count
 
 
-def _name(data: memoryview, offset: int, where: str) -> tuple[str, int]:
-    length = _count(data, offset, 1, "bytes of a name", where)
-    start = offset + COUNT.size
-    try:
-        return bytes(data[start : start + length]).decode(), start + length
-    except UnicodeDecodeError:
-        raise ParamsError(f"{where} is damaged: a name that is not valid UTF-8") from None
-
-
 def _names(data: memoryview, offset: int, where: str) -> tuple[list[str], int]:
     count = _count(data, offset, COUNT.size, "names", where)
     offset += COUNT.size
     names: list[str] = []
     for _ in range(count):
-        name, offset = _name(data, offset, where)
-        names.append(name)
+        length = _count(data, offset, 1, "bytes of a name", where)
+        start, offset = offset + COUNT.size, offset + COUNT.size + length
+        try:
+            names.append(bytes(data[start:offset]).decode())
+        except UnicodeDecodeError:
+            raise ParamsError(f"{where} is damaged: a name that is not valid UTF-8") from None
     if len(set(names)) != len(names):
         twice = next(name for name, k in Counter(names).items() if k > 1)
         raise ParamsError(f"{where} has two parameters called {twice!r}")
@@ -121,19 +116,14 @@ def read_params(source: Source) -> dict[str, torch.Tensor]:
             assert tensor is not None  # only JSON has bool arrays without their bytes
             params[name] = tensor
             progress.update(offset - progress.n)
-    _check_end(data, offset, where)
-    return params
-
-
-def _check_end(data: memoryview, offset: int, where: str) -> None:
-    if offset == len(data):
-        return
     if bytes(data[offset : offset + len(MAGIC)]) == MAGIC:
         raise ParamsError(
             f"{where} holds several parameter files, one after the other",
             hint="read them apart; TVM itself reads only the first",
         )
-    raise ParamsError(f"{where} is damaged: {len(data) - offset} bytes after its end")
+    if offset != len(data):
+        raise ParamsError(f"{where} is damaged: {len(data) - offset} bytes after its end")
+    return params
 
 
 RECORD_MAGIC = 0xDD5E40F096B4A13F

@@ -80,18 +80,15 @@ def astype(x, *, dtype):
     return cast_to(x, dtype)
 
 
-@relax("broadcast_to", op.broadcast_to, op.dynamic_broadcast_to)
-def broadcast_to(x, shape):
-    if isinstance(shape, RuntimeShape):
-        return op.dynamic_broadcast_to(x, shape.vector)
-    return op.broadcast_to(x, tuple(shape))
+def _to_shape(base, dynamic):
+    @relax(base.name, base, dynamic)
+    def converter(x, shape):
+        is_known = not isinstance(shape, RuntimeShape)
+        return base(x, tuple(shape)) if is_known else dynamic(x, shape.vector)
 
 
-@relax("reshape", op.reshape, op.dynamic_reshape)
-def reshape(x, shape):
-    if isinstance(shape, RuntimeShape):
-        return op.dynamic_reshape(x, shape.vector)
-    return op.reshape(x, tuple(shape))
+_to_shape(op.broadcast_to, op.dynamic_broadcast_to)
+_to_shape(op.reshape, op.dynamic_reshape)
 
 
 @relax("flatten", op.reshape)

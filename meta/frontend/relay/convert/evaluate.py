@@ -115,8 +115,7 @@ class Evaluator:
             env.values[param] = arg
         with self.context.within(self.context.root):
             result = self.scope(closure.scope, env)
-            result = self.functions.fit(result, program.main.result_type, {}, "the result of @main")
-        return result
+            return self.functions.fit(result, program.main.result_type, {}, "the result of @main")
 
     def scope(self, scope: Scope, env: Env) -> Any:
         """Evaluate the steps of a scope, and return its result."""
@@ -183,7 +182,11 @@ class Evaluator:
             case ast.Tuple():
                 return self.sizes.bounded(tuple(self.value(f, env) for f in node.fields))
             case ast.TupleGetItem():
-                return self._item(self.value(node.value, env), node.index)
+                value = self.value(node.value, env)
+                if not isinstance(value, tuple) or not 0 <= node.index < len(value):
+                    found = type_of(value) or type(value).__name__
+                    raise self.context.error(f"there is no field {node.index}", found=found)
+                return value[node.index]
             case ast.Let():
                 return self.value(node.body, env)
             case ast.If():
@@ -265,13 +268,6 @@ class Evaluator:
         once = env.order.uses[node] == 1 and node in env.order.called
         inline = once or is_hint(node.attrs, scope)
         return Closure("fn", node, scope, env, inline, [node.checked_type])
-
-    def _item(self, value: Any, index: int) -> Any:
-        if not isinstance(value, tuple) or not 0 <= index < len(value):
-            raise self.context.error(
-                f"there is no field {index}", found=type_of(value) or type(value).__name__
-            )
-        return value[index]
 
     # Branches.
 

@@ -124,26 +124,20 @@ def _postorder(root: ast.Expr) -> list[ast.Expr | Bind]:
     """Return each expression after what it uses, in the order of evaluation."""
     found: list[ast.Expr | Bind] = []
     seen: set[ast.Expr] = set()
-    stack: list[ast.Expr | Bind | _Done] = [root]
+    stack: list[tuple[ast.Expr | Bind, bool]] = [(root, False)]
     while stack:
-        node = stack.pop()
-        if isinstance(node, _Done):
-            found.append(node.node)
-        elif isinstance(node, Bind):
+        node, is_done = stack.pop()
+        if is_done or isinstance(node, Bind):
             found.append(node)
         elif node not in seen and not isinstance(node, LEAVES):
             seen.add(node)
-            stack.append(_Done(node))
+            stack.append((node, True))
+            needed = [operand for operand, _ in _operands(node)]
             if isinstance(node, ast.Let):
-                stack += (node.body, Bind(node), node.value)
-            else:
-                stack += reversed([operand for operand, _ in _operands(node)])
+                stack += ((node.body, False), (Bind(node), True))
+                needed = [node.value]
+            stack += ((operand, False) for operand in reversed(needed))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Done:
-    node: ast.Expr
 
 
 def _operands(node: ast.Expr) -> list[tuple[ast.Expr, int | None]]:

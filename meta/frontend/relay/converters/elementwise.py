@@ -34,17 +34,22 @@ relay("divide", op.divide, op.floor_divide)(quotient)
 relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
 
 
-def _keeping(base):
-    """Register an operator whose result has the dtype of the first tensor."""
+def _of_two(base):
+    """Register an operator of two tensors whose result has the dtype of the first."""
 
     @relay(base.name, base)
-    def converter(data, *others):
-        return cast_to(base(data, *others), data.dtype)
+    def converter(lhs, rhs):
+        return cast_to(base(lhs, rhs), lhs.dtype)
 
 
-_LOGICAL = (op.logical_and, op.logical_not, op.logical_or, op.logical_xor)
+_LOGICAL = (op.logical_and, op.logical_or, op.logical_xor)
 for _op in (op.add, op.subtract, op.collapse_sum_like, *_LOGICAL):
-    _keeping(_op)
+    _of_two(_op)
+
+
+@relay("logical_not", op.logical_not)
+def logical_not(data):
+    return cast_to(op.logical_not(data), data.dtype)
 
 
 @relay("clip", op.clip)

@@ -97,7 +97,7 @@ def _kind_of(resolver: Resolver, index: int) -> Kind:
     resolver.fail(index, "an object of this type is not known")
 
 
-def _no_program(resolver: Resolver, value: Any, why: str) -> NoReturn:
+def _no_program(resolver: Resolver, why: str) -> NoReturn:
     key = resolver.document.nodes[resolver.document.root].type_key
     raise RelayError(
         f"the root of this JSON, {key or 'null'!r}, is no program: {why}",
@@ -124,14 +124,14 @@ def _program(resolver: Resolver, value: Any) -> ast.Module:
         if all(isinstance(v, ast.Function) for v in value.values()):
             return ast.Module(_functions(resolver, resolver.document.root, value))
         if all(isinstance(v, ast.Constant) for v in value.values()):
-            _no_program(resolver, value, "it holds parameters; give the program first")
+            _no_program(resolver, "it holds parameters; give the program first")
     if isinstance(value, tuple) and value and all(isinstance(v, ast.Expr) for v in value):
         if len(value) == 1:
             return ast.Module(_as_main(value[0]))
         if not any(isinstance(v, ast.Function) for v in value):
             return ast.Module(_as_main(ast.Tuple(value)))
-        _no_program(resolver, value, "of several functions none is the main one")
-    _no_program(resolver, value, "nothing in it can be run")
+        _no_program(resolver, "of several functions none is the main one")
+    _no_program(resolver, "nothing in it can be run")
 
 
 def read_program(text: str, source: str) -> ast.Module:

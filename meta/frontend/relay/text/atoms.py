@@ -41,7 +41,12 @@ def _number(r: Reader) -> ast.Expr:
     stated = take_comment(r)
     tensor = None if dtype is not None else _as_stated(value, stated)
     if tensor is None:
-        tensor = _constant(r, value, dtype, start)
+        if dtype is None and isinstance(value, int):
+            dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+        try:
+            tensor = scalar(value, dtype or "float32")
+        except ValueError as error:
+            lex.fail(str(error), f"{value!r}", at=start)
     return ast.Constant(tensor, checked_type=stated, place=place)
 
 
@@ -56,15 +61,6 @@ def _as_stated(value: int | float, stated: ast.Type | None) -> torch.Tensor | No
         return scalar(value, stated.dtype)
     except (ValueError, KeyError):  # the comment says something else
         return None
-
-
-def _constant(r: Reader, value: int | float, dtype: str | None, start: int) -> torch.Tensor:
-    if dtype is None and isinstance(value, int):
-        dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
-    try:
-        return scalar(value, dtype or "float32")
-    except ValueError as error:
-        r.lex.fail(str(error), f"{value!r}", at=start)
 
 
 def _local(r: Reader) -> ast.Expr:
