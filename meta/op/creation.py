@@ -7,7 +7,7 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require, require_extents, require_holds
+from meta.op.core.check import is_one, normalize_axis, require, require_extents, require_holds
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -102,7 +102,7 @@ def one_hot(
     integers = not dtypes.is_float(indices.dtype) and indices.dtype != "bool"
     require(integers, "indices must be integers", found=str(indices))
     for name, value in (("on_value", on_value), ("off_value", off_value)):
-        single = not isinstance(value, TensorType) or all(d == 1 for d in value.shape)
+        single = not isinstance(value, TensorType) or is_one(value)
         require(single, f"{name} must be one number", found=str(value))
     require(depth >= 0, "depth is negative", found=depth)
     place = normalize_axis(axis, indices.ndim + 1)

@@ -18,7 +18,7 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
 from meta.op.core.axes import require_new_axes
-from meta.op.core.check import fit, normalize_axis, require
+from meta.op.core.check import fit, is_one, normalize_axis, require
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.creation import one_hot
 from meta.op.movement import pad
@@ -112,7 +112,7 @@ def _single(x: Tensor, name: str, *, integer: bool = True) -> None:
     """Raise TypeInferError unless a tensor has one element."""
     if integer:
         require_index(x)
-    require(all(d == 1 for d in x.shape), f"{name} must have one element", found=x)
+    require(is_one(x), f"{name} must have one element", found=x)
 
 
 def _unknown(x: Tensor, axes: set[int]) -> Tensor:

@@ -36,7 +36,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.op.core import DType, InOut, Scalar, Tensor, TensorType, op
-from meta.op.core.check import require, require_float
+from meta.op.core.check import is_one, require, require_float
 from meta.op.core.formula import (
     Expr,
     Formula,
@@ -59,7 +59,6 @@ from meta.op.core.update import (
     check_rate,
     check_single,
     check_skip,
-    is_one,
     optimizer,
     single,
 )

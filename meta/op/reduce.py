@@ -87,56 +87,38 @@ def _bool(_: str) -> str:
     return "bool"
 
 
-NO_ELEMENTS = "TypeInferError if there are no elements."
-SHARED = "The gradient is shared evenly among equal {} elements."
-REDUCTIONS: dict[str, tuple[Callable[[str], str], bool, str]] = {
-    "max": (
-        str,
-        True,
-        f"The largest element. NaN if one is NaN. Any dtype. {NO_ELEMENTS}\n\n"
-        f"{SHARED.format('largest')}",
-    ),
-    "min": (
-        str,
-        True,
-        f"The smallest element. NaN if one is NaN. Any dtype. {NO_ELEMENTS}\n\n"
-        f"{SHARED.format('smallest')}",
-    ),
-    "amax": (str, True, f"`max` under the name that torch has for it. {NO_ELEMENTS}"),
-    "amin": (str, True, f"`min` under the name that torch has for it. {NO_ELEMENTS}"),
-    "argmax": (
-        _int64,
-        True,
-        "The index (int64) of the first largest element; a NaN counts as largest.\n\n"
-        f"Over several axes it is the index into these axes flattened in row-major order. "
-        f"{NO_ELEMENTS}",
-    ),
+CHOICES: dict[str, tuple[Callable[[str], str], str]] = {
+    "max": (str, "The largest element. NaN if one is NaN. Any dtype."),
+    "min": (str, "The smallest element. NaN if one is NaN. Any dtype."),
+    "amax": (str, "`max` under the name that torch has for it."),
+    "amin": (str, "`min` under the name that torch has for it."),
+    "argmax": (_int64, "The index (int64) of the first largest one; a NaN counts as largest."),
     "argmin": (
         _int64,
-        True,
-        "The index (int64) of the first smallest element; a NaN counts as smallest. See `argmax`.",
+        "The index (int64) of the first smallest element; a NaN counts as smallest.",
     ),
-    "prod": (
-        _wide,
-        False,
-        "The product of elements; 1 if there are none. Integers and bool give int64.",
-    ),
-    "all": (_bool, False, "Whether no element is 0 (bool); true if there are none."),
-    "any": (_bool, False, "Whether an element is not 0 (bool); false if there are none."),
 }
-"""By name: the result's dtype of the argument's, whether it needs elements, and what it is."""
+"""Which element is chosen, and the result's dtype of the argument's."""
+CHOSEN = """TypeInferError if there are no elements. An index is, over several axes, one into these
+axes flattened in row-major order. The gradient of an element is shared evenly among equal ones."""
+ALL: dict[str, tuple[Callable[[str], str], str]] = {
+    "prod": (_wide, "The product of elements; 1 if there are none. Integers and bool give int64."),
+    "all": (_bool, "Whether no element is 0 (bool); true if there are none."),
+    "any": (_bool, "Whether an element is not 0 (bool); false if there are none."),
+}
+"""What all elements make, of none of them too."""
 
 
-def _define(name: str, dtype_of: Callable[[str], str], chooses: bool, what: str) -> None:
+def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
     @op(name=name)
-    @described(what)
+    @described(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
     def reduce(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
-        if chooses:
+        if name in CHOICES:
             _require_elements(x, axis, exclude)
         return _reduced(x, axis, keepdims, exclude, dtype_of(x.dtype))
 
 
-for _name, _row in REDUCTIONS.items():
+for _name, _row in {**CHOICES, **ALL}.items():
     _define(_name, *_row)
 
 

@@ -83,7 +83,6 @@ class BertEmbeddings(Model):
     not_kept = ("position_ids", "token_type_ids")  # 0, 1, ... and zeros, in older files
 
     def build(self, config: BertConfig) -> None:
-        """Make the tables."""
         width = config.hidden_size
         self.word_embeddings = Embedding(config.vocab_size, width, config.pad_token_id)
         self.position_embeddings = Embedding(config.max_position_embeddings, width)
@@ -107,7 +106,6 @@ class BertSelfAttention(Model):
     """Attention of all tokens to all tokens."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the projections."""
         self.heads, width = config.num_attention_heads, config.hidden_size
         self.query, self.key, self.value = (Linear(width, width) for _ in range(3))
         self.dropout_p = config.attention_probs_dropout_prob
@@ -126,7 +124,6 @@ class BertOutput(Model):
     """A projection, added to what went around it, normalised."""
 
     def build(self, config: BertConfig, inner: int) -> None:
-        """Make the layers."""
         self.dense = Linear(inner, config.hidden_size)
         self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -141,7 +138,6 @@ class BertAttention(Model):
     """Attention with its output projection."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the two parts."""
         self.self = BertSelfAttention(config)
         self.output = BertOutput(config, config.hidden_size)
 
@@ -155,13 +151,11 @@ class BertIntermediate(Model):
     """The projection to the inner width and the activation of a layer."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the projection."""
         self.dense = Linear(config.hidden_size, config.intermediate_size)
         self.hidden_act = config.hidden_act
 
     @trace
     def forward(self, x: Any) -> Any:
-        """Apply it."""
         return activation(self.hidden_act)(self.dense(x))
 
 
@@ -169,7 +163,6 @@ class BertLayer(Model):
     """One layer of the encoder."""
 
     def build(self, config: BertConfig) -> None:
-        """Make attention and the two projections."""
         self.attention = BertAttention(config)
         self.intermediate = BertIntermediate(config)
         self.output = BertOutput(config, config.intermediate_size)
@@ -185,7 +178,6 @@ class BertEncoder(Model):
     """The layers, in a row."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the layers."""
         self.layer = [BertLayer(config) for _ in range(config.num_hidden_layers)]
 
     @trace
@@ -200,7 +192,6 @@ class BertPooler(Model):
     """The first token, projected."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the projection."""
         self.dense = Linear(config.hidden_size, config.hidden_size)
 
     @trace
@@ -248,14 +239,12 @@ class BertPredictionHeadTransform(Model):
     """A projection, an activation, a normalisation."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the layers."""
         self.dense = Linear(config.hidden_size, config.hidden_size)
         self.hidden_act = config.hidden_act
         self.LayerNorm = LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     @trace
     def forward(self, x: Any) -> Any:
-        """Apply them."""
         return self.LayerNorm(activation(self.hidden_act)(self.dense(x)))
 
 
@@ -280,7 +269,6 @@ class BertOnlyMLMHead(Model):
     """The head for masked words, under its name."""
 
     def build(self, config: BertConfig) -> None:
-        """Make the head."""
         self.predictions = BertLMPredictionHead(config)
 
     @trace

@@ -98,7 +98,6 @@ class GPT2MLP(Model):
     """Two projections with an activation between."""
 
     def build(self, config: GPT2Config) -> None:
-        """Make the layers."""
         inner = config.n_inner or 4 * config.n_embd
         self.c_fc, self.c_proj = Conv1D(inner, config.n_embd), Conv1D(config.n_embd, inner)
         self.activation_function = config.activation_function
@@ -114,7 +113,6 @@ class GPT2Block(Model):
     """One layer of the decoder."""
 
     def build(self, config: GPT2Config, layer_idx: int) -> None:
-        """Make its parts."""
         width, eps = config.n_embd, config.layer_norm_epsilon
         self.ln_1, self.attn = LayerNorm(width, eps), GPT2Attention(config, layer_idx)
         self.ln_2, self.mlp = LayerNorm(width, eps), GPT2MLP(config)

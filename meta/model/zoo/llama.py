@@ -180,7 +180,6 @@ class LlamaAttention(Model):
     not_kept = ("rotary_emb.inv_freq",)  # what the configuration says, in older files
 
     def build(self, config: LlamaConfig) -> None:
-        """Make the projections."""
         self.heads, self.groups = config.num_attention_heads, config.key_value_heads
         width, inner, bias = config.hidden_size, config.head_width, config.attention_bias
         self.q_proj = Linear(width, self.heads * inner, bias)
@@ -204,7 +203,6 @@ class LlamaMLP(Model):
     """A gated inner projection (Shazeer, arXiv:2002.05202): down(act(gate(x)) * up(x))."""
 
     def build(self, config: LlamaConfig) -> None:
-        """Make the projections."""
         width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         self.gate_proj, self.up_proj = Linear(width, inner, bias), Linear(width, inner, bias)
         self.down_proj = Linear(inner, width, bias)
@@ -221,7 +219,6 @@ class LlamaDecoderLayer(Model):
     """One layer of the decoder."""
 
     def build(self, config: LlamaConfig) -> None:
-        """Make its parts."""
         self.self_attn, self.mlp = LlamaAttention(config), LlamaMLP(config)
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)

@@ -89,7 +89,6 @@ class ViTEmbeddings(Model):
     """The patches behind a token for the class, and where each is."""
 
     def build(self, config: ViTConfig) -> None:
-        """Make the tables."""
         width, patches = config.hidden_size, (config.image_size // config.patch_size) ** 2
         self.cls_token = parameter(random.normal((1, 1, width)))
         self.position_embeddings = parameter(random.normal((1, 1 + patches, width)))
@@ -115,7 +114,6 @@ class ViTAttention(Model):
     """Attention of all places to all places."""
 
     def build(self, config: ViTConfig) -> None:
-        """Make the projections."""
         self.heads, width = config.num_attention_heads, config.hidden_size
         self.q_proj, self.k_proj, self.v_proj = (
             Linear(width, width, config.qkv_bias) for _ in range(3)
@@ -138,7 +136,6 @@ class ViTMLP(Model):
     """Two linear layers, place by place."""
 
     def build(self, config: ViTConfig) -> None:
-        """Make the layers."""
         self.fc1 = Linear(config.hidden_size, config.intermediate_size)
         self.fc2 = Linear(config.intermediate_size, config.hidden_size)
         self.activation_fn = activation(config.hidden_act)
@@ -153,7 +150,6 @@ class ViTLayer(Model):
     """Attention and linear layers, each normalising first and added to what it was given."""
 
     def build(self, config: ViTConfig) -> None:
-        """Make the layers."""
         self.attention, self.mlp = ViTAttention(config), ViTMLP(config)
         self.layernorm_before = LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.layernorm_after = LayerNorm(config.hidden_size, config.layer_norm_eps)

@@ -96,6 +96,11 @@ def require_extents(shape: Sequence[Dim]) -> None:
     require(not negative, "a shape has no negative extents", found=list(shape))
 
 
+def is_one(x: TensorType) -> bool:
+    """Whether a tensor has one element."""
+    return all(d == 1 for d in x.shape)
+
+
 def shape_of(operand: Any) -> tuple[Dim, ...]:
     """Return a tensor's shape, () for a Python number."""
     return operand.shape if isinstance(operand, TensorType) else ()

@@ -364,35 +364,25 @@ class Schema:
         if not kwargs and self.required <= len(args) <= len(self.slots):
             return args + self.defaults[len(args) :]
         if len(args) > len(self.slots):
-            raise ArgumentError(
-                f"takes {len(self.slots)} arguments, {len(args)} were given",
-                op=self.name,
-                expected=str(self),
-            )
+            raise self._refusal(f"takes {len(self.slots)} arguments, {len(args)} were given")
         values = list(args) + list(self.defaults[len(args) :])
         for name, value in kwargs.items():
             i = self.index.get(name)
             if i is None:
-                raise ArgumentError(
-                    f"there is no argument {name!r}",
-                    op=self.name,
-                    expected=str(self),
-                    hint=_other_argument(name, self.names),
-                )
+                hint = _other_argument(name, self.names)
+                raise self._refusal(f"there is no argument {name!r}", hint=hint)
             if i < len(args):
-                raise ArgumentError(
-                    f"argument {name!r} is given twice", op=self.name, expected=str(self)
-                )
+                raise self._refusal(f"argument {name!r} is given twice")
             values[i] = value
         missing = [n for n, v in zip(self.names, values, strict=True) if v is REQUIRED]
         if missing:
-            raise ArgumentError(
-                f"argument {missing[0]!r} is missing",
-                op=self.name,
-                expected=str(self),
-                found=f"missing {missing}",
-            )
+            raise self._refusal(f"argument {missing[0]!r} is missing", found=f"missing {missing}")
         return tuple(values)
+
+    def _refusal(
+        self, what: str, *, found: str | None = None, hint: str | None = None
+    ) -> ArgumentError:
+        return ArgumentError(what, op=self.name, expected=str(self), found=found, hint=hint)
 
     def bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Callable[[Any], Any]

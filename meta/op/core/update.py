@@ -17,7 +17,7 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
-from meta.op.core.check import require, require_float
+from meta.op.core.check import is_one, require, require_float
 from meta.op.core.formula import Expr, Formula, Stores, Traced, nodes
 from meta.op.core.op import Op, op
 from meta.op.core.same_dtype import require_same_dtype
@@ -271,7 +271,3 @@ def check_skip(skip: TensorType | None) -> None:
     if skip is not None:
         fits = skip.dtype == "bool" and is_one(skip)
         require(fits, "skip must be one bool", found=str(skip))
-
-
-def is_one(value: TensorType) -> bool:
-    return all(d == 1 for d in value.shape)
