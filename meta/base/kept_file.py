@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from meta.base import caches, config
-from meta.base.cache_folder import cache_folder, distrust, open_private
+from meta.base.caches import cache_folder, distrust, open_private
 
 _HASH = hashlib.sha256().digest_size
 

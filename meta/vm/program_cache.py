@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from meta.base import caches, config
-from meta.base.cache_folder import cache_folder, open_private
+from meta.base.caches import cache_folder, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError
 from meta.base.registry import OPERATORS

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from meta.base.cache_folder import cache_folder
+from meta.base.caches import cache_folder
 
 HERE = Path(__file__).parent
 FLAGS = (

@@ -4,7 +4,7 @@ dispatcher.
 
 from meta.dialect.core.ahead import begin_ahead, compiling, may_begin
 from meta.dialect.core.catalog import DIALECTS, dialects
-from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, bind_kernel, check_parameters
+from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp, check_parameters
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
 from meta.dialect.core.fused import (
     ADJACENT,
@@ -29,8 +29,6 @@ from meta.dialect.core.plevel import (
     HANDWRITTEN,
     LIBRARY,
     REFERENCE,
-    Levels,
-    PLevel,
     level_text,
 )
 from meta.dialect.core.preference import exclude, only, prefer
@@ -56,13 +54,10 @@ __all__ = [
     "Dialect",
     "DialectOp",
     "FusedPattern",
-    "Levels",
     "OpEnv",
-    "PLevel",
     "Unsupported",
     "answers",
     "begin_ahead",
-    "bind_kernel",
     "candidates",
     "check_parameters",
     "compile_together",

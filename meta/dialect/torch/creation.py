@@ -5,26 +5,8 @@ import torch
 from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import rounded_number
+from meta.dialect.torch.operands import kernels, rounded_number
 from meta.dialect.torch.shapes import fresh
-
-
-@dialect.kernel(op.zeros_like)
-@dialect.kernel(op.zeros)
-def zeros(out):
-    out.zero_()
-
-
-@dialect.kernel(op.ones_like)
-@dialect.kernel(op.ones)
-def ones(out):
-    out.fill_(1)
-
-
-@dialect.kernel(op.full_like)
-@dialect.kernel(op.full)
-def full(fill_value, out):
-    fill(fill_value, out)
 
 
 def fill(value, out):
@@ -34,6 +16,19 @@ def fill(value, out):
     if out.is_floating_point():
         value = bounded(value, FROM_TORCH[out.dtype])
     out.fill_(value if out.is_floating_point() or out.dtype == torch.bool else int(value))
+
+
+kernels(
+    {
+        op.zeros: lambda out: out.zero_(),
+        op.zeros_like: lambda out: out.zero_(),
+        op.ones: lambda out: out.fill_(1),
+        op.ones_like: lambda out: out.fill_(1),
+        op.full: lambda fill_value, out: fill(fill_value, out),
+        op.full_like: lambda fill_value, out: fill(fill_value, out),
+        op.mesh_grid: lambda x: tuple(map(fresh, torch.meshgrid(*x, indexing="ij"))),
+    }
+)
 
 
 @dialect.kernel(op.arange)
@@ -57,8 +52,3 @@ def _number(value, like, dtype):
     if isinstance(value, torch.Tensor):
         return convertible(value.reshape(()), dtype).to(dtype)
     return rounded_number(value, dtype, like.device)
-
-
-@dialect.kernel(op.mesh_grid)
-def mesh_grid(x):
-    return tuple(map(fresh, torch.meshgrid(*x, indexing="ij")))

@@ -6,6 +6,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import kernels
 from meta.runtime import random
 from meta.runtime.philox import keep_threshold, philox4x32, split
 from meta.runtime.threefry import (
@@ -41,19 +42,13 @@ def dropout(x, p, in_states):
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
 
-@dialect.kernel(op.dropout_dx)
-def dropout_dx(dy, mask, p):
-    return torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous()
-
-
-@dialect.kernel(op.dropout_mask)
-def dropout_mask(key, shape, p):
-    return _mask(key.reshape(()), shape, p, key.device)
-
-
-@dialect.kernel(op.random_key)
-def random_key(device):
-    return torch.tensor([random.default.key()], device=device)
+kernels(
+    {
+        op.dropout_dx: lambda dy, mask, p: torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous(),
+        op.dropout_mask: lambda key, shape, p: _mask(key.reshape(()), shape, p, key.device),
+        op.random_key: lambda device: torch.tensor([random.default.key()], device=device),
+    }
+)
 
 
 class Int64:

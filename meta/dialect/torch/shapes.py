@@ -4,7 +4,7 @@ import torch
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import wide
+from meta.dialect.torch.operands import kernels, wide
 from meta.op.core.axes import inverse_permutation, permutation
 from meta.op.shapes import collapsed_axes
 
@@ -23,14 +23,14 @@ def reshape(x, call):
     return fresh(x.reshape(call.outputs[0].shape))
 
 
-@dialect.kernel(op.transpose)
-def transpose(x, axes):
-    return fresh(x.permute(permutation(axes, x.ndim)))
-
-
-@dialect.kernel(op.transpose_dx)
-def transpose_dx(x, axes):
-    return fresh(x.permute(inverse_permutation(axes, x.ndim)))
+kernels(
+    {
+        op.transpose: lambda x, axes: fresh(x.permute(permutation(axes, x.ndim))),
+        op.transpose_dx: lambda x, axes: fresh(x.permute(inverse_permutation(axes, x.ndim))),
+        op.swap_axis: lambda x, axis1, axis2: fresh(x.transpose(axis1, axis2)),
+        op.shape_as_tensor: lambda x, out: out.copy_(torch.tensor(x.shape, dtype=torch.int64)),
+    }
+)
 
 
 def sliced(x, ranges):
@@ -50,18 +50,8 @@ def broadcast_to(x, call):
     return fresh(x.expand(call.out.shape))
 
 
-@dialect.kernel(op.swap_axis)
-def swap_axis(x, axis1, axis2):
-    return fresh(x.transpose(axis1, axis2))
-
-
 @dialect.kernel(op.collapse_sum_like)
 def collapse_sum_like(x, out):
     axes = collapsed_axes(x.shape, out.shape)
     dtype = wide(x.dtype) if x.dtype.is_floating_point else torch.int64
     out.copy_(torch.sum(x, axes, dtype=dtype).reshape(out.shape) if axes else x.reshape(out.shape))
-
-
-@dialect.kernel(op.shape_as_tensor)
-def shape_as_tensor(x, out):
-    out.copy_(torch.tensor(x.shape, dtype=torch.int64))

@@ -68,35 +68,23 @@ def _undefeated(alive, drops):
 
 
 @dialect.kernel(op.non_max_suppression)
-def non_max_suppression(
-    data,
-    valid_count,
-    indices,
-    max_output_size,
-    iou_threshold,
-    force_suppress,
-    top_k,
-    coord_start,
-    score_index,
-    id_index,
-    return_indices,
-    invalid_to_bottom,
-):
-    scores = data[..., score_index]
+def non_max_suppression(data, valid_count, indices, max_output_size, iou_threshold, call):
+    a = call.args
+    scores = data[..., a.score_index]
     present = _numbers(scores) < valid_count[:, None]
     active = torch.as_tensor(number(iou_threshold), device=data.device) > 0
 
     by_score = torch.sort(scores, dim=1, descending=True, stable=True).indices
     order = by_score.gather(1, _first(present.gather(1, by_score)))
     rows = widened(data.gather(1, order[..., None].expand_as(data)))
-    looked_at = present & (_numbers(scores) < top_k) if top_k > 0 else present
-    counts = looked_at & (rows[..., score_index] > 0)
-    boxes = rows[..., coord_start : coord_start + 4]
+    looked_at = present & (_numbers(scores) < a.top_k) if a.top_k > 0 else present
+    counts = looked_at & (rows[..., a.score_index] > 0)
+    boxes = rows[..., a.coord_start : a.coord_start + 4]
     drops = (_overlap(boxes) >= number(iou_threshold)) & counts[:, None]
-    if id_index >= 0:
-        classes = rows[..., id_index]
+    if a.id_index >= 0:
+        classes = rows[..., a.id_index]
         drops &= (classes >= 0)[:, None]
-        if not force_suppress:
+        if not a.force_suppress:
             drops &= classes[:, :, None] == classes[:, None]
     left = _undefeated(counts, drops)
     before = left.cumsum(1) - left.long()
@@ -106,11 +94,11 @@ def non_max_suppression(
 
     keep = torch.where(active, keep, present)
     order = torch.where(active, order, _numbers(scores))
-    if return_indices:
+    if a.return_indices:
         names = indices.gather(1, order)
         names, count = _packed(keep & (names >= 0), names)
         return names, count.to(torch.int32)
-    return _rows(data, _packed(keep, order)[0] if invalid_to_bottom else order.where(keep, -1))
+    return _rows(data, _packed(keep, order)[0] if a.invalid_to_bottom else order.where(keep, -1))
 
 
 def _padded(x, padding):

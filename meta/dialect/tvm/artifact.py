@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from meta.base import config
-from meta.base.cache_folder import distrust
+from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.dialect.core import Artifact, Compiled
 from meta.dialect.tvm import cache

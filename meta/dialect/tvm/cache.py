@@ -38,7 +38,7 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
 from meta.base import caches, config
-from meta.base.cache_folder import cache_folder, distrust, open_private
+from meta.base.caches import cache_folder, distrust, open_private
 from meta.base.remember import remember
 from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
 from meta.dialect.tvm.openmp import LAUNCHER, adopt
