@@ -7,6 +7,7 @@ current stream, which is waited for. While a CUDA graph is captured nothing is m
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -57,20 +58,21 @@ def _fastest(problem: Problem, device: int, count: int) -> ProductPlan:
         if problem.scales != "none":
             ones = torch.ones(max(problem.m, problem.n), device=torch.device("cuda", device))
             for made in plans:
-                made.with_scales(*addresses[:3], ones.data_ptr(), ones.data_ptr())
+                made.with_scales(*addresses[:3], *[ones.data_ptr()] * 2)
         times = [_milliseconds(one, addresses) for one in plans]
     return plans[times.index(min(times))]
 
 
 def _milliseconds(one: ProductPlan, addresses: list[int]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Any = torch.cuda.Event
+    begin, end = (event(enable_timing=True) for _ in range(2))
     one.with_vectors(*addresses)  # loads the kernel
     begin.record()
     for _ in range(RUNS):
         one.with_vectors(*addresses)
     end.record()
     end.synchronize()
-    return begin.elapsed_time(end)
+    return float(begin.elapsed_time(end))
 
 
 def _arguments(problem: Problem, device: int) -> list[torch.Tensor | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from ctypes import c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from functools import partial
 
@@ -46,7 +47,7 @@ class ProductPlan:
         self._scales = 0, 0
         self._a, self._b, self._c, self._d = c_void_p(), c_void_p(), c_void_p(), c_void_p()
         self._scratch, self._stream = c_void_p(), c_void_p()
-        self._run = partial(lt.cublaslt().cublasLtMatmul, *self._arguments())
+        self._run: Callable[..., int] = partial(lt.cublaslt().cublasLtMatmul, *self._arguments())
         self._stream_of = torch._C._cuda_getCurrentRawStream
         self._prepares = self.workspace > 0 or torch.cuda.device_count() > 1
 

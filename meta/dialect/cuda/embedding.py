@@ -171,6 +171,7 @@ def embedding_dx_add(
     begins, steps = ((v,) if isinstance(v, int) else v or () for v in (begin, strides))
     if any(begins) or any(step != 1 for step in steps):
         raise Unsupported("what is added are not the first rows of an array")
-    if other.shape[1:] != result.shape[1:] or not other.shape[0] >= result.shape[0]:
+    rows: Any = other.shape[0]
+    if other.shape[1:] != result.shape[1:] or not rows >= result.shape[0]:
         raise Unsupported(f"what is added, {other}, has not the rows of {result}")
     return gradient(dy, indices, result, device.ordinal, other.dtype)

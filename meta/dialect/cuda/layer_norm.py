@@ -111,7 +111,8 @@ class Kernels:
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
         parameters = {p.dtype for p in present} or {x.dtype}
         _require_fits(x, args["axis"], parameters)
-        self.width, self.rows, self.eps = x.static_shape[-1], prod(x.static_shape[:-1]), args["eps"]
+        self.width, self.eps = x.static_shape[-1], args["eps"]
+        self.rows: int = prod(x.static_shape[:-1])
         self.types = {"x": x.dtype, "parameters": parameters.pop(), "addend": addend or x.dtype}
         self.addend, self.summed, self.device = addend, summed, call.device.ordinal
         self.centers = call.op is not op.rms_norm_dx

@@ -74,7 +74,7 @@ def parts(
             classes.setdefault(tuple(kinds.items()), []).append(i)
     found: list[Part] = []
     first_chunk = 0
-    for kinds, members in classes.items():
+    for together, members in classes.items():
         room = next((r for r in rooms if r >= len(members)), rooms[-1])
         for start in range(0, len(members), room):
             some = members[start : start + room]
@@ -89,7 +89,7 @@ def parts(
                 *chunks, *[0] * spare,
             )  # fmt: skip
             blocks = chunks[-1]
-            found.append(Part(tuple(some), dict(kinds), tail, blocks, room, first_chunk))
+            found.append(Part(tuple(some), dict(together), tail, blocks, room, first_chunk))
             first_chunk += blocks
     return found
 

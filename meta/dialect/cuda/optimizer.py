@@ -40,7 +40,7 @@ def code(sweep: Sweep) -> str:
     def leaf(node: Expr) -> str:
         if node.kind == "total":
             return f"sums[{sweep.needs[node]}]"
-        name = node.parts[0]
+        name: str = node.parts[0]
         return {"element": name, "constant": f"(W){name}"}.get(node.kind, f"k.{name}")
 
     lines: list[str] = []

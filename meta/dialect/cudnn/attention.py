@@ -144,8 +144,8 @@ def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     shape = _mask_shape(call)
     if a.mask.dtype != "bool":
         return lambda mask: mask.expand(shape).contiguous()
-    options = {"dtype": TO_TORCH[a.query.dtype], "device": str(call.device)}
-    seen, hidden = torch.tensor(0.0, **options), torch.tensor(-inf, **options)
+    dtype, device = TO_TORCH[a.query.dtype], str(call.device)
+    seen, hidden = (torch.tensor(x, dtype=dtype, device=device) for x in (0.0, -inf))
     return lambda mask: torch.where(mask.expand(shape), seen, hidden)
 
 

@@ -57,17 +57,17 @@ def geometry(
     """Return the geometry of a convolution; shapes and layouts are those of x, w and y."""
     count = len(shapes[0]) - 2
     orders = DATA[count], KERNEL[count], DATA[count]
-    operands = [
+    x, w, y = (
         Operand.compact(shape, dtype, layout, order)
         for shape, layout, order in zip(shapes, layouts, orders, strict=True)
-    ]
+    )
     around = pads(padding, count)
     steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
     window = [around[:count], around[count:], steps, apart]
     if count == 1:
-        operands = [operand.with_axis(2) for operand in operands]
+        x, w, y = (operand.with_axis(2) for operand in (x, w, y))
         window = [(one, *values) for one, values in zip((0, 0, 1, 1), window, strict=True)]
-    return Geometry(*operands, *window)
+    return Geometry(x, w, y, *window)
 
 
 def _fprop(graph: Graph, g: Geometry) -> None:
@@ -90,7 +90,7 @@ def _made(describe: Callable[..., None], call: CallValues, **types: TensorType) 
     if reason := unsuited(*types.values()):
         raise Unsupported(reason)
     a = call.args
-    shapes = tuple(types[name].static_shape for name in "xwy")
+    shapes = types["x"].static_shape, types["w"].static_shape, types["y"].static_shape
     layouts = a.layout, a.kernel_layout, a.out_layout
     if reason := strange(*layouts):
         raise Unsupported(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from typing import Any
 
 import torch
 
@@ -45,9 +46,10 @@ def current(device: int) -> int:
     has changed.
     """
     stream = torch._C._cuda_getCurrentRawStream(device)
-    handle: _Handle | None = _mine.__dict__.get(device)
+    mine: dict[Any, _Handle] = _mine.__dict__
+    handle = mine.get(device)
     if handle is None:
-        handle = _mine.__dict__[device] = _Handle(device)
+        handle = mine[device] = _Handle(device)
     if handle.stream != stream:
         library.check(library.functions().cudnnSetStream(handle.number, stream), "cudnnSetStream")
         handle.stream = stream

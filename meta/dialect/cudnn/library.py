@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from meta.runtime.nvidia_packages import load
 
 _pointer, _int = ctypes.c_void_p, ctypes.c_int
 # The arguments of functions that launch a kernel, after the handle.
-_LAUNCHES = {
+_LAUNCHES: dict[str, list[Any]] = {
     "cudnnSoftmaxForward": [_int, _int, *[_pointer] * 6],
     "cudnnSoftmaxBackward": [_int, _int, *[_pointer] * 8],
     "cudnnPoolingForward": [_pointer] * 7,

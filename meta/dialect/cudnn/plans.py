@@ -82,7 +82,8 @@ class ExecutionPlan:
 
     def serialized(self) -> bytes:
         """Return the plan with its kernel, for other processes."""
-        return bytes([self._graph.count]) + self._graph.node.serialize(as_bytes=True)
+        content: bytes = self._graph.node.serialize(as_bytes=True)
+        return bytes([self._graph.count]) + content
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Run on torch's current stream; ``tensors`` as the graph's description names them.

@@ -26,14 +26,14 @@ def _window(call: CallValues, layout: str) -> Descriptor:
     """Return the descriptor of the window; Unsupported for one that the library has not."""
     a = call.args
     require_elements(a.x)
-    sizes = tuple(a.x.static_shape[i] for i in permutation(layout, DATA[2], "layout"))[2:]
-    axes = window(sizes, a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
-    for axis in axes:
+    sizes = [a.x.static_shape[i] for i in permutation(layout, DATA[2], "layout")[2:]]
+    axes = window(tuple(sizes), a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
+    for size, axis in zip(sizes, axes, strict=True):
         if axis.before != axis.after:
             raise Unsupported("cuDNN pads both sides of a pooled axis alike")
         if axis.dilation != 1 and axis.kernel != 1:
             raise Unsupported("cuDNN has no dilated pooling")
-        if axis.out != (axis.size + 2 * axis.before - axis.kernel) // axis.stride + 1:
+        if axis.out != (size + 2 * axis.before - axis.kernel) // axis.stride + 1:
             raise Unsupported("cuDNN pools whole windows only")
     if call.op in (op.avg_pool2d, op.avg_pool2d_dx):
         mode = MEAN_WITH_PADDING if a.include_pad else MEAN
