@@ -5,8 +5,7 @@ To convert a further operator, write a function in the family file of `converter
 `meta.frontend.core.converter`).
 
 Facts hold for TVM 0.6 to 0.19. A field's type is that of TVM's attribute class. It decides how the
-JSON form is read ("0" of an object field is null, of a number zero). ``required`` fields have no
-default; in text they are written as None where they are unset.
+JSON form is read ("0" of an object field is null, of a number zero).
 """
 
 from __future__ import annotations
@@ -23,12 +22,10 @@ from meta.frontend.relay import ast
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An attribute: its name, C++ type and default (a plain value; lists as tuples)."""
+    """An attribute: its C++ type and default (a plain value; lists as tuples)."""
 
-    name: str
     type: str
     default: Any
-    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +34,11 @@ class OperatorFacts:
 
     Attributes
     ----------
-    attrs_type: type key of its attributes, None where it has none. inputs: names of its arguments.
-    num_inputs: how many it takes; -1 any number, None unknown. since, until: the first and the last
-    version of TVM that has it, "0.6.0". former: type keys of its attributes in earlier versions.
+    attrs_type: type key of its attributes, None where it has none. since, until: the first and the
+    last version of TVM that has it, "0.6.0". former: type keys of attributes in earlier versions.
     """
 
-    name: str
     attrs_type: str | None
-    inputs: tuple[str, ...]
-    num_inputs: int | None
     since: str
     until: str
     former: tuple[str, ...] = ()
@@ -73,7 +66,7 @@ def _table() -> dict[str, Any]:
 def attribute_types() -> dict[str, dict[str, Field]]:
     """Return the fields by name of every attribute type ("relay.attrs.Conv2DAttrs")."""
     return {
-        key: {n: Field(n, f[0], _value(f[1]), len(f) > 2) for n, f in fields.items()}
+        key: {n: Field(kind, _value(default)) for n, (kind, default) in fields.items()}
         for key, fields in _table()["attrs"].items()
     }
 
@@ -82,7 +75,7 @@ def attribute_types() -> dict[str, dict[str, Field]]:
 def operators() -> dict[str, OperatorFacts]:
     """Return every operator that some version had, by name."""
     found = _table()["operators"].items()
-    return {n: OperatorFacts(n, **{k: _value(v) for k, v in o.items()}) for n, o in found}
+    return {n: OperatorFacts(**{k: _value(v) for k, v in o.items()}) for n, o in found}
 
 
 @cache
