@@ -11,7 +11,7 @@ import torch
 from tvm import te, tirx
 
 import meta
-from meta.amp.core import never
+from meta.amp import never
 from meta.dialect import HANDWRITTEN, Dialect
 from meta.dialect.cuda import cubin, probe
 from meta.dialect.torch import torch as on_torch

@@ -15,8 +15,17 @@ from collections import Counter
 from typing import Any
 
 from meta import op
-from meta.amp.core import Finite, always, custom, float_dtypes, never
-from meta.amp.core.words import finite, narrow, of_each, wide, widest
+from meta.amp.core.resolve import Finite, float_dtypes
+from meta.amp.core.words import (
+    always,
+    custom,
+    finite,
+    narrow,
+    never,
+    of_each,
+    wide,
+    widest,
+)
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLES

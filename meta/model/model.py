@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from meta.amp.core import rules_in_force
+from meta.amp.core.rule import rules_in_force
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad

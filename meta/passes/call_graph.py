@@ -28,26 +28,28 @@ def reached_from_main(module: Module) -> Module:
     """Return the module without functions that main does not reach; all of them without a main."""
     if "main" not in module.functions:
         return module
-    reached, pending = {"main"}, ["main"]
-    while pending:
-        new = set(callees(module.functions[pending.pop()])) - reached
-        reached |= new
-        pending += sorted(new)
+    reached = {"main", *_reached(_graph(module), "main")}
     return module.with_functions({n: f for n, f in module.functions.items() if n in reached})
 
 
 def recursive(module: Module) -> set[str]:
     """Return the names of the functions that may call themselves, directly or not."""
-    graph = {name: callees(function) for name, function in module.functions.items()}
-    found = set[str]()
-    for name in graph:
-        reached, pending = set[str](), [name]
-        while pending:
-            new = set(graph[pending.pop()]) - reached
-            reached |= new
-            pending += new
-        found |= reached & {name}
-    return found
+    graph = _graph(module)
+    return {name for name in graph if name in _reached(graph, name)}
+
+
+def _graph(module: Module) -> dict[str, list[str]]:
+    return {name: callees(function) for name, function in module.functions.items()}
+
+
+def _reached(graph: dict[str, list[str]], name: str) -> set[str]:
+    """Return the functions that one refers to, directly or not."""
+    reached, pending = set[str](), [name]
+    while pending:
+        new = set(graph[pending.pop()]) - reached
+        reached |= new
+        pending += new
+    return reached
 
 
 def callees_first(module: Module) -> list[str]:

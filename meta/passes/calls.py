@@ -78,6 +78,11 @@ def new_call(op: Op, *args: Any) -> Call:
     return Call(op, (*args, *(slot.default for slot in op.slots[len(args) :])))
 
 
+def as_dtype(x: Any, dtype: str) -> Any:
+    """Return a symbol in a dtype, cast unless it has that."""
+    return x if x.dtype == dtype else op.cast(x, dtype)
+
+
 def tensor_type(atom: object) -> TensorType | None:
     """Return the type of an atom that is a tensor; None for numbers and tuples."""
     type_ = type_if_atom(atom)

@@ -281,13 +281,8 @@ def _load_kinds() -> None:
 
 def _convolves(function: Function) -> bool:
     """Whether there is a half precision convolution outside of inner blocks."""
-    return any(_is_half_convolution(binding) for binding in function.body.bindings)
-
-
-def _is_half_convolution(binding: Binding) -> bool:
-    type_ = binding.var.type
-    half = isinstance(type_, TensorType) and type_.dtype in HALF
-    return half and called_op(binding.value) in CONVOLUTIONS
+    found = (b.var for b in function.body.bindings if called_op(b.value) in CONVOLUTIONS)
+    return any(tensor_of(var).dtype in HALF for var in found)
 
 
 class _Function:

@@ -1,6 +1,6 @@
 """Batch normalisation by given statistics, folded into the linear operator before it.
 
-To add an operator that is linear in its weights, name it above `_linear`.
+To add an operator that is linear in its weights, name it above `_LINEAR`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from meta import op
 from meta.ir import Call, Constant, Module, Var
 from meta.op.norm import statistics_dtype
-from meta.passes.calls import base_op, named_args, tensor_of
+from meta.passes.calls import as_dtype, called_op, named_args, tensor_of
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
@@ -20,7 +20,8 @@ _CONVOLUTIONS = op.conv1d, op.conv2d, op.conv3d
 _TRANSPOSED = op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose
 # The axes of the weights of a product, from I to O.
 _PRODUCTS = {op.matmul: "IO", op.matmul_nt: "OI", op.dense: "OI"}
-_linear = operator(*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS)
+_LINEAR = *_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS
+_linear = operator(*_LINEAR)
 
 
 def fold_batch_norm(module: Module) -> Module:
@@ -78,7 +79,7 @@ def _why_not(fixed: frozenset[Var], match: Match) -> str | None:
         if not (atom is None or isinstance(atom, Constant) or atom in fixed):
             return f"{name} is not the same in every run"
     y = tensor_of(match.root.var)
-    channels = _Weights(match).channels % y.ndim
+    channels = _channels(_linear_call(match)[1]) % y.ndim
     if captured["axis"] % y.ndim != channels:
         return "the channels of the result are another axis"
     if captured["b"] is not None and captured["b_axis"] % y.ndim != channels:
@@ -91,8 +92,8 @@ def _folded(
 ) -> Any:
     """Return what takes the place of a match; the last arguments but ``eps`` may be None."""
     y = tensor_of(match.root.var)
-    weights = _Weights(match)
-    wide = partial(_in, statistics_dtype(y.dtype))
+    call, args = _linear_call(match)
+    wide = partial(as_dtype, dtype=statistics_dtype(y.dtype))
     factor = op.rsqrt(op.add(wide(var), eps))
     if scale is not None:
         factor = op.multiply(factor, wide(scale))
@@ -100,43 +101,38 @@ def _folded(
     bias = op.multiply(bias, factor)
     if shift is not None:
         bias = op.add(bias, wide(shift))
-    kernel = _in(y.dtype, weights.scaled(wide(w), factor))
-    made = weights.call.callee(x, kernel, *weights.call.args[2:])  # type: ignore[operator]
-    return op.bias_add(made, _in(y.dtype, bias), weights.channels % y.ndim)
+    kernel = as_dtype(_scaled(call, args, wide(w), factor), y.dtype)
+    made = call.callee(x, kernel, *call.args[2:])  # type: ignore[operator]
+    return op.bias_add(made, as_dtype(bias, y.dtype), _channels(args) % y.ndim)
 
 
-def _in(dtype: str, value: Any) -> Any:
-    return value if value.dtype == dtype else op.cast(value, dtype)
+def _linear_call(match: Match) -> tuple[Call, dict[str, Any]]:
+    """Return the call of the linear operator, and its arguments by name."""
+    for binding in match.members:
+        called = called_op(binding.value)
+        if isinstance(binding.value, Call) and called is not None and called in _LINEAR:
+            return binding.value, named_args(called, binding.value)
+    raise AssertionError("the pattern has one")
 
 
-class _Weights:
-    """The weights of a linear operator.
+def _channels(args: dict[str, Any]) -> int:
+    """Return the axis of the result of a linear operator that O is."""
+    return args["out_layout"].index("C") if "out_layout" in args else -1
 
-    call: of the operator. channels: the axis of the result that O is.
-    """
 
-    def __init__(self, match: Match) -> None:
-        linear = (*_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS)
-        calls = (b.value for b in match.members if isinstance(b.value, Call))
-        self.call = next(c for c in calls if base_op(c.callee) in linear)
-        self._op = base_op(self.call.callee)
-        assert self._op is not None
-        args = named_args(self._op, self.call)
-        self._groups = args.get("groups", 1) if self._op in _TRANSPOSED else 1
-        self._letters = _PRODUCTS.get(self._op) or args["kernel_layout"]
-        self.channels = args["out_layout"].index("C") if "out_layout" in args else -1
-
-    def scaled(self, w: Any, factor: Any) -> Any:
-        """Return w with every element times the factor of its channel of the result."""
-        letters, shape = self._letters, list(w.shape)
-        if self._groups == 1:
-            return op.multiply(w, op.reshape(factor, [-1 if a == "O" else 1 for a in letters]))
-        # Input channels of one group lead to the output channels of this group only.
-        inputs, outputs = letters.index("I"), letters.index("O")
-        split = [*shape[:inputs], self._groups, -1, *shape[inputs + 1 :]]
-        factor = op.reshape(factor, (self._groups, shape[outputs]))
-        if outputs < inputs:
-            factor = op.transpose(factor, (1, 0))
-        apart = letters.replace("I", "GI")
-        there = [n if a in "GO" else 1 for a, n in zip(apart, split, strict=True)]
-        return op.reshape(op.multiply(op.reshape(w, split), op.reshape(factor, there)), shape)
+def _scaled(call: Call, args: dict[str, Any], w: Any, factor: Any) -> Any:
+    """Return w with every element times the factor of its channel of the result."""
+    called = called_op(call)
+    letters, shape = _PRODUCTS.get(called) or args["kernel_layout"], list(w.shape)
+    groups = args.get("groups", 1) if called in _TRANSPOSED else 1
+    if groups == 1:
+        return op.multiply(w, op.reshape(factor, [-1 if a == "O" else 1 for a in letters]))
+    # Input channels of one group lead to the output channels of this group only.
+    inputs, outputs = letters.index("I"), letters.index("O")
+    split = [*shape[:inputs], groups, -1, *shape[inputs + 1 :]]
+    factor = op.reshape(factor, (groups, shape[outputs]))
+    if outputs < inputs:
+        factor = op.transpose(factor, (1, 0))
+    apart = letters.replace("I", "GI")
+    there = [n if a in "GO" else 1 for a, n in zip(apart, split, strict=True)]
+    return op.reshape(op.multiply(op.reshape(w, split), op.reshape(factor, there)), shape)

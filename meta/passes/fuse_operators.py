@@ -215,7 +215,7 @@ class FusionGroups:
         self._copied: dict[int, list[tuple[FusionGroup, int]]] = {}
         for i in reversed(range(len(self.items))):
             own = _fusable(self.items[i], i)
-            if own is not None and not (_widens(self.items[i]) and self._shared(own)):
+            if own is not None and not (_growth(self.items[i]) > 0 and self._shared(own)):
                 self._place(own, self._joined(own))
 
     def leaves(self, position: int) -> bool:
@@ -275,7 +275,7 @@ class FusionGroups:
         then, and not the wide numbers: as it cannot be in a group that moves elements.
         """
         binding = self.items[own.position]
-        if not _narrows(binding):
+        if _growth(binding) >= 0:
             return False
         assert isinstance(binding.value, Call)
         place = self._places.get(binding.value.args[0])
@@ -405,16 +405,6 @@ def _may_feed(producer: int, group: int) -> bool:
     if producer <= _INJECTIVE:
         return group <= _REDUCE
     return group <= _BROADCAST
-
-
-def _widens(binding: Binding) -> bool:
-    """Whether a dispatched call is a cast whose result takes more bytes than what it reads."""
-    return _growth(binding) > 0
-
-
-def _narrows(binding: Binding) -> bool:
-    """Whether a dispatched call is a cast whose result takes fewer bytes than what it reads."""
-    return _growth(binding) < 0
 
 
 def _growth(binding: Binding) -> int:

@@ -15,11 +15,12 @@ from meta.ir import (
     TensorType,
     TupleType,
     Var,
+    bindings,
     with_fresh_vars,
 )
 from meta.passes.call_graph import callees
 from meta.passes.calls import has_effect
-from meta.passes.lifetimes import Lifetimes, closures
+from meta.passes.lifetimes import Lifetimes
 from meta.passes.outline import Outlined, function_of
 from meta.passes.rewrite import rewrite, with_value
 
@@ -78,7 +79,8 @@ class _Overwriting:
         self._overwritten: dict[Var, int] = {}
         for function in module.functions.values():
             if FUSED not in function.attrs:
-                for one in (function, *closures(function)):
+                made = (b.value for b in bindings(function))
+                for one in (function, *(f for f in made if isinstance(f, Function))):
                     self._search(Lifetimes(one, module))
 
     def _search(self, live: Lifetimes) -> None:

@@ -92,12 +92,6 @@ def _walk(block: Block) -> Iterator[Binding]:
                 yield from _walk(block)
 
 
-def closures(function: Function) -> list[Function]:
-    """Return the functions that are made in a function, closures in closures included."""
-    found = [b.value for b in numbered(function) if isinstance(b.value, Function)]
-    return [*found, *(inner for closure in found for inner in closures(closure))]
-
-
 class Lifetimes:
     """The buffers of one function, typed and in any stage of compilation.
 

@@ -5,7 +5,7 @@ import pytest
 
 import meta
 from meta import op
-from meta.amp.core import cast_dtypes
+from meta.amp import cast_dtypes
 from meta.base.errors import TypeInferError
 from meta.ir.types import TensorType
 from meta.testing import check

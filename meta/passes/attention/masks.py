@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import inf, isfinite
 from typing import Any
 
@@ -30,6 +31,7 @@ from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, ScoreAxis, arranged, extent, leaves, value_of
 from meta.passes.attention.scores import Mask
 from meta.passes.buffers import Definitions
+from meta.passes.calls import as_dtype
 from meta.runtime.ndarray import ndarray
 
 HIDDEN = -1e4
@@ -125,19 +127,19 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
     given = [(m, _spread(trace.symbols(m.atom), m, axes)) for m in found.masks]
     if found.replaces:
         seen = [op.logical_not(x) if m.negated else x for m, x in given]
-        seen = _together(op.logical_and, seen)
+        seen = reduce(op.logical_and, seen)
         sees = op.any(seen, len(axes) - 1, True)
         mask = op.logical_or(seen, op.logical_not(sees))
         return _joined(mask, axes, parts), _joined(sees, axes, parts)
     dtypes = [dtype, *(x.dtype for m, x in given if m.hides is None)]
     wide = max(dtypes, key=bits)
-    total = _together(op.add, [_numbers(m, x, wide) for m, x in given])
+    total = reduce(op.add, [_numbers(m, x, wide) for m, x in given])
     if not found.sure:
         top = op.max(total, len(axes) - 1, True)
         if found.clears:  # a row of minus infinities stays one
             top = op.maximum(top, torch.finfo(TO_TORCH[wide]).min)
         total = op.subtract(total, top)
-    return _joined(_cast(total, dtype), axes, parts), None
+    return _joined(as_dtype(total, dtype), axes, parts), None
 
 
 def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
@@ -146,19 +148,8 @@ def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
         zeros = op.zeros_like(op.cast(x, dtype))
         return op.where(x, -inf, zeros) if mask.negated else op.where(x, zeros, -inf)
     factor = -mask.factor if mask.negated else mask.factor
-    x = _cast(x, dtype)
+    x = as_dtype(x, dtype)
     return x if factor == 1 else op.multiply(x, factor)
-
-
-def _cast(x: Any, dtype: str) -> Any:
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
-def _together(combine: Any, parts: Sequence[Any]) -> Any:
-    first, *others = parts
-    for other in others:
-        first = combine(first, other)
-    return first
 
 
 def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxis]]) -> Any:

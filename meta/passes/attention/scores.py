@@ -55,7 +55,10 @@ def product(made: OpCall | None) -> Product | None:
     else:
         fields, equation = made.args[:2], PRODUCTS[made.op]
     types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
-    if len(types) != 2 or len(fields) != 2 or not _has_axes(made.op, equation, types):
+    if len(types) != 2 or len(fields) != 2:
+        return None
+    terms = product_terms(equation)[:2] if made.op in PRODUCTS else ()
+    if any(len(term) != t.ndim for term, t in zip(terms, types, strict=False)):
         return None
     read = subscripts(equation, [t.static_shape for t in types])
     first, second = read.operands
@@ -72,14 +75,6 @@ def product(made: OpCall | None) -> Product | None:
     if any(summed[0] not in own for own in labels):
         return None
     return Product((fields[0], fields[1]), (labels[0], labels[1]), read.result, summed[0], extents)
-
-
-def _has_axes(product: Op, equation: str, types: list[TensorType]) -> bool:
-    """Whether operands have as many axes as the equation of a product that is no `einsum` says."""
-    if product is op.einsum:
-        return True
-    terms = product_terms(equation)[:2]
-    return all(len(term) == t.ndim for term, t in zip(terms, types, strict=True))
 
 
 Found = tuple[ScoreStep, set[Var]]
@@ -129,8 +124,10 @@ def blind_zero(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     scores, members = _all_hidden(condition, known)
     if inner.args[0] is not scores:
         return None
-    made_of = {zero} if isinstance(zero, Var) and p in _arguments(zero, known) else set()
-    return ScoreStep("cleared", atom, p, made), members | made_of
+    filled = op_call(known.get(zero))
+    if isinstance(zero, Var) and filled is not None and p in filled.args:
+        members = {*members, zero}
+    return ScoreStep("cleared", atom, p, made), members
 
 
 def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
@@ -159,11 +156,6 @@ def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
             break
         atom = made.args[0]
     return None, set()
-
-
-def _arguments(atom: Var, known: Definitions) -> tuple[Any, ...]:
-    made = op_call(known.get(atom))
-    return () if made is None else made.args
 
 
 def _reduced(atom: Any, known: Definitions, *ops: Op) -> Any:
@@ -327,15 +319,11 @@ def _steps_to_product(atom: Any, known: Definitions) -> int:
         calls = [made for made in (op_call(known.get(a)) for a in layer) if made is not None]
         if any(made.op in _PRODUCTS for made in calls):
             return steps
-        layer = [a for made in calls if made.op in _ALONG for a in made.args if _is_var(a)]
+        layer = [a for made in calls if made.op in _ALONG for a in made.args if isinstance(a, Var)]
         seen += len(layer)
         if not layer or seen > _FAR:
             break
     return _FAR
-
-
-def _is_var(atom: Any) -> bool:
-    return isinstance(atom, Var)
 
 
 _FAR = 64

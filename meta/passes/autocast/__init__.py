@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from meta import op
-from meta.amp.core import cast_dtypes, require_half, require_rules, rule_of, too_large
+from meta.amp.core.resolve import cast_dtypes, require_half, too_large
+from meta.amp.core.rule import require_rules, rule_of
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import IRError, MetaError
 from meta.ir import (
@@ -79,7 +80,7 @@ def autocast(
 
     dtype: "float16" or "bfloat16". out_dtype: of main's floating point results; None keeps theirs.
     trained: the numbers of main's parameters that are trained. Others, and what is computed, may be
-    masks, whose finite numbers stay finite where they are added (`meta.amp.core.Finite`).
+    masks, whose finite numbers stay finite where they are added (`meta.amp.core.resolve.Finite`).
 
     What main takes keeps its type, and so does what is written in place. A function is made once
     for each choice of dtypes that it is called with; one that calls itself, or is handed on as a
@@ -316,7 +317,8 @@ class FunctionCasts:
             function_type = type_of(callee)
             if not isinstance(function_type, FuncType):
                 raise IRError("a function has no type; run infer_type first", span=binding.span)
-            self._apply(binding, callee, function_type, f"%{_name(call.callee)}")
+            name = call.callee.name if isinstance(call.callee, Var) else str(call.callee)
+            self._apply(binding, callee, function_type, f"%{name}")
 
     def _apply(self, binding: Binding, callee: Expr, type_: FuncType, shown: str) -> None:
         """Emit the call of a function whose parameters have these dtypes."""
@@ -439,7 +441,3 @@ def _retyped(bindings: list[Binding], result: Expr, type_: Type) -> Expr:
     value = replace(last.value, type=type_)
     bindings[-1] = Binding(Var(last.var.name, type_), value, last.span)
     return bindings[-1].var
-
-
-def _name(callee: Expr) -> str:
-    return callee.name if isinstance(callee, Var) else str(callee)
