@@ -210,7 +210,7 @@ def scatter(x, index, src, axis, out):
 
 @compute(op.scatter_dx, OPAQUE)
 def scatter_dx(dy, index, axis, out):
-    return _written(dy, _Along(index, out.static_shape, axis), None)
+    return scatter(dy, index, None, axis, out)
 
 
 @compute(op.scatter_add, OPAQUE)

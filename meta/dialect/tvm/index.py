@@ -1,5 +1,6 @@
 """TE helpers that compute positions: flat and multi-dimensional indices, slices, ranges."""
 
+from itertools import accumulate
 from math import prod
 
 from tvm import te, tirx
@@ -47,6 +48,22 @@ def place_in_slice(i, ranges):
             offset = tirx.indexdiv(offset, step)
         index[a] = offset if r.step > 0 else len(r) - 1 - offset
     return index, inside
+
+
+def bounds(tensors, extents):
+    """Return (tensor, begin, end) of tensors that follow one another; of those with elements."""
+    ends = accumulate(extents)
+    found = zip(tensors, extents, ends, strict=True)
+    return [(tensor, end - extent, end) for tensor, extent, end in found if extent]
+
+
+def in_part(parts, i, element):
+    """Return ``element(tensor, begin)`` of the one of the `bounds` in which ``i`` is."""
+    tensor, begin, _ = parts[-1]
+    result = element(tensor, begin)
+    for tensor, begin, end in reversed(parts[:-1]):
+        result = tirx.if_then_else(i < end, element(tensor, begin), result)
+    return result
 
 
 def in_range(index, extent, mode):

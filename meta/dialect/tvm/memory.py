@@ -7,25 +7,19 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.index import flat_index, ints, unflat_index
+from meta.dialect.tvm.index import bounds, flat_index, in_part, ints, unflat_index
 from meta.op.memory import require_devices
 
 
 @compute(op.fuse_tensor, INJECTIVE)
 def fuse_tensor(data, out):
-    ends = accumulate(prod(ints(t.shape)) for t in data)
-    parts = [(t, e - prod(ints(t.shape)), e) for t, e in zip(data, ends, strict=True)]
-    parts = [part for part in parts if part[1] < part[2]]
+    parts = bounds(data, [prod(ints(t.shape)) for t in data])
 
     def element(i):
         def of(tensor, begin):
             return tensor(*unflat_index(i - begin, ints(tensor.shape)))
 
-        tensor, begin, _ = parts[-1]
-        result = of(tensor, begin)
-        for tensor, begin, end in reversed(parts[:-1]):
-            result = tirx.if_then_else(i < end, of(tensor, begin), result)
-        return result
+        return in_part(parts, i, of)
 
     return te.compute(out.shape, element, name="fused")
 

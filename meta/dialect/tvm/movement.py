@@ -1,14 +1,23 @@
 """Operators that join, split, slice, pad and rearrange in TE."""
 
-from itertools import accumulate
+import operator
 from math import prod
 
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import BROADCAST, INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.index import flat, flat_index, ints, place_in_slice, unflat_index
+from meta.dialect.tvm.index import (
+    bounds,
+    flat,
+    flat_index,
+    in_part,
+    ints,
+    place_in_slice,
+    unflat_index,
+)
+from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import normalize_axis
 from meta.op.core.padding import pad_pairs, read_at, sides
 from meta.op.core.slicing import slice_ranges
@@ -95,29 +104,24 @@ def tile(x, reps, out):
     return te.compute(out.shape, element, name="tile")
 
 
-@compute(op.triu, INJECTIVE)
-def triu(x, k, out):
-    k = _within(k, out)
-    return _where(x, lambda row, column: column - row >= k, out)
+def _triangle(kept):
+    """Return the kernel of ``x`` where ``kept(column - row, k)`` holds, and 0 elsewhere."""
+
+    def kernel(x, k, out):
+        # No further away than the matrix reaches: it fits an index.
+        k = max(-out.static_shape[-2], min(k, out.static_shape[-1]))
+        zero = tirx.const(0, out.dtype)
+
+        def element(*i):
+            return tirx.if_then_else(kept(i[-1] - i[-2], k), x(*i), zero)
+
+        return te.compute(out.shape, element, name="triangle")
+
+    return kernel
 
 
-@compute(op.tril, INJECTIVE)
-def tril(x, k, out):
-    k = _within(k, out)
-    return _where(x, lambda row, column: column - row <= k, out)
-
-
-def _within(k, out):
-    """Return a diagonal that is no further away than the matrix reaches: it fits an index."""
-    return max(-out.static_shape[-2], min(k, out.static_shape[-1]))
-
-
-def _where(x, kept, out):
-    """Return ``x`` where ``kept`` holds of row and column, and 0 elsewhere."""
-    zero = tirx.const(0, out.dtype)
-    return te.compute(
-        out.shape, lambda *i: tirx.if_then_else(kept(i[-2], i[-1]), x(*i), zero), name="triangle"
-    )
+compute(op.triu, INJECTIVE)(_triangle(operator.ge))
+compute(op.tril, INJECTIVE)(_triangle(operator.le))
 
 
 @compute(op.diagonal, INJECTIVE)
@@ -151,44 +155,31 @@ def diagonal_dx(dy, offset, axis1, axis2, out):
 
 @compute(op.depth_to_space, INJECTIVE)
 def depth_to_space(x, block_size, layout, mode, out):
-    b, channels = block_size, _channels(out.static_shape, layout)
+    b, image = block_size, Ordered(x, layout, "NCHW")
+    channels = image.shape[1] // (b * b)
 
-    def element(*i):
-        n, c, h, w = _places(i, layout)
+    def element(n, c, h, w):
         place = tirx.indexmod(h, b) * b + tirx.indexmod(w, b)
         channel = place * channels + c if mode == "DCR" else c * (b * b) + place
-        return x(*_ordered(n, channel, tirx.indexdiv(h, b), tirx.indexdiv(w, b), layout))
+        return image(n, channel, tirx.indexdiv(h, b), tirx.indexdiv(w, b))
 
-    return te.compute(out.shape, element, name="depth_to_space")
+    return image.result(out.shape, element, "depth_to_space")
 
 
 @compute(op.space_to_depth, INJECTIVE)
 def space_to_depth(x, block_size, layout, mode, out):
-    b, channels = block_size, _channels(ints(x.shape), layout)
+    b, image = block_size, Ordered(x, layout, "NCHW")
+    channels = image.shape[1]
 
-    def element(*i):
-        n, k, h, w = _places(i, layout)
+    def element(n, k, h, w):
         if mode == "DCR":
             place, c = tirx.indexdiv(k, channels), tirx.indexmod(k, channels)
         else:
             c, place = tirx.indexdiv(k, b * b), tirx.indexmod(k, b * b)
         row, column = h * b + tirx.indexdiv(place, b), w * b + tirx.indexmod(place, b)
-        return x(*_ordered(n, c, row, column, layout))
+        return image(n, c, row, column)
 
-    return te.compute(out.shape, element, name="space_to_depth")
-
-
-def _channels(shape, layout):
-    return shape[1] if layout == "NCHW" else shape[3]
-
-
-def _places(i, layout):
-    """Return the index of batch, channel, row and column."""
-    return i if layout == "NCHW" else (i[0], i[3], i[1], i[2])
-
-
-def _ordered(n, c, h, w, layout):
-    return (n, c, h, w) if layout == "NCHW" else (n, h, w, c)
+    return image.result(out.shape, element, "space_to_depth")
 
 
 @compute(op.pad, INJECTIVE)
@@ -240,12 +231,12 @@ def pad_dx(dy, pad_width, pad_mode, out):
             lambda *i: dy(*(v + before for v, (before, _) in zip(i, pairs, strict=True))),
             name="pad_dx",
         )
-    total = te.compute(dy.shape, lambda *i: cast(dy(*i), dtype), name="wide")
+    total = rounded(dy, dtype, "wide")
     for axis, pair in enumerate(pairs):
         if any(pair):
             fold = _folded_edge if pad_mode == "edge" else _folded_mirror
             total = fold(total, axis, *pair, out.static_shape[axis], pad_mode)
-    return te.compute(out.shape, lambda *i: cast(total(*i), out.dtype), name="pad_dx")
+    return rounded(total, out.dtype, "pad_dx")
 
 
 def _along(total, axis, extent, element):
@@ -309,20 +300,13 @@ def strided_set(data, v, begin, end, strides, out):
 @compute(op.concatenate, INJECTIVE)
 def concatenate(x, axis, out):
     at = normalize_axis(axis, out.ndim)
-    ends = list(accumulate(int(t.shape[at]) for t in x))
-    parts = [
-        (t, end - int(t.shape[at]), end) for t, end in zip(x, ends, strict=True) if t.shape[at] != 0
-    ]
+    parts = bounds(x, [int(t.shape[at]) for t in x])
 
     def element(*i):
         def of(tensor, begin):
             return tensor(*i[:at], i[at] - begin, *i[at + 1 :])
 
-        tensor, begin, _ = parts[-1]
-        result = of(tensor, begin)
-        for tensor, begin, end in reversed(parts[:-1]):
-            result = tirx.if_then_else(i[at] < end, of(tensor, begin), result)
-        return result
+        return in_part(parts, i[at], of)
 
     return te.compute(out.shape, element, name="concatenate")
 
@@ -395,19 +379,17 @@ def repeat(x, repeats, axis, out):
 def repeat_dx(dy, repeats, axis, out):
     shape = out.static_shape if axis is not None else (prod(out.static_shape),)
     at = 0 if axis is None else normalize_axis(axis, out.ndim)
-    wide = "float32" if out.dtype in ("float16", "bfloat16") else out.dtype
+    wide = out.dtype if out.dtype == "bool" else computing(out.dtype)
     over = te.reduce_axis((0, repeats))
-    sums = te.compute(
-        shape,
-        lambda *i: te.sum(
-            dy(*i[:at], i[at] * repeats + over.var, *i[at + 1 :]).astype(wide), axis=over
-        ),
-        name="repeat_dx",
-    )
-    return te.compute(
-        out.shape,
-        lambda *i: sums(*(i if axis is not None else [flat_index(i, out.static_shape)])).astype(
-            out.dtype
-        ),
-        name="shaped",
-    )
+
+    def total(*i):
+        value = dy(*i[:at], i[at] * repeats + over.var, *i[at + 1 :])
+        return te.sum(value.astype(wide), axis=over)
+
+    sums = te.compute(shape, total, name="repeat_dx")
+
+    def element(*i):
+        place = i if axis is not None else [flat_index(i, out.static_shape)]
+        return sums(*place).astype(out.dtype)
+
+    return te.compute(out.shape, element, name="shaped")
