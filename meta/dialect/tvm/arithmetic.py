@@ -56,28 +56,28 @@ table(
 )
 
 
-def _where_true(function, x1, x2, otherwise, where, out):
-    if otherwise is None:
-        return elementwise(function, x1, x2, dtype=out.dtype)
-    own = operand_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
-    inner = computing(own)
+def _where_true(function):
+    """Return the kernel of ``function``, or of ``otherwise`` where ``where`` is false."""
 
-    def choose(a, b, old, condition):
-        value = cast(function(cast(a, inner), cast(b, inner)), own)
-        return tirx.Select(cast(condition, "bool"), cast(value, out.dtype), old)
+    def kernel(x1, x2, otherwise, where, out):
+        if otherwise is None:
+            return elementwise(function, x1, x2, dtype=out.dtype)
+        # In this dtype the sum is rounded before otherwise takes it.
+        own = operand_dtype(x1, x2, otherwise)
+        inner = computing(own)
 
-    condition = tirx.const(True, "bool") if where is None else where
-    return broadcast(choose, x1, x2, otherwise, condition, dtype=out.dtype)
+        def choose(a, b, old, condition):
+            value = cast(function(cast(a, inner), cast(b, inner)), own)
+            return tirx.Select(cast(condition, "bool"), cast(value, out.dtype), old)
+
+        condition = tirx.const(True, "bool") if where is None else where
+        return broadcast(choose, x1, x2, otherwise, condition, dtype=out.dtype)
+
+    return kernel
 
 
-@compute(op.add, BROADCAST)
-def add(x1, x2, otherwise, where, out):
-    return _where_true(operator.add, x1, x2, otherwise, where, out)
-
-
-@compute(op.subtract, BROADCAST)
-def subtract(x1, x2, otherwise, where, out):
-    return _where_true(operator.sub, x1, x2, otherwise, where, out)
+compute(op.add, BROADCAST)(_where_true(operator.add))
+compute(op.subtract, BROADCAST)(_where_true(operator.sub))
 
 
 def _whole(call):

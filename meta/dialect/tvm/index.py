@@ -29,12 +29,6 @@ def unflat_index(position, shape):
     return result[::-1]
 
 
-def permuted(x, order, out, name):
-    """Return ``x`` with axis ``order[i]`` as axis i."""
-    back = [order.index(a) for a in range(len(order))]
-    return te.compute(out.shape, lambda *i: x(*(i[b] for b in back)), name=name)
-
-
 def place_in_slice(i, ranges):
     """Return the index of element ``i`` in a slice, and the conditions for it to be there."""
     index, inside = list(i), []

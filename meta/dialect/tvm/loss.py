@@ -35,7 +35,8 @@ def smooth_l1_loss(y_true, y_pred):
     return loss(element, y_true, y_pred, "mean")
 
 
-def _clipped(y_true, y_pred):
+@compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
+def smooth_l1_loss_dpred(y_true, y_pred):
     """Return y_pred - y_true within [-1, 1], divided by the number of elements."""
     wide = wide_dtype(y_pred)
     low, high = tirx.const(-1.0, wide), tirx.const(1.0, wide)
@@ -48,14 +49,9 @@ def _clipped(y_true, y_pred):
     return te.compute(y_pred.shape, element, name="clipped")
 
 
-@compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
-def smooth_l1_loss_dpred(y_true, y_pred):
-    return _clipped(y_true, y_pred)
-
-
 @compute(op.smooth_l1_loss_dtrue, ELEMWISE, static=True)
 def smooth_l1_loss_dtrue(y_true, y_pred):
-    return _clipped(y_pred, y_true)
+    return smooth_l1_loss_dpred(y_pred, y_true)
 
 
 class Labels:

@@ -25,22 +25,19 @@ from meta.op.movement import MIRRORS, flipped_axes, roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
 
-@compute(op.reverse, INJECTIVE)
-def reverse(x, axis, out):
-    return _flipped(x, (normalize_axis(axis, out.ndim),), out)
-
-
 @compute(op.flip, INJECTIVE)
 def flip(x, axes, out):
-    return _flipped(x, flipped_axes(axes, out.ndim), out)
+    axes = flipped_axes(axes, out.ndim)
+
+    def element(*i):
+        return x(*(x.shape[a] - 1 - v if a in axes else v for a, v in enumerate(i)))
+
+    return te.compute(out.shape, element, name="flip")
 
 
-def _flipped(x, axes, out):
-    return te.compute(
-        out.shape,
-        lambda *i: x(*(x.shape[a] - 1 - v if a in axes else v for a, v in enumerate(i))),
-        name="flip",
-    )
+@compute(op.reverse, INJECTIVE)
+def reverse(x, axis, out):
+    return flip(x, (normalize_axis(axis, out.ndim),), out)
 
 
 @compute(op.reverse_sequence, INJECTIVE)

@@ -3,12 +3,15 @@
 Tensor expressions have no recurrence, so the loops are written out. Half precision is carried in
 float32, and rounded in a stage of its own."""
 
+import operator
+from math import prod
+
 from tvm import te, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
-from meta.dialect.tvm.broadcast import cast, computing
+from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.index import unflat_index
 from meta.op.core.check import normalize_axis
@@ -24,14 +27,11 @@ def _scan(inputs, axis, out, first, step, reverse=False):
     wide = computing(out.dtype)
     sources = [_converted(x, out.dtype, wide) for x in inputs]
     length, others = shape[at], [*shape[:at], *shape[at + 1 :]]
-    rows = 1
-    for extent in others:
-        rows *= extent
 
     def loops(ins, outs):
         with IRBuilder() as builder:
             given, result = [T.buffer_proxy(b) for b in ins], T.buffer_proxy(outs[0])
-            with T.parallel(0, rows) as row:
+            with T.parallel(0, prod(others)) as row:
                 outer = unflat_index(row, others)
 
                 def place(i):
@@ -47,7 +47,7 @@ def _scan(inputs, axis, out, first, step, reverse=False):
             return builder.get()
 
     scanned = te.extern([shape], sources, loops, dtype=wide, name="scan")
-    return te.compute(shape, lambda *i: cast(scanned(*i), out.dtype), name="rounded")
+    return rounded(scanned, out.dtype)
 
 
 def _converted(x, dtype, wide):
@@ -55,30 +55,23 @@ def _converted(x, dtype, wide):
     return te.compute(x.shape, lambda *i: cast(cast(x(*i), dtype), wide), name="wide")
 
 
-def _accumulate(x, axis, exclusive, out, combine, identity):
-    if exclusive:
-        one = tirx.const(identity, computing(out.dtype))
-        return _scan([x], axis, out, lambda read: one, lambda y, read: combine(y, read(0, 1)))
-    return _scan([x], axis, out, lambda read: read(0), lambda y, read: combine(y, read(0)))
+def _accumulate(combine, identity):
+    def kernel(x, axis, exclusive, out):
+        if exclusive:
+            one = tirx.const(identity, computing(out.dtype))
+            return _scan([x], axis, out, lambda read: one, lambda y, read: combine(y, read(0, 1)))
+        return _scan([x], axis, out, lambda read: read(0), lambda y, read: combine(y, read(0)))
+
+    return kernel
 
 
-@compute(op.cumsum, OPAQUE)
-def cumsum(x, axis, exclusive, out):
-    return _accumulate(x, axis, exclusive, out, lambda a, b: a + b, 0)
-
-
-@compute(op.cumprod, OPAQUE)
-def cumprod(x, axis, exclusive, out):
-    return _accumulate(x, axis, exclusive, out, lambda a, b: a * b, 1)
+compute(op.cumsum, OPAQUE)(_accumulate(operator.add, 0))
+compute(op.cumprod, OPAQUE)(_accumulate(operator.mul, 1))
 
 
 @compute(op.linear_scan, OPAQUE)
 def linear_scan(a, b, axis, reverse, out):
-    return _scan(
-        [a, b],
-        axis,
-        out,
-        lambda read: read(1),
-        lambda y, read: read(0) * y + read(1),
-        reverse,
-    )
+    def step(y, read):
+        return read(0) * y + read(1)
+
+    return _scan([a, b], axis, out, lambda read: read(1), step, reverse)

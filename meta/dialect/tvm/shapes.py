@@ -5,7 +5,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm.broadcast import converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute
-from meta.dialect.tvm.index import flat_index, ints, permuted, unflat_index
+from meta.dialect.tvm.index import flat_index, ints, unflat_index
 from meta.dialect.tvm.reduce import Over
 from meta.op.core.axes import inverse_permutation, permutation, swapped
 from meta.op.core.check import normalize_axis
@@ -28,14 +28,20 @@ def reshape(x, out):
     return te.compute(shape, element, name="reshape")
 
 
-@compute(op.transpose, INJECTIVE)
-def transpose(x, axes, out):
-    return permuted(x, permutation(axes, out.ndim), out, "transpose")
+def _permuted(order_of, name):
+    """Return the kernel of x with axis ``order[i]`` as axis i; ``order_of(ndim, **attributes)``."""
+
+    def kernel(x, out, **attributes):
+        order = order_of(ndim=out.ndim, **attributes)
+        back = [order.index(a) for a in range(len(order))]
+        return te.compute(out.shape, lambda *i: x(*(i[b] for b in back)), name=name)
+
+    return kernel
 
 
-@compute(op.transpose_dx, INJECTIVE)
-def transpose_dx(x, axes, out):
-    return permuted(x, inverse_permutation(axes, out.ndim), out, "transpose_dx")
+compute(op.transpose, INJECTIVE)(_permuted(permutation, "transpose"))
+compute(op.transpose_dx, INJECTIVE)(_permuted(inverse_permutation, "transpose_dx"))
+compute(op.swap_axis, INJECTIVE)(_permuted(swapped, "swap_axis"))
 
 
 compute(op.batch_flatten, INJECTIVE)(reshape)
@@ -67,11 +73,6 @@ def broadcast_to(x, out):
         lambda *i: x(*(0 if d == 1 else v for d, v in zip(source, i[lead:], strict=True))),
         name="broadcast_to",
     )
-
-
-@compute(op.swap_axis, INJECTIVE)
-def swap_axis(x, axis1, axis2, out):
-    return permuted(x, swapped(axis1, axis2, out.ndim), out, "swap_axis")
 
 
 compute(op.reshape_like, INJECTIVE)(reshape)

@@ -21,8 +21,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     store,
 )
-from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
-from meta.dialect.tvm.schedule_cuda.reduction_axes import groups
+from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut, groups
 from meta.dialect.tvm.schedule_cuda.walk import Made, Part, read_outside, values_of_one
 
 
