@@ -136,9 +136,7 @@ def _has_effect(node: onnx.NodeProto) -> bool:
 
 
 def _run(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Any]) -> list[Any] | None:
-    """Return what onnx's reference implementation computes; None where it says that it cannot,
-    which leaves the node to the importer. RelaxError for values that do not fit the operator.
-    """
+    """Return what onnx computes, None where it says that it cannot; RelaxError for bad values."""
 
     def value(name: str) -> onnx.ValueInfoProto:
         dtype = helper.np_dtype_to_tensor_dtype(given[name].dtype)

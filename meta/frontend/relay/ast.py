@@ -102,10 +102,7 @@ class UnknownType(Type):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an expression stands in its source: line and column from 1, or a JSON node's index.
-
-    ``source`` is the file's name, or what stands for it ("<text>").
-    """
+    """Where an expression stands: line and column from 1, or a JSON node's index."""
 
     source: str
     line: int | None = None

@@ -24,10 +24,7 @@ COMPUTED = {"None": "int64", "int64": "int64", "float32": "float32", "float64": 
 
 
 def scale_of(tensor, attribute=None, name="scale"):
-    """Return a scale as a float if it is one known number, otherwise as the array or symbol.
-
-    ``attribute`` is what the call states in its place, as programs of TVM 0.6 do.
-    """
+    """Return a scale as a float if it is known; TVM 0.6 states ``attribute`` in its place."""
     return _parameter(tensor, attribute, name, float)
 
 
@@ -98,10 +95,7 @@ def times(a, b):
 
 
 def saturated(x, dtype):
-    """Return whole numbers of any dtype as integers, those beyond the dtype as its nearest one.
-
-    A NaN is the largest.
-    """
+    """Return whole numbers as integers, beyond the dtype as its nearest; a NaN as its largest."""
     if dtype not in QUANTIZED:
         raise Unconvertible(f"{dtype} is no dtype of quantized values")
     size = bits(dtype)

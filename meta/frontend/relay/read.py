@@ -366,8 +366,5 @@ def read_with_params(
 
 
 def read(source: Source, name: str | None = None) -> ast.Module:
-    """Read a program, without the parameters that an archive may hold.
-
-    For the parameters and the errors see `read_with_params`.
-    """
+    """Read a program without parameters; otherwise as `read_with_params`."""
     return read_with_params(source, name)[0]

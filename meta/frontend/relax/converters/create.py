@@ -69,9 +69,7 @@ def arange(start, end, step, *, dtype, call):
 
 @relax("hamming_window")
 def hamming_window(size, periodic, alpha, beta, *, dtype, call):
-    """alpha - beta * cos(2 pi i / n), n being the size, or one less if it is not periodic; of one
-    element 1.
-    """
+    """alpha - beta * cos(2 pi i / n), n = size, one less if not periodic; of one element 1."""
     n = size if periodic else size - 1
     window = alpha - beta * np.cos(2 * np.pi * np.arange(size) / n) if size > 1 else np.ones(size)
     return array(window, dtype, device=call.device)

@@ -94,9 +94,7 @@ class Functions:
         return self._call_instance(closure, args, types, node, outer)
 
     def _fit(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> tuple[Any, ...]:
-        """Check arguments against the declared types, which binds type parameters; functions and
-        open data come last, since the others may say their types.
-        """
+        """Check arguments, binding type parameters; functions and open data come last."""
         fitted = list(args)
         for param, arg in zip(closure.node.params, args, strict=True):
             if (found := type_of(arg)) is not None:

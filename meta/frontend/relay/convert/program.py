@@ -164,10 +164,7 @@ it calls no other: `meta` fuses by itself.
 
 
 class RelayProgram:
-    """A Relay module, and the order of evaluation of its functions.
-
-    Copies of a model share it: nothing here changes after it was computed.
-    """
+    """A Relay module and the order of its evaluation; copies of a model share it."""
 
     def __init__(self, module: ast.Module) -> None:
         self.module = module
@@ -278,10 +275,7 @@ class Unsupported:
 
 
 def unsupported(program: RelayProgram) -> list[Unsupported]:
-    """Return what cannot be converted of main and what it may call, the most frequent first.
-
-    What depends on the arguments of a call is found only when the program is traced.
-    """
+    """Return what of main cannot be converted, as far as it is known before tracing."""
     found: dict[tuple[str, str], Unsupported] = {}
 
     def add(name: str, why: str, hint: str | None, node: ast.Expr) -> None:

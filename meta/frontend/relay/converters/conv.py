@@ -194,9 +194,7 @@ def _sampled(image, y, x):
 def deformable_conv2d(
     data, offset, weight, *, groups, deformable_groups, data_layout, out_dtype, call, **how
 ):
-    """The offsets, in the data's layout, are (vertical, horizontal) pairs for every tap of every
-    deformable group.
-    """
+    """Offsets are (vertical, horizontal) pairs for each tap of each deformable group."""
     image = change_layout(data, data_layout, DATA[2])
     moves = change_layout(offset, data_layout, DATA[2])
     kernel = change_layout(weight, how["kernel_layout"], KERNEL[2])

@@ -195,10 +195,7 @@ def spread_over_axes(ndim, axes, values, default):
 
 
 def slice_bounds(ndim, begin, end, strides, axes, mode):
-    """Return begin, end and strides for each of the leading axes, what is missing filled in.
-
-    With the mode "size" an end is a number of elements, and strides do not count.
-    """
+    """Return begin, end and strides of the leading axes, filled in; a "size" is a count."""
     count = max(len(begin), len(end), 0 if axes is None else len(axes))
     if len(strides) == 1:
         strides = strides * count

@@ -149,9 +149,7 @@ def _pooling(name, base, arguments, mean):
 
     @relay(name, base)
     def pool(data, *, layout, out_layout, **attributes):
-        """Integers are pooled as floats that hold them exactly; a mean of theirs drops the
-        fraction, as a division in C does.
-        """
+        """Integers are pooled as floats that hold them; their mean drops the fraction, as in C."""
         x, order = to_plain(data, layout), plain(layout)
         given = arguments(x, order, **attributes)
         if is_float(x.dtype):

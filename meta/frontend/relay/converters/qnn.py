@@ -56,9 +56,7 @@ def dequantize(data, scale=None, zero=None, *, input_scale, input_zero_point, ax
 
 @relay("qnn.requantize", op.fixed_point_multiply, op.fixed_point_number, op.clip)
 def requantized(data, scale=None, zero=None, to_scale=None, to_zero=None, *, call, **stated):
-    """By integers alone, unless compute_dtype says otherwise; a file that does not say how to
-    round means upward, in all versions.
-    """
+    """By integers alone, unless compute_dtype says otherwise; not stated rounding is upward."""
     return requantize(
         data,
         scale_of(scale, stated["input_scale"], "input scale"),
@@ -233,10 +231,7 @@ def _binary(name, function, *becomes):
 
 
 def _summed(add, corrected):
-    """Return a sum of two tensors that are first brought to the scale and zero point of the result.
-
-    ``corrected`` puts right how often the zero point is in the sum.
-    """
+    """Return a sum at the result's scale; ``corrected`` counts its zero point once."""
 
     def function(left, right, scale, zero, device):
         to = (scale, zero, "int32", device)

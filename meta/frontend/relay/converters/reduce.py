@@ -66,9 +66,7 @@ def variance(data, mean, *, axis, keepdims, exclude, unbiased):
 def _index_of(base):
     @relay(base.name, base, op.flip)
     def converter(data, *, axis, keepdims, exclude, select_last_index, call):
-        """The index of the first or last best element, int32 unless the file says otherwise; over
-        several axes, of these flattened.
-        """
+        """The index of the first or last best element, of several axes flattened."""
         named, *rest = over = _over(axis, keepdims, exclude)
         dtype = result_dtype(call, "int32")
         if not select_last_index:
@@ -108,9 +106,7 @@ relay.same("sort", op.sort, ignore=("dtype",))
 
 @relay("topk", op.topk, op.dynamic_topk)
 def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
-    """A k below 1 stands for all. One that is not stated is 1, the default of TVM 0.6; later
-    versions always state it.
-    """
+    """A k below 1 stands for all; one that is not stated is 1, the default of TVM 0.6."""
     if k is None and "k" not in call.given:
         k = 1
     extent = data.shape[normalize_axis(axis, data.ndim)]

@@ -131,9 +131,6 @@ def type_key(key: str) -> str:
 
 
 def field_type(key: str, name: str, version: tuple[int, int] | None, present: str) -> str:
-    """Return the C++ type that an operator's attribute had in a version of TVM.
-
-    Only changes between an object and a number are told here: a string is read by its looks.
-    """
+    """Return the C++ type of an attribute in a version: a number may have become an object."""
     until, former = _TYPES_BEFORE.get((key, name), ((0, 0), present))
     return former if version is not None and version < until else present
