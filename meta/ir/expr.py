@@ -22,16 +22,7 @@ import torch
 
 from meta.base.dtype import FROM_TORCH
 from meta.base.source import Span
-from meta.ir.fields import (
-    Arguments,
-    Atom,
-    Atoms,
-    Attributes,
-    Body,
-    Index,
-    Parameters,
-    ResultType,
-)
+from meta.ir.fields import Arguments, Atom, Atoms, Attributes, Body, Index, Parameters, ResultType
 from meta.ir.node import Expr, Node, node
 from meta.ir.types import (
     BOOL,

@@ -73,7 +73,7 @@ class PrimitiveRule:
     module and the type of the variable. found: returns the type that the result is known to have by
     these, of which the node's type may say more. stores: the first operand of those that a value in
     memory holds from then on. predicate: ``run`` returns a Python bool, for a branch; else it is
-    made a tensor. effect, opaque: as of `meta.ir.node.Spec`.
+    made a tensor. effect, opaque: as of `meta.ir.node.NodeSpec`.
     """
 
     run: Callable[..., Any]

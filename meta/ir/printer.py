@@ -116,15 +116,13 @@ def global_text(name: str) -> str:
     return f"@{name if is_identifier(name) and name != 'data' else quote(name)}"
 
 
-def span_text(span: Span) -> str:
+def _comment(span: Span | None) -> str:
     """Return a span as a comment; an odd file name is quoted, to keep it on one line."""
+    if span is None:
+        return ""
     file = span.file
     plain = file and file.isprintable() and file.strip() == file and file[0] != '"'
-    return f"# {file if plain else quote(file)}:{span.line}"
-
-
-def _comment(span: Span | None) -> str:
-    return "" if span is None else f"  {span_text(span)}"
+    return f"  # {file if plain else quote(file)}:{span.line}"
 
 
 class Printer:

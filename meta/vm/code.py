@@ -27,14 +27,7 @@ import torch
 from meta.base.dtype import FROM_TORCH
 from meta.ir import SymbolicDim, TensorType, Type
 from meta.ir.literals import literal_text
-from meta.vm.bytecode import (
-    AllocateStorage,
-    AllocateTensor,
-    Instruction,
-    LoadConstant,
-    Register,
-    ViewTensor,
-)
+from meta.vm import bytecode as bc
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +107,7 @@ class FusedRef:
 Kernel = KernelRef | FusedRef
 
 
-Block = tuple[Instruction, ...]
+Block = tuple[bc.Instruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,21 +122,21 @@ class FunctionCode:
     registers: int
     blocks: tuple[Block, ...]
 
-    def instructions(self) -> Iterator[Instruction]:
+    def instructions(self) -> Iterator[bc.Instruction]:
         """Iterate over the instructions of all blocks."""
         for block in self.blocks:
             yield from block
 
-    def fixed(self) -> frozenset[Register]:
+    def fixed(self) -> frozenset[bc.Register]:
         """Return the registers of constants, of tensors in a storage, and of views of these."""
-        found: set[Register] = set()
+        found: set[bc.Register] = set()
         for i in self.instructions():
             match i:
-                case LoadConstant() | AllocateStorage():
+                case bc.LoadConstant() | bc.AllocateStorage():
                     found.add(i.out)
-                case AllocateTensor(storage=int()):
+                case bc.AllocateTensor(storage=int()):
                     found.add(i.out)
-                case ViewTensor() if i.source in found:
+                case bc.ViewTensor() if i.source in found:
                     found.add(i.out)
         return frozenset(found)
 

@@ -23,26 +23,7 @@ from typing import NoReturn
 from meta.base.errors import IRError
 from meta.ir import PRIMITIVES, Effect
 from meta.passes.lifetimes import type_bytes
-from meta.vm.bytecode import (
-    AllocateStorage,
-    AllocateTensor,
-    CallFunction,
-    GetItem,
-    Instruction,
-    Invoke,
-    LoadConstant,
-    MakeClosure,
-    Move,
-    Operand,
-    Register,
-    Release,
-    Return,
-    RunPrimitive,
-    TailCall,
-    Terminator,
-    ViewTensor,
-    registers_of,
-)
+from meta.vm import bytecode as bc
 from meta.vm.code import Code, FunctionCode, FusedRef
 
 CONSTANT, FRESH, CELL = -1, -2, -3
@@ -105,7 +86,9 @@ def require_writable_constants(code: Code) -> None:
 def _closures(code: Code) -> list[tuple[str, int]]:
     """Return the functions of which closures are made, with their numbers of captured values."""
     made = (i for f in code.functions.values() for i in f.instructions())
-    return list({(i.function, len(i.captured)): None for i in made if isinstance(i, MakeClosure)})
+    return list(
+        {(i.function, len(i.captured)): None for i in made if isinstance(i, bc.MakeClosure)}
+    )
 
 
 class _Walk:
@@ -116,44 +99,46 @@ class _Walk:
     ) -> None:
         self.code, self.found, self.closures = code, found, closures
         self.function: FunctionCode = code.functions[name]
-        self.roots: dict[Register, Roots] = {i: frozenset({i}) for i in range(self.function.params)}
+        self.roots: dict[bc.Register, Roots] = {
+            i: frozenset({i}) for i in range(self.function.params)
+        }
         self.returned, self.written, self.stored = _NONE, _NONE, _NONE
-        self.writes: list[tuple[Invoke, Roots]] = []
+        self.writes: list[tuple[bc.Invoke, Roots]] = []
 
     def summary(self) -> CodeSummary:
         for instruction in self.function.instructions():
             self.step(instruction)
         return CodeSummary(self.returned, self.written, self.stored)
 
-    def of(self, operand: Operand) -> Roots:
+    def of(self, operand: bc.Operand) -> Roots:
         fresh = frozenset({FRESH})
-        return _NONE.union(*(self.roots.get(r, fresh) for r in registers_of(operand)))
+        return _NONE.union(*(self.roots.get(r, fresh) for r in bc.registers_of(operand)))
 
-    def step(self, i: Instruction) -> None:
+    def step(self, i: bc.Instruction) -> None:
         match i:
-            case LoadConstant():
+            case bc.LoadConstant():
                 self.roots[i.out] = frozenset({CONSTANT})
-            case Move():  # of two branches, perhaps
+            case bc.Move():  # of two branches, perhaps
                 self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
-            case ViewTensor() | GetItem():
+            case bc.ViewTensor() | bc.GetItem():
                 self.roots[i.out] = self.of(i.source)
-            case RunPrimitive():
+            case bc.RunPrimitive():
                 self.primitive(i)
-            case MakeClosure():
+            case bc.MakeClosure():
                 self.roots[i.out] = self.of(i.captured)
-            case Invoke():
+            case bc.Invoke():
                 for register in i.written:
                     roots = self.of(register)
                     self.writes.append((i, roots))
                     self.written |= roots
-            case CallFunction():
+            case bc.CallFunction():
                 self.roots[i.out] = self.call(i)
-            case TailCall():
+            case bc.TailCall():
                 self.returned |= self.call(i)
-            case Return():
+            case bc.Return():
                 self.returned |= self.of(i.value)
 
-    def primitive(self, i: RunPrimitive) -> None:
+    def primitive(self, i: bc.RunPrimitive) -> None:
         """Note what a primitive puts into references, and what its value shares."""
         rule = PRIMITIVES[i.name]
         if rule.effect in (Effect.NEW, Effect.WRITE):
@@ -164,7 +149,7 @@ class _Walk:
         elif rule.opaque:
             self.roots[i.out] = self.of(i.operands)
 
-    def call(self, i: CallFunction | TailCall) -> Roots:
+    def call(self, i: bc.CallFunction | bc.TailCall) -> Roots:
         """Note what a call may write, and return the roots of its result."""
         returned = _NONE
         for name, captured in self.callees(i):
@@ -174,7 +159,7 @@ class _Walk:
             returned |= self.outside(i, captured, found.returned)
         return returned
 
-    def outside(self, i: CallFunction | TailCall, captured: int, roots: Roots) -> Roots:
+    def outside(self, i: bc.CallFunction | bc.TailCall, captured: int, roots: Roots) -> Roots:
         """Return what roots inside of the function that is called are out here."""
         found = {r for r in roots if r < 0}
         for root in roots - found:
@@ -184,7 +169,7 @@ class _Walk:
                 found |= self.of(i.callee)
         return frozenset(found)
 
-    def callees(self, i: CallFunction | TailCall) -> list[tuple[str, int]]:
+    def callees(self, i: bc.CallFunction | bc.TailCall) -> list[tuple[str, int]]:
         """Return the functions that a call may run, with their numbers of captured values."""
         if isinstance(i.callee, str):
             return [(i.callee, 0)]
@@ -201,18 +186,18 @@ def recursive(functions: Mapping[str, FunctionCode]) -> frozenset[str]:
         i.function
         for f in functions.values()
         for i in f.instructions()
-        if isinstance(i, MakeClosure)
+        if isinstance(i, bc.MakeClosure)
     )
 
-    def callees(name: str, kinds: type[CallFunction] | type[TailCall]) -> set[str]:
+    def callees(name: str, kinds: type[bc.CallFunction] | type[bc.TailCall]) -> set[str]:
         found: set[str] = set()
         for i in functions[name].instructions():
             if isinstance(i, kinds):
                 found |= {i.callee} if isinstance(i.callee, str) else closures
         return found
 
-    waited = {name: callees(name, CallFunction) for name in functions}
-    called = {name: waited[name] | callees(name, TailCall) for name in functions}
+    waited = {name: callees(name, bc.CallFunction) for name in functions}
+    called = {name: waited[name] | callees(name, bc.TailCall) for name in functions}
     return frozenset(name for name in functions if name in _reached(waited[name], called))
 
 
@@ -228,13 +213,13 @@ def _reached(start: set[str], called: Mapping[str, set[str]]) -> set[str]:
 def without_storage(function: FunctionCode) -> FunctionCode:
     """Return a function in which every tensor has memory of its own."""
 
-    def own(instruction: Instruction) -> Instruction:
-        if isinstance(instruction, AllocateTensor):
+    def own(instruction: bc.Instruction) -> bc.Instruction:
+        if isinstance(instruction, bc.AllocateTensor):
             return replace(instruction, storage=None, offset=0)
         return instruction
 
     blocks = (
-        tuple(own(i) for i in block if not isinstance(i, AllocateStorage))
+        tuple(own(i) for i in block if not isinstance(i, bc.AllocateStorage))
         for block in function.blocks
     )
     return replace(function, blocks=tuple(blocks))
@@ -258,25 +243,25 @@ class _Checker:
         self.code, self.name, self.function, self.shared = code, name, function, shared
         self.place = ""
         # By block: the registers that are set on every way to it; None before a way is known.
-        self.arriving: list[set[Register] | None] = [None] * len(function.blocks)
-        self.storages: dict[Register, int] = {}
+        self.arriving: list[set[bc.Register] | None] = [None] * len(function.blocks)
+        self.storages: dict[bc.Register, int] = {}
 
-    def fail(self, what: str, instruction: Instruction) -> NoReturn:
+    def fail(self, what: str, instruction: bc.Instruction) -> NoReturn:
         raise IRError(what, found=f"{instruction} ({self.place})")
 
     def check(self) -> None:
         self.arriving[0] = set(range(self.function.params))
         for number, block in enumerate(self.function.blocks):
             known = self.arriving[number]
-            unfilled: set[Register] = set()
+            unfilled: set[bc.Register] = set()
             for at, i in enumerate(block):
                 self.place = f"@{self.name}, block {number}, instruction {at}"
-                if isinstance(i, Terminator) != (at == len(block) - 1):
+                if isinstance(i, bc.Terminator) != (at == len(block) - 1):
                     self.fail("a block does not end with its one terminator", i)
                 if known is not None:  # else no way leads here
                     self.instruction(i, known, unfilled)
             end = block[-1]
-            assert isinstance(end, Terminator)
+            assert isinstance(end, bc.Terminator)
             for target in end.targets:
                 if not number < target < len(self.function.blocks):
                     self.fail("a block does not lead forward", end)
@@ -284,33 +269,35 @@ class _Checker:
                 if known is not None:
                     self.arriving[target] = set(known) if before is None else before & known
 
-    def instruction(self, i: Instruction, known: set[Register], unfilled: set[Register]) -> None:
+    def instruction(
+        self, i: bc.Instruction, known: set[bc.Register], unfilled: set[bc.Register]
+    ) -> None:
         """Check one instruction and note what it sets."""
         for register in i.reads:
             if register not in known:
                 self.fail(f"r{register} is read and has no value", i)
-        filled = set(i.outs) if isinstance(i, Invoke) and i.fills else set()
-        if (unfilled - filled) and not isinstance(i, AllocateTensor):
+        filled = set(i.outs) if isinstance(i, bc.Invoke) and i.fills else set()
+        if (unfilled - filled) and not isinstance(i, bc.AllocateTensor):
             self.fail("a tensor is allocated and not filled at once", i)
         unfilled -= filled
         match i:
-            case Release():
+            case bc.Release():
                 known.difference_update(i.registers)
-            case AllocateStorage():
+            case bc.AllocateStorage():
                 if self.shared:
                     self.fail("a recursive function has no memory of its own", i)
                 self.storages[i.out] = i.size
-            case AllocateTensor():
+            case bc.AllocateTensor():
                 self.allocation(i)
                 if i.storage is None:
                     unfilled.add(i.out)
-            case MakeClosure():
+            case bc.MakeClosure():
                 self.arity(i, i.function, len(i.captured), at_least=True)
-            case CallFunction() | TailCall() if isinstance(i.callee, str):
+            case bc.CallFunction() | bc.TailCall() if isinstance(i.callee, str):
                 self.arity(i, i.callee, len(i.args))
         known.update(i.results)
 
-    def allocation(self, i: AllocateTensor) -> None:
+    def allocation(self, i: bc.AllocateTensor) -> None:
         if not i.type.is_static:
             self.fail("a tensor is allocated whose extents are not known", i)
         if i.storage is None:
@@ -319,7 +306,7 @@ class _Checker:
         if i.offset < 0 or i.offset + type_bytes(i.type) > size:
             self.fail("a tensor lies outside of its storage", i)
 
-    def arity(self, i: Instruction, name: str, given: int, at_least: bool = False) -> None:
+    def arity(self, i: bc.Instruction, name: str, given: int, at_least: bool = False) -> None:
         function = self.code.functions.get(name)
         if function is None:
             self.fail("there is no such function", i)

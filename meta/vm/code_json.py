@@ -49,7 +49,14 @@ def code_to_json(code: Code) -> dict[str, Any]:
         "entry": code.entry,
         "params": [[name, str(type_)] for name, type_ in code.params],
         "result": str(code.result),
-        "functions": {name: _function_json(f) for name, f in code.functions.items()},
+        "functions": {
+            name: {
+                "params": function.params,
+                "registers": function.registers,
+                "blocks": [[_instruction_json(i) for i in block] for block in function.blocks],
+            }
+            for name, function in code.functions.items()
+        },
         "constants": [
             {"tensor": constant_name(i)}
             if isinstance(c, torch.Tensor)
@@ -65,14 +72,6 @@ def code_to_json(code: Code) -> dict[str, Any]:
 def constant_name(number: int) -> str:
     """Return the name under which a constant tensor is kept."""
     return f"code.{number}"
-
-
-def _function_json(function: FunctionCode) -> dict[str, Any]:
-    return {
-        "params": function.params,
-        "registers": function.registers,
-        "blocks": [[_instruction_json(i) for i in block] for block in function.blocks],
-    }
 
 
 def _instruction_json(instruction: Instruction) -> list[Any]:
@@ -306,7 +305,7 @@ class _Reader:
         return self.operand(self.array(value, path), path)
 
     def optional_register(self, value: Any, path: str) -> int | None:
-        return None if value is None else self.register(value, path)
+        return self.optional(value, path, 0, self.registers)
 
     def register_list(self, value: Any, path: str) -> tuple[int, ...]:
         return tuple(self.register(v, path) for v in self.array(value, path))

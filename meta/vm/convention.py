@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from meta.base.errors import ArgumentError, FormatError, IRError, TraceError
@@ -66,6 +67,7 @@ def is_of_tensors(type_: Type) -> bool:
     return isinstance(type_, TensorType)
 
 
+@dataclass(frozen=True, eq=False)
 class Convention:
     """The calling convention of a program.
 
@@ -77,18 +79,19 @@ class Convention:
     site: where the function is defined, None for a program that was loaded.
     """
 
-    def __init__(
-        self,
-        name: str,
-        signature: inspect.Signature,
-        arguments: dict[str, Any],
-        result: Any,
-        site: Span | None = None,
-    ) -> None:
-        self.name, self.signature, self.site = name, signature, site
-        self.arguments, self.result = arguments, result
-        self._expected = tree.fingerprint(arguments)
-        self._simple = all(s is tree.LEAF for s in arguments.values())
+    name: str
+    signature: inspect.Signature
+    arguments: dict[str, Any]
+    result: Any
+    site: Span | None = None
+
+    @cached_property
+    def _expected(self) -> Any:
+        return tree.fingerprint(self.arguments)
+
+    @cached_property
+    def _simple(self) -> bool:
+        return all(s is tree.LEAF for s in self.arguments.values())
 
     @classmethod
     def positional(cls, name: str, names: list[str]) -> Convention:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import meta.ir as ir
 from meta.base import config
@@ -21,20 +20,6 @@ from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import ALLOCATES, FUSED
-from meta.ir import (
-    Expr,
-    FuncType,
-    Module,
-    TensorType,
-    TupleGetItem,
-    TupleType,
-    Type,
-    Var,
-    bindings,
-    free_vars,
-    operands,
-    type_of,
-)
 from meta.ir.visit import inner_blocks
 from meta.op.core import View
 from meta.op.core.op import Op
@@ -42,24 +27,6 @@ from meta.passes.calls import base_op, typed_args, written_parameters
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.vm import bytecode as bc
-from meta.vm.bytecode import (
-    AllocateStorage,
-    AllocateTensor,
-    Branch,
-    CallFunction,
-    Instruction,
-    Invoke,
-    Jump,
-    MakeClosure,
-    Move,
-    Operand,
-    Register,
-    Release,
-    Return,
-    TailCall,
-    Terminator,
-    ViewTensor,
-)
 from meta.vm.code import Block, Code, FunctionCode, FusedRef, KernelRef
 from meta.vm.code_analysis import (
     recursive,
@@ -72,15 +39,15 @@ from meta.vm.emit_values import CheckEmitter, Tables, Values, narrows
 from meta.vm.preparation import preparation_of
 
 
-def _used_as_values(function: ir.Function) -> set[Var]:
+def _used_as_values(function: ir.Function) -> set[ir.Var]:
     """Return the variables that are used for more than the condition of an `If`."""
-    atoms = list(operands(function.body.result))
-    for binding in bindings(function):
+    atoms = list(ir.operands(function.body.result))
+    for binding in ir.bindings(function):
         if not isinstance(binding.value, ir.If):
-            atoms += operands(binding.value)
+            atoms += ir.operands(binding.value)
         for block in inner_blocks(binding.value):
-            atoms += operands(block.result)
-    return {a for a in atoms if isinstance(a, Var)}
+            atoms += ir.operands(block.result)
+    return {a for a in atoms if isinstance(a, ir.Var)}
 
 
 class FunctionEmitter(Values):
@@ -91,7 +58,7 @@ class FunctionEmitter(Values):
         tables: Tables,
         name: str,
         function: ir.Function,
-        captured: Sequence[Var],
+        captured: Sequence[ir.Var],
     ) -> None:
         super().__init__(tables, (*captured, *function.params))
         self.name, self.function = name, function
@@ -105,15 +72,15 @@ class FunctionEmitter(Values):
     def code(self) -> FunctionCode:
         """Return the function's code, with nothing released."""
         self.block(self.function.body, self.function.result_type, tail=True)
-        first: list[Instruction] = [*self.loads.values(), *self.extents.values()]
+        first: list[bc.Instruction] = [*self.loads.values(), *self.extents.values()]
         if self.storage is not None:
-            first.append(AllocateStorage(self.storage, self.function.attrs[ARENA]))
+            first.append(bc.AllocateStorage(self.storage, self.function.attrs[ARENA]))
         self.blocks[0][:0] = first
         return FunctionCode(len(self.inputs), self.registers, tuple(map(tuple, self.blocks)))
 
     # Blocks.
 
-    def block(self, block: ir.Block, wanted: Type | None, tail: bool) -> Operand:
+    def block(self, block: ir.Block, wanted: ir.Type | None, tail: bool) -> bc.Operand:
         """Emit a block and return its value, of the type ``wanted``; ``tail``: it is returned."""
         bindings = block.bindings
         for i, binding in enumerate(bindings):
@@ -126,12 +93,12 @@ class FunctionEmitter(Values):
                     return ()
             self.env[binding.var] = self.value(binding)
         span = bindings[-1].span if bindings else None
-        value = self.checked(self.atom(block.result), type_of(block.result), wanted, span)
+        value = self.checked(self.atom(block.result), ir.type_of(block.result), wanted, span)
         if tail:
-            self.add(Return(value))
+            self.add(bc.Return(value))
         return value
 
-    def branch(self, value: ir.If, wanted: Type | None, tail: bool = False) -> Register:
+    def branch(self, value: ir.If, wanted: ir.Type | None, tail: bool = False) -> bc.Register:
         """Emit an `If`: two blocks, and one in which they meet unless each of them returns."""
         condition, out = self.register(value.condition), self.new()
         start, ends = self.blocks[-1], []
@@ -141,29 +108,29 @@ class FunctionEmitter(Values):
             self.blocks.append([])
             yielded = self.block(block, wanted, tail)
             if not tail:
-                self.add(Move(out, yielded))
+                self.add(bc.Move(out, yielded))
                 ends.append(self.blocks[-1])
-        start.append(Branch(condition, *numbers))
+        start.append(bc.Branch(condition, *numbers))
         if not tail:
             for end in ends:
-                end.append(Jump(len(self.blocks)))
+                end.append(bc.Jump(len(self.blocks)))
             self.blocks.append([])
         return out
 
-    def tail_call(self, binding: ir.Binding, wanted: Type | None) -> bool:
+    def tail_call(self, binding: ir.Binding, wanted: ir.Type | None) -> bool:
         """Emit a call in tail position, if its result need not be looked at; return whether."""
         callee = self.callee(binding.value)
         if callee is None or narrows(binding.var.type, wanted):
             return False
-        self.add(TailCall(callee, self.arguments(binding)))
+        self.add(bc.TailCall(callee, self.arguments(binding)))
         return True
 
     # Values.
 
-    def value(self, binding: ir.Binding) -> Operand:
+    def value(self, binding: ir.Binding) -> bc.Operand:
         value = binding.value
         match value:
-            case TupleGetItem():
+            case ir.TupleGetItem():
                 return self.field(self.atom(value.value), value.index)
             case ir.If():
                 return self.branch(value, binding.var.type)
@@ -175,17 +142,11 @@ class FunctionEmitter(Values):
                 return self.primitive(value, binding)
         return self.atom(value)
 
-    def emit(self, kind: type[bc.Setting], *given: Any) -> Register:
-        """Emit an instruction that sets a new register; return that."""
-        out = self.new()
-        self.add(kind(out, *given))
-        return out
-
-    def primitive(self, value: ir.Primitive, binding: ir.Binding) -> Operand:
+    def primitive(self, value: ir.Primitive, binding: ir.Binding) -> bc.Operand:
         """Emit a primitive; what it takes and gives has the extents that types say."""
         wanted = value.wanted(self.tables.types, binding.var.type)
         operands = tuple(
-            self.checked(self.atom(atom), type_of(atom), type_, binding.span)
+            self.checked(self.atom(atom), ir.type_of(atom), type_, binding.span)
             for atom, type_ in zip(value.operands, wanted, strict=True)
         )
         as_tensor = value.rule.predicate and binding.var in self.used_as_values
@@ -197,12 +158,12 @@ class FunctionEmitter(Values):
 
     # Functions.
 
-    def closure(self, name: str, function: ir.Function) -> Register:
-        captured = tuple(free_vars(function))
+    def closure(self, name: str, function: ir.Function) -> bc.Register:
+        captured = tuple(ir.free_vars(function))
         lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, captured)
-        return self.emit(MakeClosure, lifted, tuple(self.env[v] for v in captured))
+        return self.emit(bc.MakeClosure, lifted, tuple(self.env[v] for v in captured))
 
-    def callee(self, value: Expr) -> str | Register | None:
+    def callee(self, value: ir.Expr) -> str | bc.Register | None:
         """Return the function that a value is a call of; None for other values, and for kernels."""
         if not isinstance(value, ir.Call) or base_op(value.callee) is not None:
             return None
@@ -212,10 +173,10 @@ class FunctionEmitter(Values):
             return None if fused else self.tables.use_global(name)
         return self.register(value.callee)
 
-    def arguments(self, binding: ir.Binding) -> tuple[Operand, ...]:
+    def arguments(self, binding: ir.Binding) -> tuple[bc.Operand, ...]:
         assert isinstance(binding.value, ir.Call)
         for argument in binding.value.args:
-            if not isinstance(argument, Expr):
+            if not isinstance(argument, ir.Expr):
                 raise IRError(
                     "a function of a compiled program takes tensors, tuples and functions",
                     found=argument,
@@ -224,32 +185,30 @@ class FunctionEmitter(Values):
                 )
         wanted = self.callee_type(binding.value)
         return tuple(
-            self.checked(self.atom(a), type_of(a), w, binding.span)
+            self.checked(self.atom(a), ir.type_of(a), w, binding.span)
             for a, w in zip(binding.value.args, wanted.params, strict=True)
         )
 
-    def callee_type(self, call: ir.Call) -> FuncType:
+    def callee_type(self, call: ir.Call) -> ir.FuncType:
         if isinstance(call.callee, ir.GlobalVar):
-            type_: Type | None = self.tables.functions[call.callee.name].type
+            type_: ir.Type | None = self.tables.functions[call.callee.name].type
         else:
-            type_ = type_of(call.callee)
-        assert isinstance(type_, FuncType)
+            type_ = ir.type_of(call.callee)
+        assert isinstance(type_, ir.FuncType)
         return type_
 
-    def call(self, call: ir.Call, binding: ir.Binding) -> Operand:
+    def call(self, call: ir.Call, binding: ir.Binding) -> bc.Operand:
         op = base_op(call.callee)
         if op is not None:
             return self.operator(op, call, binding.span)
         callee = self.callee(call)
         if callee is None:
             return self.fused(call, binding)
-        out = self.new()
-        self.add(CallFunction(out, callee, self.arguments(binding), binding.span))
-        return out
+        return self.emit(bc.CallFunction, callee, self.arguments(binding), binding.span)
 
     # Kernels.
 
-    def operator(self, op: Op, call: ir.Call, span: Span | None) -> Operand:
+    def operator(self, op: Op, call: ir.Call, span: Span | None) -> bc.Operand:
         values = prepared(op, call, self.tables.device)
         if values.callee is None:
             raise IRError(
@@ -267,7 +226,7 @@ class FunctionEmitter(Values):
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
             sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
         elif isinstance(values.out, View):
-            return self.emit(ViewTensor, sources[0], values.out.type)
+            return self.emit(bc.ViewTensor, sources[0], values.out.type)
         else:
             env = kernel_of(call.callee, values)
             assert env.dialect_op is not None
@@ -283,10 +242,10 @@ class FunctionEmitter(Values):
         self.checks.operator(call, sources, span)
         outs = self.outs(values.outputs, fills)
         number = self.tables.kernel(kernel)
-        self.add(Invoke(number, sources, outs, fills, written, span))
-        return outs[0] if not isinstance(values.out, TupleType) else outs
+        self.add(bc.Invoke(number, sources, outs, fills, written, span))
+        return outs[0] if not isinstance(values.out, ir.TupleType) else outs
 
-    def fused(self, call: ir.Call, binding: ir.Binding) -> Register | tuple[Register, ...]:
+    def fused(self, call: ir.Call, binding: ir.Binding) -> bc.Register | tuple[bc.Register, ...]:
         """Emit the one kernel of a fused function."""
         assert isinstance(call.callee, ir.GlobalVar)
         function = self.tables.functions[call.callee.name]
@@ -294,36 +253,36 @@ class FunctionEmitter(Values):
         sources = tuple(r for registers in arguments for r in registers)
         written = tuple(r for i in written_parameters(function) for r in arguments[i])
         result = function.result_type
-        types = result.fields if isinstance(result, TupleType) else (result,)
+        types = result.fields if isinstance(result, ir.TupleType) else (result,)
         fills = not function.attrs.get(ALLOCATES, False)
         self.checks.fused(function, call, sources, binding.span)
-        outs = self.outs([t for t in types if isinstance(t, TensorType)], fills)
+        outs = self.outs([t for t in types if isinstance(t, ir.TensorType)], fills)
         number = self.tables.kernel(FusedRef(function.attrs[FUSED], call.callee.name))
-        self.add(Invoke(number, sources, outs, fills, written, binding.span))
-        return outs if isinstance(result, TupleType) else outs[0]
+        self.add(bc.Invoke(number, sources, outs, fills, written, binding.span))
+        return outs if isinstance(result, ir.TupleType) else outs[0]
 
-    def outs(self, types: Sequence[TensorType], fills: bool) -> tuple[Register, ...]:
+    def outs(self, types: Sequence[ir.TensorType], fills: bool) -> tuple[bc.Register, ...]:
         """Return registers for results; if a kernel fills them, allocated as the plan says."""
         outs = tuple(self.new() for _ in types)
         if fills:
             for j, (out, type_) in enumerate(zip(outs, types, strict=True)):
                 at = self.offsets.get((self.binding, j))
                 storage = (None, 0) if at is None else (self.storage, at)
-                self.add(AllocateTensor(out, type_, *storage))
+                self.add(bc.AllocateTensor(out, type_, *storage))
         return outs
 
 
-def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> FunctionCode:
+def with_releases(function: FunctionCode, keep: Iterable[bc.Register] = ()) -> FunctionCode:
     """Return the function with registers released after their last use, but for ``keep``."""
     kept = function.fixed() | set(keep)
-    live_in: list[set[Register]] = [set() for _ in function.blocks]
-    live_out: list[set[Register]] = [set() for _ in function.blocks]
-    arriving: list[set[Register]] = [set() for _ in function.blocks]
+    live_in: list[set[bc.Register]] = [set() for _ in function.blocks]
+    live_out: list[set[bc.Register]] = [set() for _ in function.blocks]
+    arriving: list[set[bc.Register]] = [set() for _ in function.blocks]
     arriving[0] = set(range(function.params))
     blocks: list[Block] = [()] * len(function.blocks)
     for number in reversed(range(len(function.blocks))):
         block = function.blocks[number]
-        assert isinstance(block[-1], Terminator)
+        assert isinstance(block[-1], bc.Terminator)
         for target in block[-1].targets:
             live_out[number] |= live_in[target]
         live = set(live_out[number])
@@ -334,19 +293,19 @@ def with_releases(function: FunctionCode, keep: Iterable[Register] = ()) -> Func
             arriving[target] |= live_out[number].union(block[-1].reads)
     for number, (came, needed) in enumerate(zip(arriving, live_in, strict=True)):
         dead = sorted(came - needed - kept)
-        if dead and not isinstance(blocks[number][0], Return | TailCall):
-            blocks[number] = (Release(tuple(dead)), *blocks[number])
+        if dead and not isinstance(blocks[number][0], bc.Return | bc.TailCall):
+            blocks[number] = (bc.Release(tuple(dead)), *blocks[number])
     return replace(function, blocks=tuple(blocks))
 
 
-def _released(block: Block, live: set[Register], kept: frozenset[Register]) -> Block:
+def _released(block: Block, live: set[bc.Register], kept: frozenset[bc.Register]) -> Block:
     """Return a block with releases; ``live`` goes from what lives after it to what lives before."""
-    reverse: list[Instruction] = []
+    reverse: list[bc.Instruction] = []
     for instruction in reversed(block):
         dead = {*instruction.reads, *instruction.results} - live - kept
-        leaving = not reverse or isinstance(reverse[-1], Return | TailCall)
+        leaving = not reverse or isinstance(reverse[-1], bc.Return | bc.TailCall)
         if dead and not leaving:
-            reverse.append(Release(tuple(sorted(dead))))
+            reverse.append(bc.Release(tuple(sorted(dead))))
         reverse.append(instruction)
         live.difference_update(instruction.results)
         live.update(instruction.reads)
@@ -356,7 +315,7 @@ def _released(block: Block, live: set[Register], kept: frozenset[Register]) -> B
 ENTRY = "main"
 
 
-def emit(module: Module, device: Device) -> Code:
+def emit(module: ir.Module, device: Device) -> Code:
     """Return the code of a module's main, and of what it calls, on one device.
 
     Raises IRError for a main that takes anything but tensors or returns anything but tensors and
@@ -365,7 +324,7 @@ def emit(module: Module, device: Device) -> Code:
     main = module.main
     params = []
     for param in main.params:
-        if not isinstance(param.type, TensorType):
+        if not isinstance(param.type, ir.TensorType):
             raise IRError(
                 "a parameter of main must be a tensor", found=f"%{param.name}: {param.type}"
             )
@@ -384,6 +343,8 @@ def emit(module: Module, device: Device) -> Code:
     for name, made in functions.items():
         # Whoever calls the program holds its arguments.
         functions[name] = with_releases(made, keep=range(made.params) if name == ENTRY else ())
+    preparation = preparation_of(module)
+    prepared_type = None if preparation is None else preparation.result_type
     code = Code(
         functions,
         ENTRY,
@@ -392,16 +353,9 @@ def emit(module: Module, device: Device) -> Code:
         tuple(tables.constants),
         tuple(tables.kernels),
         tuple((name, r.least, r.largest) for name, r in ranges_of(main).items()),
-        _prepared(module),
+        len(prepared_type.fields) if isinstance(prepared_type, ir.TupleType) else 0,
     )
     require_writable_constants(code)
     if config.get("META_VERIFY"):
         verify_code(code)
     return code
-
-
-def _prepared(module: Module) -> int:
-    """Return how many of main's parameters are prepared."""
-    function = preparation_of(module)
-    result = None if function is None else function.result_type
-    return len(result.fields) if isinstance(result, TupleType) else 0

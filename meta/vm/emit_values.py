@@ -23,37 +23,12 @@ from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import IN_PLACE
 from meta.dialect.core.dispatch import cache_key
-from meta.ir import (
-    Constant,
-    Expr,
-    Function,
-    FuncType,
-    Module,
-    RefType,
-    SymbolicDim,
-    TensorType,
-    Tuple,
-    TupleType,
-    Type,
-    Var,
-    type_of,
-)
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.op.core.op import Op
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op
 from meta.passes.index_ranges import IndexRanges, Range
-from meta.vm.bytecode import (
-    Check,
-    CheckIndices,
-    Extent,
-    GetItem,
-    Instruction,
-    LoadConstant,
-    MakeClosure,
-    Operand,
-    Register,
-)
+from meta.vm import bytecode as bc
 from meta.vm.code import Kernel, KernelRef
 from meta.vm.launch_checks import bounds_of, looker
 
@@ -67,7 +42,7 @@ class Tables:
     waiting: functions to emit: name, function, and the variables that come before its parameters.
     """
 
-    def __init__(self, module: Module, device: Device) -> None:
+    def __init__(self, module: ir.Module, device: Device) -> None:
         self.functions, self.types, self.device = module.functions, module.types, device
         self._module = module
         self.constants: list[Any] = []
@@ -76,7 +51,7 @@ class Tables:
         self._kernel_numbers: dict[Any, int] = {}
         self._names = set(module.functions)
         self._needed: set[str] = set()
-        self.waiting: list[tuple[str, Function, tuple[Var, ...]]] = []
+        self.waiting: list[tuple[str, ir.Function, tuple[ir.Var, ...]]] = []
 
     @cached_property
     def summaries(self) -> Summaries:
@@ -94,7 +69,7 @@ class Tables:
             self.waiting.append((name, self.functions[name], ()))
         return name
 
-    def use_closure(self, hint: str, function: Function, captured: tuple[Var, ...]) -> str:
+    def use_closure(self, hint: str, function: ir.Function, captured: tuple[ir.Var, ...]) -> str:
         """Note that a closure's function is needed; return the name that it gets."""
         name, number = hint, 1
         while name in self._names:
@@ -104,12 +79,12 @@ class Tables:
         self.waiting.append((name, function, captured))
         return name
 
-    def constant(self, value: Constant | bool | int | float) -> int:
+    def constant(self, value: ir.Constant | bool | int | float) -> int:
         """Return the number of a constant: of an IR node, put on the device, or of a number."""
-        key = value if isinstance(value, Constant) else cache_key(value)
+        key = value if isinstance(value, ir.Constant) else cache_key(value)
         if key not in self._constant_numbers:
             self._constant_numbers[key] = len(self.constants)
-            if isinstance(value, Constant):
+            if isinstance(value, ir.Constant):
                 self.constants.append(value.data.to(str(self.device)).contiguous())
             else:
                 self.constants.append(value)
@@ -131,33 +106,37 @@ class Values:
     ``extents``, which go before the first.
     """
 
-    def __init__(self, tables: Tables, inputs: Sequence[Var]) -> None:
+    def __init__(self, tables: Tables, inputs: Sequence[ir.Var]) -> None:
         self.tables, self.inputs = tables, inputs
-        self.env: dict[Var, Operand] = {var: i for i, var in enumerate(inputs)}
+        self.env: dict[ir.Var, bc.Operand] = {var: i for i, var in enumerate(inputs)}
         self.registers = len(inputs)
         # Constants and extents are loaded first, so that they are there whichever branch is taken.
-        self.loads: dict[int, LoadConstant] = {}
-        self.extents: dict[str, Extent] = {}
-        self.blocks: list[list[Instruction]] = [[]]
+        self.loads: dict[int, bc.LoadConstant] = {}
+        self.extents: dict[str, bc.Extent] = {}
+        self.blocks: list[list[bc.Instruction]] = [[]]
 
-    def add(self, instruction: Instruction) -> None:
+    def add(self, instruction: bc.Instruction) -> None:
         self.blocks[-1].append(instruction)
 
-    def new(self) -> Register:
+    def new(self) -> bc.Register:
         self.registers += 1
         return self.registers - 1
 
-    def atom(self, atom: Any) -> Operand:
+    def emit(self, kind: type[bc.Setting], *given: Any) -> bc.Register:
+        """Emit an instruction that sets a new register; return that."""
+        out = self.new()
+        self.add(kind(out, *given))
+        return out
+
+    def atom(self, atom: Any) -> bc.Operand:
         """Return where the value of an atom, or a run-time number, is."""
         match atom:
-            case Var():
+            case ir.Var():
                 return self.env[atom]
-            case Tuple():
+            case ir.Tuple():
                 return tuple(self.atom(f) for f in atom.fields)
             case ir.GlobalVar():
-                out = self.new()
-                self.add(MakeClosure(out, self.tables.use_global(atom.name)))
-                return out
+                return self.emit(bc.MakeClosure, self.tables.use_global(atom.name))
             case ir.OpNode():
                 raise IRError(
                     "an operator is no value of a compiled program",
@@ -166,24 +145,24 @@ class Values:
                 )
         number = self.tables.constant(atom)
         if number not in self.loads:
-            self.loads[number] = LoadConstant(self.new(), number)
+            self.loads[number] = bc.LoadConstant(self.new(), number)
         return self.loads[number].out
 
-    def register(self, atom: Any) -> Register:
+    def register(self, atom: Any) -> bc.Register:
         operand = self.atom(atom)
         assert isinstance(operand, int)
         return operand
 
-    def flat(self, argument: Any) -> tuple[Register, ...]:
+    def flat(self, argument: Any) -> tuple[bc.Register, ...]:
         """Return the registers of the tensors (or of the number) that an operator's argument is."""
-        if isinstance(argument, Expr):
-            return self.unpacked(self.atom(argument), type_of(argument))
+        if isinstance(argument, ir.Expr):
+            return self.unpacked(self.atom(argument), ir.type_of(argument))
         if isinstance(argument, tuple):
             return tuple(r for a in argument for r in self.flat(a))
         return (self.register(argument),)
 
-    def unpacked(self, operand: Operand, type_: Type | None) -> tuple[Register, ...]:
-        if not isinstance(type_, TupleType):
+    def unpacked(self, operand: bc.Operand, type_: ir.Type | None) -> tuple[bc.Register, ...]:
+        if not isinstance(type_, ir.TupleType):
             assert isinstance(operand, int)
             return (operand,)
         fields = (self.field(operand, i) for i in range(len(type_.fields)))
@@ -191,21 +170,19 @@ class Values:
             r for f, t in zip(fields, type_.fields, strict=True) for r in self.unpacked(f, t)
         )
 
-    def field(self, operand: Operand, index: int) -> Operand:
+    def field(self, operand: bc.Operand, index: int) -> bc.Operand:
         if isinstance(operand, tuple):
             return operand[index]
-        out = self.new()
-        self.add(GetItem(out, operand, index))
-        return out
+        return self.emit(bc.GetItem, operand, index)
 
-    def extent(self, name: str, op: Op, span: Span | None) -> Register:
+    def extent(self, name: str, op: Op, span: Span | None) -> bc.Register:
         """Return the register of a symbolic extent, read off a parameter or a captured value."""
         if name not in self.extents:
-            dim = SymbolicDim(name)
+            dim = ir.SymbolicDim(name)
             for register, var in enumerate(self.inputs):
-                if isinstance(var.type, TensorType) and dim in var.type.shape:
+                if isinstance(var.type, ir.TensorType) and dim in var.type.shape:
                     axis = var.type.shape.index(dim)
-                    self.extents[name] = Extent(self.new(), register, axis)
+                    self.extents[name] = bc.Extent(self.new(), register, axis)
                     break
             else:
                 raise IRError(
@@ -217,43 +194,43 @@ class Values:
         return self.extents[name].out
 
     def checked(
-        self, operand: Operand, found: Type | None, wanted: Type | None, span: Span | None
-    ) -> Operand:
+        self, operand: bc.Operand, found: ir.Type | None, wanted: ir.Type | None, span: Span | None
+    ) -> bc.Operand:
         """Return a value of type ``found``, with a check of the extents that ``wanted`` adds."""
         if not narrows(found, wanted):
             return operand
-        if isinstance(found, TupleType) and isinstance(wanted, TupleType):
+        if isinstance(found, ir.TupleType) and isinstance(wanted, ir.TupleType):
             pairs = enumerate(zip(found.fields, wanted.fields, strict=True))
             return tuple(self.checked(self.field(operand, i), f, w, span) for i, (f, w) in pairs)
-        if not isinstance(wanted, TensorType):
+        if not isinstance(wanted, ir.TensorType):
             raise IRError(
                 "a reference holds values of other extents than is wanted here"
-                if isinstance(wanted, RefType)
+                if isinstance(wanted, ir.RefType)
                 else "a function takes or returns more than is wanted of it here",
                 expected=wanted,
                 found=found,
                 span=span,
             )
         assert isinstance(operand, int)
-        self.add(Check(operand, wanted, span))
+        self.add(bc.Check(operand, wanted, span))
         return operand
 
 
-def narrows(found: Type | None, wanted: Type | None) -> bool:
+def narrows(found: ir.Type | None, wanted: ir.Type | None) -> bool:
     """Whether ``wanted`` says extents that ``found`` leaves open; None says nothing."""
     match found, wanted:
-        case TensorType(), TensorType():
+        case ir.TensorType(), ir.TensorType():
             return any(
                 isinstance(w, int) and not isinstance(f, int)
                 for f, w in zip(found.shape, wanted.shape, strict=True)
             )
-        case TupleType(), TupleType():
+        case ir.TupleType(), ir.TupleType():
             return any(map(narrows, found.fields, wanted.fields))
-        case FuncType(), FuncType():
+        case ir.FuncType(), ir.FuncType():
             # The function is given what is wanted of it.
             backwards = map(narrows, wanted.params, found.params)
             return any(backwards) or narrows(found.result, wanted.result)
-        case RefType(), RefType():
+        case ir.RefType(), ir.RefType():
             # It is read here and may be written there.
             return narrows(found.value, wanted.value) or narrows(wanted.value, found.value)
     return False
@@ -277,7 +254,7 @@ class CheckEmitter:
         buffers = Buffers(self.function, self.tables.summaries)
         return IndexRanges(self.function, buffers, self.tables.functions)
 
-    def operator(self, call: ir.Call, sources: Sequence[Register], span: Span | None) -> None:
+    def operator(self, call: ir.Call, sources: Sequence[bc.Register], span: Span | None) -> None:
         """Emit what an operator's call needs, whose tensors and numbers are in ``sources``."""
         op = base_op(call.callee)
         if op is None or op.indices is None or not self.active:
@@ -289,7 +266,7 @@ class CheckEmitter:
         self,
         function: ir.Function,
         call: ir.Call,
-        sources: Sequence[Register],
+        sources: Sequence[bc.Register],
         span: Span | None,
     ) -> None:
         """Emit what a call of a fused function needs, whose arguments are in ``sources``."""
@@ -297,7 +274,7 @@ class CheckEmitter:
         if not inner:
             return
         found = {p: self.ranges.of(a) for p, a in zip(function.params, call.args, strict=True)}
-        given: dict[Expr, Range] = {p: r for p, r in found.items() if r is not None}
+        given: dict[ir.Expr, Range] = {p: r for p, r in found.items() if r is not None}
         ranges = IndexRanges(function, None, self.tables.functions, given)
         for binding in inner:
             assert isinstance(binding.value, ir.Call)
@@ -320,14 +297,14 @@ class CheckEmitter:
                     )
 
     def look(
-        self, atom: Any, source: Register, op: str, wanted: IndexRange, span: Span | None
+        self, atom: Any, source: bc.Register, op: str, wanted: IndexRange, span: Span | None
     ) -> None:
         """Look at a constant, or emit what looks at what is in a register."""
         bounds = bounds_of(op, wanted)
         if isinstance(atom, ir.Constant):
             looker(bounds, span)(atom.data)
         else:
-            self.values.add(CheckIndices(source, bounds, span))
+            self.values.add(bc.CheckIndices(source, bounds, span))
 
 
 def _has_indices(binding: ir.Binding) -> bool:

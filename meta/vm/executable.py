@@ -139,16 +139,13 @@ class Executable:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
         tensors = self._tensors(inputs)
+        verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
         with self._lock:
-            result = self._run(tensors) if not self._verifies() else self._verified(tensors)
+            result = self._verified(tensors) if verifies else self._run(tensors)
         for i in self._written_arguments:
             if inputs[i].tensor is not tensors[i]:  # it was made compact
                 inputs[i].tensor.copy_(tensors[i])
         return self._unflatten(result)
-
-    def _verifies(self) -> bool:
-        """Whether the values of a call are compared with the interpreter's (META_VERIFY)."""
-        return self._verifying if overridden() is None else bool(config.get("META_VERIFY"))
 
     def _verified(self, inputs: list[Any]) -> Any:
         """Run the program; compare the values, if these are the first arguments of their shapes."""

@@ -187,7 +187,8 @@ def explain_program(
     found = []
     for site in sites(code):
         calls = _calls(site, functions, device)
-        found.append(ExplainedSite(site, tuple(_explained(c, preference) for c in calls)))
+        told = (Explanation(f"{c} -> {c.out}", answers(c, preference)) for c in calls)
+        found.append(ExplainedSite(site, tuple(told)))
     return ProgramExplanation(found, cuda_graph)
 
 
@@ -205,7 +206,3 @@ def _calls(
         op = base_op(resolve_op(site.kernel.operator))
         assert op is not None
         yield op.call_values(site.kernel.args, device)
-
-
-def _explained(call: CallValues, preference: Preference) -> Explanation:
-    return Explanation(f"{call} -> {call.out}", answers(call, preference))

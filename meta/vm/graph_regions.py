@@ -207,6 +207,7 @@ class Launched:
     span: Span | None
 
 
+@dataclass(eq=False)
 class GraphStep:
     """One region of a function.
 
@@ -220,25 +221,20 @@ class GraphStep:
     live longer than the run of the program.
     """
 
-    def __init__(
-        self,
-        graphs: Graphs,
-        region: GraphRegion,
-        steps: Sequence[Step],
-        invokes: Sequence[Launched],
-        split: Callable[[int, str], tuple[Step, ...]],
-        status: RegionStatus,
-        *,
-        written: frozenset[bc.Register],
-        keys: slice,
-        bound: frozenset[bc.Register],
-        escapes: Callable[[bc.Register], bool],
-    ) -> None:
-        self.graphs, self.region, self.status = graphs, region, status
-        self.steps, self.invokes, self.split = tuple(steps), tuple(invokes), split
-        self.written, self.bound, self.escapes = written, bound, escapes
-        self.draw = graphs.keys.drawer(keys)
-        self.inner = tuple(r for r in region.ins if r not in bound)
+    graphs: Graphs
+    region: GraphRegion
+    steps: tuple[Step, ...]
+    invokes: tuple[Launched, ...]
+    split: Callable[[int, str], tuple[Step, ...]]
+    status: RegionStatus
+    written: frozenset[bc.Register]
+    keys: slice
+    bound: frozenset[bc.Register]
+    escapes: Callable[[bc.Register], bool]
+
+    def __post_init__(self) -> None:
+        self.draw = self.graphs.keys.drawer(self.keys)
+        self.inner = tuple(r for r in self.region.ins if r not in self.bound)
         self.running = 0
         self.reset()
 
@@ -288,17 +284,12 @@ class GraphStep:
     def record(self, regs: Registers) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
         given = [r for r in self.inner if r not in self.watched]
-        strange = [r for r in given if not isinstance(regs[r], torch.Tensor)]
-        if strange:
+        if any(not isinstance(regs[r], torch.Tensor) for r in given):
             self.status.reason = "it is given a value that is no tensor"
             self.graphs.refused(self.status.reason)
-            self.plain(regs)
-            return
-        if self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
+        elif self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
-            self.plain(regs)
-            return
-        if self.written.intersection(given) and share_memory(regs, given):
+        if self.status.reason or (self.written.intersection(given) and share_memory(regs, given)):
             self.plain(regs)
             return
         try:

@@ -190,8 +190,8 @@ class Grapher:
         step = GraphStep(
             self.graphs,
             region,
-            steps,
-            launched,
+            tuple(steps),
+            tuple(launched),
             split,
             status,
             written=_written(inside),

@@ -7,7 +7,6 @@ graph's own. Kernels of all dialects run on torch's current stream, so it record
 
 from __future__ import annotations
 
-import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from meta.base import config
+from meta.base import collection, config
 from meta.base.device import Device
 from meta.base.errors import CaptureError
 from meta.base.source import Span
@@ -45,7 +44,8 @@ class CudaRecorder:
         return what launches them again. If it raises, nothing was run.
         """
         ordinal = self.device.ordinal
-        with _ONE, torch.cuda.device(ordinal), _collecting_nothing(), _own_workspaces():
+        # A collection could free another graph meanwhile.
+        with _ONE, torch.cuda.device(ordinal), collection.paused(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
             graph = torch.cuda.CUDAGraph()
@@ -96,18 +96,6 @@ def _own_workspaces() -> Iterator[None]:
         yield
     finally:
         torch._C._cuda_clearCublasWorkspaces()
-
-
-@contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Keep the garbage collector from freeing another graph while one is recorded."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 MIN_KERNELS = 4

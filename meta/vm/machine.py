@@ -51,13 +51,12 @@ class Routine:
         return registers
 
 
+@dataclass(slots=True)
 class RoutineClosure:
     """A function value."""
 
-    __slots__ = ("captured", "routine")
-
-    def __init__(self, routine: Routine, captured: tuple[Any, ...]) -> None:
-        self.routine, self.captured = routine, captured
+    routine: Routine
+    captured: tuple[Any, ...]
 
 
 @dataclass(slots=True)

@@ -111,31 +111,6 @@ def _names(names: Iterable[str]) -> frozenset[str]:
     return found
 
 
-def _check_disabled(disabled: frozenset[str], required: frozenset[str]) -> None:
-    if disabled & required:
-        raise ArgumentError(
-            "a pass is both disabled and required", found=", ".join(sorted(disabled & required))
-        )
-    needed = {step.name for step in STEPS if step.level == 0}
-    if disabled & needed:
-        raise ArgumentError(
-            "no program runs without this pass", found=", ".join(sorted(disabled & needed))
-        )
-
-
-def _check_options(config: Mapping[str, Mapping[str, Any]]) -> None:
-    _names(config)
-    known = {step.name: step.options for step in STEPS}
-    for name, options in config.items():
-        for option in options:
-            if option not in known[name]:
-                raise UnknownName(
-                    f"the pass {name} has no option {option!r}",
-                    expected=", ".join(sorted(known[name])) or "no options",
-                    hint=nearest(option, known[name]) if known[name] else None,
-                )
-
-
 class PassContext:
     """Change which passes run, and how, in a ``with`` block: in this thread (or task) only.
 
@@ -168,9 +143,28 @@ class PassContext:
         self.opt_level = None if opt_level is None else _checked_level(opt_level)
         self.disabled, self.required = _names(disabled), _names(required)
         self.config = {name: dict(options) for name, options in config.items()}
-        _check_disabled(self.disabled, self.required)
-        _check_options(self.config)
+        self._check()
         self._outer: PassContext | None = None
+
+    def _check(self) -> None:
+        both = sorted(self.disabled & self.required)
+        if both:
+            raise ArgumentError("a pass is both disabled and required", found=", ".join(both))
+        needed = sorted(
+            step.name for step in STEPS if not step.level and step.name in self.disabled
+        )
+        if needed:
+            raise ArgumentError("no program runs without this pass", found=", ".join(needed))
+        _names(self.config)
+        known = {step.name: step.options for step in STEPS}
+        for name, options in self.config.items():
+            for option in options:
+                if option not in known[name]:
+                    raise UnknownName(
+                        f"the pass {name} has no option {option!r}",
+                        expected=", ".join(sorted(known[name])) or "no options",
+                        hint=nearest(option, known[name]) if known[name] else None,
+                    )
 
     def __enter__(self) -> PassContext:
         _current.set(self._inside(_current.get()))

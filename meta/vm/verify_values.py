@@ -23,14 +23,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import prefer
 from meta.dialect.core import IN_PLACE, OpEnv
 from meta.grad.core.tape import no_grad
-from meta.ir import (
-    Binding,
-    Call,
-    Dim,
-    Module,
-    TensorType,
-    bindings,
-)
+from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
 from meta.op.core import tree
 from meta.op.core.handler import use
 from meta.op.core.op import Op
@@ -112,18 +105,14 @@ def verified(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Reference:
     """Runs modules in the interpreter, on the same arguments and keys each time."""
 
-    def __init__(
-        self,
-        extents: Mapping[str, Dim],
-        arguments: Sequence[torch.Tensor],
-        prepared: list[torch.Tensor],
-        keys: list[int],
-    ) -> None:
-        self.extents, self.arguments, self.prepared = extents, arguments, prepared
-        self.keys = keys
+    extents: Mapping[str, Dim]
+    arguments: Sequence[torch.Tensor]
+    prepared: list[torch.Tensor]
+    keys: list[int]
 
     def run(self, module: Module, seed: int | None = None) -> list[torch.Tensor]:
         """Return results and arguments; ``seed``: the arguments are first moved by a rounding."""
