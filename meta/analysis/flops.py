@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,10 +108,7 @@ class _Counter:
         return cost_of(value) if isinstance(value, Call) else NOTHING
 
     def block(self, block: Block) -> Cost:
-        return sum(self._costs(block), NOTHING)
-
-    def _costs(self, block: Block) -> Iterator[Cost]:
-        return map(self.binding, block.bindings)
+        return sum(map(self.binding, block.bindings), NOTHING)
 
     def function(self, name: str) -> Cost:
         if name not in self.known:

@@ -250,6 +250,8 @@ class _Checker:
         raise IRError(what, found=f"{instruction} ({self.place})")
 
     def check(self) -> None:
+        if not all(self.function.blocks) or not self.function.blocks:
+            raise IRError("a block without instructions", found=f"in @{self.name}")
         self.arriving[0] = set(range(self.function.params))
         for number, block in enumerate(self.function.blocks):
             known = self.arriving[number]

@@ -258,20 +258,11 @@ class _Reader:
         params, registers, blocks = self.object(value, path, "params", "registers", "blocks")
         self.registers = self.number(registers, f"{path}.registers", 0, MAX_REGISTERS)
         self.blocks = len(self.array(blocks, f"{path}.blocks"))
-        read = []
-        for b, block in enumerate(blocks):
-            where = f"{path}.blocks[{b}]"
-            steps = self.each(partial(self.instruction, block=b), block, where)
-            ends = [isinstance(i, Terminator) for i in steps]
-            if not ends or not ends[-1] or any(ends[:-1]):
-                self.fail(where, None, "instructions of which the last ends the block")
-            read.append(steps)
-        if not read:
-            self.fail(path, blocks, "at least one block")
+        read = self.each(partial(self.each, self.instruction), blocks, f"{path}.blocks")
         limit = self.registers + 1
-        return FunctionCode(self.number(params, path, 0, limit), self.registers, tuple(read))
+        return FunctionCode(self.number(params, path, 0, limit), self.registers, read)
 
-    def instruction(self, value: Any, path: str, block: int) -> Instruction:
+    def instruction(self, value: Any, path: str) -> Instruction:
         values = self.array(value, path)
         kind = INSTRUCTIONS.get(values[0]) if values and isinstance(values[0], str) else None
         if kind is None:
@@ -279,15 +270,12 @@ class _Reader:
         fields = dataclasses.fields(kind)
         if len(values) != len(fields) + 1:
             self.fail(path, value, f"{kind.__name__} of {len(fields)} fields")
-        made = kind(
+        return kind(
             *[
                 _READERS[str(field.type)](self, v, f"{path}.{field.name}")
                 for field, v in zip(fields, values[1:], strict=True)
             ]
         )
-        if isinstance(made, Terminator) and any(t <= block for t in made.targets):
-            self.fail(path, value, "a block further on")
-        return made
 
     # Fields of instructions.
 

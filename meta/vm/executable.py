@@ -27,7 +27,7 @@ from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import replace as replaced
 from meta.runtime.heap import keep_freed_memory
-from meta.runtime.ndarray import ArrayKey, array_key, ndarray
+from meta.runtime.ndarray import array_key, ndarray
 from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
 from meta.runtime.tensor_file import read_tensors
 from meta.vm.bytecode import Invoke
@@ -95,9 +95,9 @@ class Executable:
         self._compared: set[Any] = set()
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
-        self._keys = [_key(type_, device) for _, type_ in self.code.params]
+        self._keys = [_keys(type_, device) for _, type_ in self.code.params]
         self._ranges = {name: DimRange(least, most) for name, least, most in code.dims}
-        self._result = _result_keys(self.code.result, device)
+        self._result = _keys(self.code.result, device)
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
         self._preparation: Preparation | None = None
@@ -365,17 +365,12 @@ def _draws(code: Code) -> bool:
     return any(OPERATORS[k.base].random for k in code.kernels if isinstance(k, KernelRef))
 
 
-def _key(type_: TensorType, device: Device) -> ArrayKey | None:
-    """Return the key of a compact array of a type, None if its extents are not known."""
-    return array_key(type_.static_shape, type_.dtype, device) if type_.is_static else None
-
-
-def _result_keys(type_: Type, device: Device) -> Any:
-    """Return the keys of a result's arrays, nested as they are."""
+def _keys(type_: Type, device: Device) -> Any:
+    """Return the keys of compact arrays of a type; None where extents are not known."""
     if isinstance(type_, TupleType):
-        return tuple(_result_keys(f, device) for f in type_.fields)
+        return tuple(_keys(f, device) for f in type_.fields)
     assert isinstance(type_, TensorType)
-    return _key(type_, device)
+    return array_key(type_.static_shape, type_.dtype, device) if type_.is_static else None
 
 
 def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:

@@ -212,13 +212,11 @@ class _Machine:
 
 
 def _call_operator(op: Any, args: list[Any], binding: Binding) -> Any:
+    """Return an operator's own results, without the arguments that it wrote."""
     result = op(*args)
     base = base_op(op)
-    return own_results(result, binding) if base is not None and base.has_effect else result
-
-
-def own_results(result: tuple[Any, ...], binding: Binding) -> Any:
-    """Return an in-place operator's own results, without the arguments that it wrote."""
+    if base is None or not base.has_effect:
+        return result
     type_ = binding.var.type
     if isinstance(type_, TensorType):
         return result[0]
