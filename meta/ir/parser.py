@@ -93,12 +93,12 @@ def parse(
     return Module(functions, types)
 
 
-def parse_function(text: str, file: str = "<text>") -> Function:
+def parse_function(text: str) -> Function:
     """Return one function, ``fn(...) {...}`` or ``func @name(...) {...}``, as in `parse`.
 
     Functions of a module may be referred to and are not looked up.
     """
-    parser = Parser(text, file)
+    parser = Parser(text, "<text>")
     if parser.cursor.accept_name("func"):
         parser.global_name()
     else:
@@ -111,17 +111,17 @@ def parse_function(text: str, file: str = "<text>") -> Function:
     return function
 
 
-def parse_type(text: str, file: str = "<text>") -> Type:
+def parse_type(text: str) -> Type:
     """Return the type that a text such as ``float32[3, n]`` describes; IRError as in `parse`."""
-    cursor = Cursor(text, file)
+    cursor = Cursor(text, "<text>")
     found = read_type(cursor)
     cursor.expect("end")
     return found
 
 
-def parse_literal(text: str, file: str = "<text>") -> Literal:
+def parse_literal(text: str) -> Literal:
     """Return the literal that a text describes; IRError as in `parse`, and for anything else."""
-    parser = Parser(text, file)
+    parser = Parser(text, "<text>")
     found = parser.literal()
     parser.cursor.expect("end")
     return found

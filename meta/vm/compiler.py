@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from meta.dialect.core import begin_ahead, compiling
 from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
-from meta.passes import Pipeline
+from meta.passes import PassRecord, Pipeline
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
 from meta.runtime import outside
@@ -23,7 +23,7 @@ from meta.vm import program_cache
 from meta.vm.convention import Program, bind, declared, module_program
 from meta.vm.emit import ENTRY, emit
 from meta.vm.executable import Executable
-from meta.vm.kernels import bind_kernels
+from meta.vm.kernels import BoundProgram, bind_kernels
 from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.preparation import preparation_of
 
@@ -98,30 +98,18 @@ def compile(
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
-    if found is not None:
-        return Executable(
-            *(found.code, found.kernels, where, found.module, program.arrays, program.convention),
-            cuda_graph=cuda_graph,
-            preparation=found.preparation,
-        )
-    # Not before: while TVM reads symbols, no library can be loaded, nor a kept program's kernels.
-    begin_ahead(where)
-    module = passes(traced)
-    code = emit(module, where)
-    made = Executable(
-        code,
-        bind_kernels(code.kernels, module.functions, where),
-        where,
-        lambda: module,
-        program.arrays,
-        program.convention,
-        passes.history,
-        cuda_graph,
-        preparation_of(module),
-    )
-    if key is not None:
-        program_cache.keep(key, made)
-    return made
+    history: Sequence[PassRecord] = ()
+    if found is None:
+        # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
+        begin_ahead(where)
+        module = passes(traced)
+        code = emit(module, where)
+        kernels = bind_kernels(code.kernels, module.functions, where)
+        found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
+        history = passes.history
+        if key is not None:
+            program_cache.keep(key, found)
+    return Executable(found, program.arrays, program.convention, history, cuda_graph)
 
 
 def _prepares(passes: Pipeline) -> bool:

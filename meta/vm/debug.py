@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from meta.base.device import Device
 from meta.base.source import Span
-from meta.dialect.core import OpEnv
 from meta.runtime.ndarray import ndarray
-from meta.vm.code import Code
+from meta.vm.kernels import BoundProgram
 from meta.vm.watch import LaunchSite, operands, watched
 
 
@@ -84,14 +82,9 @@ class _FirstNaN(Exception):
     """Ends a run."""
 
 
-def debug(
-    code: Code,
-    kernels: Sequence[OpEnv],
-    device: Device,
-    arguments: list[torch.Tensor],
-    stop_at_nan: bool,
-) -> DebugRun:
+def debug(program: BoundProgram, arguments: list[torch.Tensor], stop_at_nan: bool) -> DebugRun:
     """Run a program once and keep copies of all that its kernels read and make."""
+    code = program.code
     steps: list[DebugStep] = []
     parameters = [name for name, _ in code.params]
 
@@ -114,7 +107,7 @@ def debug(
         return result
 
     try:
-        watched(code, kernels, device, observer).run(arguments)
+        watched(program, observer).run(arguments)
     except _FirstNaN:
         return DebugRun(steps, steps[-1])
     return DebugRun(steps, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +19,9 @@ from meta.base.config import overridden
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, FormatError, OutOfMemory
 from meta.base.registry import OPERATORS
-from meta.dialect.core import OpEnv
 from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Dim, Function, Module, TensorType, TupleType, Type
+from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import replace as replaced
@@ -38,6 +37,7 @@ from meta.vm.eager import require_writable
 from meta.vm.explain import ProgramExplanation, explain_program
 from meta.vm.folder import ARRAYS, read_folder, save
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
+from meta.vm.kernels import BoundProgram
 from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
@@ -70,26 +70,23 @@ class Executable:
 
     def __init__(
         self,
-        code: Code,
-        kernels: Sequence[OpEnv],
-        device: Device,
-        module: Callable[[], Module],
+        program: BoundProgram,
         arrays: Sequence[ndarray],
         convention: Convention,
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
-        preparation: Function | None = None,
     ) -> None:
-        self.code, self.device, self.history = code, device, list(history)
+        self.program, self.history = program, list(history)
+        self.code, self.envs, self.device = program.code, program.kernels, program.device
+        code, device, preparation = program.code, program.device, program.preparation
         self.arrays, self.convention = tuple(arrays), convention
-        self._module, self.envs = module, tuple(kernels)
         self._flatten, self._unflatten = convention.flatten, convention.unflatten
         self._preference = current_preference.get()
         if device.kind == "cpu":
             keep_freed_memory()
         kept = len(arrays) + code.prepared
         self._graphs, self._why_no_graph = graphs_for(code, kept, device, cuda_graph)
-        self._linked = link(code, self.envs, device, self._graphs)
+        self._linked = link(program, self._graphs)
         self._checking = config.get("META_CHECK_FINITE")
         self._verifying = config.get("META_VERIFY")
         self._compared: set[Any] = set()
@@ -120,21 +117,21 @@ class Executable:
         if self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
 
-    @cached_property
+    @property
     def module(self) -> Module:
         """The program as it is run; its calls name the dialect operators."""
-        return self._module()
+        return self.program.module()
 
     @cached_property
     def _checked(self) -> Linked:
         """The program with every kernel checked (META_CHECK_FINITE)."""
         observer = finite_observer(lambda: self.module)
-        return watched(self.code, self.envs, self.device, observer)
+        return watched(self.program, observer)
 
     @cached_property
     def _one_by_one(self) -> Linked:
         """The program without CUDA graphs."""
-        return link(self.code, self.envs, self.device)
+        return link(self.program)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs = self._flatten(*args, **kwargs)
@@ -158,9 +155,7 @@ class Executable:
         extents: dict[str, Dim] = {}
         for (_, type_), tensor in zip(self.code.params, inputs, strict=False):
             bind_dims(type_, TensorType(tuple(tensor.shape), type_.dtype), extents)
-        program = ComparedProgram(
-            self.code, self.envs, self.device, self.module, self.history, extents
-        )
+        program = ComparedProgram(self.program, self.history, extents)
         arguments = [*inputs, *kept]
         result = verified(
             program, arguments, prepared, self._linked.written, lambda: self._run(inputs)
@@ -316,7 +311,7 @@ class Executable:
         copies. On CUDA the times are those between events on the current stream.
         """
         inputs = self._flatten(*args, **kwargs)
-        return profile(self.code, self.envs, self.device, lambda: self._own(inputs), repeat, warmup)
+        return profile(self.program, lambda: self._own(inputs), repeat, warmup)
 
     def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
         """Run the program on these arguments and return what each instruction read and made.
@@ -325,15 +320,13 @@ class Executable:
         behind the first instruction that makes a NaN.
         """
         inputs = self._flatten(*args, **kwargs)
-        return debug(self.code, self.envs, self.device, self._own(inputs), stop_at_nan)
+        return debug(self.program, self._own(inputs), stop_at_nan)
 
     def explain(self) -> ProgramExplanation:
         """Say which dialect runs each instruction, and why not the others; and whether the program
         runs as CUDA graphs.
         """
-        functions = self.module.functions
-        graph = self.cuda_graph
-        return explain_program(self.code, functions, self.device, self._preference, graph)
+        return explain_program(self.program, self._preference, self.cuda_graph)
 
     def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""
@@ -397,25 +390,21 @@ def load(
     DeviceError if the device that it was compiled for is not there.
     """
     source = Path(folder)
-    contents = read_folder(source, rebuild=rebuild)
-    convention = convention_from_json(contents.more)
+    program, more = read_folder(source, rebuild=rebuild)
+    convention = convention_from_json(more)
     tensors = read_tensors(source / ARRAYS)
     with torch.inference_mode(False):  # else nothing would count what is written to them
         arrays = [
-            ndarray(copied(tensors[str(i)], contents.device))  # out of the mapped file
+            ndarray(copied(tensors[str(i)], program.device))  # out of the mapped file
             for i in range(len(tensors))
             if str(i) in tensors
         ]
-    last = len(contents.code.params) - contents.code.prepared
-    params = contents.code.params[max(last - len(arrays), 0) : last]
+    last = len(program.code.params) - program.code.prepared
+    params = program.code.params[max(last - len(arrays), 0) : last]
     if len(arrays) != len(tensors) or len(arrays) != len(params):
         raise FormatError(f"{source / ARRAYS} does not hold the program's arrays")
     for array, (name, type_) in zip(arrays, params, strict=True):
         if TensorType(array.shape, array.dtype) != type_:
             found = f"{array.dtype}{list(array.shape)}"
             raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
-    return Executable(
-        *(contents.code, contents.kernels, contents.device, contents.module, arrays, convention),
-        cuda_graph=cuda_graph,
-        preparation=contents.preparation,
-    )
+    return Executable(program, arrays, convention, cuda_graph=cuda_graph)

@@ -22,9 +22,10 @@ from meta.op.core.array_type import array_type
 from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
 from meta.runtime.ndarray import as_array, ndarray
-from meta.vm.code import Code, FusedRef
+from meta.vm.code import FusedRef
 from meta.vm.eager import device_of
 from meta.vm.graphs import GraphReport
+from meta.vm.kernels import BoundProgram
 from meta.vm.watch import LaunchSite, sites
 
 
@@ -177,16 +178,13 @@ class ProgramExplanation(list[ExplainedSite]):
 
 
 def explain_program(
-    code: Code,
-    functions: Mapping[str, Function],
-    device: Device,
-    preference: Preference,
-    cuda_graph: GraphReport,
+    program: BoundProgram, preference: Preference, cuda_graph: GraphReport
 ) -> ProgramExplanation:
-    """Ask the candidates of every call of a program, whose fused functions are given."""
+    """Ask the candidates of every call of a program, under the preference it was compiled with."""
+    functions = program.module().functions
     found = []
-    for site in sites(code):
-        calls = _calls(site, functions, device)
+    for site in sites(program.code):
+        calls = _calls(site, functions, program.device)
         told = (Explanation(f"{c} -> {c.out}", answers(c, preference)) for c in calls)
         found.append(ExplainedSite(site, tuple(told)))
     return ProgramExplanation(found, cuda_graph)

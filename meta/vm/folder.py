@@ -25,7 +25,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from meta.vm.code import Code, FusedRef
 from meta.vm.code_analysis import summaries
 from meta.vm.code_json import code_from_json, code_to_json, constant_name
 from meta.vm.convention import convention_to_json
-from meta.vm.kernels import artifact_records, bind_kernels, restored
+from meta.vm.kernels import BoundProgram, artifact_records, bind_kernels, restored
 from meta.vm.preparation import preparation_of
 
 if TYPE_CHECKING:
@@ -59,28 +59,9 @@ _FIELDS = ("schema", "version", "written_by", "device", "environments", "kernels
 _KINDS = {"device": str, "environments": dict, "kernels": list, "files": dict}
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a folder holds: everything that an `Executable` is made of, but arrays and convention.
-
-    ``module`` reads the program when it is asked for. ``more`` is what the writer added.
-    ``preparation`` computes what main is given besides inputs and arrays.
-    """
-
-    code: Code
-    kernels: tuple[OpEnv, ...]
-    device: Device
-    module: Callable[[], Module]
-    more: Any
-    preparation: Function | None = None
-
-
 def write_folder(
     folder: Path,
-    code: Code,
-    kernels: Sequence[OpEnv],
-    device: Device,
-    module: Module,
+    program: BoundProgram,
     *,
     more: Any = None,
     files: Mapping[str, Callable[[Path], None]] | None = None,
@@ -93,6 +74,7 @@ def write_folder(
     folder may read it; only its owner may write to it, since it is run. Raises FileError where it
     cannot be written; then nothing of it is left, and an older folder is as it was.
     """
+    code, kernels, device, module = program.code, program.kernels, program.device, program.module()
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         files = files or {}
@@ -176,8 +158,8 @@ def _open_to_readers(folder: Path) -> None:
         path.chmod(0o700 | readers | readers >> 2)
 
 
-def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
-    """Return what `write_folder` wrote.
+def read_folder(folder: Path, *, rebuild: bool = False) -> tuple[BoundProgram, Any]:
+    """Return what `write_folder` wrote: the program, and ``more``.
 
     Kernels are loaded from the folder if they were compiled by the same version of their compiler
     for the same kind of processor; else, and with ``rebuild``, they are compiled once more from the
@@ -197,6 +179,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
     on_device = {name: copied(tensor, device) for name, tensor in tensors.items()}
     code = code_from_json(document, on_device)  # the module's are the same tensors
 
+    @cache
     def module() -> Module:
         return _module(program, PROGRAM, on_device)
 
@@ -216,7 +199,8 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> Contents:
             raise FormatError(f"the program has no function {ref.function!r}")
     found.update(zip(missing, bind_kernels(refs, source.functions, device), strict=True))
     kernels = tuple(found[i] for i in range(len(code.kernels)))
-    return Contents(code, kernels, device, module, manifest["more"], _preparation(code, fused))
+    made = BoundProgram(code, kernels, device, module, _preparation(code, fused))
+    return made, manifest["more"]
 
 
 def _preparation(code: Code, fused: Module) -> Function | None:
@@ -345,10 +329,7 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     arrays = {str(i): array.torch() for i, array in enumerate(executable.arrays)}
     write_folder(
         target,
-        executable.code,
-        executable.envs,
-        executable.device,
-        executable.module,
+        executable.program,
         more=convention_to_json(executable.convention),
         files={ARRAYS: lambda path: write_tensors(path, arrays)},
     )

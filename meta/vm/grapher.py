@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
-from meta.dialect.core import OpEnv
 from meta.vm import bytecode as bc
-from meta.vm.code import Block, Code, FunctionCode
+from meta.vm.code import Block, FunctionCode
 from meta.vm.graph_regions import (
     GraphRegion,
     GraphStep,
@@ -22,6 +21,7 @@ from meta.vm.graph_regions import (
     why_not,
 )
 from meta.vm.graphs import MIN_KERNELS, Graphs
+from meta.vm.kernels import BoundProgram
 from meta.vm.steps import Registers, Step
 
 Link = Callable[..., "tuple[Step, ...]"]
@@ -55,14 +55,14 @@ class Grapher:
     may.
     """
 
-    def __init__(self, code: Code, kernels: Sequence[OpEnv], graphs: Graphs) -> None:
-        self.code, self.kernels, self.graphs = code, kernels, graphs
+    def __init__(self, program: BoundProgram, graphs: Graphs) -> None:
+        self.code, self.kernels, self.graphs = program.code, program.kernels, graphs
         self.escaping: frozenset[bc.Register] | None = None
         # Kernels by number that could not be recorded, and why.
         self._failed: dict[int, str] = {}
         self._keys: dict[str, dict[bc.Register, int]] = {}
-        for name, function in code.functions.items():
-            registers = key_registers(function, code.kernels)
+        for name, function in self.code.functions.items():
+            registers = key_registers(function, self.code.kernels)
             first = graphs.keys.reserve(len(registers)).start
             self._keys[name] = {r: first + i for i, r in enumerate(registers)}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.dispatch import counting
 from meta.dialect.core.failure import building
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Function, SymbolicDim, TensorType
+from meta.ir import Function, Module, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
@@ -32,6 +33,22 @@ from meta.passes.calls import base_op
 from meta.runtime.ndarray import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
 from meta.vm.eager import DecidedCall, allocator
+
+
+@dataclass(frozen=True, slots=True)
+class BoundProgram:
+    """A program with its kernels, in the order of the code: all that runs it, but a model's arrays.
+
+    ``module`` returns the program that the code was emitted from, which may have to be read.
+    ``preparation`` computes what main is given besides inputs and arrays.
+    """
+
+    code: Code
+    kernels: tuple[OpEnv, ...]
+    device: Device
+    module: Callable[[], Module]
+    preparation: Function | None = None
+
 
 Shapes = tuple[Any, ...]
 """The shapes of a call's tensors, then its unbound extents."""

@@ -23,7 +23,7 @@ for the operator inside of a fused one (`watch.py`). Checking waits for the devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,76 +181,57 @@ _PATTERN = 0x5A
 
 
 def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
-    """Return the kernel of an eager call, checked. It takes what `OpEnv.run` takes."""
-    outputs, written = call.outputs, written_places(call)
-    name = f"the kernel {env.dialect_op}"
-
-    def run(*values: Any) -> Any:
-        return launch(env.run, values, outputs, written, env.allocates, what=name, op=call.op.name)
-
-    return run
-
-
-def launch(
-    run: Callable[..., Any],
-    values: Sequence[Any],
-    outputs: Sequence[TensorType],
-    written: Collection[int],
-    allocates: bool,
-    *,
-    what: str,
-    op: str,
-    taken: int | None = None,
-) -> Any:
-    """Run a kernel and raise IRError for a promise that it breaks; return what it returns.
-
-    outputs: the types of its results, those that it is given behind its arguments unless it
-    ``allocates`` them. written: the places of the arguments that it may write. taken: the place of
-    one whose memory the last result has, which is then written.
+    """Return the kernel of an eager call, which raises IRError for a promise that it breaks. It
+    takes what `OpEnv.run` takes.
     """
+    outputs, written, allocates = call.outputs, written_places(call), env.allocates
 
     def broken(found: str, expected: str) -> IRError:
-        return IRError(f"{what} breaks its promise", op=op, expected=expected, found=found)
+        what = f"the kernel {env.dialect_op} breaks its promise"
+        return IRError(what, op=call.op.name, expected=expected, found=found)
 
-    count = len(values) if allocates else len(values) - len(outputs)
-    given, outs = values[:count], values[count:]
-    changing = {*written} if taken is None else {*written, taken}
-    tensors = [(i, v) for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.numel()]
-    # What lies in memory that is written may change with it.
-    kept = [
-        (i, v, v.clone())
-        for i, v in tensors
-        if i not in changing and not any(overlap(v, values[c]) for c in changing)
-    ]
-    for out in outs if taken is None else outs[:-1]:
-        _spoil(out)
-    before = [_place(out) for out in outs]
-    result = run(*values)
-    if allocates:
-        outs = results_of(result)
-        if len(outs) != len(outputs):
-            raise broken(f"{len(outs)} results", f"{len(outputs)} results")
-    for place, (out, type_) in enumerate(zip(outs, outputs, strict=True)):
-        found = TensorType(tuple(out.shape), FROM_TORCH[out.dtype])
-        if not compatible(found, type_) or not out.is_contiguous():
-            raise broken(f"{found} with strides {out.stride()}", f"a compact {type_}")
-        if out.is_neg() or out.is_conj():
-            raise broken("values of the opposite sign in memory", "the values themselves")
-        if not allocates:
-            if before[place] != _place(out):
-                raise broken(f"result {place} lies elsewhere", "results where they were asked for")
-            continue
-        for i, tensor in tensors:
-            if _shares_storage(out, tensor):
-                raise broken(
-                    f"result {place} shares the memory of argument {i}", f"a fresh {type_}"
-                )
-        if any(overlap(out, other) for other in outs[:place]):
-            raise broken(f"result {place} shares the memory of another", f"a fresh {type_}")
-    for i, now, then in kept:
-        if not same_bits(now, then):
-            raise broken(f"argument {i} was written", "arguments as they were")
-    return result
+    def run(*values: Any) -> Any:
+        count = len(values) if allocates else len(values) - len(outputs)
+        given, outs = values[:count], values[count:]
+        tensors = [(i, v) for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.numel()]
+        # What lies in memory that is written may change with it.
+        kept = [
+            (i, v, v.clone())
+            for i, v in tensors
+            if i not in written and not any(overlap(v, values[w]) for w in written)
+        ]
+        for out in outs:
+            _spoil(out)
+        before = [_place(out) for out in outs]
+        result = env.run(*values)
+        if allocates:
+            outs = results_of(result)
+            if len(outs) != len(outputs):
+                raise broken(f"{len(outs)} results", f"{len(outputs)} results")
+        for place, (out, type_) in enumerate(zip(outs, outputs, strict=True)):
+            found = TensorType(tuple(out.shape), FROM_TORCH[out.dtype])
+            if not compatible(found, type_) or not out.is_contiguous():
+                raise broken(f"{found} with strides {out.stride()}", f"a compact {type_}")
+            if out.is_neg() or out.is_conj():
+                raise broken("values of the opposite sign in memory", "the values themselves")
+            if not allocates:
+                if before[place] != _place(out):
+                    raise broken(
+                        f"result {place} lies elsewhere", "results where they were asked for"
+                    )
+                continue
+            for i, tensor in tensors:
+                if _shares_storage(out, tensor):
+                    fresh = f"a fresh {type_}"
+                    raise broken(f"result {place} shares the memory of argument {i}", fresh)
+            if any(overlap(out, other) for other in outs[:place]):
+                raise broken(f"result {place} shares the memory of another", f"a fresh {type_}")
+        for i, now, then in kept:
+            if not same_bits(now, then):
+                raise broken(f"argument {i} was written", "arguments as they were")
+        return result
+
+    return run
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

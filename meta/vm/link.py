@@ -14,20 +14,19 @@ from typing import Any
 
 import torch
 
-from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
-from meta.dialect.core import OpEnv
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
-from meta.vm.code import Block, Code, FunctionCode, KernelRef
+from meta.vm.code import Block, FunctionCode, KernelRef
 from meta.vm.code_analysis import CONSTANT, summaries
 from meta.vm.eager import allocator
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
+from meta.vm.kernels import BoundProgram
 from meta.vm.machine import Enter, Fork, Goto, Leave, Routine, RoutineClosure, Segment, run
 from meta.vm.steps import (
     Registers,
@@ -67,10 +66,9 @@ class Linked:
     arena_bytes: int
 
 
-def link(
-    code: Code, kernels: Sequence[OpEnv], device: Device, graphs: Graphs | None = None
-) -> Linked:
+def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     """Link a program with its kernels; with ``graphs``, what can be recorded will be."""
+    code = program.code
     found = summaries(code)
     entry = found[code.entry]
     addresses = frozenset(buffer(c) for c in code.constants if isinstance(c, torch.Tensor))
@@ -83,7 +81,7 @@ def link(
     if graphs is not None and any(isinstance(i, bc.CheckIndices) for i in instructions):
         graphs.reasons["META_CHECK_INDICES looks at indices before kernels run"] = None
         graphs = None
-    linker = _Linker(code, kernels, device, addresses, guards, graphs)
+    linker = _Linker(program, addresses, guards, graphs)
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     return Linked(
         linker.straight(function) if _is_straight(function) else linker.general(),
@@ -102,18 +100,16 @@ def _is_straight(function: FunctionCode) -> bool:
 class _Linker:
     def __init__(
         self,
-        code: Code,
-        kernels: Sequence[OpEnv],
-        device: Device,
+        program: BoundProgram,
         addresses: frozenset[int],
         guards: bool,
         graphs: Graphs | None,
     ) -> None:
-        self.code, self.kernels, self.device = code, kernels, device
-        self.grapher = None if graphs is None else Grapher(code, kernels, graphs)
+        self.code, self.kernels, self.device = program.code, program.kernels, program.device
+        self.grapher = None if graphs is None else Grapher(program, graphs)
         # Where constants lie; whether there may be a kernel that writes one.
         self.addresses, self.guards = addresses, guards
-        self.routines = {n: Routine(n, f.params) for n, f in code.functions.items()}
+        self.routines = {n: Routine(n, f.params) for n, f in self.code.functions.items()}
 
     def straight(self, function: FunctionCode) -> Callable[[list[torch.Tensor]], Any]:
         """Return a straight-line function as a function of its arguments."""

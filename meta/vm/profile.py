@@ -17,10 +17,9 @@ from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.base.files import writing
-from meta.dialect.core import OpEnv
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
-from meta.vm.code import Code
+from meta.vm.kernels import BoundProgram
 from meta.vm.watch import LaunchSite, operands, watched
 
 
@@ -203,9 +202,7 @@ def _seconds(start: Any, end: Any) -> float:
 
 
 def profile(
-    code: Code,
-    kernels: Sequence[OpEnv],
-    device: Device,
+    program: BoundProgram,
     arguments: Callable[[], list[torch.Tensor]],
     repeat: int,
     warmup: int,
@@ -221,6 +218,7 @@ def profile(
             expected="repeat >= 1, warmup >= 0",
             found=f"repeat={repeat}, warmup={warmup}",
         )
+    device = program.device
     marks: list[tuple[LaunchSite, Any, Any, tuple[TensorType, ...], tuple[TensorType, ...]]] = []
 
     def observer(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
@@ -231,7 +229,7 @@ def profile(
         marks.append((site, start, end, _types(inputs), _types(outputs)))
         return result
 
-    linked = watched(code, kernels, device, observer)
+    linked = watched(program, observer)
     runs = []
     for number in range(warmup + repeat):
         given = arguments()

@@ -34,8 +34,8 @@ from meta.ir.constants import tensor_bytes
 from meta.op.core import Op
 from meta.passes import Pipeline
 from meta.passes.manager import Pass, pass_name
-from meta.vm.executable import Executable
-from meta.vm.folder import Contents, read_folder, write_folder
+from meta.vm.folder import read_folder, write_folder
+from meta.vm.kernels import BoundProgram
 
 _PACKAGE = Path(__file__).parents[1]
 _VERSIONS = ("numpy", "torch")
@@ -77,21 +77,21 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
     return content.hexdigest()
 
 
-def find(key: str) -> Contents | None:
+def find(key: str) -> BoundProgram | None:
     """Return the compiled program of a key, None if there is none in good order."""
     where = cache_folder("programs")
     if open_private(where):
         return None
     folder = where / key[:2] / key
     try:
-        found = read_folder(folder)
+        found, _ = read_folder(folder)
     except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
         return None
     caches.used(folder)
     return found
 
 
-def keep(key: str, executable: Executable) -> None:
+def keep(key: str, program: BoundProgram) -> None:
     """Keep a compiled program, if the folder can be used."""
     where = cache_folder("programs")
     problem = open_private(where)
@@ -102,14 +102,7 @@ def keep(key: str, executable: Executable) -> None:
         return
     folder = where / key[:2] / key
     try:
-        write_folder(
-            folder,
-            executable.code,
-            executable.envs,
-            executable.device,
-            executable.module,
-            place=_place,
-        )
+        write_folder(folder, program, place=_place)
         size = sum(p.stat().st_size for p in folder.iterdir())  # kernels are links
     except OSError as error:  # a full disk, for one
         caches.not_kept(str(error))

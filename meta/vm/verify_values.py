@@ -16,12 +16,11 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.device import Device
 from meta.base.dtype import FLOATS, TO_TORCH
 from meta.base.errors import ArgumentError, IRError
 from meta.base.registry import OPERATORS
 from meta.dialect import prefer
-from meta.dialect.core import IN_PLACE, OpEnv
+from meta.dialect.core import IN_PLACE
 from meta.grad.core.tape import no_grad
 from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
 from meta.op.core import tree
@@ -31,9 +30,9 @@ from meta.passes import PassRecord
 from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
-from meta.vm.code import Code, KernelRef
+from meta.vm.code import KernelRef
 from meta.vm.interpreter import run_module
-from meta.vm.kernels import concrete_args, evaluated
+from meta.vm.kernels import BoundProgram, concrete_args, evaluated
 from meta.vm.launch_checks import overlap, same_bits
 from meta.vm.watch import LaunchSite, operands, watched
 
@@ -51,10 +50,7 @@ class ComparedProgram:
     is known of it. extents: by name, of this call's symbolic dimensions.
     """
 
-    code: Code
-    kernels: Sequence[OpEnv]
-    device: Device
-    module: Module
+    bound: BoundProgram
     history: Sequence[PassRecord]
     extents: Mapping[str, Dim]
 
@@ -74,7 +70,7 @@ def verified(
     before = copies(arguments)
     with random.record_keys() as keys:
         result = run()
-    traced = program.history[0].module if program.history else program.module
+    traced = program.history[0].module if program.history else program.bound.module()
     reference = _Reference(program.extents, before, list(prepared), keys)
     try:
         expected = reference.run(traced)
@@ -82,7 +78,7 @@ def verified(
         if not keys:
             raise
         # A pass removed a draw that nobody needs: the others have these keys in the final program.
-        traced = program.module
+        traced = program.bound.module()
         expected = reference.run(traced)
     found = [a.torch() for a in _arrays(result)] + [arguments[i] for i in written]
     count = len(expected) - len(arguments)
@@ -170,13 +166,14 @@ def watched_run(
         return result
 
     with random.replay_keys(keys):
-        watched(program.code, program.kernels, program.device, observe).run(arguments)
+        watched(program.bound, observe).run(arguments)
 
 
 def _require_apart(program: ComparedProgram, site: LaunchSite, values: Sequence[Any]) -> None:
     """Raise IRError if a kernel that may not is to write its result over an argument."""
     i = site.instruction
-    fused = None if isinstance(site.kernel, KernelRef) else program.module.functions[site.operator]
+    is_fused = not isinstance(site.kernel, KernelRef)
+    fused = program.bound.module().functions[site.operator] if is_fused else None
     if fused is not None and IN_PLACE in fused.attrs:
         return
     for register, value in zip(i.args, values, strict=False):
@@ -214,8 +211,9 @@ def _require_right(
                 result = op(*args)
             own = len(i.outs)
         else:
-            function = program.module.functions[site.operator]
-            inner = program.module.with_functions({**program.module.functions, "main": function})
+            module = program.bound.module()
+            main = module.functions[site.operator]
+            inner = module.with_functions({**module.functions, "main": main})
             result = interpreted(with_extents(inner, program.extents), arrays, keys)
             own = len(i.outs)
         return [*(a.torch() for a in _arrays(result)[:own]), *written]

@@ -10,7 +10,7 @@ itself is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import NonFiniteError
 from meta.base.source import Span
@@ -28,6 +27,7 @@ from meta.runtime.ndarray import ndarray
 from meta.vm.bytecode import Invoke
 from meta.vm.code import Block, Code, FusedRef, Kernel, KernelRef
 from meta.vm.interpreter import run_module
+from meta.vm.kernels import BoundProgram
 from meta.vm.launch_checks import kinds_of, require_finite, results_of
 from meta.vm.link import Linked, link
 
@@ -82,8 +82,9 @@ def sites(code: Code) -> list[LaunchSite]:
     return found
 
 
-def watched(code: Code, kernels: Sequence[OpEnv], device: Device, observer: Observer) -> Linked:
+def watched(program: BoundProgram, observer: Observer) -> Linked:
     """Return a program that runs every kernel through ``observer``."""
+    code = program.code
     found = sites(code)
     numbers = iter(range(len(found)))
 
@@ -96,9 +97,12 @@ def watched(code: Code, kernels: Sequence[OpEnv], device: Device, observer: Obse
         name: replace(f, blocks=tuple(map(renumbered, f.blocks)))
         for name, f in code.functions.items()
     }
-    envs = [_watched(kernels[site.instruction.kernel], partial(observer, site)) for site in found]
     own = replace(code, functions=functions, kernels=tuple(site.kernel for site in found))
-    return link(own, envs, device)
+    kernels = tuple(
+        _watched(program.kernels[site.instruction.kernel], partial(observer, site))
+        for site in found
+    )
+    return link(replace(program, code=own, kernels=kernels))
 
 
 def _watched(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:

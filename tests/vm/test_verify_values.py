@@ -53,8 +53,8 @@ def spoiled(executable: Executable, name: str) -> None:
             env = OpEnv(wrong(env.run), env.allocates, env.strided, env.dialect_op)
         envs.append(env)
     assert any(a is not b for a, b in zip(envs, executable.envs, strict=True))
-    executable.envs = tuple(envs)
-    executable._linked = meta.vm.link.link(executable.code, executable.envs, executable.device)
+    executable.program = replace(executable.program, kernels=tuple(envs))
+    executable._linked = meta.vm.link.link(executable.program)
 
 
 def wrong(run: Any) -> Any:
@@ -119,15 +119,8 @@ def test_a_wrong_memory_plan_is_named() -> None:
         **right.code.functions,
         right.code.entry: replace(right.code.functions[right.code.entry], blocks=blocks),
     }
-    executable = Executable(
-        replace(right.code, functions=functions),
-        right.envs,
-        right.device,
-        lambda: right.module,
-        right.arrays,
-        right.convention,
-        right.history,
-    )
+    program = replace(right.program, code=replace(right.code, functions=functions))
+    executable = Executable(program, right.arrays, right.convention, right.history)
     with pytest.raises(IRError, match=r"write its result over|was overwritten") as caught:
         executable(x, w)
     assert "register" in str(caught.value)
