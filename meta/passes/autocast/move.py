@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from meta import op
 from meta.ir import (
@@ -24,7 +23,6 @@ from meta.ir import (
     DefUse,
     Expr,
     Function,
-    FuncType,
     GlobalVar,
     Module,
     TensorType,
@@ -36,7 +34,7 @@ from meta.ir.visit import inner_blocks
 from meta.op.core import Op
 from meta.passes.autocast.casts import Cast, Why, cast_call
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.call_graph import callees, used_as_values
+from meta.passes.call_graph import used_as_values
 from meta.passes.calls import tensor_of
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
@@ -105,91 +103,69 @@ def _handed_on(name: str, function: Function, value: Expr, atom: Var) -> bool:
 
 
 def _moved(module: Module, found: dict[tuple[str, int], str], made: dict[Expr, Cast]) -> Module:
-    functions = {}
-    for name, function in module.functions.items():
-        params, mapping = list(function.params), {}
-        for i, param in enumerate(function.params):
-            dtype = found.get((name, i))
-            if dtype is not None:
-                params[i] = mapping[param] = Var(param.name, tensor_of(param).with_dtype(dtype))
-        rule = partial(_without, made=made, params=set(mapping.values()))
-        functions[name] = rewrite_function(replace(function, params=tuple(params)), rule, mapping)
-    types, summaries = {n: f.type for n, f in functions.items()}, Summaries(module)
+    """Return the module whose functions take cast what was found, and whose calls cast it."""
+    mapping: dict[Var, Var] = {}
+    signatures, summaries = dict(module.functions), Summaries(module)
+    for (name, i), dtype in found.items():
+        param = module.functions[name].params[i]
+        mapping[param] = Var(param.name, tensor_of(param).with_dtype(dtype))
+        params = (mapping.get(p, p) for p in module.functions[name].params)
+        signatures[name] = replace(module.functions[name], params=tuple(params))
     done = {}
-    for name, function in functions.items():
-        if {c for c, _ in found} & set(callees(function)):
-            mover = _Caller(name, found, types, made, Buffers(function, summaries))
-            function = rewrite_function(function, mover.rule)
-        done[name] = function
+    for name, function in signatures.items():
+        buffers = Buffers(module.functions[name], summaries)
+        moving = _Moving(name, found, signatures, set(mapping.values()), made, buffers)
+        done[name] = rewrite_function(function, moving.rule, mapping)
     return module.with_functions(done)
 
 
-def _without(binding: Binding, made: dict[Expr, Cast], params: set[Var]) -> Binding | Expr:
-    """Leave out the casts of parameters that come cast."""
-    if binding.var in made and isinstance(binding.value, Call):
-        source = binding.value.args[0]
-        if isinstance(source, Var) and source in params:
-            return source
-    return binding
-
-
-class _Caller:
-    """Puts casts in front of the calls of functions that no longer cast for themselves."""
+class _Moving:
+    """Leaves out casts of parameters that come cast, and puts them in front of calls instead."""
 
     def __init__(
         self,
         name: str,
         found: dict[tuple[str, int], str],
-        types: dict[str, FuncType | None],
+        signatures: dict[str, Function],
+        params: set[Var],
         made: dict[Expr, Cast],
         buffers: Buffers,
     ) -> None:
-        self.name, self.found, self.types, self.made = name, found, types, made
-        self.buffers = buffers
+        self.name, self.found, self.signatures = name, found, signatures
+        self.params, self.made, self.buffers = params, made, buffers
+        # What exact casts were made of.
         self._sources: dict[Expr, Expr] = {}
 
-    def rule(self, binding: Binding) -> list[Binding]:
+    def rule(self, binding: Binding) -> list[Binding] | Expr:
         """Return a binding, behind casts of what its call is given."""
-        value, new = binding.value, list[Binding]()
-        if isinstance(value, Call):
-            self._note(binding, value)
-            value = self._call(new, binding, value)
-        return [*new, with_value(binding, value)]
+        call, new = binding.value, list[Binding]()
+        if not isinstance(call, Call):
+            return [binding]
+        if binding.var in self.made and isinstance(source := call.args[0], Expr):
+            if source in self.params:
+                return source
+            kept = self.buffers.of(source) not in self.buffers.written
+            if kept and holds(tensor_of(binding.var).dtype, tensor_of(source).dtype):
+                self._sources[binding.var] = source
+        if isinstance(call.callee, GlobalVar):
+            name, args = call.callee.name, list(call.args)
+            for i, argument in enumerate(args):
+                dtype = self.found.get((name, i))
+                if dtype is not None:
+                    args[i] = self._cast(new, name, argument, dtype, binding)
+            call = Call(GlobalVar(name, self.signatures[name].type), tuple(args))
+        return [*new, with_value(binding, call)]
 
-    def _note(self, binding: Binding, call: Call) -> None:
-        """Remember what an exact cast was made of."""
-        if binding.var in self.made and isinstance(call.args[0], Expr):
-            wide, narrow = tensor_of(binding.var), tensor_of(call.args[0])
-            kept = self.buffers.of(call.args[0]) not in self.buffers.written
-            if kept and holds(wide.dtype, narrow.dtype):
-                self._sources[binding.var] = call.args[0]
-
-    def _call(self, new: list[Binding], binding: Binding, call: Call) -> Call:
-        callee = call.callee
-        if not isinstance(callee, GlobalVar):
-            return call
-        args = list(call.args)
-        for i, argument in enumerate(args):
-            dtype = self.found.get((callee.name, i))
-            if dtype is not None:
-                args[i] = self._cast(new, binding, argument, dtype)
-        return Call(GlobalVar(callee.name, self.types[callee.name]), tuple(args))
-
-    def _cast(self, new: list[Binding], binding: Binding, atom: Expr, dtype: str) -> Expr:
+    def _cast(
+        self, new: list[Binding], callee: str, atom: Expr, dtype: str, binding: Binding
+    ) -> Expr:
         atom = self._sources.get(atom, atom)
         type_ = tensor_of(atom)
         if type_.dtype == dtype:
             return atom
-        var = Var("", type_.with_dtype(dtype))
-        assert isinstance(binding.value, Call) and isinstance(binding.value.callee, GlobalVar)
-        callee = binding.value.callee.name
-        why = Why(
-            f"an argument of @{callee}",
-            f"all that @{callee} does with it is done in {dtype}",
-            None,
-            binding.span,
-        )
-        name = atom.name if isinstance(atom, Var) else ""
+        var, name = Var("", type_.with_dtype(dtype)), atom.name if isinstance(atom, Var) else ""
+        reason = f"all that @{callee} does with it is done in {dtype}"
+        why = Why(f"an argument of @{callee}", reason, None, binding.span)
         self.made[var] = Cast(self.name, name, type_, dtype, [why])
         new.append(Binding(var, cast_call(atom, dtype), binding.span))
         return var
