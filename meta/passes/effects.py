@@ -12,14 +12,13 @@ from meta.ir import (
     Effect,
     Expr,
     Function,
-    GlobalVar,
     If,
     free_vars,
     operands,
 )
 from meta.ir.visit import inner_blocks, nested_bindings, used_atoms
 from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
-from meta.passes.lifetimes import Lifetimes, Memory, is_fused, numbered
+from meta.passes.lifetimes import Lifetimes, Memory, fused_function, numbered
 
 ANYTHING = "anything"
 """The place that every binding reads, and that a call of a function and a failure write."""
@@ -89,19 +88,16 @@ class Effects:
         op = base_op(call.callee)
         if op is not None:
             yield from written_atoms(op, call)
-        elif is_fused(call, self._live.module):
-            assert isinstance(call.callee, GlobalVar)
-            function = self._live.module.functions[call.callee.name]
-            over = function.attrs.get(IN_PLACE)
-            written = written_parameters(function)
-            for i in (*written, over) if isinstance(over, int) else written:
+        elif (kernel := fused_function(call, self._live.module)) is not None:
+            over = (kernel.attrs[IN_PLACE],) if IN_PLACE in kernel.attrs else ()
+            for i in (*written_parameters(kernel), *over):
                 yield from flat_atoms(call.args[i])
 
     def _is_call(self, binding: Binding) -> bool:
         """Whether a binding is a call of a function that is no kernel, which may do anything."""
         call = binding.value
         is_function = isinstance(call, Call) and base_op(call.callee) is None
-        return is_function and not is_fused(call, self._live.module)
+        return is_function and fused_function(call, self._live.module) is None
 
     def _is_shared(self, memory: Memory) -> bool:
         if memory in self._known_shared:

@@ -195,12 +195,11 @@ class Lifetimes:
         if viewed is not None:
             self._use(used)
             return self._place(viewed)
-        self._use(used, leaves=base_op(call.callee) is None and not is_fused(call, self.module))
+        kernel = fused_function(call, self.module)
+        self._use(used, leaves=base_op(call.callee) is None and kernel is None)
         place = self._new(var.type, var.name, [0])
-        if isinstance(call.callee, GlobalVar) and is_fused(call, self.module):
-            which = self.module.functions[call.callee.name].attrs.get(IN_PLACE)
-            if which is not None:
-                self._over.append((max(_numbers(place)), call.args, which))
+        if kernel is not None and IN_PLACE in kernel.attrs:
+            self._over.append((max(_numbers(place)), call.args, kernel.attrs[IN_PLACE]))
         return place
 
     def _new(self, type_: Type | None, name: str, count: list[int]) -> Place:
@@ -232,11 +231,12 @@ class Lifetimes:
         return live
 
 
-def is_fused(value: Expr, module: Module) -> bool:
-    """Whether a value is a call of a fused function, which is a kernel."""
+def fused_function(value: Expr, module: Module) -> Function | None:
+    """Return the fused function, a kernel, that a value calls; None if it is no such call."""
     if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
-        return False
-    return FUSED in module.functions[value.callee.name].attrs
+        return None
+    function = module.functions[value.callee.name]
+    return function if FUSED in function.attrs else None
 
 
 def _numbers(place: Place | Sequence[Place]) -> Iterator[int]:

@@ -17,11 +17,11 @@ import numpy as np
 
 from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
-from meta.ir import Binding, Call, Expr, Function, GlobalVar, Module
+from meta.ir import Binding, Call, Expr, Function, Module
 from meta.op.core import View
 from meta.passes.calls import base_op
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.lifetimes import Buffer, Lifetimes, is_fused, numbered
+from meta.passes.lifetimes import Buffer, Lifetimes, fused_function, numbered
 from meta.passes.rewrite import each_function, rewrite_function, with_value
 
 ALIGNMENT = 64
@@ -226,18 +226,17 @@ def _lifetime(piece: list[Buffer]) -> Lifetime:
 
 def _adjacent(value: Expr, module: Module) -> bool:
     """Whether a value is that of a kernel whose results are best laid side by side."""
-    if not isinstance(value, Call) or not isinstance(value.callee, GlobalVar):
-        return False
-    return ADJACENT in module.functions[value.callee.name].attrs
+    kernel = fused_function(value, module)
+    return kernel is not None and ADJACENT in kernel.attrs
 
 
 def _fills(value: Expr, module: Module, device: Device) -> bool:
     """Whether a value is that of a kernel that fills memory it is given."""
     if not isinstance(value, Call):
         return False
-    if is_fused(value, module):
-        assert isinstance(value.callee, GlobalVar)
-        return not module.functions[value.callee.name].attrs.get(ALLOCATES, False)
+    kernel = fused_function(value, module)
+    if kernel is not None:
+        return not kernel.attrs.get(ALLOCATES, False)
     op = base_op(value.callee)
     if op is None:
         return False

@@ -41,7 +41,7 @@ from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, called_op, is_pure
 from meta.passes.effects import uses
-from meta.passes.lifetimes import is_fused
+from meta.passes.lifetimes import fused_function
 from meta.passes.pattern.build import Pattern, parts
 from meta.passes.pattern.parts import Called, Part, SearchScope, depth, of_type
 
@@ -445,7 +445,7 @@ class _Finder:
         module = self.facts.module
         if not isinstance(value, Call) or base_op(value.callee) is not None:
             return value.effect is Effect.FAIL
-        return module is None or not is_fused(value, module)
+        return module is None or fused_function(value, module) is None
 
 
 def _only_writes(binding: Binding) -> bool:
