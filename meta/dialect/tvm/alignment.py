@@ -6,9 +6,9 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
-from meta.dialect.tvm.lower import element_aligned
+from meta.dialect.tvm.lower import element_aligned, with_root
 from meta.dialect.tvm.realigned import ALIGNMENT, KIND
 
 
@@ -41,12 +41,7 @@ def required(function: tirx.PrimFunc) -> tirx.PrimFunc:
     root = function.body.block
     checks = [_check(parameter) for parameter in function.params if parameter in vectors]
     body = tirx.SeqStmt([*checks, root.body])
-    block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init,
-        root.alloc_buffers, root.match_buffers, root.annotations,
-    )  # fmt: skip
-    realize = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return tirx.PrimFunc(function.params, realize, function.ret_type, function.attrs)
+    return with_root(function, body, root.alloc_buffers)
 
 
 def _check(parameter: Any) -> tirx.AssertStmt:

@@ -6,13 +6,12 @@ Elements are counted in parts; the parts know from the counts where to begin, an
 from math import prod
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm.broadcast import cast, computing, not_equal
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.index import unflat_index
+from meta.dialect.tvm.index import hand_built, unflat_index
 
 PART = 1024
 """How many elements one loop looks at."""
@@ -31,41 +30,33 @@ def _begins(counts):
     """Return where every part begins, and behind them the count of all; int64."""
     parts = int(counts.shape[0])
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            count, begin = T.buffer_proxy(ins[0]), T.buffer_proxy(outs[0])
-            with T.serial(0, parts + 1) as part, T.If(part == 0):
-                with T.Then():
-                    begin[part] = tirx.const(0, "int64")
-                with T.Else():
-                    begin[part] = begin[part - 1] + count[part - 1].astype("int64")
-            return builder.get()
+    def loops(count, begin):
+        with T.serial(0, parts + 1) as part, T.If(part == 0):
+            with T.Then():
+                begin[part] = tirx.const(0, "int64")
+            with T.Else():
+                begin[part] = begin[part - 1] + count[part - 1].astype("int64")
 
-    return te.extern([(parts + 1,)], [counts], loops, dtype="int64", name="begins")
+    return hand_built([(parts + 1,)], [counts], loops, ["int64"], "begins")[0]
 
 
 def _positions(chosen, begins):
     """Return the positions of the elements chosen, in order; what is behind them is undefined."""
     parts, size = int(begins.shape[0]) - 1, int(chosen.shape[0])
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            (flags, begin), (found, place) = [
-                [T.buffer_proxy(b) for b in group] for group in (ins, outs)
-            ]
-            with T.parallel(0, parts) as part:
-                place[part] = begin[part]
-                with T.serial(0, PART) as i:
-                    position = part * PART + i
-                    inside = tirx.min(position, size - 1)
-                    here = tirx.And(position < size, flags[inside] != 0)
-                    with T.If(here), T.Then():
-                        found[place[part]] = position.astype("int64")
-                        place[part] = place[part] + 1
-            return builder.get()
+    def loops(flags, begin, found, place):
+        with T.parallel(0, parts) as part:
+            place[part] = begin[part]
+            with T.serial(0, PART) as i:
+                position = part * PART + i
+                inside = tirx.min(position, size - 1)
+                here = tirx.And(position < size, flags[inside] != 0)
+                with T.If(here), T.Then():
+                    found[place[part]] = position.astype("int64")
+                    place[part] = place[part] + 1
 
     shapes = [(size,), (parts,)]
-    return te.extern(shapes, [chosen, begins], loops, dtype=["int64"] * 2, name="positions")[0]
+    return hand_built(shapes, [chosen, begins], loops, ["int64"] * 2, "positions")[0]
 
 
 @compute(op.upper_bound_argwhere, OPAQUE, when=_too_large)

@@ -1,9 +1,13 @@
-"""TE helpers that compute positions: flat and multi-dimensional indices, slices, ranges."""
+"""TE helpers that compute positions: flat and multi-dimensional indices, slices, ranges; and loops
+over them that are built by hand.
+"""
 
 from itertools import accumulate
 from math import prod
 
 from tvm import te, tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
 
 def ints(shape):
@@ -73,6 +77,18 @@ def in_range(index, extent, mode):
             wide = wide + tirx.Select(wide < 0, whole, zero)
         wide = tirx.max(tirx.min(wide, tirx.const(extent - 1, "int64")), tirx.const(0, "int64"))
     return wide.astype("int32") if extent < 2**31 else wide
+
+
+def hand_built(shapes, inputs, loops, dtypes, name):
+    """Return the arrays that ``loops(*inputs, *results)`` fills: statements on their buffers."""
+
+    def build(ins, outs):
+        with IRBuilder() as builder:
+            loops(*map(T.buffer_proxy, (*ins, *outs)))
+            return builder.get()
+
+    made = te.extern(shapes, inputs, build, dtype=dtypes, name=name)
+    return list(made) if len(shapes) > 1 else [made]
 
 
 def flat(x):

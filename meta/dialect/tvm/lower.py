@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 from tvm.tirx.buffer import BufferType, is_buffer_var
 
 from meta.dialect.tvm.floats import unsimplified
@@ -134,6 +134,17 @@ def copied(tensor: te.Tensor) -> te.Tensor:
 def _elements(tensor: te.Tensor) -> int:
     """The number of elements, dynamic dimensions counted as one."""
     return math.prod(e.value for e in tensor.shape if isinstance(e, tirx.IntImm))
+
+
+def with_root(function: tirx.PrimFunc, body: Any, buffers: Any) -> tirx.PrimFunc:
+    """Return a scheduled function with another body of its root block, and arrays in it."""
+    root = function.body.block
+    block = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, buffers,
+        root.match_buffers, root.annotations,
+    )  # fmt: skip
+    realize = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
+    return function.with_body(realize)
 
 
 def any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:

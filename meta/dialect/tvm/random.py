@@ -6,7 +6,6 @@ A kernel takes its key at run time: from a tensor, or as a number drawn when it 
 from math import prod
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
@@ -15,7 +14,7 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import cast, computing, let
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
-from meta.dialect.tvm.index import flat_index
+from meta.dialect.tvm.index import flat_index, hand_built
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -169,25 +168,22 @@ def _hash(counter, key, blocks, name):
     counters = te.compute((blocks, 4), lambda b, j: _pick(j, counter(b)), name=f"{name}_counter")
     keys = te.compute((4,), lambda j: _pick(j, key), name=f"{name}_key")
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            (given, words), result = map(T.buffer_proxy, ins), T.buffer_proxy(outs[0])
-            with T.parallel(0, blocks) as b:
-                cells = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
-                rotated = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
-                schedule = subkeys([words[j] for j in range(4)], WORDS)
-                for j in range(4):
-                    cells[j] = given[b, j]
-                for number in range(ROUNDS):
-                    after_round = rounds([cells[j] for j in range(4)], schedule, number, 1, WORDS)
-                    for j, word in enumerate(after_round):
-                        rotated[j] = word
-                    cells, rotated = rotated, cells
-                for j in range(4):
-                    result[b, j] = cells[j]
-            return builder.get()
+    def loops(given, words, result):
+        with T.parallel(0, blocks) as b:
+            cells = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
+            rotated = T.buffer_proxy(T.alloc_buffer((4,), "uint64", scope="local"))
+            schedule = subkeys([words[j] for j in range(4)], WORDS)
+            for j in range(4):
+                cells[j] = given[b, j]
+            for number in range(ROUNDS):
+                after_round = rounds([cells[j] for j in range(4)], schedule, number, 1, WORDS)
+                for j, word in enumerate(after_round):
+                    rotated[j] = word
+                cells, rotated = rotated, cells
+            for j in range(4):
+                result[b, j] = cells[j]
 
-    return te.extern([(blocks, 4)], [counters, keys], loops, dtype="uint64", name=name)
+    return hand_built([(blocks, 4)], [counters, keys], loops, ["uint64"], name)[0]
 
 
 def _words(stage):

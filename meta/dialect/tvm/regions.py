@@ -7,13 +7,12 @@ the bins have read of it, in a fixed order. Half precision is computed in float3
 from math import prod
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm.broadcast import computing, constant, is_nan, rounded, wide
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.index import ints, unflat_index
+from meta.dialect.tvm.index import hand_built, ints, unflat_index
 from meta.op.core.check import pair
 from meta.op.regions import MOST_SAMPLES
 
@@ -139,35 +138,31 @@ def _pooled(chooser, images, rois, out, mode, layout, **options):
     order = RegionLayout(layout, images.shape)
     chooses = [] if chooser is images else [wide(chooser)]
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            (boxes, values, *keys), (result, best) = [
-                [T.buffer_proxy(b) for b in group] for group in (ins, outs)
-            ]
-            with T.parallel(0, prod(shape)) as element:
-                place, (r, c, ph, pw) = order.unflat(element, shape)
-                region = Region(order, boxes, r, **options)
-                counts = region.vertical.count, region.horizontal.count
-                result[place] = tirx.const(0, result.dtype)
-                with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
-                    taps = region.taps(ph, pw, sy, sx)
-                    value = region.read(values, c, *taps)
-                    if mode == "avg":
-                        result[place] = result[place] + value
-                    else:
-                        key = region.read(keys[0], c, *taps) if keys else value
-                        first = tirx.And(sy == 0, sx == 0)
-                        with T.If(tirx.Or(first, greater(key, best[place]))), T.Then():
-                            result[place] = value
-                            best[place] = key
+    def loops(boxes, values, *others):
+        *keys, result, best = others
+        with T.parallel(0, prod(shape)) as element:
+            place, (r, c, ph, pw) = order.unflat(element, shape)
+            region = Region(order, boxes, r, **options)
+            counts = region.vertical.count, region.horizontal.count
+            result[place] = tirx.const(0, result.dtype)
+            with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
+                taps = region.taps(ph, pw, sy, sx)
+                value = region.read(values, c, *taps)
                 if mode == "avg":
-                    result[place] = result[place] / (counts[0] * counts[1]).astype(result.dtype)
-            return builder.get()
+                    result[place] = result[place] + value
+                else:
+                    key = region.read(keys[0], c, *taps) if keys else value
+                    first = tirx.And(sy == 0, sx == 0)
+                    with T.If(tirx.Or(first, greater(key, best[place]))), T.Then():
+                        result[place] = value
+                        best[place] = key
+            if mode == "avg":
+                result[place] = result[place] / (counts[0] * counts[1]).astype(result.dtype)
 
     best = shape if mode == "max" else (1,)
     computed = computing(out.dtype)
     inputs = [wide(rois), wide(images), *chooses]
-    pooled = te.extern([shape, best], inputs, loops, dtype=[computed] * 2, name="pooled")[0]
+    pooled, _ = hand_built([shape, best], inputs, loops, [computed] * 2, "pooled")
     return rounded(pooled, out.dtype)
 
 
@@ -184,59 +179,49 @@ def roi_align_dx(data, rois, dy, out, mode, layout, **options):
     order = RegionLayout(layout, shape)
     images, channels = order.extents["N"], order.extents["C"]
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            (boxes, keys, gradients), (dx, best, chosen) = [
-                [T.buffer_proxy(b) for b in group] for group in (ins, outs)
-            ]
+    def loops(boxes, keys, gradients, dx, best, chosen):
+        def add(region, c, share, inside, taps):
+            with T.If(inside), T.Then():
+                for h, w, weight in taps:
+                    place = order.place(region.image, c, h, w)
+                    dx[place] = dx[place] + weight * share
 
-            def add(region, c, share, inside, taps):
-                with T.If(inside), T.Then():
-                    for h, w, weight in taps:
-                        place = order.place(region.image, c, h, w)
-                        dx[place] = dx[place] + weight * share
+        def spread(region, row, c, ph, pw, share):
+            """Add the gradient of one bin."""
+            counts = region.vertical.count, region.horizontal.count
+            with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
+                taps = region.taps(ph, pw, sy, sx)
+                if mode == "avg":
+                    part = share / (counts[0] * counts[1]).astype(dx.dtype)
+                    add(region, c, named(part), *taps)
+                else:
+                    key = region.read(keys, c, *taps)
+                    first = tirx.And(sy == 0, sx == 0)
+                    with T.If(tirx.Or(first, greater(key, best[row]))), T.Then():
+                        best[row] = key
+                        chosen[row, 0] = sy
+                        chosen[row, 1] = sx
+            if mode == "max":
+                sample = [named(chosen[row, axis]) for axis in (0, 1)]
+                add(region, c, share, *region.taps(ph, pw, *sample))
 
-            def spread(region, row, c, ph, pw, share):
-                """Add the gradient of one bin."""
-                counts = region.vertical.count, region.horizontal.count
-                with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
-                    taps = region.taps(ph, pw, sy, sx)
-                    if mode == "avg":
-                        part = share / (counts[0] * counts[1]).astype(dx.dtype)
-                        add(region, c, named(part), *taps)
-                    else:
-                        key = region.read(keys, c, *taps)
-                        first = tirx.And(sy == 0, sx == 0)
-                        with T.If(tirx.Or(first, greater(key, best[row]))), T.Then():
-                            best[row] = key
-                            chosen[row, 0] = sy
-                            chosen[row, 1] = sx
-                if mode == "max":
-                    sample = [named(chosen[row, axis]) for axis in (0, 1)]
-                    add(region, c, share, *region.taps(ph, pw, *sample))
-
-            with T.parallel(0, images * channels) as row:
-                n = named(tirx.indexdiv(row, channels))
-                c = named(tirx.indexmod(row, channels))
-                with T.grid(order.extents["H"], order.extents["W"]) as (h, w):
-                    dx[order.place(n, c, h, w)] = tirx.const(0, dx.dtype)
-                with T.serial(0, int(rois.shape[0])) as r:
-                    region = Region(order, boxes, r, **options)
-                    own = tirx.And(region.exists, region.image == n)
-                    bins = T.grid(*pair(options["pooled_size"], "pooled_size"))
-                    with T.If(own), T.Then(), bins as (ph, pw):
-                        share = named(gradients[order.place(r, c, ph, pw)])
-                        spread(region, row, c, ph, pw, share)
-            return builder.get()
+        with T.parallel(0, images * channels) as row:
+            n = named(tirx.indexdiv(row, channels))
+            c = named(tirx.indexmod(row, channels))
+            with T.grid(order.extents["H"], order.extents["W"]) as (h, w):
+                dx[order.place(n, c, h, w)] = tirx.const(0, dx.dtype)
+            with T.serial(0, int(rois.shape[0])) as r:
+                region = Region(order, boxes, r, **options)
+                own = tirx.And(region.exists, region.image == n)
+                bins = T.grid(*pair(options["pooled_size"], "pooled_size"))
+                with T.If(own), T.Then(), bins as (ph, pw):
+                    share = named(gradients[order.place(r, c, ph, pw)])
+                    spread(region, row, c, ph, pw, share)
 
     computed = computing(out.dtype)
-    dx = te.extern(
-        [shape, (images * channels,), (images * channels, 2)],
-        [wide(rois), wide(data), wide(dy)],
-        loops,
-        dtype=[computed, computed, "int32"],
-        name="dx",
-    )[0]
+    shapes = [shape, (images * channels,), (images * channels, 2)]
+    inputs = [wide(rois), wide(data), wide(dy)]
+    dx, _, _ = hand_built(shapes, inputs, loops, [computed, computed, "int32"], "dx")
     return rounded(dx, out.dtype)
 
 
@@ -266,28 +251,24 @@ def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
     order = RegionLayout(layout, data.shape)
     bins = pair(pooled_size, "pooled_size")
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            boxes, values, result = (T.buffer_proxy(b) for b in (*ins, *outs))
-            with T.parallel(0, prod(shape)) as element:
-                place, (r, c, ph, pw) = order.unflat(element, shape)
-                exists, image, (x1, y1, x2, y2) = order.box(boxes, r, spatial_scale)
-                top, rows = _bounds(y1, y2, bins[0], order.extents["H"], ph)
-                left, columns = _bounds(x1, x2, bins[1], order.extents["W"], pw)
-                result[place] = tirx.const(0, result.dtype)
-                with (
-                    T.If(exists),
-                    T.Then(),
-                    T.serial(0, rows) as i,
-                    T.serial(0, columns) as j,
-                ):
-                    value = named(values[order.place(image, c, top + i, left + j)])
-                    first = tirx.And(i == 0, j == 0)
-                    with T.If(tirx.Or(first, greater(value, result[place]))), T.Then():
-                        result[place] = value
-            return builder.get()
+    def loops(boxes, values, result):
+        with T.parallel(0, prod(shape)) as element:
+            place, (r, c, ph, pw) = order.unflat(element, shape)
+            exists, image, (x1, y1, x2, y2) = order.box(boxes, r, spatial_scale)
+            top, rows = _bounds(y1, y2, bins[0], order.extents["H"], ph)
+            left, columns = _bounds(x1, x2, bins[1], order.extents["W"], pw)
+            result[place] = tirx.const(0, result.dtype)
+            with (
+                T.If(exists),
+                T.Then(),
+                T.serial(0, rows) as i,
+                T.serial(0, columns) as j,
+            ):
+                value = named(values[order.place(image, c, top + i, left + j)])
+                first = tirx.And(i == 0, j == 0)
+                with T.If(tirx.Or(first, greater(value, result[place]))), T.Then():
+                    result[place] = value
 
-    pooled = te.extern(
-        shape, [wide(rois), wide(data)], loops, dtype=computing(out.dtype), name="pooled"
-    )
+    inputs = [wide(rois), wide(data)]
+    (pooled,) = hand_built([shape], inputs, loops, [computing(out.dtype)], "pooled")
     return rounded(pooled, out.dtype)

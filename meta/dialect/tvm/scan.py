@@ -7,13 +7,12 @@ import operator
 from math import prod
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm.broadcast import cast, computing, rounded
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.index import unflat_index
+from meta.dialect.tvm.index import hand_built, unflat_index
 from meta.op.core.check import normalize_axis
 
 
@@ -28,25 +27,23 @@ def _scan(inputs, axis, out, first, step, reverse=False):
     sources = [_converted(x, out.dtype, wide) for x in inputs]
     length, others = shape[at], [*shape[:at], *shape[at + 1 :]]
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            given, result = [T.buffer_proxy(b) for b in ins], T.buffer_proxy(outs[0])
-            with T.parallel(0, prod(others)) as row:
-                outer = unflat_index(row, others)
+    def loops(*buffers):
+        *given, result = buffers
+        with T.parallel(0, prod(others)) as row:
+            outer = unflat_index(row, others)
 
-                def place(i):
-                    k = length - 1 - i if reverse else i
-                    return (*outer[:at], k, *outer[at:])
+            def place(i):
+                k = length - 1 - i if reverse else i
+                return (*outer[:at], k, *outer[at:])
 
-                def reader(i):
-                    return lambda n, before=0: given[n][place(i - before)]
+            def reader(i):
+                return lambda n, before=0: given[n][place(i - before)]
 
-                result[place(tirx.const(0, "int32"))] = first(reader(tirx.const(0, "int32")))
-                with T.serial(0, length - 1) as i:
-                    result[place(i + 1)] = step(result[place(i)], reader(i + 1))
-            return builder.get()
+            result[place(tirx.const(0, "int32"))] = first(reader(tirx.const(0, "int32")))
+            with T.serial(0, length - 1) as i:
+                result[place(i + 1)] = step(result[place(i)], reader(i + 1))
 
-    scanned = te.extern([shape], sources, loops, dtype=wide, name="scan")
+    (scanned,) = hand_built([shape], sources, loops, [wide], "scan")
     return rounded(scanned, out.dtype)
 
 

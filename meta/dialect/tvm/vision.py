@@ -7,29 +7,25 @@ boxes before. Half precision is computed in float32.
 import math
 
 from tvm import te, tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing, constant, single, wide
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
+from meta.dialect.tvm.index import hand_built
 from meta.op.core.window import pads
 from meta.op.vision import displacements
 
 
-def _per_batch(inputs, batch, shapes, body, dtype="int32"):
+def _per_batch(inputs, batch, shapes, body):
     """Return arrays that ``body(b, given, results)`` fills, for every batch element on its own."""
 
-    def loops(ins, outs):
-        with IRBuilder() as builder:
-            given, results = [[T.buffer_proxy(b) for b in group] for group in (ins, outs)]
-            with T.parallel(0, batch) as b:
-                body(b, given, results)
-            return builder.get()
+    def loops(*buffers):
+        with T.parallel(0, batch) as b:
+            body(b, buffers[: len(inputs)], buffers[len(inputs) :])
 
-    made = te.extern(shapes, inputs, loops, dtype=[dtype] * len(shapes), name="boxes")
-    return list(made) if len(shapes) > 1 else [made]
+    return hand_built(shapes, inputs, loops, ["int32"] * len(shapes), "boxes")
 
 
 def _empty(shape, dtype):

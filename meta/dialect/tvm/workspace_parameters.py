@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from meta.base.dtype import TO_TORCH
-from meta.dialect.tvm.lower import any_strides_if_empty
+from meta.dialect.tvm.lower import any_strides_if_empty, with_root
 from meta.dialect.tvm.workspace import Workspace
 
 GLOBAL = ("", "global")
@@ -21,13 +21,9 @@ def as_parameters(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[Workspa
     if not moved:
         return function, ()
     kept = [b for b in root.alloc_buffers if not any(b.same_as(other) for other in moved)]
-    block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, root.body, root.init,
-        kept, root.match_buffers, root.annotations,
-    )  # fmt: skip
-    body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
+    function = with_root(function, root.body, kept)
     parameters = [*function.params, *moved]
-    changed = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
+    changed = tirx.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
     workspaces = tuple(Workspace(_extents(b.ty), str(b.ty.dtype.dtype)) for b in moved)
     return any_strides_if_empty(changed), workspaces
 

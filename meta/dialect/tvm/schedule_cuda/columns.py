@@ -47,13 +47,8 @@ class Columns(Partial):
         every = divided(axes.length, down)
         rounds = every if short else divided(every, cut(along * outer, every))
         slices = divided(every, rounds)
-        block: Any = k.wide(k.block)
-        piece = tirx.floormod(block, k.number(along))
-        block = tirx.floordiv(block, k.number(along))
-        slice_of, outer_value = (
-            tirx.floormod(block, k.number(slices)),
-            tirx.floordiv(block, k.number(slices)),
-        )
+        block, piece = k.parted(k.wide(k.block), along)
+        outer_value, slice_of = k.parted(block, slices)
         number = piece * k.number(across) + k.wide(k.thread)
         column = tirx.min(number, k.number(vectors - 1)) * k.number(vector)
         results = self._result_values(k, outer_value, column)
@@ -117,6 +112,6 @@ class Columns(Partial):
         values, rest = [column], outer
         for group in reversed(self.result_groups[:-1]):
             extent = math.prod(axes.results[a] for a in group)
-            values.append(tirx.floormod(rest, k.number(extent)))
-            rest = tirx.floordiv(rest, k.number(extent))
+            rest, value = k.parted(rest, extent)
+            values.append(value)
         return values_of_axes(axes.results, self.result_groups, values[::-1], k.number(0))

@@ -48,6 +48,19 @@ class Kernel:
                 offset = offset + value * self.number(stride)
         return offset
 
+    def parted(self, index: Any, extent: int) -> tuple[Any, Any]:
+        """Return quotient and remainder of an index by an extent."""
+        by = self.number(extent)
+        return tirx.floordiv(index, by), tirx.floormod(index, by)
+
+    def unflat(self, position: Any, extents: Sequence[int]) -> list[Any]:
+        """Return the values of axes of these extents at a row-major position."""
+        values, rest = [], position
+        for extent in reversed(extents[1:]):
+            rest, value = self.parted(rest, extent)
+            values.append(value)
+        return [rest, *reversed(values)]
+
     def wide(self, index: Any) -> Any:
         """Return an index of a thread or a block as an offset."""
         return index if self.dtype == "int32" else tirx.Cast(self.dtype, index)

@@ -155,7 +155,7 @@ class Injective:
         are an element each.
         """
         k = self.k
-        values = self._places(place) if values is None else values
+        values = k.unflat(place, self.merged) if values is None else values
         begin: list[Any] = []
         held = {} if held is None else held
         for one, walked in self.inputs.items():
@@ -212,14 +212,6 @@ class Injective:
         if not stage.reduce:
             return whole
         return sequence([store(result, part.init.astype(_kept_as(stage.buffer)), v), whole])
-
-    def _places(self, place: Any) -> list[Any]:
-        """Return the values of the merged axes at an element."""
-        values, rest = [], place
-        for extent in reversed(self.merged[1:]):
-            values.append(tirx.floormod(rest, self.k.number(extent)))
-            rest = tirx.floordiv(rest, self.k.number(extent))
-        return [rest, *reversed(values)]
 
     def _axis_values(self, values: list[Any], lane: Any) -> list[Any]:
         """Return the values of the axes, ``lane`` elements on."""

@@ -375,9 +375,6 @@ class Partial(ABC):
 
     def _reduced_values(self, k: Kernel, place: Any) -> list[Any]:
         axes = self.axes
-        values, rest = [], place
-        for group in reversed(self.reduced_groups[1:]):
-            extent = math.prod(axes.reduced[a] for a in group)
-            values.append(tirx.floormod(rest, k.number(extent)))
-            rest = tirx.floordiv(rest, k.number(extent))
-        return values_of_axes(axes.reduced, self.reduced_groups, [rest, *values[::-1]], k.number(0))
+        extents = [math.prod(axes.reduced[a] for a in group) for group in self.reduced_groups]
+        values = k.unflat(place, extents)
+        return values_of_axes(axes.reduced, self.reduced_groups, values, k.number(0))

@@ -12,8 +12,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import tirx
-
 from meta.dialect.tvm.schedule_cuda.columns import Columns
 from meta.dialect.tvm.schedule_cuda.emit import (
     Kernel,
@@ -40,11 +38,7 @@ class Slices(Partial):
         every = divided(vectors, THREADS)
         rounds = divided(every, cut(axes.count, every))
         slices = divided(every, rounds)
-        block: Any = k.wide(k.block)
-        slice_of, result = (
-            tirx.floormod(block, k.number(slices)),
-            tirx.floordiv(block, k.number(slices)),
-        )
+        result, slice_of = k.parted(k.wide(k.block), slices)
         results = values_of_one(axes.results, result, k.number(0))
         ragged = slices * rounds * THREADS != vectors
 

@@ -73,16 +73,13 @@ class Transposes(Injective):
         high = min(LINE, 1 << (rows - 1).bit_length())
         wide = min(TILE // high, 1 << (columns - 1).bit_length(), LINE)
         tiles = divided(rows, high), divided(columns, wide)
-        block: Any = k.wide(k.block)
         values: list[Any] = [None] * (last + 1)
-        column = tirx.floormod(block, k.number(tiles[1])) * k.number(wide)
-        block = tirx.floordiv(block, k.number(tiles[1]))
-        row = tirx.floormod(block, k.number(tiles[0])) * k.number(high)
-        block = tirx.floordiv(block, k.number(tiles[0]))
+        block, across_last = k.parted(k.wide(k.block), tiles[1])
+        block, down_first = k.parted(block, tiles[0])
+        column, row = across_last * k.number(wide), down_first * k.number(high)
         others = [axis for axis in range(last) if axis != across]
         for axis in reversed(others):
-            values[axis] = tirx.floormod(block, k.number(self.merged[axis]))
-            block = tirx.floordiv(block, k.number(self.merged[axis]))
+            block, values[axis] = k.parted(block, self.merged[axis])
         body: list[Any] = []
         shared = {}
         for one, walked in self.turned.items():
