@@ -40,7 +40,7 @@ class DataValue:
 
     __slots__ = ("constructor", "fields")
 
-    def __init__(self, constructor: str, fields: tuple[Any, ...]) -> None:
+    def __init__(self, constructor: str, *fields: Any) -> None:
         self.constructor, self.fields = constructor, fields
 
     def __repr__(self) -> str:
@@ -65,15 +65,15 @@ class PrimitiveRule:
 
     Attributes
     ----------
-    run: computes the value of details and operands. Its bool becomes a tensor where one is needed.
+    run: computes the value of details and operands.
     details: the Python types of the details. arity: the number of operands; None for any number.
     follows: returns the result's type, which follows from the operands; without it, the node has
     the type. check: raises IRError for a node that does not fit the types around it.
     wanted: returns the type that each operand must have, None for any, by the data types of the
     module and the type of the variable. found: returns the type that the result is known to have by
     these, of which the node's type may say more. stores: the first operand of those that a value in
-    memory holds from then on. predicate: ``run`` returns a Python bool, for a branch; else it is
-    made a tensor. effect, opaque: as of `meta.ir.node.NodeSpec`.
+    memory holds from then on. predicate: ``run`` returns a Python bool, which a branch takes
+    and of which a tensor is made elsewhere. effect, opaque: as of `meta.ir.node.NodeSpec`.
     """
 
     run: Callable[..., Any]
@@ -195,7 +195,7 @@ def _fail(message: str) -> None:
 
 PRIMITIVES: dict[str, PrimitiveRule] = {
     "construct": PrimitiveRule(
-        lambda constructor, *fields: DataValue(constructor, fields),
+        DataValue,
         details=(str,),
         arity=None,
         check=_check_construct,

@@ -100,8 +100,8 @@ def plain_step(i: bc.Instruction, device: str) -> Step | None:
     match i:
         case bc.Move(out, operand):
             return setting(out, reader(operand))
-        case bc.GetItem(out, source, index):
-            return setting(out, lambda regs: regs[source][index])
+        case bc.GetItem():
+            return field_step(i.source, i.index, i.out)
         case bc.ViewTensor(out, source, type_):
             shape = type_.static_shape
             return setting(out, lambda regs: regs[source].view(shape))
@@ -119,15 +119,37 @@ def plain_step(i: bc.Instruction, device: str) -> Step | None:
     return None
 
 
+def field_step(source: Register, index: int, out: Register) -> Step:
+    """Take a field of a tuple."""
+
+    def step(regs: Registers) -> None:
+        regs[out] = regs[source][index]
+
+    return step
+
+
 def primitive_step(i: bc.RunPrimitive, device: str) -> Step:
     """Run a primitive; an error names the user's line."""
     run, read, out = partial(PRIMITIVES[i.name].run, *i.details), reader(i.operands), i.out
     if i.as_tensor:
         return setting(out, lambda regs: torch.tensor(run(*read(regs)), device=device))
-    source = i.operands[0] if len(i.operands) == 1 else None
-    if isinstance(source, int):
-        return located(setting(out, lambda regs: run(regs[source])), i.span)
-    return located(setting(out, lambda regs: run(*read(regs))), i.span)
+    span, source = i.span, i.operands[0] if len(i.operands) == 1 else None
+
+    def one(regs: Registers) -> None:
+        try:
+            regs[out] = run(regs[source])  # type: ignore[index]
+        except MetaError as error:
+            error.span = span
+            raise
+
+    def several(regs: Registers) -> None:
+        try:
+            regs[out] = run(*read(regs))
+        except MetaError as error:
+            error.span = span
+            raise
+
+    return one if isinstance(source, int) else several
 
 
 def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
@@ -149,12 +171,19 @@ def check_step(source: Register, type_: TensorType, span: Span | None) -> Step:
 
 def release_step(registers: tuple[Register, ...]) -> Step:
     """Forget values."""
+    if len(registers) == 1:
+        (only,) = registers
 
-    def step(regs: Registers) -> None:
+        def one(regs: Registers) -> None:
+            regs[only] = None
+
+        return one
+
+    def several(regs: Registers) -> None:
         for i in registers:
             regs[i] = None
 
-    return step
+    return several
 
 
 def guarded(step: Step, written: tuple[Register, ...], constants: frozenset[int], op: str) -> Step:
