@@ -390,11 +390,9 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
         else:
             places[slot.name] = count
             count += 1
-    constants = {n: v for n, v in constants.items() if n in wanted}
     if out in wanted:
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count
-    places = {n: p for n, p in places.items() if n in wanted}
     run = launcher(function, places, constants, count + (out in wanted))
     narrow = [p for p, dtype in number_places(call) if dtype in _SINGLE]
     return _rounding(run, tuple(narrow)) if narrow else run

@@ -126,12 +126,7 @@ class FusedPattern:
             several = len(result.fields) if isinstance(result, TupleType) else 0
             places[OUT] = slice(count, count + several) if several else count
         self._require(self.kernel, {**places, **constants}, function)
-        run = launcher(
-            self.kernel,
-            {n: p for n, p in places.items() if n in wanted},
-            {n: v for n, v in constants.items() if n in wanted},
-            count + (OUT in wanted),
-        )
+        run = launcher(self.kernel, places, constants, count + (OUT in wanted))
         return OpEnv(run, allocates=OUT not in wanted, strided=True)
 
     def _check(self, function: Callable[..., Any] | None, more: tuple[str, ...]) -> None:
@@ -186,9 +181,11 @@ def launcher(
     """Return ``function`` as a callable of ``count`` run-time values.
 
     ``places``: by parameter, which of them it takes, an index or a slice. ``constants``: the other
-    parameters. Where all values are taken in order, there is nothing in between.
+    parameters. What it has no parameter for is left out. Where all values are taken in order, there
+    is nothing in between.
     """
     wanted = tuple(inspect.signature(function).parameters)
+    constants = {n: v for n, v in constants.items() if n in wanted}
     order = [n for n in wanted if n in places]
     in_order = [places[n] for n in order] == list(range(count))
     if in_order and tuple(order) == wanted[: len(order)]:

@@ -7,7 +7,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import wide
+from meta.dialect.torch.operands import kernels, wide
 from meta.op.core.reduction import reduction
 from meta.op.reduce import per_degree
 
@@ -24,8 +24,7 @@ def _promised(y, call):
 
 def _over(functions):
     """Define reductions by ``functions[op](x, axes)``. Over no axes each gives x itself."""
-    for base, function in functions.items():
-        dialect.kernel(base)(_reducing(function))
+    kernels({base: _reducing(function) for base, function in functions.items()})
 
 
 def _reducing(function):
@@ -67,19 +66,15 @@ _over(
 )
 
 
-def _index(pick, x, axis, exclude, call):
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-    return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
+def _picking(pick):
+    def run(x, axis, exclude, call):
+        flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
+        return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
+
+    return run
 
 
-@dialect.kernel(op.argmax)
-def argmax(x, axis, exclude, call):
-    return _index(torch.argmax, x, axis, exclude, call)
-
-
-@dialect.kernel(op.argmin)
-def argmin(x, axis, exclude, call):
-    return _index(torch.argmin, x, axis, exclude, call)
+kernels({op.argmax: _picking(torch.argmax), op.argmin: _picking(torch.argmin)})
 
 
 def _spread(dy, x_shape, axes, dtype):
