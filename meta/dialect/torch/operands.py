@@ -79,14 +79,19 @@ def _plain(function):
     return run
 
 
+def _at_least_single(x):
+    return x.float() if isinstance(x, torch.Tensor) and x.dtype != torch.float64 else x
+
+
 def _widening(base, function):
     names = (*base.schema.names, "out")
 
     def run(*values, **named):
-        given = dict(zip(names, values, strict=False)) | named
-        *operands, out = [given[name] for name in names]
-        wide = [widened(x) if isinstance(x, torch.Tensor) else x for x in operands]
-        return out.copy_(function(*wide))
+        if named:
+            given = dict(zip(names, values, strict=False)) | named
+            values = [given[name] for name in names]
+        *operands, out = values
+        return out.copy_(function(*map(_at_least_single, operands)))
 
     run.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names])
     return run

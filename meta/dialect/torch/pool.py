@@ -199,10 +199,11 @@ def _define(base, function, axes_of, plevel=None):
 
     def pooled(call, *tensors):
         a, order = call.args, DATA[tensors[0].ndim - 2]
+        if a.layout in (None, order):
+            return function(tensors, axes_of(tensors[0].shape[2:], a), a).contiguous()
         to, back = permutation(a.layout, order, "layout"), permutation(order, a.layout, "layout")
         tensors = [t.permute(to) for t in tensors]
-        y = function(tensors, axes_of(tensors[0].shape[2:], a), a)
-        return y.permute(back).contiguous()
+        return function(tensors, axes_of(tensors[0].shape[2:], a), a).permute(back).contiguous()
 
     def forward(x, call):
         return pooled(call, x)
