@@ -113,19 +113,6 @@ def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
 # Axes: the operator's default where that means the same, else not negative.
 
 
-def _respelled(at: RuleSite, slot: str, value: Any, default: Any) -> Expr | None:
-    """Return the call with another argument, if it is another one.
-
-    ``default``: what the slot's default means here, in the form of ``value``.
-    """
-    place = at.op.schema.index[slot]
-    wanted = at.op.slots[place].default if value == default else value
-    given = at.args[place]
-    if given == wanted and type(given) is type(wanted):
-        return None
-    return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
-
-
 @SPELLING.rule(
     *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
     *(op.bias_add, op.layer_norm, op.rms_norm, op.concatenate, op.stack),
@@ -134,11 +121,13 @@ def _respelled(at: RuleSite, slot: str, value: Any, default: Any) -> Expr | None
 def one_axis(at: RuleSite) -> Expr | None:
     """-1 is the number of the last axis, unless it is the default."""
     place, ndim = at.op.schema.index["axis"], at.type.ndim
-    slot = at.op.slots[place]
-    means = None
+    slot, given = at.op.slots[place], at.args[place]
+    wanted = normalize_axis(given, ndim)
     if slot.has_default and -ndim <= slot.default < ndim:
-        means = normalize_axis(slot.default, ndim)
-    return _respelled(at, "axis", normalize_axis(at.args[place], ndim), means)
+        wanted = slot.default if normalize_axis(slot.default, ndim) == wanted else wanted
+    if given == wanted and type(given) is type(wanted):
+        return None
+    return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
 
 
 @SPELLING.rule(

@@ -128,11 +128,11 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
     preference = current.get()
 
     def check(match: Match) -> str | None:
-        return (
-            _no_kernel(fused, match, device)
-            or _hidden_indices(match, device)
-            or _better(fused, match, device, preference)
-        )
+        try:
+            _prepared(fused, match, device)
+        except Unsupported as refusal:
+            return str(refusal)
+        return _hidden_indices(match, device) or _better(fused, match, device, preference)
 
     return pattern(fused.describes, check=check)
 
@@ -147,15 +147,6 @@ def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
     if any(isinstance(t, TensorType) and not t.is_static for t in types):
         raise Unsupported("extents are known at run time only")
     return fused.prepare(found.types, results if len(results) > 1 else results[0], device)
-
-
-def _no_kernel(fused: FusedPattern, found: Match, device: Device) -> str | None:
-    """Return why the pattern's kernel does not take a match."""
-    try:
-        _prepared(fused, found, device)
-    except Unsupported as refusal:
-        return str(refusal)
-    return None
 
 
 def _hidden_indices(found: Match, device: Device) -> str | None:

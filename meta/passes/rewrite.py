@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from meta.ir import Binding, Block, Expr, Function, Module, Var, map_atoms
+from meta.ir import Binding, Block, Expr, Function, Module, Var, map_atoms, substitute
 
 Rule = Callable[[Binding], Binding | Expr | Iterable[Binding] | None]
 
@@ -76,6 +76,13 @@ def with_inner_blocks(binding: Binding, change: Callable[[Block], Block]) -> Bin
 def each_function(module: Module, change: Callable[[Function], Function]) -> Module:
     """Return the module with every function changed."""
     return module.with_functions({name: change(f) for name, f in module.functions.items()})
+
+
+def bound_to(var: Var, block: Block) -> list[Binding]:
+    """Return the bindings of a block, its result, which is one of them, under another variable."""
+    assert isinstance(block.result, Var)
+    renamed = substitute(block, {block.result: var}).bindings
+    return [Binding(var, b.value, b.span) if b.var is block.result else b for b in renamed]
 
 
 def with_main(module: Module, bindings: Iterable[Binding]) -> Module:

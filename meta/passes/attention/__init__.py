@@ -25,7 +25,6 @@ from meta.ir import (
     Var,
     bindings,
     operands,
-    substitute,
 )
 from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks
@@ -35,7 +34,7 @@ from meta.passes.attention.found import Attention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
 from meta.passes.effects import uses
-from meta.passes.rewrite import each_function, rewrite_function
+from meta.passes.rewrite import bound_to, each_function, rewrite_function
 
 
 def dependent(module: Module, params: Iterable[int]) -> set[Expr]:
@@ -240,7 +239,4 @@ def _emitted(one: Attention, binding: Binding) -> list[Binding]:
     """Return the bindings that take the last product's place; it keeps its variable."""
     trace = Trace()
     trace.site = lambda: binding.span
-    block = trace.finish(trace.run(one.emit, trace))
-    assert isinstance(block.result, Var)
-    renamed = substitute(block, {block.result: binding.var}).bindings
-    return [Binding(binding.var, b.value, b.span) if b.var is block.result else b for b in renamed]
+    return bound_to(binding.var, trace.finish(trace.run(one.emit, trace)))

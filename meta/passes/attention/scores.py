@@ -356,7 +356,10 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
         if step.kind == "softmax":
             at_softmax = list(groups)
         elif step.kind == "view":
-            groups = _regrouped(groups, type_)
+            regrouped = grouped(leaves(*groups), type_.static_shape)
+            if regrouped is None:
+                raise Refused("a reshape mixes axes of the scores")
+            groups = regrouped
         elif step.kind == "permuted":
             groups = [groups[i] for i in order_of(step.made)]
         elif step.kind == "scaled":
@@ -369,13 +372,6 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
             masks.append(_mask(step, groups, type_))
     assert at_softmax is not None
     return Replayed(at_softmax, groups, masks, scale)
-
-
-def _regrouped(groups: list[AxisGroup], type_: TensorType) -> list[AxisGroup]:
-    found = grouped(leaves(*groups), type_.static_shape)
-    if found is None:
-        raise Refused("a reshape mixes axes of the scores")
-    return found
 
 
 def _times(mask: Mask, factor: float) -> Mask:

@@ -29,7 +29,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.outline import Outlined
 from meta.passes.pattern.build import Pattern
 from meta.passes.pattern.find import Match, call_with, captured_atoms, match
-from meta.passes.rewrite import with_inner_blocks
+from meta.passes.rewrite import bound_to, with_inner_blocks
 
 Replacement = Callable[..., Any]
 
@@ -134,8 +134,7 @@ class _Rewriter:
         own = {b.var for b in block.bindings}
         if isinstance(block.result, Var) and block.result in own:
             # The result keeps its old variable, and with it its name.
-            renamed = substitute(block, {block.result: var}).bindings
-            return [Binding(var, b.value, b.span) if b.var is block.result else b for b in renamed]
+            return bound_to(var, block)
         if isinstance(block.result, Tuple):
             return [*block.bindings, Binding(var, block.result, one.root.span)]
         result = block.result
