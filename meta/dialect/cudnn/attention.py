@@ -80,13 +80,10 @@ def _mask_shape(call: CallValues) -> tuple[int, ...]:
 
 def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
     """Name the tensors that both directions begin with; return what both nodes are told."""
-    named = {n: graph.argument(getattr(a, o)) for n, o in zip("qkv", _INPUTS, strict=True)}
+    named = {n: graph.argument(o) for n, o in zip("qkv", (a.query, a.key, a.value), strict=True)}
     if a.mask is not None:
         named["bias"] = graph.argument(a.mask)
     return {**named, "attn_scale": a.scale, "use_causal_mask": a.causal}
-
-
-_INPUTS = "query", "key", "value"
 
 
 def _sdpa(graph: Graph, a: Attention) -> None:

@@ -71,26 +71,16 @@ class Graph:
         )
         self.count = 0
 
-    def argument(self, operand: Operand) -> Any:
+    def argument(self, operand: Operand, **options: Any) -> Any:
         """Return the next tensor of the calls, as an argument of nodes."""
         self.count += 1
-        return self.node.tensor(
-            dim=list(operand.dims),
-            stride=list(operand.strides),
-            data_type=_data_type(operand.dtype),
-            uid=self.count,
-        )
+        dim, stride, dtype = list(operand.dims), list(operand.strides), _data_type(operand.dtype)
+        return self.node.tensor(dim=dim, stride=stride, data_type=dtype, uid=self.count, **options)
 
-    def number(self, ndim: int) -> Any:
+    def number(self) -> Any:
         """Return a float32 number of the calls, which are given an address on the host."""
-        self.count += 1
-        return self.node.tensor(
-            dim=[1] * ndim,
-            stride=[1] * ndim,
-            data_type=frontend().data_type.FLOAT,
-            is_pass_by_value=True,
-            uid=self.count,
-        )
+        one = 1, 1, 1, 1
+        return self.argument(Operand(one, one, "float32"), is_pass_by_value=True)
 
     def result(self, tensor: Any, operand: Operand) -> None:
         """Let the next tensor of the calls be filled with what a node returned."""

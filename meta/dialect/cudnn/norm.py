@@ -65,7 +65,7 @@ def _forward(graph: Graph, r: Rows, node: str, trains: bool, biased: bool) -> No
     if biased:
         named["bias"] = graph.argument(r.parameter)
     named["norm_forward_phase"] = phases.TRAINING if trains else phases.INFERENCE
-    y, *statistics = getattr(graph.node, node)(**named, epsilon=graph.number(4))
+    y, *statistics = getattr(graph.node, node)(**named, epsilon=graph.number())
     graph.result(y, r.x)
     for found in statistics if trains else ():
         graph.result(found, r.statistics)

@@ -28,14 +28,18 @@ def _convolve(x, w, bias, window, groups):
     return y if bias is None else y + bias.reshape(-1, *(1,) * count)
 
 
+def _padded(x, before, after):
+    sides = zip(reversed(before), reversed(after), strict=True)
+    return F.pad(x, [side for both in sides for side in both])
+
+
 def _geometry(x, stride, padding, dilation):
     """Return the input, padded if the sides differ, and convolution's own window arguments."""
     count = x.ndim - 2
     around = pads(padding, count)
     before, after = around[:count], around[count:]
     if before != after:
-        sides = zip(reversed(before), reversed(after), strict=True)
-        x, before = F.pad(x, [side for both in sides for side in both]), (0,) * count
+        x, before = _padded(x, before, after), (0,) * count
     return x, (pair(stride, "stride", count), before, pair(dilation, "dilation", count))
 
 
@@ -67,8 +71,7 @@ def _integers(x, w, stride, padding, dilation, groups):
     """Return the convolution of integers, which ATen has not, as a product of matrices."""
     count = x.ndim - 2
     around = pads(padding, count)
-    sides = zip(around[count - 1 :: -1], around[: count - 1 : -1], strict=True)
-    x = F.pad(x, [side for both in sides for side in both])
+    x = _padded(x, around[:count], around[count:])
     steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
     for axis in range(count):
         extent = apart[axis] * (w.shape[2 + axis] - 1) + 1

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import widened
+from meta.dialect.torch.operands import kernels, widened
 from meta.op.loss import IGNORED
 
 
@@ -17,19 +17,18 @@ def smooth_l1_loss(y_true, y_pred):
     return F.smooth_l1_loss(widened(y_pred), widened(y_true)).to(y_pred.dtype)
 
 
-def clipped(difference):
+def _clipped(y, other):
     """Return the difference within [-1, 1], divided by the number of elements."""
-    return difference.clamp_(-1, 1).div_(max(difference.numel(), 1))
+    difference = widened(y) - widened(other)
+    return difference.clamp_(-1, 1).div_(max(difference.numel(), 1)).to(y.dtype).contiguous()
 
 
-@dialect.kernel(op.smooth_l1_loss_dpred)
-def smooth_l1_loss_dpred(y_true, y_pred):
-    return clipped(widened(y_pred) - widened(y_true)).to(y_pred.dtype).contiguous()
-
-
-@dialect.kernel(op.smooth_l1_loss_dtrue)
-def smooth_l1_loss_dtrue(y_true, y_pred):
-    return clipped(widened(y_true) - widened(y_pred)).to(y_pred.dtype).contiguous()
+kernels(
+    {
+        op.smooth_l1_loss_dpred: lambda y_true, y_pred: _clipped(y_pred, y_true),
+        op.smooth_l1_loss_dtrue: lambda y_true, y_pred: _clipped(y_true, y_pred),
+    }
+)
 
 
 def labels(y_true, y_pred):
