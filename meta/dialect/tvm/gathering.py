@@ -100,10 +100,7 @@ class _Coordinates:
         return None, tirx.all(*hits) if hits else tirx.const(True, "bool")
 
     def position(self, k):
-        position = 0
-        for v, extent in zip(k, self.rest or (1,), strict=True):
-            position = position * extent + v
-        return position
+        return flat_index(k, self.rest or (1,))
 
     def at_position(self, i, position):
         k = []

@@ -14,6 +14,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
+from meta.dialect.tvm.index import flat_index
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, window
@@ -269,10 +270,7 @@ def _maximum_gradient(x, y, dy, axes, layout):
 
 def _number(taps, axes):
     """Number the taps of a window in row order."""
-    number = 0
-    for axis, tap in zip(axes, taps, strict=True):
-        number = number * axis.length + tap
-    return number.astype("int32")
+    return flat_index(taps, [axis.length for axis in axes]).astype("int32")
 
 
 def _mean_gradient(dy, axes, layout, out):

@@ -6,6 +6,8 @@ serve any number of spatial axes.
 """
 
 import math
+import operator
+from functools import reduce
 from itertools import product
 
 from tvm import te, tirx
@@ -45,7 +47,7 @@ class ResizedAxis:
         zero = constant(0, weights[0])
         inside = [tirx.And(e >= 0, e < s.size) for e in self._elements(o)]
         weights = [tirx.Select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
-        return weights, added(weights)
+        return weights, reduce(operator.add, weights)
 
     def taps(self, o):
         """Return (element, weight) of what sample ``o`` reads; a weight of None is 1."""
@@ -145,28 +147,15 @@ def resize(x, out, **options):
             if k == len(axes):
                 return x(*place).astype(wide)
             at = axes[k].position
-            values = [
-                weighted(sampled([*place[:at], e, *place[at + 1 :]], k + 1), weight)
-                for e, weight in taps[k]
-            ]
-            return added(values)
+            values = []
+            for e, weight in taps[k]:  # a weight of None is 1
+                value = sampled([*place[:at], e, *place[at + 1 :]], k + 1)
+                values.append(value if weight is None else value * weight)
+            return reduce(operator.add, values)
 
         return sampled(list(index), 0).astype(out.dtype)
 
     return te.compute(out.shape, element, name="resized")
-
-
-def weighted(value, weight):
-    """Return their product; a weight of None is 1."""
-    return value if weight is None else value * weight
-
-
-def added(values):
-    """Return the sum of at least one value."""
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
 
 
 def resize_dx(dy, out, **options):
@@ -276,13 +265,10 @@ def grid_sample(x, grid, method, padding_mode, align_corners, out):
             _taps(cast(grid(n, *place, len(extents) - 1 - axis), wide), size, *options)
             for axis, size in enumerate(extents)
         ]
-        total = None
+        terms = []
         for taps in product(*axes):
-            weight = taps[0][1]
-            for _, factor in taps[1:]:
-                weight = weight * factor
-            value = cast(x(n, c, *(index for index, _ in taps)), wide) * weight
-            total = value if total is None else total + value
-        return cast(total, out.dtype)
+            places, weights = zip(*taps, strict=True)
+            terms.append(cast(x(n, c, *places), wide) * reduce(operator.mul, weights))
+        return cast(reduce(operator.add, terms), out.dtype)
 
     return te.compute(out.shape, element, name="sampled")

@@ -29,12 +29,11 @@ from meta.dialect.tvm.schedule_cuda import (
     reductions,
     rows,
     transposes,
-    vectors,
     walk,
     windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
-from meta.dialect.tvm.schedule_cuda.walk import Part, static
+from meta.dialect.tvm.schedule_cuda.walk import Part
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
@@ -46,7 +45,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     with target:  # rules ask it how many multiprocessors there are
         own = _own(function)
     if own is None:
-        own = vectors.without_bool(default.schedule(function, target))
+        own = default.without_bool(default.schedule(function, target))
     return alignment.required(half_math.replaced(own))
 
 
@@ -61,7 +60,7 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     present = [part for part in parts if part is not None and 0 not in part.stage.spatial]
     parameters = set(function.params)
     present = _needed(present, parameters)
-    if not present or None in parts or not all(static(part.stage) for part in present):
+    if not present or None in parts or not all(p.stage.static and p.stage.volume for p in present):
         return None
     overwriting = None if no_alias else in_place.Overwriting(function)
     made = _kernels(present, parameters, overwriting)

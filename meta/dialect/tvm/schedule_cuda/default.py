@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
@@ -46,6 +47,10 @@ more results, and threads enough)."""
 
 EXCHANGED_BITS = 16
 """Of the smallest type that TVM lets the lanes of a warp exchange."""
+
+LANES = 4
+"""The most truth values of a vector in registers."""
+_TRUTHS = tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.And, tirx.Or, tirx.Not
 
 _THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
 
@@ -335,3 +340,37 @@ def _grid(variable: tirx.Var, extent: Any, body: tirx.Stmt) -> tirx.For:
     axis = tirx.IterVar(None, tirx.Var("blockIdx.x", variable.ty), 1, "blockIdx.x")
     zero = tirx.const(0, variable.ty.dtype)
     return tirx.For(variable, zero, extent, tirx.ForKind.THREAD_BINDING, body, axis)
+
+
+def without_bool(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a scheduled function whose loops over vectors of bool, which CUDA lacks, are unrolled.
+
+    TVM stands for two to four truth values by a vector of 16-bit numbers. That is right in
+    registers; in memory, where each is a byte, it reads and writes beside the array, and the sides
+    of a selection by what was read are not of its type. More than four it does not translate at
+    all. The other arrays of such a loop are then accessed element by element, too.
+    """
+
+    def loop(found: tirx.For) -> tirx.For:
+        if found.kind != tirx.ForKind.VECTORIZED or not _has_bool(found):
+            return found
+        unrolled = tirx.ForKind.UNROLLED
+        return tirx.For(found.loop_var, found.min, found.extent, unrolled, found.body)
+
+    return tvm_ffi.structural_map(function, (tirx.For, loop))
+
+
+def _has_bool(loop: tirx.For) -> bool:
+    """Whether a loop's lanes are truth values in memory, or too many for registers."""
+    found: list[Any] = []
+
+    def access(node: Any) -> None:
+        buffer = node.buffer if isinstance(node, tirx.BufferStore) else node.source
+        if str(buffer.dtype) == "bool":
+            found.append(node)
+
+    handlers = [(tirx.BufferStore, access), (tvm.ir.TensorLoad, access)]
+    if int(loop.extent) > LANES:
+        handlers += [(kind, found.append) for kind in _TRUTHS]
+    tvm_ffi.structural_walk(loop.body, handlers)
+    return bool(found)

@@ -39,7 +39,6 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     by_results,
     compact,
     computed_by,
-    mapping,
     merged_axes,
     read_outside,
     reads,
@@ -205,7 +204,8 @@ class Injective:
         def over(window: list[Any], left: list[int | None]) -> Any:
             if left:
                 return each(left[0] or 1, lambda r: over([*window, self.k.wide(r)], left[1:]))
-            value = substituted(part.value, mapping(stage, [*inner, *window]), load)
+            values = dict(zip(stage.axes, [*inner, *window], strict=True))
+            value = substituted(part.value, values, load)
             return store(result, value.astype(_kept_as(stage.buffer)), v)
 
         whole = over([], stage.reduce)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,13 +228,3 @@ def read_outside(taken: Sequence[Part], parts: Sequence[Part], inner: set[Any]) 
         if part not in taken:
             outside.update(node.source for node in all_reads(part.value))
     return outside
-
-
-def static(stage: Stage) -> bool:
-    """Whether a stage has known extents and something to do."""
-    return stage.static and stage.volume > 0
-
-
-def mapping(stage: Stage, values: Sequence[Any]) -> Mapping[Any, Any]:
-    """Return the values of a stage's axes by axis."""
-    return dict(zip(stage.axes, values, strict=True))

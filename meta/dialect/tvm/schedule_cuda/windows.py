@@ -36,7 +36,6 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Part,
     all_reads,
     by_results,
-    mapping,
     read_outside,
     reads,
     slides,
@@ -246,7 +245,7 @@ class _Plan:
                     values[axis] = k.number(rest % (extents[axis] or 1))
                     rest //= extents[axis] or 1
                 reduced = [values[axis] for axis in stage.axes[n:]]
-                given = mapping(stage, [*self._axes(u), *reduced])
+                given = dict(zip(stage.axes, [*self._axes(u), *reduced], strict=True))
                 term = self.analyzer.simplify(substituted(made.term, given))
                 if not tvm_ffi.structural_equal(term, init):
                     made.uses[u].append(_number(term, made.terms))
