@@ -48,15 +48,15 @@ def contenders(kernel: Kernel, dialect: str | None, compiler: bool) -> tuple[dic
     calls: dict[str, Callable[[], Any]] = {}
     executable = _executable(kernel, dialect)
     ran = sorted({name.partition(".")[0] for name in executable.kernels()})
-    calls["meta"] = _bound(executable, [meta.array(t) for t in _inputs(kernel)])
+    calls["meta"] = _bound(executable, [meta.array(t) for t in inputs_of(kernel)])
     if dialect is None and ran != ["tvm"]:
         generated = _executable(kernel, "tvm")
-        calls["tvm"] = _bound(generated, [meta.array(t) for t in _inputs(kernel)])
-    calls["eager"] = _bound(kernel.torch, _inputs(kernel))
+        calls["tvm"] = _bound(generated, [meta.array(t) for t in inputs_of(kernel)])
+    calls["eager"] = _bound(kernel.torch, inputs_of(kernel))
     if compiler:
         torch._dynamo.reset()
         compiled = torch.compile(kernel.compiled or kernel.torch, dynamic=False)
-        calls["compile"] = _bound(compiled, _inputs(kernel))
+        calls["compile"] = _bound(compiled, inputs_of(kernel))
     return calls, " and ".join(ran)
 
 
@@ -64,12 +64,12 @@ def _executable(kernel: Kernel, dialect: str | None) -> Any:
     def traced(*args: Any) -> Any:
         return kernel.meta(*args)
 
-    arrays = [meta.array(t) for t in _inputs(kernel)]
+    arrays = [meta.array(t) for t in inputs_of(kernel)]
     with meta.dialect.prefer(dialect) if dialect else nullcontext():
         return meta.vm.compile(meta.model.trace(traced), *arrays, device="cpu")
 
 
-def _inputs(kernel: Kernel) -> list[torch.Tensor]:
+def inputs_of(kernel: Kernel) -> list[torch.Tensor]:
     return kernel.inputs(torch.Generator().manual_seed(0))
 
 

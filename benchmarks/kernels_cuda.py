@@ -99,9 +99,9 @@ def contenders(
     """Return calls without arguments by name, and the dialects that the first of them runs."""
     executable = _executable(kernel, dtype, dialect)
     ran = sorted({name.partition(".")[0] for name in executable.kernels()})
-    arrays = [meta.array(t) for t in _inputs(kernel, dtype)]
+    arrays = [meta.array(t) for t in inputs_of(kernel, dtype)]
     calls = {"meta": lambda: executable(*arrays)}
-    given = _inputs(kernel, dtype)
+    given = inputs_of(kernel, dtype)
     calls["eager"] = lambda: kernel.torch(*given)
     if compiler:
         torch._dynamo.reset()
@@ -114,12 +114,12 @@ def _executable(kernel: Kernel, dtype: torch.dtype, dialect: str | None) -> Any:
     def traced(*args: Any) -> Any:
         return kernel.meta(*args)
 
-    arrays = [meta.array(t) for t in _inputs(kernel, dtype)]
+    arrays = [meta.array(t) for t in inputs_of(kernel, dtype)]
     with meta.dialect.prefer(dialect) if dialect else nullcontext():
         return meta.vm.compile(meta.model.trace(traced), *arrays, device="cuda", cuda_graph=False)
 
 
-def _inputs(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
+def inputs_of(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
     return kernel.inputs(torch.Generator("cuda").manual_seed(0), dtype)
 
 
@@ -150,7 +150,7 @@ def measure(
     dtype = DTYPES[precision]
     calls, ran = contenders(kernel, dtype, dialect, compiler)
     made = compare(kernel, precision, calls)
-    given = _inputs(kernel, dtype)
+    given = inputs_of(kernel, dtype)
     moved = size(given) + size(made) if kernel.bytes is None else kernel.bytes(given, made)
     del given, made
     times = timed(calls)

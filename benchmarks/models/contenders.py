@@ -41,14 +41,20 @@ class Contender:
         return self._compiled()
 
 
+def program(
+    model: meta.Model, x: torch.Tensor, labels: torch.Tensor, training: bool
+) -> tuple[Any, list[meta.ndarray]]:
+    """Return what `meta.vm.compile` gets for inference or a training step, and its inputs."""
+    if training:
+        step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
+        return step, [meta.array(1.0), meta.array(x), meta.array(labels)]
+    return model.infer_mode(), [meta.array(x)]
+
+
 def _of_meta(
     model: meta.Model, x: torch.Tensor, labels: torch.Tensor, training: bool
 ) -> Callable[[], Callable[[], Any]]:
-    if training:
-        step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
-        inputs = [meta.array(1.0), meta.array(x), meta.array(labels)]
-    else:
-        step, inputs = model.infer_mode(), [meta.array(x)]
+    step, inputs = program(model, x, labels, training)
 
     def compiled() -> Callable[[], Any]:
         executable = meta.vm.compile(step, *inputs)

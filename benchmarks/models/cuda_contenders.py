@@ -58,17 +58,7 @@ class Contender:
         return self._compiled()
 
     def _of_meta(self, row: Row, task: Task, model: Model, device: str) -> Callable[[], Call]:
-        x, target = (meta.array(t, device=device) for t in task.batch())
-        inputs: tuple[Any, ...]
-        if row.training:
-            inputs = (meta.array(1.0, device=device), (x,), (target,))
-            run = _step_maker(row)(Objective(model, task.loss))
-            if row.precision != "tf32":
-                run = meta.amp.autocast(run, row.precision)
-        else:
-            if x.dtype == "float32":
-                x = x.to(dtype=row.precision)
-            inputs, run = (x,), model.to(dtype=row.precision).infer_mode()
+        run, inputs = program(row, task, model, device)
 
         def compiled() -> Call:
             executable = self.executable = meta.vm.compile(run, *inputs)
@@ -76,6 +66,19 @@ class Contender:
 
         self.inputs = inputs
         return compiled
+
+
+def program(row: Row, task: Task, model: Model, device: str) -> tuple[Any, tuple[Any, ...]]:
+    """Return what `meta.vm.compile` gets for a row, and its inputs."""
+    x, target = (meta.array(t, device=device) for t in task.batch())
+    if row.training:
+        run = _step_maker(row)(Objective(model, task.loss))
+        if row.precision != "tf32":
+            run = meta.amp.autocast(run, row.precision)
+        return run, (meta.array(1.0, device=device), (x,), (target,))
+    if x.dtype == "float32":
+        x = x.to(dtype=row.precision)
+    return model.to(dtype=row.precision).infer_mode(), (x,)
 
 
 def _step_maker(row: Row) -> StepMaker:

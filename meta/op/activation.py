@@ -337,7 +337,7 @@ def sigmoid(x: Scalar | Tensor) -> Tensor:
     return floating(lambda n: 1 / (1 + np.exp(-n)), x)
 
 
-@op(forward=gelu, enough=(("x",),))
+@op
 def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "none") -> Tensor:
     """Gradient of `gelu`: dy * (P(x) + x * p(x)), P and p the normal distribution and density.
 

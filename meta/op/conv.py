@@ -12,7 +12,7 @@ from meta.op.core.window import DATA, KERNEL, TRANSPOSED_KERNEL, documented
 def _gradients(n: int, forward: Op, types: Convolution) -> None:
     name = forward.name
 
-    @op(name=f"{name}_dx", options=forward, enough=((),))
+    @op(name=f"{name}_dx", options=forward)
     @documented(n, name)
     def by_input(
         x_or_w: Tensor, y: Tensor | None, dy: Tensor, shape: tuple[int, ...], *options: Any
@@ -27,7 +27,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
         """
         return types.by_input(x_or_w, y, dy, shape, *options)
 
-    @op(name=f"{name}_dw", schema=by_input, enough=((),))
+    @op(name=f"{name}_dw", schema=by_input)
     @documented(n, name)
     def by_kernel(*arguments: Any) -> Tensor:
         """Gradient of `{name}` with respect to w.

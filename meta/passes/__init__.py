@@ -53,7 +53,6 @@ from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
 from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.rematerialize import rematerialize
-from meta.passes.select_gradient_inputs import select_gradient_inputs
 from meta.passes.simplify import simplify
 from meta.passes.split_updates import split_updates
 
@@ -93,7 +92,6 @@ __all__ = [
     "prepare",
     "promote_refs",
     "rematerialize",
-    "select_gradient_inputs",
     "simplify",
     "split_dropout",
     "split_updates",

@@ -71,7 +71,6 @@ STEPS = (
     PassStep(2, passes.keep_padding),  # of scores, up to their loss
     PassStep(1, passes.eliminate_common_subexpressions),  # what is computed twice
     PassStep(2, passes.join_products),  # of one operand by several weights
-    PassStep(2, passes.select_gradient_inputs),  # what gradients keep alive
     PassStep(2, passes.bypass_casts),  # what kernels read in any dtype
     PassStep(2, passes.narrow_before_views),  # casts that fuse with what is before a view
     PassStep(1, passes.dead_code),  # what nobody uses

@@ -1,9 +1,7 @@
 """What a gradient is: the rule, its registration, and the eager tape.
 
-Every operator has a rule or states why it has none (`not_differentiable`). A gradient operator that
-can be computed from several of its optional tensors declares which are enough
-(``@op(enough=...)``); the pass `select_gradient_inputs` then takes those that are kept in memory
-anyway. The parameters of a rule are checked when it is registered.
+Every operator has a rule or states why it has none (`not_differentiable`). The parameters of a rule
+are checked when it is registered.
 """
 
 from meta.grad.core.checkpoint import checkpointed

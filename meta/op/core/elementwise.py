@@ -100,7 +100,7 @@ def gradient(
 def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     """Make the operator ``<forward>_dx``, which is computed from the argument or the result."""
 
-    @op(name=f"{forward.name}_dx", forward=forward, enough=(("x",), ("y",)))
+    @op(name=f"{forward.name}_dx")
     @described(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
     def backward(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
         return gradient(x, y, dy)

@@ -53,10 +53,6 @@ class Op(OpNode):
     repeat them.
     commutative: whether the first two arguments may be exchanged.
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
-    enough: of a gradient operator, the sets of optional tensors of which any one is enough; the
-    others may be None.
-    forward: the operator whose gradient this is, if ``enough`` names arguments of ``forward`` and,
-    as ``y``, its result; all of one type.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
@@ -70,15 +66,13 @@ class Op(OpNode):
         random: bool,
         commutative: bool = False,
         float8: bool = False,
-        enough: tuple[tuple[str, ...], ...] = (),
-        forward: Op | None = None,
         indices: IndexRule | None = None,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
         self.random, self.commutative, self.float8 = random, commutative, float8
-        self.enough, self.forward, self.indices = enough, forward, indices
+        self.indices = indices
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -237,8 +231,6 @@ def op(
     random: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
-    enough: tuple[tuple[str, ...], ...] = ...,
-    forward: Op | None = ...,
     indices: IndexRule | None = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
@@ -250,8 +242,6 @@ def op(
     random: bool = False,
     commutative: bool = False,
     float8: bool = False,
-    enough: tuple[tuple[str, ...], ...] = (),
-    forward: Op | None = None,
     indices: IndexRule | None = None,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
@@ -266,14 +256,11 @@ def op(
     random: the result is not determined by the arguments.
     commutative: exchanging the first two arguments changes no element of the result.
     float8: tensors of float8 are taken, too: it only moves or converts elements.
-    enough, forward: what a gradient operator with optional tensors reads; see `Op`. The pass
-        `select_gradient_inputs` chooses.
     indices: a function of some of the arguments, by name, that says which of them are indices, and
         into what; see `indices.py`.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
-    no slot kind, for ``enough`` that names what is no optional tensor, and for ``indices`` that ask
-    for what is no argument.
+    no slot kind, and for ``indices`` that ask for what is no argument.
     """
 
     def make(f: Callable[..., Any]) -> Op:
@@ -282,7 +269,6 @@ def op(
             own = schema.schema.shared(op_name, f)
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
-        _check_enough(op_name, own, enough)
         _check_indices(op_name, own, indices)
         made = Op(
             f,
@@ -291,24 +277,12 @@ def op(
             random=random,
             commutative=commutative,
             float8=float8,
-            enough=enough,
-            forward=forward,
             indices=indices,
         )
         OPERATORS.register(op_name, made, made.site)
         return made
 
     return make if function is None else make(function)
-
-
-def _check_enough(name: str, schema: Schema, enough: tuple[tuple[str, ...], ...]) -> None:
-    optional = {s.name for s in schema.slots if s.kind == "tensor" and s.optional}
-    wrong = sorted({n for names in enough for n in names} - optional)
-    if wrong:
-        raise RegistrationError(
-            f"operator {name!r} says that {wrong[0]!r} is enough, which is no optional tensor",
-            expected=f"some of {sorted(optional)}",
-        )
 
 
 def _check_indices(name: str, schema: Schema, indices: IndexRule | None) -> None:
