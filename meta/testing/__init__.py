@@ -6,7 +6,9 @@ elsewhere.
 
 from meta.testing.case import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.compare import check, check_type, numeric_gradient
-from meta.testing.opcheck import check_case, get_testable_devices
+from meta.testing.data import get_testable_devices, one_hot_torch, randint, randn, randn_torch
+from meta.testing.opcheck import check_case
+from meta.testing.run import run_infer_type, run_vm_model, with_dialect
 
 __all__ = [
     "B",
@@ -20,6 +22,13 @@ __all__ = [
     "error",
     "get_testable_devices",
     "numeric_gradient",
+    "one_hot_torch",
+    "randint",
+    "randn",
+    "randn_torch",
     "refusals",
+    "run_infer_type",
+    "run_vm_model",
     "sample",
+    "with_dialect",
 ]

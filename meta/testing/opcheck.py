@@ -158,11 +158,6 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
                 check_second_gradient(case, one, device)
 
 
-def get_testable_devices() -> list[str]:
-    """Return the device kinds of this machine: ["cpu"], or ["cpu", "cuda"]."""
-    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-
-
 def dialects_of(op: Op) -> list[str]:
     """Return the names of the dialects that implement an operator."""
     return [d.dialect.name for d in candidates(op, current.get(), Device("cpu"))]

@@ -11,8 +11,7 @@ import torch
 import meta
 from meta.base.errors import TypeInferError
 from meta.model import Model, trace
-from meta.testing import check, get_testable_devices
-from tests.arrays import randn_torch
+from meta.testing import check, get_testable_devices, randn_torch
 
 
 class ByAttribute(Model):

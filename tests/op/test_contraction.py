@@ -6,7 +6,7 @@ import torch
 
 import meta
 from meta.base.errors import TypeInferError
-from tests.arrays import randn, randn_torch
+from meta.testing import randn, randn_torch
 
 # numpy and torch differ: numpy does not sum over an ellipsis that the result leaves out.
 EQUATIONS = [

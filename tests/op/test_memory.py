@@ -5,8 +5,7 @@ import pytest
 import meta
 from meta.base.errors import DeviceError, TypeInferError
 from meta.op.memory import fused_layout
-from meta.testing import get_testable_devices
-from tests.arrays import randn
+from meta.testing import get_testable_devices, randn
 
 
 def test_defusing_undoes_fusing() -> None:

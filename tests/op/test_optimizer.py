@@ -21,8 +21,7 @@ from meta.op.core import InOut, Op, Scalar, TensorType
 from meta.op.core import op as operator
 from meta.passes import dead_code
 from meta.runtime.ndarray import ndarray
-from meta.testing import check
-from tests.arrays import randn
+from meta.testing import check, randn
 
 SETTINGS = (0.9, 0.999, 1e-6, 1, 0.01, 1, 1, True)
 

@@ -18,8 +18,9 @@ def collapse(dy: Any, like: Any) -> Any:
     """
     if like is None or isinstance(like, bool | int | float):
         return None
-    if dy.shape != like.shape:
-        dy = OPERATORS["sum"](dy, collapsed_axes(dy.shape, like.shape), 1)
+    axes = collapsed_axes(dy.shape, like.shape)
+    if axes:  # no axes would be all of them
+        dy = OPERATORS["sum"](dy, axes, 1)
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)
     return in_dtype(dy, like.dtype)

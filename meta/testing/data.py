@@ -1,0 +1,72 @@
+"""Random inputs, alone or as pairs of an ndarray and the same torch tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from meta.base.dtype import TO_TORCH
+from meta.runtime import random
+from meta.runtime.ndarray import ndarray
+
+
+def get_testable_devices() -> list[str]:
+    """Return the device kinds of this machine: ["cpu"], or ["cpu", "cuda"]."""
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def randn(
+    shape: Sequence[int],
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    requires_grad: bool = False,
+) -> ndarray:
+    """Return standard normal values from the default generator."""
+    array = random.normal(shape, dtype=dtype, device=device)
+    array.requires_grad = requires_grad
+    return array
+
+
+def randint(
+    shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64"
+) -> ndarray:
+    """Return integers, uniform on [low, high)."""
+    return random.randint(shape, low, high, dtype=dtype, device=device)
+
+
+def randn_torch(
+    shape: Sequence[int],
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    requires_grad: bool = False,
+    mean: float = 0.0,
+    std: float = 1.0,
+    positive: bool = False,
+) -> tuple[ndarray, torch.Tensor]:
+    """Return normal values twice, as an ndarray and as a torch tensor with memory of its own.
+
+    ``positive`` takes absolute values and adds 1e-5.
+    """
+    values = random.normal(shape, mean, std).torch()
+    if positive:
+        values = values.abs() + 1e-5
+    values = values.to(device=device, dtype=TO_TORCH[dtype])
+    return pair(values, requires_grad)
+
+
+def pair(values: torch.Tensor, requires_grad: bool = False) -> tuple[ndarray, torch.Tensor]:
+    """Return a tensor's values as an ndarray and as a torch tensor, both leaves."""
+    array = ndarray(values.detach().clone().contiguous())
+    array.requires_grad = requires_grad
+    return array, values.detach().clone().requires_grad_(requires_grad)
+
+
+def one_hot_torch(
+    size: int | Sequence[int], num_classes: int, *, device: str = "cpu", dtype: str = "int64"
+) -> tuple[ndarray, torch.Tensor]:
+    """Return random class labels (not expanded) twice, as an ndarray and as a torch tensor."""
+    shape = (size,) if isinstance(size, int) else tuple(size)
+    return pair(random.randint(shape, 0, num_classes, dtype=dtype, device=device).torch())
