@@ -38,6 +38,18 @@ SERVES = {
     "split_dropout": "dropout, which the rows do not have",
     "inline": "programs with functions, which the rows do not have",
     "deduplicate": "programs with repeated functions and constants: they compile once",
+    "fold_constant": "models of others, which compute with constants",
+    "fuse_attention": "models of others, which write attention out",
+    "bypass_casts": "gradients clipped by their norm in mixed precision",
+    "narrow_before_views": "attention written out, in mixed precision",
+    **dict.fromkeys(
+        ("channels_last", "align_products", "keep_padding", "join_products", "join_casts"), "CUDA"
+    ),
+    "eliminate_common_subexpressions": "CUDA",
+    **dict.fromkeys(("simplify", "memory_schedule", "inplace_update"), "the CPU"),
+    "dead_code": "all passes that leave behind what nobody uses",
+    "simplify.arithmetic": "models of others, and what users write",
+    "simplify.shapes": "models of others, and what users write",
     "simplify.casts": "mixed precision of models that cast by hand",
 }
 """What parts are for whose worth is not in the rows."""
@@ -125,7 +137,7 @@ def table(found: list[dict[str, Any]]) -> list[list[str]]:
     for one in found:
         pays = "itself" if one["pays"] else SERVES.get(one["part"], "NOTHING")
         if one["needed"]:
-            pays = f"programs need it ({one['needed']})"
+            pays = f"programs need it: {one['needed']}"
         figures = [
             "" if one[key] is None else f"{one[key][0]:.2f}x ({one[key][1]})"
             for key in ("model", "kernel", "memory")

@@ -7,6 +7,7 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.base.registry import OPERATORS
+from meta.ir import UNKNOWN
 from meta.op.shapes import collapsed_axes
 
 
@@ -18,6 +19,9 @@ def collapse(dy: Any, like: Any) -> Any:
     """
     if like is None or isinstance(like, bool | int | float):
         return None
+    if dy.shape != like.shape and UNKNOWN in (*dy.shape, *like.shape):
+        # Which axes were broadcast is known when the program runs.
+        return in_dtype(OPERATORS["collapse_sum_like"](dy, like), like.dtype)
     axes = collapsed_axes(dy.shape, like.shape)
     if axes:  # no axes would be all of them
         dy = OPERATORS["sum"](dy, axes, 1)

@@ -4,8 +4,9 @@ A rule asks by parameter name for what it needs: any forward argument, ``y`` (th
 (its gradient; both are tuples for an operator with several results). Where an argument is itself
 called ``y`` or ``dy``, these two are asked for as ``y_`` and ``dy_``. What a rule does not ask for
 is not kept alive. A parameter annotated ``TensorType`` receives the type of that argument (or of
-``y``) only, which keeps no memory. ``*options`` stands for all attributes and run-time numbers that
-are not named, in the order of the schema.
+``y``) only, which keeps no memory; the argument itself if its type does not know the shape.
+``*options`` stands for all attributes and run-time numbers that are not named, in the order of the
+schema.
 
 The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that
 there is none.

@@ -16,6 +16,7 @@ from meta import op
 from meta.base.errors import GradientError, MetaError
 from meta.grad.core import Rule, rule_of
 from meta.ir import (
+    UNKNOWN,
     Binding,
     Block,
     Call,
@@ -244,6 +245,8 @@ class Sweep:
 
 
 def _types(value: Any) -> Any:
+    """Return the types of symbols; a symbol itself if only its value knows its shape."""
     if isinstance(value, tuple):
         return tuple(_types(v) for v in value)
-    return value.type if isinstance(value, Symbol) else value
+    is_known = isinstance(value, Symbol) and UNKNOWN not in value.shape
+    return value.type if is_known else value
