@@ -126,6 +126,7 @@ def test_inside_of_another_graph() -> None:
     run = four_kernels(x)
     for _ in range(3):
         run(x)
+    gc.collect()  # which would end the recording if it freed another test's graph meanwhile
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = run(x)
