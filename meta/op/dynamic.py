@@ -17,8 +17,7 @@ from typing import Any
 from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
-from meta.op.core.axes import require_new_axes
-from meta.op.core.check import fit, is_one, normalize_axis, require
+from meta.op.core.check import fit, is_one, normalize_axis, require, require_new_axes
 from meta.op.core.same_dtype import require_same_dtype
 from meta.op.creation import one_hot
 from meta.op.movement import pad

@@ -13,15 +13,18 @@ from meta.base.dtype import is_float
 from meta.ir.dims import product
 from meta.ir.types import Dim
 from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
-from meta.op.core.axes import inverse_permutation, permutation, require_new_axes, swapped
 from meta.op.core.check import (
     broadcast_shapes,
     fit,
+    inverse_permutation,
     normalize_axes,
     normalize_axis,
+    permutation,
     require,
     require_extents,
+    require_new_axes,
     shape_of,
+    swapped,
 )
 from meta.op.core.slicing import reshaped
 

@@ -15,8 +15,8 @@ from meta.base.errors import ArgumentError, MetaError, OutOfMemory, TypeInferErr
 from meta.base.registry import OPERATORS
 from meta.ir import Type
 from meta.op.core.array_type import array_type
-from meta.op.core.bounds import excess
 from meta.op.core.call import map_tensors
+from meta.op.core.check import excess
 from meta.runtime.ndarray import as_array, ndarray
 from tests.op.records import CASES
 

@@ -5,7 +5,7 @@ import torch
 from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, wide
-from meta.op.core.axes import inverse_permutation, permutation
+from meta.op.core.check import inverse_permutation, permutation
 from meta.op.shapes import collapsed_axes
 
 

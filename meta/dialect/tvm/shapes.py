@@ -7,8 +7,7 @@ from meta.dialect.tvm.broadcast import converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute
 from meta.dialect.tvm.index import flat_index, ints, unflat_index
 from meta.dialect.tvm.reduce import Over
-from meta.op.core.axes import inverse_permutation, permutation, swapped
-from meta.op.core.check import normalize_axis
+from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swapped
 from meta.op.core.reduction import Reduction
 from meta.op.shapes import collapsed_axes, squeezed_axes
 

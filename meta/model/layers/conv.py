@@ -12,6 +12,7 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
 from meta.op.core.check import pair
+from meta.runtime import random
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
@@ -163,3 +164,18 @@ def _named_padding(
         )
     total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     return (*(t // 2 for t in total), *(t - t // 2 for t in total))
+
+
+def initialize_convolutions(model: Model) -> None:
+    """Give every `Conv2d` normal weights of variance 2 / fan out, and a bias of zero.
+
+    This keeps the variance of gradients through ReLU (He et al., arXiv:1502.01852, section 2.2;
+    fan out = out_channels * kernel area); what torchvision does for the networks of this folder.
+    """
+    for layer in model.models():
+        if isinstance(layer, Conv2d):
+            channels, _, *kernel = layer.weight.shape
+            std = math.sqrt(2 / (channels * math.prod(kernel)))
+            layer.weight.update(random.normal(layer.weight.shape, 0.0, std))
+            if layer.bias is not None:
+                layer.bias.torch().zero_()

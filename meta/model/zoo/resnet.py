@@ -16,11 +16,10 @@ from typing import Any
 from meta import op
 from meta.base.errors import ArgumentError
 from meta.model.layers.basic import Linear, Sequential
-from meta.model.layers.conv import Conv2d
+from meta.model.layers.conv import Conv2d, initialize_convolutions
 from meta.model.layers.norm import BatchNorm
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.kaiming import initialize_convolutions
 
 __all__ = ["ResNet", "ResNetConfig", "resnet18", "resnet34", "resnet50"]
 

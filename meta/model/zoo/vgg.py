@@ -12,12 +12,11 @@ from typing import Any
 from meta import op
 from meta.model.layers.activation import ReLU
 from meta.model.layers.basic import Dropout, Linear, Sequential
-from meta.model.layers.conv import Conv2d
+from meta.model.layers.conv import Conv2d, initialize_convolutions
 from meta.model.layers.norm import BatchNorm
 from meta.model.layers.pool import MaxPool2d
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.model.zoo.kaiming import initialize_convolutions
 from meta.runtime import random
 
 __all__ = ["VGG", "VGGConfig", "vgg11", "vgg11_bn"]

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meta.base import dtype as dtypes
+from meta.base.bounds import MAX_AXES, MAX_BYTES, MAX_RESULTS
+from meta.base.dtype import bits
 from meta.base.errors import TypeInferError
 from meta.base.number import fits, holding, refused
 from meta.ir.types import Dim, TensorType, UnknownDim
@@ -129,3 +131,57 @@ def pair(value: int | tuple[int, ...], name: str, count: int = 2) -> tuple[int, 
     if len(value) != count:
         raise TypeInferError(f"{name} must be an int or {count} ints", found=value)
     return value
+
+
+def permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    """Return the axis of the argument for every axis of a transposed result; None reverses all."""
+    if axes is None:
+        return tuple(reversed(range(ndim)))
+    given = (axes,) if isinstance(axes, int) else axes
+    result = tuple(normalize_axis(a, ndim) for a in given)
+    fits = sorted(result) == list(range(ndim))
+    expected = f"a permutation of 0 .. {ndim - 1}"
+    require(fits, "axes must name every axis once", expected=expected, found=axes)
+    return result
+
+
+def require_new_axes(count: int) -> None:
+    """Raise TypeInferError for a number of axes to be inserted that no array can have."""
+    fits = 0 <= count <= MAX_AXES
+    require(fits, "num_newaxis is no number of axes", expected=f"0 to {MAX_AXES}", found=count)
+
+
+def inverse_permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
+    """Return the permutation that undoes another."""
+    order = permutation(axes, ndim)
+    return tuple(order.index(i) for i in range(ndim))
+
+
+def swapped(axis1: int, axis2: int, ndim: int) -> tuple[int, ...]:
+    """Return the permutation that exchanges two axes."""
+    a, b = normalize_axis(axis1, ndim), normalize_axis(axis2, ndim)
+    return tuple(b if i == a else a if i == b else i for i in range(ndim))
+
+
+def excess(types: Sequence[Any]) -> tuple[str, str, str] | None:
+    """Return what is wrong with results of these types, what would be right, and what was found;
+    None if an array can be of each.
+
+    The strides of an empty array are those of one with extents of 1 instead of 0.
+    """
+    if len(types) > MAX_RESULTS:
+        return "there are too many results", f"at most {MAX_RESULTS}", str(len(types))
+    for type_ in types:
+        if not isinstance(type_, TensorType):
+            continue
+        if len(type_.shape) > MAX_AXES:
+            return "a result has too many axes", f"at most {MAX_AXES}", str(len(type_.shape))
+        size = bits(type_.dtype) // 8
+        for extent in type_.shape:
+            if isinstance(extent, int):
+                if extent < 0:
+                    return "a result has a negative extent", "extents of 0 or more", str(type_)
+                size *= extent or 1
+        if size > MAX_BYTES:
+            return "a result is larger than an array can be", "less than 2**63 bytes", str(type_)
+    return None

@@ -17,8 +17,8 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
-from meta.op.core.bounds import excess
 from meta.op.core.call import CallValues, runtime_args, written
+from meta.op.core.check import excess
 from meta.op.core.handler import Default, current
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.schema import Schema, Slot

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from meta import op
 from meta.ir import Expr, TupleGetItem
-from meta.op.core.axes import inverse_permutation, permutation, swapped
+from meta.op.core.check import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
