@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,15 +19,13 @@ from meta.dialect.core.preference import forget
 from meta.vm.pipeline import STEPS, PassContext
 
 ROUNDS, LEAST_CALLS, TURN_SECONDS = 7, 3, 0.03
-Compile = Callable[[], Callable[[], Any]]
 
 
 @dataclass(frozen=True)
 class Row:
     """A program. ``make`` returns the program and its inputs. model: a whole one, or a kernel.
 
-    precision: of products, "tf32" or another. cuda_graph: whether calls record a CUDA graph of
-    their own; otherwise the timing does it.
+    precision: of products, "tf32" or another.
     """
 
     name: str
@@ -146,9 +145,9 @@ def _cpu_rows() -> Iterator[Row]:
     for network in NETWORKS.values():
         for mode in MODES:
             name = f"{network.name} {mode}"
-            yield Row(name, lambda n=network, m=mode: of_network(n, m), "cpu", True)
+            yield Row(name, partial(of_network, network, mode), "cpu", True)
     for kernel in KERNELS:
-        yield Row(kernel.name, lambda k=kernel: of_kernel(k), "cpu", False)
+        yield Row(kernel.name, partial(of_kernel, kernel), "cpu", False)
 
 
 def _cuda_rows() -> Iterator[Row]:
@@ -165,10 +164,10 @@ def _cuda_rows() -> Iterator[Row]:
         return _traced(kernel.meta), [meta.array(t) for t in inputs_of(kernel, dtype)]
 
     for name, row in ROWS.items():
-        yield Row(name, lambda r=row: of_model(r), "cuda", True, row.precision)
+        yield Row(name, partial(of_model, row), "cuda", True, row.precision)
     for kernel in KERNELS:
         for precision in kernel.precisions:
-            make = lambda k=kernel, d=DTYPES[precision]: of_kernel(k, d)  # noqa: E731
+            make = partial(of_kernel, kernel, DTYPES[precision])
             yield Row(f"{kernel.name}, {precision}", make, "cuda", False, precision)
 
 
@@ -204,12 +203,11 @@ def measure(row: Row, parts: Sequence[Part], lock: Any) -> Iterator[dict[str, An
                 if not part.code and str(other.module) == text:
                     continue
                 with lock if row.device == "cuda" else nullcontext():
-                    run = lambda: usual(*inputs)  # noqa: E731
-                    without = lambda made=other: made(*inputs)  # noqa: E731
-                    with_part, without_part = _timed(row, run, without)
+                    calls = partial(usual, *inputs), partial(other, *inputs)
+                    with_part, without_part = _timed(row, *calls)
                 memory = (other.memory().peak or 1) / (peak or 1)
                 yield record | {"time": without_part / with_part, "memory": memory}
-                del other, without
+                del other, calls
                 gc.collect()
 
 
@@ -228,7 +226,7 @@ def _timed(row: Row, *calls: Callable[[], Any]) -> list[float]:
             return _events(calls)
         from kernels_cuda import timed
 
-        return list(timed(dict(enumerate(calls))).values())  # type: ignore[arg-type]
+        return list(timed({str(i): call for i, call in enumerate(calls)}).values())
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
