@@ -60,6 +60,7 @@ from meta.ir.visit import (
     operands,
     substitute,
     with_fresh_vars,
+    with_operands,
 )
 
 __all__ = [
@@ -119,4 +120,5 @@ __all__ = [
     "type_of",
     "verify",
     "with_fresh_vars",
+    "with_operands",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from meta.ir.expr import Binding, Block, Function, Var
 from meta.ir.node import Expr
-from meta.ir.visit import bindings, free_vars, inner_blocks, operands
+from meta.ir.visit import bindings, inner_blocks, operands, uses
 
 User = Binding | Block
 """Who uses a variable: a binding in its value, or a block as (a part of) its result."""
@@ -85,17 +85,11 @@ def to_graph(
     nodes = tuple(GraphNode(b, i) for i, b in enumerate(block.bindings))
     by_var: dict[Expr, GraphNode] = {node.binding.var: node for node in nodes}
     for node in nodes:
-        used = dict.fromkeys(_used(node.binding.value))
+        used = dict.fromkeys(uses(node.binding.value))
         node.inputs = [by_var[atom] for atom in used if atom in by_var]
     if places is not None:
         _order_by_places(nodes, places)
     return nodes
-
-
-def _used(value: Expr) -> Iterable[Expr]:
-    yield from operands(value)
-    for block in inner_blocks(value):
-        yield from free_vars(block)
 
 
 def _order_by_places(nodes: Iterable[GraphNode], places: Callable[[Binding], Places]) -> None:

@@ -62,6 +62,13 @@ def used_atoms(root: Function | Block) -> Iterator[Expr]:
     yield from operands((root.body if isinstance(root, Function) else root).result)
 
 
+def uses(value: Expr) -> Iterator[Expr]:
+    """Yield the atoms that a value uses, its blocks included."""
+    yield from operands(value)
+    for block in inner_blocks(value):
+        yield from used_atoms(block)
+
+
 def binders(root: Function | Block) -> Iterator[Var]:
     """Yield all variables that are bound, parameters included, in the order of the text."""
     if isinstance(root, Function):
@@ -104,7 +111,7 @@ def _with(expr: Expr, changed: Mapping[str, Any]) -> Expr:
     return type(expr)(*[changed[n] if n in changed else getattr(expr, n) for n in expr.spec.names])
 
 
-class _Rewriter:
+class _AtomRewriter:
     """Applies ``leaf`` to the atoms that are used; puts new binders into ``renewed``, if given."""
 
     def __init__(
@@ -153,24 +160,25 @@ class _Rewriter:
         return new
 
 
-def substitute(block: Block, mapping: Mapping[Var, Expr]) -> Block:
+def with_operands(expr: Expr, mapping: Mapping[Any, Expr]) -> Expr:
+    """Return the expression with its `operands` replaced by what they map to; inner blocks stay."""
+    return map_atoms(expr, lambda atom: mapping.get(atom, atom))
+
+
+def substitute(block: Block, mapping: Mapping[Any, Expr]) -> Block:
     """Return the block with every use of a variable replaced by the atom it maps to."""
-
-    def leaf(atom: Expr) -> Expr:
-        return mapping.get(atom, atom) if isinstance(atom, Var) else atom
-
-    return _Rewriter(leaf).block(block)
+    return _AtomRewriter(lambda atom: mapping.get(atom, atom)).block(block)
 
 
 def with_fresh_vars(function: Function) -> Function:
     """Return a copy with new variables, so that it can stand beside the original (inlining)."""
     renewed: dict[Expr, Expr] = {}
-    return _Rewriter(lambda atom: renewed.get(atom, atom), renewed).function(function)
+    return _AtomRewriter(lambda atom: renewed.get(atom, atom), renewed).function(function)
 
 
 def replace_atoms(function: Function, replace: Callable[[Expr], Expr]) -> Function:
     """Return the function with ``replace`` applied to every atom that is used, also in blocks."""
-    return _Rewriter(replace).function(function)
+    return _AtomRewriter(replace).function(function)
 
 
 def rename_globals(function: Function, names: Mapping[str, str]) -> Function:

@@ -111,15 +111,10 @@ class Buffers:
             given = {leaf for atom in operands(call) for leaf in self._leaves(atom)}
             return given, given
         summary = self._summaries[call.callee.name]
-        if summary.stores:
-            given = {
-                leaf for atom in call.args if isinstance(atom, Expr) for leaf in self._leaves(atom)
-            }
-            written = {leaf for i in summary.written for leaf in self._leaves(call.args[i])}
-            return written, given | summary.constants
+        given_back = range(len(call.args)) if summary.stores else summary.returned
         written, returned = (
             {leaf for i in places for a in flat_atoms(call.args[i]) for leaf in self._leaves(a)}
-            for places in (summary.written, summary.returned)
+            for places in (summary.written, given_back)
         )
         return written, returned | summary.constants
 

@@ -1,7 +1,7 @@
 """Convolution networks with the channels last, from the first convolution to the last.
 
 How an operator is written for channels last is a rule, a function of an `ImageCall`. To add one,
-decorate it with `rule`.
+give it a row of `_RULES`; operators without a row may be `elementwise`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from meta.ir import (
     operands,
     type_of,
 )
+from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import called_op, named_args, new_call, tensor_of, tensor_type
-from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -77,23 +77,9 @@ class ImageCall:
 
 
 Rule = Callable[[ImageCall], Call | None]
-_RULES: dict[Op, Rule] = {}
+"""Returns the call on arrays with the channels last, or None to leave it as it is."""
 
 
-def rule(*ops: Op) -> Callable[[Rule], Rule]:
-    """Attach a rule to operators; a decorator.
-
-    The rule returns the call on arrays with the channels last, or None to leave it as it is.
-    """
-
-    def attach(function: Rule) -> Rule:
-        _RULES.update(dict.fromkeys(ops, function))
-        return function
-
-    return attach
-
-
-@rule(op.conv2d)
 def conv2d(at: ImageCall) -> Call | None:
     """Both operands and the result; this is where it pays to begin."""
     if not _converts(at, "x"):
@@ -102,7 +88,6 @@ def conv2d(at: ImageCall) -> Call | None:
     return at.call(**at.last("x", "w"), **LAYOUTS)
 
 
-@rule(op.conv2d_dx, op.conv2d_dw)
 def conv2d_gradient(at: ImageCall) -> Call | None:
     """The shape of the result is given in its layout."""
     if not _converts(at, "dy"):
@@ -132,9 +117,9 @@ def _converts(at: ImageCall, name: str) -> bool:
     return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
 
 
-def moved(*ops: Op, of: tuple[str, ...], name: str, first: tuple[Any, ...], last: Any) -> None:
-    """Attach a rule to operators of which arguments have the channels last, and one attribute says
-    so: the layout, or the axis of the channels. Of several results, only fields may be used.
+def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
+    """Return the rule of operators of which arguments have the channels last, and one attribute
+    says so: the layout, or the axis of the channels. Of several results, only fields may be used.
     """
 
     def change(at: ImageCall) -> Call | None:
@@ -145,26 +130,9 @@ def moved(*ops: Op, of: tuple[str, ...], name: str, first: tuple[Any, ...], last
             return None
         return at.call(**at.last(*of), **{name: last})
 
-    rule(*ops)(change)
+    return change
 
 
-moved(
-    *(op.batch_norm_train, op.batch_norm_infer, op.bias_add),
-    of=("x",), name="axis", first=(1,), last=3,
-)  # fmt: skip
-moved(op.batch_norm_train_dxwb, of=("x", "dy"), name="axis", first=(1,), last=3)
-moved(op.split, of=("x",), name="axis", first=(1, -3), last=3)
-moved(
-    *(op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d),
-    of=("x",), name="layout", first=("NCHW",), last="NHWC",
-)  # fmt: skip
-moved(
-    *(op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
-    of=("x", "y", "dy"), name="layout", first=("NCHW",), last="NHWC",
-)  # fmt: skip
-
-
-@rule(op.sum, op.mean)
 def reduction(at: ImageCall) -> Call | None:
     """Axes that are left in the same order: the channels alone, or images and channels."""
     axes = at.args["axis"]
@@ -176,7 +144,6 @@ def reduction(at: ImageCall) -> Call | None:
     return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
 
 
-@rule(op.concatenate)
 def concatenate(at: ImageCall) -> Call | None:
     """Along the channels, if most parts have them last."""
     parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
@@ -213,6 +180,26 @@ def _knows_no_axes(at: ImageCall) -> bool:
     return plain and bool(kinds) and kinds <= {"elemwise", "broadcast"}
 
 
+_RULES: dict[Op, Rule] = {
+    op.conv2d: conv2d,
+    **dict.fromkeys((op.conv2d_dx, op.conv2d_dw), conv2d_gradient),
+    **dict.fromkeys(
+        (op.batch_norm_train, op.batch_norm_infer, op.bias_add),
+        moved("x", name="axis", first=(1,), last=3),
+    ),
+    op.batch_norm_train_dxwb: moved("x", "dy", name="axis", first=(1,), last=3),
+    op.split: moved("x", name="axis", first=(1, -3), last=3),
+    **dict.fromkeys(
+        (op.max_pool2d, op.avg_pool2d, op.adaptive_max_pool2d, op.adaptive_avg_pool2d),
+        moved("x", name="layout", first=("NCHW",), last="NHWC"),
+    ),
+    **dict.fromkeys(
+        (op.max_pool2d_dx, op.avg_pool2d_dx, op.adaptive_max_pool2d_dx, op.adaptive_avg_pool2d_dx),
+        moved("x", "y", "dy", name="layout", first=("NCHW",), last="NHWC"),
+    ),
+    **dict.fromkeys((op.sum, op.mean), reduction),
+    op.concatenate: concatenate,
+}
 CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
 GAIN = 2
 """What a convolution with the channels first costs more, as a multiple of transposing the images
@@ -345,7 +332,7 @@ class _Function:
             site = ImageCall(called, args, self, binding.var, binding.span)
         written = None if site is None else _RULES.get(site.op, elementwise)(site)
         if written is None:
-            self._restore(uses(binding))
+            self._restore(uses(value))
             self._made.append(binding)
             return
         self._made.append(Binding(self._result(binding.var), written, binding.span))

@@ -23,10 +23,10 @@ from meta.ir import (
     Tuple,
     TupleGetItem,
     Var,
-    map_atoms,
     operands,
     structural_equal,
     structural_hash,
+    with_operands,
 )
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.ir.fields import Atom
@@ -134,14 +134,9 @@ def _block(
     block: Block, buffers: Buffers, known: dict[Hashable, Var], mapping: dict[Var, Expr]
 ) -> Block:
     """Return a block that looks values up in ``known``; what it adds is for inner blocks only."""
-    known = dict(known)
-    kept = []
-
-    def leaf(atom: Expr) -> Expr:
-        return mapping.get(atom, atom) if isinstance(atom, Var) else atom
-
+    known, kept = dict(known), []
     for binding in block.bindings:
-        binding = with_value(binding, map_atoms(binding.value, leaf))
+        binding = with_value(binding, with_operands(binding.value, mapping))
         binding = with_inner_blocks(binding, lambda b: _block(b, buffers, known, mapping))
         key = _key(binding, buffers)
         earlier = None if key is None else known.setdefault(key, binding.var)
@@ -153,7 +148,7 @@ def _block(
             kept.append(binding)
         else:
             mapping[binding.var] = earlier
-    return Block(tuple(kept), map_atoms(block.result, leaf))
+    return Block(tuple(kept), with_operands(block.result, mapping))
 
 
 def _key(binding: Binding, buffers: Buffers) -> Hashable | None:

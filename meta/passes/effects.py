@@ -16,7 +16,7 @@ from meta.ir import (
     free_vars,
     operands,
 )
-from meta.ir.visit import inner_blocks, nested_bindings, used_atoms
+from meta.ir.visit import nested_bindings, uses
 from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, fused_function, numbered
 
@@ -55,7 +55,7 @@ class Effects:
 
     def places(self, binding: Binding) -> tuple[set[Hashable], set[Hashable]]:
         """Return what a binding reads and what it may write, its blocks included."""
-        reads = {ANYTHING, *(p for atom in uses(binding) for p in self.of(atom))}
+        reads = {ANYTHING, *(p for atom in uses(binding.value) for p in self.of(atom))}
         if any(
             one.value.effect is Effect.READ for one in (binding, *nested_bindings(binding.value))
         ):
@@ -105,10 +105,3 @@ class Effects:
         return not isinstance(memory, int) and (
             not self._is_main or (self._calls and isinstance(memory, Constant))
         )
-
-
-def uses(binding: Binding) -> Iterator[Expr]:
-    """Yield the atoms that a binding uses, its blocks included."""
-    yield from operands(binding.value)
-    for block in inner_blocks(binding.value):
-        yield from used_atoms(block)

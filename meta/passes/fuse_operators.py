@@ -28,10 +28,10 @@ from meta.ir import (
     Var,
     operands,
 )
+from meta.ir.visit import uses
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, has_effect, new_call, tensor_of, view_source
-from meta.passes.effects import uses
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import Outlined
 from meta.passes.rewrite import with_inner_blocks
@@ -383,7 +383,7 @@ def _users(block: Block) -> dict[Expr, set[int]]:
             users.setdefault(atom, set()).add(position)
 
     for i, binding in enumerate(block.bindings):
-        add(uses(binding), i)
+        add(uses(binding.value), i)
     add(operands(block.result), len(block.bindings))
     return users
 

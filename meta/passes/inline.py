@@ -19,9 +19,9 @@ from meta.ir import (
     Tuple,
     Var,
     bindings,
-    map_atoms,
     type_of,
     with_fresh_vars,
+    with_operands,
 )
 from meta.ir.literals import MAX_NESTING
 from meta.ir.visit import inner_blocks, used_atoms
@@ -90,18 +90,15 @@ class _Inliner:
     def function(self) -> Function:
         return replace(self.root, body=self.block(self.root.body, 0))
 
-    def leaf(self, atom: Expr) -> Expr:
-        return self.mapping.get(atom, atom)
-
     def block(self, block: Block, depth: int) -> Block:
         kept: list[Binding] = []
         for binding in block.bindings:
             self.binding(binding, kept, depth, 0)
-        return Block(tuple(kept), map_atoms(block.result, self.leaf))
+        return Block(tuple(kept), with_operands(block.result, self.mapping))
 
     def binding(self, binding: Binding, kept: list[Binding], depth: int, chain: int) -> None:
         """Add what becomes of a binding in a block ``depth`` deep, after ``chain`` calls."""
-        value = map_atoms(binding.value, self.leaf)
+        value = with_operands(binding.value, self.mapping)
         if isinstance(value, Var | Constant | GlobalVar):
             self.mapping[binding.var] = value
             return
@@ -115,7 +112,7 @@ class _Inliner:
                 self.mapping.update(zip(callee.params, value.args, strict=True))
                 for inner in callee.body.bindings:
                     self.binding(inner, kept, depth, chain + 1)
-                value = map_atoms(callee.body.result, self.leaf)
+                value = with_operands(callee.body.result, self.mapping)
                 if not isinstance(value, Tuple):  # tuples do not nest deeper than they were written
                     self.mapping[binding.var] = value
                     return

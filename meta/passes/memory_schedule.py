@@ -15,7 +15,8 @@ from meta.ir import (
     operands,
     to_graph,
 )
-from meta.passes.effects import Effects, uses
+from meta.ir.visit import uses
+from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
 from meta.passes.rewrite import each_function, with_inner_blocks, with_value
 
@@ -132,7 +133,7 @@ class _Order:
         return self._made.get(node.binding.var, set())
 
     def _needed(self, binding: Binding) -> set[int]:
-        return {number for atom in uses(binding) for number in self._live.of(atom)}
+        return {number for atom in uses(binding.value) for number in self._live.of(atom)}
 
     def _bytes(self, buffers: set[int]) -> int:
         return sum(self._live.buffers[b].size for b in buffers)

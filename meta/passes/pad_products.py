@@ -28,6 +28,7 @@ from meta.ir import (
     TensorType,
     Var,
 )
+from meta.ir.visit import uses
 from meta.op.core.check import normalize_axes
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import (
@@ -41,7 +42,6 @@ from meta.passes.calls import (
     tensor_of,
     tensor_type,
 )
-from meta.passes.effects import uses
 from meta.passes.rewrite import each_function, rewrite_function, with_inner_blocks
 
 LANES = 8
@@ -394,7 +394,7 @@ class _Sweep:
 
     def narrow(self, reader: Binding) -> None:
         """Cut off what a reader reads, unless that was done before."""
-        for atom in uses(reader):
+        for atom in uses(reader.value):
             if atom in self.wide and atom not in self.there:
                 assert isinstance(atom, Var)
                 self.there.add(atom)

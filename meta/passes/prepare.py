@@ -28,11 +28,11 @@ from meta.ir import (
     type_of,
     with_fresh_vars,
 )
+from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import is_pure, leaf_types
 from meta.passes.dispatch import dispatch
-from meta.passes.effects import uses
 from meta.passes.lifetimes import type_bytes
 from meta.passes.outline import unused
 
@@ -153,7 +153,7 @@ def _parted(
     needed: set[Expr] = set(operands(main.body.result))
     for binding in main.body.bindings:
         if binding.var not in own:
-            needed.update(uses(binding))
+            needed.update(uses(binding.value))
     roots = _roots(main, bindings)
     results: list[Var] = []
     moved: list[Binding] = []

@@ -26,9 +26,9 @@ from meta.ir import (
     TupleType,
     Type,
     Var,
-    map_atoms,
     operands,
     type_of,
+    with_operands,
 )
 from meta.ir.visit import inner_blocks, nested_bindings
 from meta.passes.rewrite import with_value
@@ -131,9 +131,6 @@ class _Promoter:
         self.promoted = promoted
         self.mapping: dict[Expr, Expr] = {}
 
-    def leaf(self, atom: Expr) -> Expr:
-        return self.mapping.get(atom, atom)
-
     def block(self, block: Block, held: dict[Var, Expr], read_later: frozenset[Var]) -> Block:
         """Return the block with values; updates ``held``. ``read_later``: read behind the block."""
         later: dict[Binding, frozenset[Var]] = {}
@@ -145,7 +142,7 @@ class _Promoter:
         kept: list[Binding] = []
         for binding in block.bindings:
             self.binding(binding, kept, held, later.get(binding, frozenset()))
-        return Block(tuple(kept), map_atoms(block.result, self.leaf))
+        return Block(tuple(kept), with_operands(block.result, self.mapping))
 
     def binding(
         self,
@@ -154,7 +151,7 @@ class _Promoter:
         held: dict[Var, Expr],
         read_later: frozenset[Var],
     ) -> None:
-        var, value = binding.var, map_atoms(binding.value, self.leaf)
+        var, value = binding.var, with_operands(binding.value, self.mapping)
         match value:
             case Primitive("make_ref", (first,)) if var in self.promoted:
                 held[var] = first

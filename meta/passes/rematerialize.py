@@ -19,8 +19,8 @@ from meta.ir import (
     Tuple,
     TupleGetItem,
     Var,
-    map_atoms,
     operands,
+    with_operands,
 )
 from meta.passes.calls import base_op, is_pure, view_source
 from meta.passes.cost import NOTHING, Cost, cost_of
@@ -171,8 +171,7 @@ class Choice:
 
 def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
     """Return a binding that reads other variables."""
-    value = map_atoms(binding.value, lambda a: names.get(a, a) if isinstance(a, Var) else a)
-    return with_value(binding, value)
+    return with_value(binding, with_operands(binding.value, names))
 
 
 class TimedProgram:

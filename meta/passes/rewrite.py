@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from meta.ir import Binding, Block, Expr, Function, Module, Var, map_atoms, substitute
+from meta.ir import Binding, Block, Expr, Function, Module, Var, substitute, with_operands
 
 Rule = Callable[[Binding], Binding | Expr | Iterable[Binding] | None]
 
@@ -37,12 +37,9 @@ def rewrite_function(
 def _block(
     block: Block, rule: Rule, mapping: dict[Var, Expr], result_rule: Callable[[Expr], Expr]
 ) -> Block:
-    def leaf(atom: Expr) -> Expr:
-        return mapping.get(atom, atom) if isinstance(atom, Var) else atom
-
     kept: list[Binding] = []
     for binding in block.bindings:
-        value = map_atoms(binding.value, leaf)
+        value = with_operands(binding.value, mapping)
         value = with_blocks(value, lambda inner: _block(inner, rule, mapping, result_rule))
         result = rule(with_value(binding, value))
         if isinstance(result, Binding):
@@ -53,7 +50,7 @@ def _block(
             mapping[binding.var] = result
         elif result is not None:
             kept += result
-    return Block(tuple(kept), result_rule(map_atoms(block.result, leaf)))
+    return Block(tuple(kept), result_rule(with_operands(block.result, mapping)))
 
 
 def with_blocks(value: Expr, change: Callable[[Block], Block]) -> Expr:

@@ -27,13 +27,12 @@ from meta.ir import (
     operands,
 )
 from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import inner_blocks
+from meta.ir.visit import inner_blocks, uses
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import Attention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
-from meta.passes.effects import uses
 from meta.passes.rewrite import bound_to, each_function, rewrite_function
 
 
@@ -56,7 +55,7 @@ def dependent(module: Module, params: Iterable[int]) -> set[Expr]:
 def _follow(module: Module, function: Function, found: set[Expr], results: dict[str, bool]) -> None:
     for binding in bindings(function):
         value = binding.value
-        reached = not found.isdisjoint(uses(binding))
+        reached = not found.isdisjoint(uses(value))
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
             callee = module.functions[value.callee.name]
             for param, argument in zip(callee.params, value.args, strict=True):

@@ -8,7 +8,6 @@ made safe for rows without a key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -247,8 +246,7 @@ def _read(
         found = read(atom, made, known)
         if found is not None:
             return found
-    steps = (step for read in _READ for step in read(atom, made, known, after))
-    return next(steps, None), set()
+    return _moved(atom, made) or (None if after else _changed(atom, made, known)), set()
 
 
 def _called(atom: Expr, known: Definitions) -> str:
@@ -256,60 +254,51 @@ def _called(atom: Expr, known: Definitions) -> str:
     return "a value from elsewhere" if made is None else f"the result of {made.op.name}"
 
 
-Reader = Callable[[Var, OpCall, Definitions, bool], Iterator[ScoreStep]]
-
-
-def _moved(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
+def _moved(atom: Var, made: OpCall) -> ScoreStep | None:
     """Other dtypes and places of the elements, before the softmax and after it."""
     x = made.args[0]
     nothing = made.op is op.broadcast_to and tensor_type(x) == tensor_type(atom)
     if nothing or made.op in (op.cast, op.cast_like):
-        yield ScoreStep("same", atom, x, made)
-    elif made.op in PERMUTATIONS:
-        yield ScoreStep("permuted", atom, x, made)
-    elif made.op in VIEWS:
-        yield ScoreStep("view", atom, x, made)
+        return ScoreStep("same", atom, x, made)
+    if made.op in PERMUTATIONS:
+        return ScoreStep("permuted", atom, x, made)
+    return ScoreStep("view", atom, x, made) if made.op in VIEWS else None
 
 
-def _scaled(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
-    if not after and made.op in (op.multiply, op.divide):
+def _changed(atom: Var, made: OpCall, known: Definitions) -> ScoreStep | None:
+    """What changes scores before the softmax: a factor, numbers added, numbers in their place."""
+    if made.op in (op.multiply, op.divide):
         found = scaling(atom, made, known)
         if found is None:
             raise Refused("scores are multiplied by what is no number")
-        yield ScoreStep("scaled", atom, found[0], made, found[1])
+        return ScoreStep("scaled", atom, found[0], made, found[1])
+    if made.op in (op.add, op.subtract, op.bias_add):
+        return _added(atom, made, known)
+    return _hidden(atom, made, known) if made.op is op.where else None
 
 
-def _added(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
+def _added(atom: Var, made: OpCall, known: Definitions) -> ScoreStep:
     """Numbers added to the scores, or subtracted: (numbers, subtracted, axis of `bias_add`)."""
-    if after or made.op not in (op.add, op.subtract, op.bias_add):
-        return
     x, y = made.args[:2]
     if made.op is op.bias_add:
-        yield ScoreStep("added", atom, x, made, (y, False, made.args[2]))
-        return
+        return ScoreStep("added", atom, x, made, (y, False, made.args[2]))
     if any(a is not None for a in made.args[2:]):
         raise Refused(f"{made.op.name} has more than two operands")
     if made.op is op.add and _steps_to_product(y, known) < _steps_to_product(x, known):
         x, y = y, x
     if not isinstance(x, Expr) or not isinstance(y, Expr):
         raise Refused("a number is added to the scores")
-    yield ScoreStep("added", atom, x, made, (y, made.op is op.subtract, None))
+    return ScoreStep("added", atom, x, made, (y, made.op is op.subtract, None))
 
 
-def _hidden(atom: Var, made: OpCall, known: Definitions, after: bool) -> Iterator[ScoreStep]:
+def _hidden(atom: Var, made: OpCall, known: Definitions) -> ScoreStep:
     """Scores that another number replaces: (condition, number, whether it says what is hidden)."""
-    if after or made.op is not op.where:
-        return
     condition, x, y = made.args
     for scores, other, negated in ((x, y, False), (y, x, True)):
         number = fill_of(other, known)
         if number is not None and not isinstance(number, bool) and isinstance(scores, Expr):
-            yield ScoreStep("hidden", atom, scores, made, (condition, float(number), negated))
-            return
+            return ScoreStep("hidden", atom, scores, made, (condition, float(number), negated))
     raise Refused("scores are replaced by what is no number")
-
-
-_READ: tuple[Reader, ...] = (_moved, _scaled, _added, _hidden)
 
 
 def _steps_to_product(atom: Any, known: Definitions) -> int:

@@ -39,8 +39,8 @@ from meta.ir import (
     Type,
     Var,
     bindings,
-    map_atoms,
     type_of,
+    with_operands,
 )
 from meta.ir.names import Names
 from meta.ir.types import call_type
@@ -248,7 +248,7 @@ class FunctionCasts:
 
     def atom(self, old: Expr) -> Expr:
         """Return what stands for an atom of the original program."""
-        return map_atoms(old, lambda a: self._now.get(a, a) if isinstance(a, Var) else a)
+        return with_operands(old, self._now)
 
     def bindings(self, block: Block) -> None:
         """Rewrite a block's bindings into the block under construction."""
@@ -285,7 +285,7 @@ class FunctionCasts:
                 made = replace(value, operands=operands)
                 self._emit(binding, made, binding.var.type if is_ref else None)
             case _:  # no tensor is made, or of a type that stands there
-                self._emit(binding, map_atoms(value, self.atom))
+                self._emit(binding, with_operands(value, self._now))
 
     def _emit(self, binding: Binding, value: Expr, type_: Type | None = None) -> None:
         """Emit a new value of a variable. What is written in place keeps its dtype."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from meta import op
 from meta.ir import (
     Binding,
-    Block,
     Call,
     DefUse,
     Expr,
@@ -213,9 +212,7 @@ def _narrowed(
             found[root] = readers
     if not found:
         return function
-    rewriting = _Rewriting(name, made, found)
-    body = Block(tuple(rewriting.bindings(function.body)), function.body.result)
-    return rewrite_function(replace(function, body=body), lambda b: b, rewriting.replaced)
+    return rewrite_function(function, _Narrowing(name, made, found).rule)
 
 
 def _root(binding: Binding, own: Mapping[Var, Binding]) -> Expr:
@@ -230,6 +227,12 @@ def _source(binding: Binding) -> Expr:
     assert isinstance(binding.value, Call)
     source: Expr = binding.value.args[0]
     return source
+
+
+def _of(source: Expr, binding: Binding) -> Call:
+    """Return the call of a binding with another first argument."""
+    assert isinstance(binding.value, Call)
+    return replace(binding.value, args=(source, *binding.value.args[1:]))
 
 
 def _calls(binding: Binding, called: Op) -> bool:
@@ -262,66 +265,53 @@ def _collect(
     return True
 
 
-class _Rewriting:
-    """Puts one cast behind each value found, and lets its readers read that.
-
-    replaced: what stands for the casts that are no more.
-    """
+class _Narrowing:
+    """Puts one cast behind each value found, and lets its readers read that."""
 
     def __init__(self, name: str, made: dict[Expr, Cast], found: Mapping[Var, _Readers]) -> None:
         self.name, self.made, self.found = name, made, found
-        self.views = {b.var: r for r in found.values() for b in r.views}
+        self.views = {b.var for r in found.values() for b in r.views}
         self.casts = {b.var for r in found.values() for b in r.casts}
         self.sums = {b.var for r in found.values() for b in r.sums}
-        self.replaced: dict[Var, Expr] = {}
         self._half: dict[Expr, Var] = {}
         self._wide: dict[Expr, Var] = {}
 
-    def bindings(self, block: Block) -> list[Binding]:
-        """Return the bindings of a block with half precision versions of what is found."""
-        new: list[Binding] = []
-        for binding in block.bindings:
-            if binding.var in self.casts:
-                self.replaced[binding.var] = self._half[_source(binding)]
-                del self.made[binding.var]
-            elif binding.var in self.views:
-                new.append(self._view(binding))
-            elif binding.var in self.sums:
-                new += self._sum(binding)
-            else:
-                new.append(binding)
-            if binding.var in self.found:
-                new.append(self._rounded(binding))
+    def rule(self, binding: Binding) -> Binding | list[Binding] | Expr:
+        """Return what becomes of a binding; a view or a cast that it reads has become another."""
+        var = binding.var
+        if var in self.casts:
+            del self.made[var]
+            return self._read(binding)
+        if var in self.views:
+            half = self._read(binding)
+            type_ = tensor_of(var).with_dtype(tensor_of(half).dtype)
+            return Binding(Var(var.name, type_), _of(half, binding), binding.span)
+        new = self._sum(binding) if var in self.sums else [binding]
+        if var in self.found:
+            readers = self.found[var]
+            needs = [why for b in readers.casts for why in self.made[b.var].needs]
+            new.append(self._cast(var, readers.dtype, needs, binding, self._half))
         return new
 
-    def _rounded(self, binding: Binding) -> Binding:
-        readers = self.found[binding.var]
-        needs = [why for b in readers.casts for why in self.made[b.var].needs]
-        return self._cast(binding.var, readers.dtype, needs, binding, self._half)
-
-    def _view(self, binding: Binding) -> Binding:
-        assert isinstance(binding.value, Call)
-        type_ = tensor_of(binding.var).with_dtype(self.views[binding.var].dtype)
-        var = self._half[binding.var] = Var(binding.var.name, type_)
-        source = self._half[_source(binding)]
-        value = replace(binding.value, args=(source, *binding.value.args[1:]))
-        return Binding(var, value, binding.span)
+    def _read(self, binding: Binding) -> Expr:
+        """Return the half precision version of what a binding reads."""
+        source = _source(binding)
+        return self._half.get(source, source)
 
     def _sum(self, binding: Binding) -> list[Binding]:
-        assert isinstance(binding.value, Call)
-        new, half = [], self._half[_source(binding)]
+        new, half = list[Binding](), self._read(binding)
         why = Why("sum.x", REASON, None, binding.span)
         if half in self._wide:
             self.made[self._wide[half]].needs.append(why)
         else:
             new.append(self._cast(half, "float32", [why], binding, self._wide))
-        value = replace(binding.value, args=(self._wide[half], *binding.value.args[1:]))
-        return [*new, Binding(binding.var, value, binding.span)]
+        return [*new, with_value(binding, _of(self._wide[half], binding))]
 
     def _cast(
-        self, source: Var, dtype: str, needs: list[Why], like: Binding, known: dict[Expr, Var]
+        self, source: Expr, dtype: str, needs: list[Why], like: Binding, known: dict[Expr, Var]
     ) -> Binding:
         type_ = tensor_of(source)
         var = known[source] = Var("", type_.with_dtype(dtype))
-        self.made[var] = Cast(self.name, source.name, type_, dtype, needs)
+        name = source.name if isinstance(source, Var) else ""
+        self.made[var] = Cast(self.name, name, type_, dtype, needs)
         return Binding(var, cast_call(source, dtype), like.span)

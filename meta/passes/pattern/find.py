@@ -37,13 +37,12 @@ from meta.ir import (
 from meta.ir.graph import User
 from meta.ir.literals import literal_text
 from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import inner_blocks, nested_bindings
+from meta.ir.visit import inner_blocks, nested_bindings, uses
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import base_op, called_op, is_pure
-from meta.passes.effects import uses
 from meta.passes.lifetimes import fused_function
 from meta.passes.pattern.build import Pattern, parts
-from meta.passes.pattern.parts import Called, Part, SearchScope, depth, of_type
+from meta.passes.pattern.parts import Called, Part, depth, of_type
 
 Found = dict[Part, Any]
 """What each part of the pattern is: an atom or a literal."""
@@ -56,7 +55,7 @@ class Search:
     calls: how many calls of the pattern had been found by then.
     """
 
-    def __init__(self, scope: SearchScope) -> None:
+    def __init__(self, scope: BlockScope) -> None:
         self.scope = scope
         self.failure = ""
         self.calls = 0
@@ -274,7 +273,7 @@ def call_with(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     return function(**{name: values[name] for name in inspect.signature(function).parameters})
 
 
-class _BlockScope:
+class BlockScope:
     """The values of one block's own bindings, and the names of its function's variables."""
 
     def __init__(self, block: Block, facts: Facts) -> None:
@@ -283,10 +282,12 @@ class _BlockScope:
         self.places = Places(block, facts.uses)
 
     def value_of(self, atom: Any) -> Any:
+        """Return what a variable of the block is bound to; any other atom itself."""
         binding = self.bindings.get(atom) if isinstance(atom, Var) else None
         return atom if binding is None else binding.value
 
     def shown(self, value: Any) -> str:
+        """Return an atom or literal as a reason for refusal names it."""
         if isinstance(value, Var):
             return self.facts.names.get(value, "a variable from outside")
         if isinstance(value, Constant):
@@ -315,7 +316,7 @@ class _Finder:
         first = self.pattern.searched[0]
         for block in reversed(list(_blocks(self.facts.function))):
             near = [b for b in reversed(block.bindings) if first.may_be(b.value)]
-            scope = _BlockScope(block, self.facts) if near else None
+            scope = BlockScope(block, self.facts) if near else None
             for binding in near:
                 assert scope is not None
                 one = None if binding in self.taken else self.at(binding, scope)
@@ -325,7 +326,7 @@ class _Finder:
                     found.append(one)
         return found[::-1]
 
-    def at(self, binding: Binding, scope: _BlockScope) -> Match | None:
+    def at(self, binding: Binding, scope: BlockScope) -> Match | None:
         """Return the match whose first result is a binding's; else note the first reason."""
         search = Search(scope)
         reason = None
@@ -343,14 +344,14 @@ class _Finder:
             self.refused.append(Refusal(binding, reason))
         return None
 
-    def solutions(self, search: Search, binding: Binding, scope: _BlockScope) -> Iterator[Found]:
+    def solutions(self, search: Search, binding: Binding, scope: BlockScope) -> Iterator[Found]:
         """Yield what the parts are where the first result is a binding's."""
         first, *others = self.pattern.searched
         for found in search.solutions(first, binding.var):
             yield from self.with_others(search, others, found, scope)
 
     def with_others(
-        self, search: Search, others: list[Part], found: Found, scope: _BlockScope
+        self, search: Search, others: list[Part], found: Found, scope: BlockScope
     ) -> Iterator[Found]:
         """Yield what is found with the other results: near what they share with those before."""
         if not others:
@@ -362,12 +363,12 @@ class _Finder:
             for more in [found] if part in found else search.solutions(part, value, found):
                 yield from self.with_others(search, rest, more, scope)
 
-    def near(self, part: Part, found: Found, scope: _BlockScope) -> list[Var]:
+    def near(self, part: Part, found: Found, scope: BlockScope) -> list[Var]:
         """Return what a part may be: computed of what it shares with the parts that are found."""
         shared = [found[p] for p in parts(part) if isinstance(found.get(p), Var)]
         return scope.made_of(shared, depth(part))
 
-    def made(self, found: Found, scope: _BlockScope) -> Match | str | None:
+    def made(self, found: Found, scope: BlockScope) -> Match | str | None:
         """Return a match, why it cannot be one, or None if it is made of nothing."""
         opened = (value for part, value in found.items() if part.opens)
         inside = {scope.bindings[v] for v in opened if isinstance(v, Var)}
@@ -399,7 +400,7 @@ class _Finder:
                 gone.add(member.var)
                 yield member
 
-    def problem(self, one: Match, scope: _BlockScope) -> str | None:
+    def problem(self, one: Match, scope: BlockScope) -> str | None:
         """Return why the members cannot be one, or None."""
         position, members = scope.places.position, set(one.members)
         for member in one.members:
@@ -438,7 +439,7 @@ class _Finder:
         if any(self.may_fail(one.value) for one in (binding, *nested_bindings(binding.value))):
             return True
         buffers = self.facts.buffers
-        used = {buffers.of(a) for a in uses(binding)} | buffers.written_by(binding)
+        used = {buffers.of(a) for a in uses(binding.value)} | buffers.written_by(binding)
         return not written.isdisjoint(used)
 
     def may_fail(self, value: Expr) -> bool:
@@ -454,7 +455,7 @@ def _only_writes(binding: Binding) -> bool:
     return op is not None and not op.random
 
 
-def _place(user: User, scope: _BlockScope) -> str:
+def _place(user: User, scope: BlockScope) -> str:
     return "as a result" if isinstance(user, Block) else f"by {scope.shown(user.var)}"
 
 

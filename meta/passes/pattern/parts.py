@@ -1,7 +1,7 @@
 """The parts of patterns: what one value of a program has to be.
 
 A part says in how many *ways* a value can be what it describes; each way is a list of goals, parts
-that other values have to be. The search (`search.py`) knows nothing else of them. A new kind of
+that other values have to be. The search (`find.py`) knows nothing else of them. A new kind of
 part is a class with a method `ways` here.
 """
 
@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -24,16 +24,8 @@ from meta.ir.literals import literal_text
 from meta.op.core import Op
 from meta.passes.calls import base_op
 
-
-class SearchScope(Protocol):
-    """Where a pattern is searched: the bindings that may become part of a match."""
-
-    def value_of(self, atom: Any) -> Any:
-        """Return what a variable of the searched block is bound to; any other atom itself."""
-
-    def shown(self, value: Any) -> str:
-        """Return an atom or literal as a reason for refusal names it."""
-
+if TYPE_CHECKING:
+    from meta.passes.pattern.find import BlockScope
 
 Goal = tuple["Part", Any]
 Ways = list[tuple[Goal, ...]]
@@ -57,7 +49,7 @@ class Part(Overloads, ABC):
     __hash__ = object.__hash__
 
     @abstractmethod
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         """Return the ways in which ``value`` (an atom or a literal) can be this, or why none."""
 
     def may_be(self, value: Expr) -> bool:
@@ -100,7 +92,7 @@ class Wildcard(Part):
     ndim: int | None = None
     where: Callable[[Any], bool] | None = None
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         type_ = type_of(value) if isinstance(value, Expr) else value
         if self.dtype is not None and getattr(type_, "dtype", None) != self.dtype:
             return f"{scope.shown(value)} is not of {self.dtype}"
@@ -117,7 +109,7 @@ class Known(Part):
 
     value: float | int | bool | None = None
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         found = scope.value_of(value)
         if isinstance(found, Constant):
             fits = self.value is None or _filled_with(found.data, self.value)
@@ -134,7 +126,7 @@ class Written(Part):
 
     literal: Any
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         same = not isinstance(value, Expr) and literal_text(value) == literal_text(self.literal)
         return [()] if same else f"{scope.shown(value)} is not {literal_text(self.literal)}"
 
@@ -158,7 +150,7 @@ class Called(Part):
             and self.accepts(value.callee)
         )
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         call = scope.value_of(value)
         if not isinstance(call, Call) or base_op(call.callee) is None:
             return f"{scope.shown(value)} is not the result of {self.label}"
@@ -187,7 +179,7 @@ class Field(Part):
     opens = True
     index: int
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, TupleGetItem) or found.index != self.index:
             return f"{scope.shown(value)} is not field {self.index} of a tuple"
@@ -200,7 +192,7 @@ class Fields(Part):
 
     opens = True
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         found = scope.value_of(value)
         if not isinstance(found, Tuple) or len(found.fields) != len(self.inner):
             return f"{scope.shown(value)} is not a tuple of {len(self.inner)}"
@@ -214,7 +206,7 @@ class Alternatives(Part):
     def may_be(self, value: Expr) -> bool:
         return any(option.may_be(value) for option in self.inner)
 
-    def ways(self, value: Any, scope: SearchScope) -> Ways | str:
+    def ways(self, value: Any, scope: BlockScope) -> Ways | str:
         return [((option, value),) for option in self.inner]
 
 
