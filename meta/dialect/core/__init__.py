@@ -22,6 +22,8 @@ from meta.dialect.core.openv import (
     OpEnv,
     Unsupported,
     compile_together,
+    decline_if,
+    require_static,
 )
 from meta.dialect.core.plevel import (
     COMPILER,
@@ -62,6 +64,7 @@ __all__ = [
     "check_parameters",
     "compile_together",
     "compiling",
+    "decline_if",
     "dialects",
     "dispatch",
     "exclude",
@@ -69,4 +72,5 @@ __all__ = [
     "may_begin",
     "only",
     "prefer",
+    "require_static",
 ]

@@ -25,7 +25,7 @@ from meta.base.errors import DispatchError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.dialect import DialectOp
-from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.failure import building
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current
@@ -75,22 +75,14 @@ def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
             reason = "serves as part of a fused pattern only"
         env = None
         if reason is None:
-            try:
-                env = dialect_op.make(call)
-                if call.op.schema.written:
-                    env.wrap(partial(counting, places=written_places(call)))
-                env.dialect_op = dialect_op
-            except Unsupported as refusal:
-                reason = str(refusal)
-            except Exception as error:
-                if passes(error):
-                    raise
-                raise backend_error(
-                    *(error, "cannot prepare a kernel"),
-                    op=call.op.name,
-                    types=call,
-                    dialect=dialect.name,
-                ) from error
+            with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
+                try:
+                    env = dialect_op.make(call)
+                    if call.op.schema.written:
+                        env.wrap(partial(counting, places=written_places(call)))
+                    env.dialect_op = dialect_op
+                except Unsupported as refusal:
+                    reason = str(refusal)
         yield Candidate(dialect_op, plevel, env, reason or "")
 
 

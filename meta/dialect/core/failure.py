@@ -61,13 +61,13 @@ def summary(error: BaseException) -> str:
 
 
 @contextmanager
-def building(op: str, types: object, dialect: str) -> Iterator[None]:
-    """Let what a backend raises while it prepares a kernel be a BackendError."""
+def building(
+    op: str | None, types: object, dialect: str | None, doing: str = "cannot build a kernel"
+) -> Iterator[None]:
+    """Let what a backend raises while it prepares kernels be a BackendError."""
     try:
         yield
     except Exception as error:
         if passes(error):
             raise
-        raise backend_error(
-            error, "cannot build a kernel", op=op, types=types, dialect=dialect
-        ) from error
+        raise backend_error(error, doing, op=op, types=types, dialect=dialect) from error

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.failure import building
+from meta.ir.types import TensorType
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import DialectOp
@@ -19,6 +20,18 @@ class Unsupported(Exception):
     """Raised by a dialect operator that cannot serve a call: a limit of its capability, never a
     user's error.
     """
+
+
+def decline_if(condition: object, reason: str) -> None:
+    """Raise Unsupported, with a reason, if a condition holds."""
+    if condition:
+        raise Unsupported(reason)
+
+
+def require_static(*types: TensorType) -> None:
+    """Raise Unsupported for types of which an extent is not a number."""
+    known = all(t.is_static for t in types)
+    decline_if(not known, "this kernel is made for extents that are numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +179,11 @@ def compile_together(envs: Iterable[OpEnv]) -> None:
         if wanted is not None:
             waiting.setdefault(wanted.compile, {})[env] = wanted.source
     for compile, sources in waiting.items():
-        try:
+        owner = next(iter(sources)).dialect_op
+        op, dialect = (None, None) if owner is None else (owner.base.name, owner.dialect.name)
+        if len(sources) > 1:  # nobody would say which of them it was
+            op = None
+        with building(op, None, dialect, "cannot compile kernels"):
             kernels = compile(list(sources.values()))
-        except Exception as error:
-            if passes(error):
-                raise
-            owner = next(iter(sources)).dialect_op
-            op, dialect = (None, None) if owner is None else (owner.base.name, owner.dialect.name)
-            if len(sources) > 1:  # nobody says which of them it was
-                op = None
-            raise backend_error(error, "cannot compile kernels", op=op, dialect=dialect) from error
         for env, made in zip(sources, kernels, strict=True):
             env._compiled(made)

@@ -22,7 +22,7 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.product import FusedProduct, prepared, problem
 from meta.ir.types import TensorType
@@ -40,10 +40,8 @@ def rows(product: Any, x: Any, w: Any) -> Any:
 
 def require_last(axis: int, b: TensorType, y: TensorType) -> None:
     """Decline a bias along another axis than the columns of the product."""
-    if axis % y.ndim != y.ndim - 1:
-        raise Unsupported("the bias is not along the last axis")
-    if b.dtype != y.dtype:
-        raise Unsupported(f"a bias of {b.dtype} beside a product of {y.dtype}")
+    decline_if(axis % y.ndim != y.ndim - 1, "the bias is not along the last axis")
+    decline_if(b.dtype != y.dtype, f"a bias of {b.dtype} beside a product of {y.dtype}")
 
 
 def require_columns(columns: int, y: TensorType) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import cublaslt
@@ -54,11 +54,9 @@ def scaled_problem(call: CallValues) -> Problem:
     x1, x2, scale1, scale2, dtype = call.args
     if x1.dtype == x2.dtype == "float8_e5m2":
         raise Unsupported("cuBLASLt multiplies float8_e5m2 by float8_e4m3fn only")
-    if not (x1.is_static and x2.is_static):
-        raise Unsupported("this kernel is made for extents that are numbers")
+    require_static(x1, x2)
     (m, k), (n, _) = x1.static_shape, x2.static_shape
-    if 0 in (m, n, k):
-        raise Unsupported("there is nothing to multiply")
+    decline_if(0 in (m, n, k), "there is nothing to multiply")
     if k % MULTIPLE or n % MULTIPLE:
         raise Unsupported(f"float8 needs k and n that are multiples of {MULTIPLE}, not {k} and {n}")
     if scale1.ndim != scale2.ndim:

@@ -17,7 +17,7 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import rows
 from meta.dialect.cublas.product import FusedProduct, prepared, problem
@@ -45,8 +45,7 @@ def _define(name: str, describes: Callable[..., Any], dy_first: bool) -> None:
         columns = of.m if dy_first else of.n
         if axes != set(range(dy.ndim - 1)) or dy.static_shape[-1] != columns:
             raise Unsupported("the sum is not that of the rows")
-        if result[1].dtype != dy.dtype:
-            raise Unsupported(f"a sum in {result[1].dtype} of {dy.dtype}")
+        decline_if(result[1].dtype != dy.dtype, f"a sum in {result[1].dtype} of {dy.dtype}")
         if dy.size >= LARGE:
             raise Unsupported(
                 f"a product and a sum are faster where dy has {LARGE} elements or more"
@@ -82,8 +81,7 @@ def matmul_gelu_dx(
     of = problem(dy, w, False, False, epilogue="dgelu")
     if of.dtype not in ("float16", "bfloat16"):
         raise Unsupported(f"a product and a gradient apart are faster in {of.dtype}")
-    if h.size < SMALL:
-        raise Unsupported(f"a product and a gradient apart are as fast below {SMALL} elements")
+    decline_if(h.size < SMALL, f"a product and a gradient apart are as fast below {SMALL} elements")
     if h != result or h.static_shape[-1] != of.n or of.n % 8:
         raise Unsupported("cuBLASLt reads what the gelu was of in rows of 8 elements")
     roles = "matrix", "x1", "x2", "out"

@@ -20,7 +20,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import PRODUCTS, require_columns, require_last, rows
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, aligned
@@ -99,8 +99,7 @@ def _in_parts(
     if not isinstance(results, tuple) or len(results) != count or count < 2 or of.batch > 1:
         raise Unsupported("the product is not cut into equal parts")
     first = results[0]
-    if axis % first.ndim != first.ndim - 1:
-        raise Unsupported("the product is not cut along its columns")
+    decline_if(axis % first.ndim != first.ndim - 1, "the product is not cut along its columns")
     n = of.n // count
     require_columns(n, first)
     if n * bits(x.dtype) // 8 % ALIGNMENT:

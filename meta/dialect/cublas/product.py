@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import DATA_TYPES
 from meta.dialect.cublas.plan import ProductPlan
@@ -31,11 +31,9 @@ def problem(x1: TensorType, x2: TensorType, t1: bool, t2: bool, **more: Any) -> 
     """
     if x1.dtype not in DATA_TYPES:
         raise Unsupported(f"cuBLASLt multiplies {', '.join(sorted(DATA_TYPES))}, not {x1.dtype}")
-    if not (x1.is_static and x2.is_static):
-        raise Unsupported("this kernel is made for extents that are numbers")
+    require_static(x1, x2)
     shape1, shape2 = x1.static_shape, x2.static_shape
-    if 0 in (*shape1, *shape2):
-        raise Unsupported("there is nothing to multiply")
+    decline_if(0 in (*shape1, *shape2), "there is nothing to multiply")
     m, k = shape1[-2:][::-1] if t1 else shape1[-2:]
     n = shape2[-2] if t2 else shape2[-1]
     batch = max(shape1[0], shape2[0]) if len(shape1) == 3 else 1

@@ -30,7 +30,7 @@ import torch
 
 from meta import op
 from meta.base import config
-from meta.dialect.core import OpEnv, Unsupported, joined_attention
+from meta.dialect.core import OpEnv, Unsupported, decline_if, joined_attention
 from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
@@ -113,11 +113,9 @@ def _require_fits(types: list[TensorType], mask: TensorType | None, widest: int)
     given = [*types, *([mask] if mask is not None else [])]
     if any(t.dtype != "float32" for t in types) or not all(t.is_static for t in given):
         raise Unsupported(f"made for float32 of extents that are numbers, not {types[0]}")
-    if not all(t.size for t in given):
-        raise Unsupported("there is an empty tensor")
+    decline_if(not all(t.size for t in given), "there is an empty tensor")
     own, other = types[0].static_shape[3], types[2].static_shape[3]
-    if own != other:
-        raise Unsupported(f"values are {other} wide and keys {own}: made for one width")
+    decline_if(own != other, f"values are {other} wide and keys {own}: made for one width")
     if own % ROW or own > widest:
         raise Unsupported(f"made for heads of multiples of {ROW} elements, up to {widest}")
 
@@ -173,8 +171,7 @@ def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
 
 def backward(call: CallValues, joined: bool = False) -> OpEnv:
     """Return the launches of the gradients; ``joined``: as parts of the rows of one array."""
-    if _exact():
-        raise Unsupported("gradients in float32 are slower than ATen's; META_TF32 is off")
+    decline_if(_exact(), "gradients in float32 are slower than ATen's; META_TF32 is off")
     names = "backward_query", "backward_key"
     kernels = _Kernels(call, *names, joined=PARTS if joined else 1)
     row = kernels.heads * kernels.width

@@ -30,7 +30,7 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import Deferred, OpEnv, Unsupported
+from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import packed, source
@@ -167,17 +167,14 @@ def shares(vectors: int, most: int) -> tuple[int, int]:
 def _require_fits(x: TensorType, axis: int) -> None:
     if not x.is_static or x.dtype not in DTYPES:
         raise Unsupported(f"made for {', '.join(DTYPES)} of extents that are numbers, not {x}")
-    if normalize_axis(axis, x.ndim) != x.ndim - 1:
-        raise Unsupported("made for channels on the last axis")
-    if not x.size:
-        raise Unsupported("there is an empty tensor")
+    decline_if(normalize_axis(axis, x.ndim) != x.ndim - 1, "made for channels on the last axis")
+    decline_if(not x.size, "there is an empty tensor")
 
 
 def common_dtype(**parameters: TensorType | None) -> str:
     """Return the dtype of those that there are; Unsupported if they differ."""
     found = {p.dtype for p in parameters.values() if p is not None}
-    if len(found) > 1:
-        raise Unsupported(f"{' and '.join(parameters)} differ in dtype")
+    decline_if(len(found) > 1, f"{' and '.join(parameters)} differ in dtype")
     return found.pop() if found else "float32"
 
 
@@ -291,8 +288,7 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
 
 def _require_like(x: TensorType, **others: TensorType | None) -> None:
     for name, type_ in others.items():
-        if type_ not in (None, x):
-            raise Unsupported(f"{name} is of {type_}, not of x's type {x}")
+        decline_if(type_ not in (None, x), f"{name} is of {type_}, not of x's type {x}")
 
 
 _define_forward("batch_norm_add", _sum)

@@ -18,7 +18,7 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
@@ -98,16 +98,13 @@ def gradient(
     """Return the launches for dy, indices, an addend of that dtype if there is one, and out."""
     if dy.dtype not in SIZES or indices.dtype not in INDICES or addend not in (None, *SIZES):
         raise Unsupported(f"no kernel for {dy.dtype} by {indices.dtype}, and {addend} beside it")
-    if not all(t.is_static for t in (dy, indices, out)):
-        raise Unsupported("this kernel is made for extents that are numbers")
+    require_static(dy, indices, out)
     rows, *row = out.static_shape
     width, count = prod(row), prod(indices.static_shape)
     each = max(1, min(MOST_ROWS, rows // BLOCKS), min(WARPS, rows // FILLING))
     buckets, chunks = -(-rows // each), -(-count // CHUNK)
-    if count >= MOST_INDICES:
-        raise Unsupported(f"{count} indices, more than this kernel notes")
-    if buckets >= MOST_BUCKETS:
-        raise Unsupported(f"{rows} rows, more than this kernel divides")
+    decline_if(count >= MOST_INDICES, f"{count} indices, more than this kernel notes")
+    decline_if(buckets >= MOST_BUCKETS, f"{rows} rows, more than this kernel divides")
     if not rows * width:
         return OpEnv(lambda *_: None, allocates=False)
     few = rows <= FEW

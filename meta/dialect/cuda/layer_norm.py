@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.dialect.core import Deferred, OpEnv, Unsupported
+from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import packed, source
@@ -182,10 +182,8 @@ class Kernels:
 def _require_fits(x: TensorType, axis: int, parameters: set[str]) -> None:
     if not x.is_static or x.dtype not in SIZES:
         raise Unsupported(f"made for {', '.join(SIZES)} of extents that are numbers, not {x}")
-    if normalize_axis(axis, x.ndim) != x.ndim - 1:
-        raise Unsupported("made for the last axis")
-    if len(parameters) > 1:
-        raise Unsupported("scale and bias differ in dtype")
+    decline_if(normalize_axis(axis, x.ndim) != x.ndim - 1, "made for the last axis")
+    decline_if(len(parameters) > 1, "scale and bias differ in dtype")
     if not 0 < x.static_shape[-1] <= MOST or 0 in x.static_shape:
         raise Unsupported(f"made for rows of 1 to {MOST} elements")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import LIBRARY, OpEnv, Unsupported
+from meta.dialect.core import LIBRARY, OpEnv, Unsupported, decline_if
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.layer_norm import SIZES, Kernels, backward, forward, given
 from meta.ir.types import TensorType
@@ -29,15 +29,13 @@ def _made(
     addend: TensorType | None = None, over: Any = None, gradient: Any = op.layer_norm_dx,
 ) -> OpEnv:  # fmt: skip
     """Return the kernels; ``over``: the axes of the sum, which is the last of the results."""
-    if scale is None:
-        raise Unsupported("made for a normalisation with a scale")
+    decline_if(scale is None, "made for a normalisation with a scale")
     if addend is not None and addend != x:
         raise Unsupported(f"what is added, {addend}, is not of the type of x, {x}")
     if over is not None:
         if normalize_axes(over, x.ndim) != tuple(range(x.ndim - 1)) or x.ndim < 2:
             raise Unsupported("the sum is not that of the rows")
-        if result[-1].dtype != "float32":
-            raise Unsupported("the sum of the rows is made in float32")
+        decline_if(result[-1].dtype != "float32", "the sum of the rows is made in float32")
     call = gradient.call_values((x, scale, dy, axis, eps), device)
     return backward(call, addend is not None, over is not None)
 
@@ -118,8 +116,7 @@ def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
         x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float,
         device: Device, narrow: str | None = None,
     ) -> OpEnv:  # fmt: skip
-        if x.shape != addend.shape:
-            raise Unsupported(f"what is added, {addend}, has not the shape of {x}")
+        decline_if(x.shape != addend.shape, f"what is added, {addend}, has not the shape of {x}")
         if addend.dtype not in SIZES:
             raise Unsupported(f"made for sums of {', '.join(SIZES)}, not {addend.dtype}")
         if narrow not in (None, x.dtype) or (narrow is None and addend.dtype != x.dtype):

@@ -8,7 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import bits
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, require_static
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
@@ -45,8 +45,7 @@ def defuse_tensor(call: CallValues) -> OpEnv:
 
 def _copy(call: CallValues, parts: tuple[TensorType, ...]) -> tuple[Launcher, list[int]]:
     """Return what copies tensors of these types, and where in the vector each begins, in bytes."""
-    if not all(t.is_static for t in parts):
-        raise Unsupported("this kernel is made for extents that are numbers")
+    require_static(*parts)
     width = bits(parts[0].dtype)
     sizes = [prod(t.static_shape) for t in parts]
     kinds = [dict.fromkeys(("x", "y"), f"bits{width}")] * len(parts)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, require_static
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
@@ -79,8 +79,7 @@ def _make(call: CallValues) -> OpEnv:
     given = ListCall.of(call.op, args)
     formula, traced = given.formula, given.trace()
     lists = {name: args[name] for name in args if name in given.lists}
-    if not all(t.is_static for tensors in lists.values() for t in tensors):
-        raise Unsupported("this kernel is made for extents that are numbers")
+    require_static(*(t for tensors in lists.values() for t in tensors))
     for name in formula.numbers:
         if isinstance(args[name], TensorType) and args[name].dtype not in NUMBER_KINDS:
             raise Unsupported(f"{name} comes in {args[name].dtype}, which kernels do not read")

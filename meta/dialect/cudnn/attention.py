@@ -15,7 +15,7 @@ import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH, bits
-from meta.dialect.core import OpEnv, Unsupported, joined_attention
+from meta.dialect.core import OpEnv, decline_if, joined_attention, require_static
 from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
@@ -49,12 +49,9 @@ def _described(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
-    if not all(t.is_static for t in types):
-        raise Unsupported("a plan is made for extents that are numbers")
-    if a.query.dtype not in HALVES:
-        raise Unsupported(f"cuDNN has no attention of {a.query.dtype}")
-    if not all(t.size for t in types):
-        raise Unsupported("there is an empty tensor")
+    require_static(*types)
+    decline_if(a.query.dtype not in HALVES, f"cuDNN has no attention of {a.query.dtype}")
+    decline_if(not all(t.size for t in types), "there is an empty tensor")
     query, key, value = (_operand(t, a.layout) for t in (a.query, a.key, a.value))
     # The gradient is wrong for a mask that is broadcast over queries, or over keys.
     mask = None
@@ -160,8 +157,7 @@ def _in_rows(part: Operand, row: int) -> Operand:
 
 def _joined(call: CallValues) -> OpEnv:
     """Return the graph that writes the parts where they belong."""
-    if call.args.mask is not None:
-        raise Unsupported("made for an attention without a mask")
+    decline_if(call.args.mask is not None, "made for an attention without a mask")
     run = _plan(_sdpa_in_rows, call)
     _, _, heads, width = call.args.query.static_shape
     row = heads * width

@@ -12,7 +12,7 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import is_float
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
@@ -47,19 +47,24 @@ class Geometry:
 
 
 def geometry(
-    dtype: str,
-    shapes: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+    types: tuple[TensorType, TensorType, TensorType],
     stride: Ints,
     padding: Ints,
     dilation: Ints,
     layouts: tuple[str, str, str],
 ) -> Geometry:
-    """Return the geometry of a convolution; shapes and layouts are those of x, w and y."""
-    count = len(shapes[0]) - 2
+    """Return the geometry of a convolution, types and layouts being those of x, w and y;
+    Unsupported if no graph takes them.
+    """
+    require_static(*types)
+    dtype, count = types[0].dtype, types[0].ndim - 2
+    decline_if(not is_float(dtype), f"cuDNN has no convolution of {dtype}")
+    decline_if(not all(t.size for t in types), "there is an empty tensor")
+    _require_layouts(*layouts)
     orders = DATA[count], KERNEL[count], DATA[count]
     x, w, y = (
-        Operand.compact(shape, dtype, layout, order)
-        for shape, layout, order in zip(shapes, layouts, orders, strict=True)
+        Operand.compact(type_.static_shape, dtype, layout, order)
+        for type_, layout, order in zip(types, layouts, orders, strict=True)
     )
     around = pads(padding, count)
     steps, apart = pair(stride, "stride", count), pair(dilation, "dilation", count)
@@ -85,39 +90,25 @@ def _wgrad(graph: Graph, g: Geometry) -> None:
     graph.result(graph.node.conv_wgrad(x, dy, **g.window), g.w)
 
 
-def _made(describe: Callable[..., None], call: CallValues, **types: TensorType) -> OpEnv:
+def _made(
+    describe: Callable[..., None], call: CallValues, x: TensorType, w: TensorType, y: TensorType
+) -> OpEnv:
     """Return the plan of a call that has x, w and y of these types."""
-    if reason := unsuited(*types.values()):
-        raise Unsupported(reason)
     a = call.args
-    shapes = types["x"].static_shape, types["w"].static_shape, types["y"].static_shape
     layouts = a.layout, a.kernel_layout, a.out_layout
-    if reason := strange(*layouts):
-        raise Unsupported(reason)
-    found = geometry(types["x"].dtype, shapes, a.stride, a.padding, a.dilation, layouts)
-    dtype, device = types["x"].dtype, call.device.ordinal
-    return planned(describe, found, dtype=dtype, device=device)
+    found = geometry((x, w, y), a.stride, a.padding, a.dilation, layouts)
+    return planned(describe, found, dtype=x.dtype, device=call.device.ordinal)
 
 
-def unsuited(*types: TensorType) -> str | None:
-    """Return why no graph takes tensors of these types, or None."""
-    if not all(t.is_static for t in types):
-        return "a plan is made for extents that are numbers"
-    if not is_float(types[0].dtype):
-        return f"cuDNN has no convolution of {types[0].dtype}"
-    return None if all(t.size for t in types) else "there is an empty tensor"
-
-
-def strange(layout: str, kernel_layout: str, out_layout: str) -> str | None:
-    """Return why cuDNN is not given tensors in these layouts, or None.
-
-    It has kernels for channels that come first or last; with others it is wrong without an error.
+def _require_layouts(layout: str, kernel_layout: str, out_layout: str) -> None:
+    """Raise Unsupported for channels that come neither first nor last: cuDNN has no kernels for
+    these, and is wrong without an error.
     """
     spatial = DATA[len(layout) - 2][2:]
-    images = {layout, out_layout} <= {f"NC{spatial}", f"N{spatial}C"}
-    if images and kernel_layout in (f"OI{spatial}", f"O{spatial}I"):
-        return None
-    return f"no kernels of cuDNN are for the layouts {layout}, {kernel_layout} and {out_layout}"
+    fits = {layout, out_layout} <= {f"NC{spatial}", f"N{spatial}C"}
+    fits = fits and kernel_layout in (f"OI{spatial}", f"O{spatial}I")
+    layouts = f"{layout}, {kernel_layout} and {out_layout}"
+    decline_if(not fits, f"no kernels of cuDNN are for the layouts {layouts}")
 
 
 def forward(call: CallValues) -> OpEnv:
@@ -200,14 +191,11 @@ def _define(name: str, describes: Callable[..., Any], relu: bool) -> None:
         z: TensorType | None = None,
     ) -> OpEnv:  # fmt: skip
         layouts = layout, kernel_layout, out_layout
-        if reason := unsuited(x, w) or strange(*layouts):
-            raise Unsupported(reason)
+        found = geometry((x, w, result), stride, padding, dilation, layouts)
         if axis % result.ndim != out_layout.index("C"):
             raise Unsupported("the bias is not added to the channels")
         if z is not None and z != result:
             raise Unsupported(f"what is added is not of the convolution's type {result}")
-        shapes = x.static_shape, w.static_shape, result.static_shape
-        found = geometry(x.dtype, shapes, stride, padding, dilation, layouts)
         return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
 
     dialect.pattern_op(describes, name=name)(make)

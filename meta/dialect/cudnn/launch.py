@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, decline_if, require_static
 from meta.dialect.cudnn import handles
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.library import check, functions
@@ -26,10 +26,8 @@ INT_LIMIT = 2**31
 
 def require_elements(x: TensorType) -> None:
     """Raise Unsupported for a tensor that the library's functions do not take."""
-    if not x.is_static:
-        raise Unsupported("a descriptor is made for extents that are numbers")
-    if not 0 < x.size < INT_LIMIT:
-        raise Unsupported(f"cuDNN takes 1 to {INT_LIMIT - 1} elements")
+    require_static(x)
+    decline_if(not 0 < x.size < INT_LIMIT, f"cuDNN takes 1 to {INT_LIMIT - 1} elements")
 
 
 class Descriptor:

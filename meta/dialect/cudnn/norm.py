@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, decline_if, require_static
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand, frontend
 from meta.dialect.cudnn.plans import plan, planned
@@ -37,15 +37,11 @@ class Rows:
 
 def _rows(x: TensorType, axis: int, *parameters: TensorType | None) -> Rows:
     """Return what is normalised along the last axis; Unsupported for what cuDNN does not take."""
-    if not x.is_static:
-        raise Unsupported("a plan is made for extents that are numbers")
-    if normalize_axis(axis, x.ndim) != x.ndim - 1:
-        raise Unsupported("cuDNN normalises along the last axis")
-    if x.dtype == "float64" or not x.size:
-        raise Unsupported(f"cuDNN does not normalise {x}")
+    require_static(x)
+    decline_if(normalize_axis(axis, x.ndim) != x.ndim - 1, "cuDNN normalises along the last axis")
+    decline_if(x.dtype == "float64" or not x.size, f"cuDNN does not normalise {x}")
     types = {p.dtype for p in parameters if p is not None}
-    if len(types) != 1 or None in parameters:
-        raise Unsupported("cuDNN wants all parameters, of one dtype")
+    decline_if(len(types) != 1 or None in parameters, "cuDNN wants all parameters, of one dtype")
     width = x.static_shape[-1]
     parameter = Operand.compact((1, width, 1, 1), types.pop())
     return Rows(Operand.compact((prod(x.static_shape[:-1]), width, 1, 1), x.dtype), parameter)
@@ -123,8 +119,7 @@ def layer_norm_train_dx(call: CallValues) -> OpEnv:
 
 @dialect.op(op.rms_norm)
 def rms_norm(call: CallValues) -> OpEnv:
-    if call.args.scale is None:
-        raise Unsupported("cuDNN wants a scale")
+    decline_if(call.args.scale is None, "cuDNN wants a scale")
     return _normalised(call, "rmsnorm", biased=call.args.bias is not None)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import OpEnv, Unsupported, decline_if
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Operand
 from meta.dialect.cudnn.launch import (
@@ -29,10 +29,8 @@ def _window(call: CallValues, layout: str) -> Descriptor:
     sizes = [a.x.static_shape[i] for i in permutation(layout, DATA[2], "layout")[2:]]
     axes = window(tuple(sizes), a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
     for size, axis in zip(sizes, axes, strict=True):
-        if axis.before != axis.after:
-            raise Unsupported("cuDNN pads both sides of a pooled axis alike")
-        if axis.dilation != 1 and axis.kernel != 1:
-            raise Unsupported("cuDNN has no dilated pooling")
+        decline_if(axis.before != axis.after, "cuDNN pads both sides of a pooled axis alike")
+        decline_if(axis.dilation != 1 and axis.kernel != 1, "cuDNN has no dilated pooling")
         if axis.out != (size + 2 * axis.before - axis.kernel) // axis.stride + 1:
             raise Unsupported("cuDNN pools whole windows only")
     if call.op in (op.avg_pool2d, op.avg_pool2d_dx):

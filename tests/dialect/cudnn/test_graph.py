@@ -110,8 +110,8 @@ def geometry(dtype: str = "float16", layout: str = "NHWC", kernel: str = "OHWI")
     shapes = {"NHWC": (2, 5, 6, 8), "NCHW": (2, 8, 5, 6)}
     w = {"OHWI": (4, 3, 3, 8), "OIHW": (4, 8, 3, 3)}
     y = {"NHWC": (2, 6, 6, 4), "NCHW": (2, 4, 6, 6)}
-    arrays = shapes[layout], w[kernel], y[layout]
-    return conv.geometry(dtype, arrays, 1, (1, 1, 2, 1), 1, (layout, kernel, layout))
+    types = tuple(TensorType(s, dtype) for s in (shapes[layout], w[kernel], y[layout]))
+    return conv.geometry(types, 1, (1, 1, 2, 1), 1, (layout, kernel, layout))
 
 
 def test_a_compact_tensor_of_any_layout() -> None:
@@ -121,8 +121,8 @@ def test_a_compact_tensor_of_any_layout() -> None:
 
 
 def test_a_convolution_over_one_axis_gets_a_second_one() -> None:
-    arrays = (2, 10, 8), (4, 8, 3), (2, 4, 4)
-    one = conv.geometry("float32", arrays, 2, (0, 1), 1, ("NWC", "OIW", "NCW"))
+    types = tuple(TensorType(s, "float32") for s in ((2, 10, 8), (4, 8, 3), (2, 4, 4)))
+    one = conv.geometry(types, 2, (0, 1), 1, ("NWC", "OIW", "NCW"))
     assert one.x == Operand((2, 8, 1, 10), (80, 1, 80, 8), "float32")
     assert one.w.dims == (4, 8, 1, 3) and one.y.strides == (16, 4, 4, 1)
     assert one.window == {
