@@ -1,5 +1,7 @@
 """What all tests share.
 
+A process for each core runs them (pytest-xdist); ``-n 0`` runs them in one, for a debugger.
+
 Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
@@ -20,6 +22,11 @@ from zlib import crc32
 
 import hypothesis
 import pytest
+
+# The test processes share the cores: each of them computes with one thread.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 # Tests compile what they compile: no program comes from an earlier run. Those of the program cache

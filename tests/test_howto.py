@@ -36,7 +36,7 @@ def test_following_the_page_adds_an_operator(tmp_path: Path) -> None:
     card = _run(tmp_path, "-m", "meta", "op", "isru")
     assert "MISSING" not in card.replace("converters", ""), card
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/op", "-k", "isru"
+        tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/op", "-k", "isru"
     )
     assert re.search(r"\b19 passed", report), report
 
@@ -63,7 +63,7 @@ def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     printed = _run(tmp_path, "-c", use)
     assert printed.startswith("Lion(learning_rate=0.01, beta1=0.9, beta2=0.99, weight_decay=0.1")
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "lion",
+        tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "lion",
         "tests/op/test_ops.py", "tests/dialect/cuda/test_list_kernel.py",
     )  # fmt: skip
     assert re.search(r"\b\d\d passed", report), report
@@ -169,7 +169,7 @@ def test_following_the_pass_page_adds_a_pass(tmp_path: Path) -> None:
         "tests/passes/test_double_by_add.py",
     }
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/passes", "-k",
+        tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/passes", "-k",
         "double_by_add",
     )  # fmt: skip
     assert re.search(r"\b9 passed", report), report
@@ -197,7 +197,7 @@ def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
     )
     report = _run(
         tmp_path,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"),
         *("tests/amp/test_operators.py", "-k", "softsign"),
     )
     assert re.search(r"\b10 passed", report), report

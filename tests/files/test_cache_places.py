@@ -212,7 +212,7 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
         *("meta", "selftest", "--op", "softmax", "--dialect", "tvm", "-j", "0"),
     ],
     "pytest": lambda folder: [
-        *("pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(ROOT)),
+        *("pytest", "-q", "-n0", "-p", "no:cacheprovider", "--rootdir", str(ROOT)),
         str(ROOT / "tests" / "vm" / "test_finite.py"),
     ],
 }
