@@ -5,15 +5,10 @@ import math
 from tvm import te, tirx
 
 from meta import op
-from meta.dialect.tvm.broadcast import (
-    cast,
-    computing,
-    constant,
-    is_nan,
-)
+from meta.dialect.tvm.broadcast import cast, computing, constant, is_nan
 from meta.dialect.tvm.c_math import expm1, log1p
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute, pointwise, table
-from meta.dialect.tvm.reduce import over_axes
+from meta.dialect.tvm.reduce import Over
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
 
 
@@ -40,6 +35,15 @@ table(
         op.tanh: tirx.tanh,
         op.silu: lambda v: v * sigmoid(v),
         op.mish: lambda v: v * _gate(v),
+        # Comparisons are false for a NaN, which is kept.
+        op.relu: lambda v: tirx.Select(v < constant(0, v), constant(0, v), v),
+        op.leaky_relu: lambda v, slope: tirx.Select(v > constant(0, v), v, v * slope),
+        op.leaky_relu_dx: lambda v, d, slope: tirx.Select(v > constant(0, v), d, d * slope),
+        op.elu: lambda v, a: tirx.Select(v < constant(0, v), a * expm1(v), v),
+        op.elu_dx: lambda v, d, a: tirx.Select(v > constant(0, v), d, d * a * tirx.exp(v)),
+        op.celu: lambda v, a: tirx.Select(v < constant(0, v), a * expm1(v / a), v),
+        op.hardshrink: lambda v, b: tirx.Select(tirx.abs(v) <= b, constant(0, v), v),
+        op.softplus_dx: lambda v, d, b, t: tirx.Select(v * b > t, d, d * sigmoid(v * b)),
     }
 )
 
@@ -50,37 +54,12 @@ def silu_dx(v, d):
     return d * s * (one + v * (one - s))
 
 
-@pointwise(op.leaky_relu)
-def leaky_relu(v, slope):
-    return tirx.Select(v > constant(0, v), v, v * slope)
-
-
-@pointwise(op.leaky_relu_dx)
-def leaky_relu_dx(v, d, slope):
-    return tirx.Select(v > constant(0, v), d, d * slope)
-
-
-@pointwise(op.elu)
-def elu(v, alpha):
-    return tirx.Select(v < constant(0, v), alpha * expm1(v), v)
-
-
-@pointwise(op.elu_dx)
-def elu_dx(v, d, alpha):
-    return tirx.Select(v > constant(0, v), d, d * alpha * tirx.exp(v))
-
-
 @pointwise(op.softplus)
 def softplus(v, beta, threshold):
     # log(1 + e**z) = max(z, 0) + log(1 + e**-|z|), which never overflows.
     z, zero = v * beta, constant(0, v)
     soft = tirx.Select(z > zero, z, zero) + log1p(tirx.exp(zero - tirx.abs(z)))
     return tirx.Select(z > threshold, v, soft / beta)
-
-
-@pointwise(op.softplus_dx)
-def softplus_dx(v, d, beta, threshold):
-    return tirx.Select(v * beta > threshold, d, d * sigmoid(v * beta))
 
 
 def _clamped(v, low, high):
@@ -177,11 +156,6 @@ def selu(v):
     return tirx.Select(v < constant(0, v), below, constant(SELU_SCALE, v) * v)
 
 
-@pointwise(op.celu)
-def celu(v, alpha):
-    return tirx.Select(v < constant(0, v), alpha * expm1(v / alpha), v)
-
-
 @pointwise(op.logsigmoid)
 def logsigmoid(v):
     zero = constant(0, v)
@@ -208,12 +182,7 @@ def softshrink(v, bound):
     return tirx.Select(v > bound, v - bound, below)
 
 
-@pointwise(op.hardshrink)
-def hardshrink(v, bound):
-    return tirx.Select(tirx.abs(v) <= bound, constant(0, v), v)
-
-
-def _shifted(over):
+def shifted(over):
     """Return the function from an index to x less the largest element of its row."""
     source = over.element(over.x)
     largest = over.at(over.reduce(te.max, source, "largest"))
@@ -222,9 +191,9 @@ def _shifted(over):
 
 @compute(op.softmax, COMM_REDUCE)
 def softmax(x, axis):
-    over = over_axes(x, axis)
-    shifted = _shifted(over)
-    power = te.compute(x.shape, lambda *i: te.exp(shifted(*i)), name="power")
+    over = Over.of(x, axis)
+    logit = shifted(over)
+    power = te.compute(x.shape, lambda *i: te.exp(logit(*i)), name="power")
     total = over.sum(power, "total")
     # One division for each row: dividing every element took as long as the exponentials.
     one = tirx.const(1, total.dtype)
@@ -234,11 +203,11 @@ def softmax(x, axis):
 
 @compute(op.log_softmax, COMM_REDUCE)
 def log_softmax(x, axis):
-    over = over_axes(x, axis)
-    shifted = _shifted(over)
-    total = over.at(over.sum(lambda *i: te.exp(shifted(*i)), "total"))
+    over = Over.of(x, axis)
+    logit = shifted(over)
+    total = over.at(over.sum(lambda *i: te.exp(logit(*i)), "total"))
     return te.compute(
-        x.shape, lambda *i: cast(shifted(*i) - te.log(total(*i)), x.dtype), name="log_softmax"
+        x.shape, lambda *i: cast(logit(*i) - te.log(total(*i)), x.dtype), name="log_softmax"
     )
 
 
@@ -246,7 +215,7 @@ def _gradient(name, summand, slope):
     """Return the kernel of slope(y, dy, total), total being the row's sum of summand(y, dy)."""
 
     def kernel(y, dy, axis):
-        over = over_axes(y, axis)
+        over = Over.of(y, axis)
         result, given = over.element(y), over.element(dy)
         total = over.at(over.sum(lambda *i: summand(result(*i), given(*i)), "total"))
 
@@ -258,19 +227,12 @@ def _gradient(name, summand, slope):
     return kernel
 
 
-for _base, _kernel in {
-    op.softmax_dx: _gradient("softmax_dx", lambda y, d: y * d, lambda y, d, t: y * (d - t)),
-    op.log_softmax_dx: _gradient(
-        "log_softmax_dx", lambda _, d: d, lambda y, d, t: d - te.exp(y) * t
-    ),
-}.items():
-    compute(_base, COMM_REDUCE)(_kernel)
-
-
-@pointwise(op.relu)
-def relu(v):
-    # The comparison is false for a NaN, which is kept.
-    return tirx.Select(v < constant(0, v), constant(0, v), v)
+compute(op.softmax_dx, COMM_REDUCE)(
+    _gradient("softmax_dx", lambda y, d: y * d, lambda y, d, t: y * (d - t))
+)
+compute(op.log_softmax_dx, COMM_REDUCE)(
+    _gradient("log_softmax_dx", lambda _, d: d, lambda y, d, t: d - te.exp(y) * t)
+)
 
 
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715

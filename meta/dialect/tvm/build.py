@@ -230,10 +230,9 @@ def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, CompiledFuncti
         module, needs = _compile({one.symbol: one.function for one in batch}, target)
     except Exception as error:
         raise _blame(batch, target, error) from error
-    entries = {one.symbol: cache.Entry(one.text, needs[one.symbol]) for one in batch}
-    stored = cache.store(module, entries) or {}
+    stored = cache.store(module, {one.symbol: one.text for one in batch}, needs) or {}
     built = {}
-    for symbol in entries:
+    for symbol in needs:
         found = stored.get(symbol)
         library = module if found is None else found.module
         built[symbol] = _ready(library.get_function(symbol), found, needs[symbol])

@@ -66,14 +66,6 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What is kept of a function beside its code."""
-
-    key: str
-    workspaces: tuple[Workspace, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Stored:
     """A function in a library on disk; ``module`` is that library, loaded."""
 
@@ -146,13 +138,14 @@ def read_workspaces(records: Any) -> tuple[Workspace, ...] | None:
     return workspaces if len(workspaces) == len(found) else None
 
 
-def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
+def store(
+    module: Any, keys: dict[str, str], workspaces: dict[str, tuple[Workspace, ...]]
+) -> dict[str, Stored] | None:
     """Write a compiled module and return its functions as loaded back, or None if that cannot be
     done.
 
-    ``symbols`` maps the name of each function to what is to be kept of it. Machine code is
-    generated when a module is written or when it is first run, so running the written one does it
-    once.
+    The functions' keys and workspaces are given by symbol. Machine code is generated when a module
+    is written or when it is first run, so running the written one does it once.
     """
     state = status()
     if not state.writable:
@@ -160,8 +153,8 @@ def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
             caches.not_kept(state.reason)
         return None
     try:
-        library = _write(state.folder, module, symbols)
-        size = library.stat().st_size + sum(len(entry.key) for entry in symbols.values())
+        library = _write(state.folder, module, keys, workspaces)
+        size = library.stat().st_size + sum(map(len, keys.values()))
     except (OSError, subprocess.SubprocessError) as error:
         _trouble[state.folder] = f"writing failed: {_cause(error)}"
         caches.not_kept(_trouble[state.folder])
@@ -170,9 +163,7 @@ def store(module: Any, symbols: dict[str, Entry]) -> dict[str, Stored] | None:
     if loaded is None:  # the folder may be gone by now
         return None
     caches.written(size)
-    return {
-        name: Stored(library, loaded, name, entry.workspaces) for name, entry in symbols.items()
-    }
+    return {symbol: Stored(library, loaded, symbol, workspaces[symbol]) for symbol in keys}
 
 
 def _cause(error: OSError | subprocess.SubprocessError) -> str:
@@ -250,7 +241,9 @@ def _runtime() -> None:
         load_lib_ctypes("apache-tvm", "tvm_runtime_cuda", "RTLD_GLOBAL", extra_lib_paths=folders)
 
 
-def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
+def _write(
+    where: Path, module: Any, keys: dict[str, str], workspaces: dict[str, tuple[Workspace, ...]]
+) -> Path:
     libraries = where / "libraries"
     libraries.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=where, prefix=caches.UNFINISHED) as workspace:
@@ -260,23 +253,19 @@ def _write(where: Path, module: Any, symbols: dict[str, Entry]) -> Path:
         with open(linked, "rb") as file:
             path = libraries / f"{hashlib.sha256(file.read()).hexdigest()}.so"
         os.replace(linked, path)
-    for symbol, entry in symbols.items():
-        file_of_entry = _entry_path(where, digest(entry.key))
-        file_of_entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        workspaces = [workspace.record() for workspace in entry.workspaces]
-        _write_whole(
-            file_of_entry,
-            {
-                "symbol": symbol,
-                "library": path.name,
-                "workspaces": workspaces,
-                "key": entry.key,
-            },
-        )
+    for symbol, key in keys.items():
+        entry = {
+            "symbol": symbol,
+            "library": path.name,
+            "workspaces": [workspace.record() for workspace in workspaces[symbol]],
+            "key": key,
+        }
+        _write_whole(_entry_path(where, digest(key)), entry)
     return path
 
 
 def _write_whole(path: Path, entry: dict[str, Any]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=caches.UNFINISHED)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

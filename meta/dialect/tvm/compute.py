@@ -25,6 +25,7 @@ from meta.dialect.core import OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
+from meta.dialect.tvm.index import zeros
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -106,7 +107,7 @@ class Compute:
                 values[slot.name] = made.astype("bool") if type(value) is bool else made
         types = out if isinstance(out, tuple) else (out,)
         if types and not self.op.schema.written and all(map(_empty, types)):
-            return [_zeros(t) for t in types]
+            return [zeros(t.shape, t.dtype) for t in types]
         result = self.function(**{p: values[p] for p in self.parameters})
         several = isinstance(result, list | tuple) or hasattr(result, "__len__")
         return list(result) if several else [result]
@@ -227,10 +228,6 @@ def _register(
 
 def _empty(array: TensorType) -> bool:
     return array.is_static and 0 in array.shape
-
-
-def _zeros(array: TensorType) -> te.Tensor:
-    return te.compute(array.shape, lambda *_: tirx.const(0, array.dtype), name="empty")
 
 
 def _empty_and_long(array: TensorType) -> bool:

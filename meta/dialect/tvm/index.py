@@ -15,6 +15,20 @@ def ints(shape):
     return [int(d) for d in shape]
 
 
+def zeros(shape, dtype):
+    """Return an array of zeros."""
+    return te.compute(shape, lambda *_: tirx.const(0, dtype), name="zeros")
+
+
+def where_all(conditions, value, otherwise):
+    """Return ``value`` where all conditions hold; True stands for one that always does.
+
+    The value is computed only there.
+    """
+    asked = [c for c in conditions if c is not True]
+    return tirx.if_then_else(tirx.all(*asked), value, otherwise) if asked else value
+
+
 def flat_index(i, shape):
     """Return the row-major position of index ``i``."""
     position = 0

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from meta.base.registry import OPERATORS
 from meta.dialect.tvm.realigned import realigned
+from meta.dialect.tvm.workspace import counts
 from meta.op.core.formula import Expr, Formula, evaluate
 from meta.op.core.numbers import divide, power
 from meta.op.core.update import FORMULAS, RATES
@@ -56,10 +57,6 @@ def _values(formula: Formula, given: Mapping[str, Any]) -> list[float]:
         evaluate(derived[n], leaf, ARITHMETIC, known) if n in derived else float(given[n])
         for n in numbers(formula)
     ]
-
-
-def _formula(name: Any) -> Formula | None:
-    return FORMULAS.get(OPERATORS.get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +120,7 @@ class ListLaunch:
 
     def record(self) -> dict[str, Any]:
         """Return what `read` reads."""
-        return {
-            "operator": self.operator,
-            "slots": [list(slot) for slot in self.slots],
-            "sizes": list(self.sizes),
-            "classes": list(self.classes),
-            "outputs": self.outputs,
-        }
+        return asdict(self)
 
     @classmethod
     def read(cls, record: Any) -> ListLaunch:
@@ -138,21 +129,23 @@ class ListLaunch:
         if not isinstance(record, dict) or set(record) != set(cls.__slots__):
             raise wrong
         slots, sizes, classes = record["slots"], record["sizes"], record["classes"]
-        if _formula(record["operator"]) is None or not isinstance(slots, list):
-            raise wrong
-        pairs = [tuple(s) for s in slots if isinstance(s, list) and len(s) == 2]
-        fits = len(pairs) == len(slots) and all(
-            isinstance(name, str) and type(count) is int and count >= -1 for name, count in pairs
+        fits = (
+            FORMULAS.get(OPERATORS.get(record["operator"])) is not None
+            and all(map(counts, (sizes, classes, [record["outputs"]])))
+            and len(sizes) == len(classes) > 0
+            and isinstance(slots, list | tuple)
+            and all(isinstance(slot, list | tuple) and len(slot) == 2 for slot in slots)
+            and all(isinstance(name, str) and type(count) is int for name, count in slots)
+            and all(count in (-1, 0, len(sizes)) for _, count in slots)
         )
-        lists_fit = isinstance(sizes, list) and isinstance(classes, list) and len(sizes) > 0
-        if not fits or not lists_fit or len(sizes) != len(classes):
-            raise wrong
-        if not all(type(n) is int and n >= 0 for n in (*sizes, *classes, record["outputs"])):
-            raise wrong
-        if any(count > 0 and count != len(sizes) for _, count in pairs):
+        if not fits:
             raise wrong
         return cls(
-            record["operator"], tuple(pairs), tuple(sizes), tuple(classes), record["outputs"]
+            record["operator"],
+            tuple(map(tuple, slots)),
+            tuple(sizes),
+            tuple(classes),
+            record["outputs"],
         )
 
 
@@ -204,16 +197,10 @@ class Launch:
     def read(cls, record: dict[str, Any]) -> Launch:
         """Return the launch of a record out of a file; ValueError if it is not one."""
         repeated, key_after = record.get("repeated", ()), record.get("key_after")
-        known = {"repeated", "key_after", "lists", "aligned"}
         aligned = record.get("aligned", False)
-        if (
-            set(record) - known
-            or not isinstance(repeated, list | tuple)
-            or type(aligned) is not bool
-        ):
-            raise ValueError(f"{record!r} does not say how to launch a kernel")
-        numbers = repeated if key_after is None else (*repeated, key_after)
-        if not all(type(n) is int and n >= 0 for n in numbers):
+        numbers = () if key_after is None else (key_after,)
+        known = set(record) <= {"repeated", "key_after", "lists", "aligned"}
+        if not (known and counts(repeated) and counts(numbers) and type(aligned) is bool):
             raise ValueError(f"{record!r} does not say how to launch a kernel")
         lists = ListLaunch.read(record["lists"]) if "lists" in record else None
         return cls(tuple(repeated), key_after, lists, aligned)

@@ -12,13 +12,11 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import c_math
+from meta.dialect.tvm.activation import shifted
 from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.compute import COMM_REDUCE, ELEMWISE, OPAQUE, compute
-
-
-def wide_dtype(x):
-    """Return the dtype to compute in: at least float32."""
-    return "float64" if str(x.dtype) == "float64" else "float32"
+from meta.dialect.tvm.index import zeros
+from meta.dialect.tvm.reduce import Over
 
 
 def clamped(v, low, high):
@@ -38,7 +36,7 @@ def smooth_l1_loss(y_true, y_pred):
 @compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
 def smooth_l1_loss_dpred(y_true, y_pred):
     """Return y_pred - y_true within [-1, 1], divided by the number of elements."""
-    wide = wide_dtype(y_pred)
+    wide = computing(str(y_pred.dtype))
     low, high = tirx.const(-1.0, wide), tirx.const(1.0, wide)
     size = tirx.const(float(max(count(y_pred.shape, "mean"), 1)), wide)
 
@@ -58,7 +56,7 @@ class Labels:
     """The labels of the rows of ``y_pred``."""
 
     def __init__(self, y_true, y_pred):
-        self.y_true, self.wide = y_true, wide_dtype(y_pred)
+        self.y_true, self.wide = y_true, computing(str(y_pred.dtype))
         self.rows, self.classes = y_pred.shape
         self.one, self.zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
         self.count = self.sum(lambda _: self.one, "count")
@@ -102,13 +100,10 @@ class Labels:
 
     def hot(self, row, column):
         """Return 1 at the label of a row, else 0."""
-        same = self.class_of(row) == column.astype("int32")
-        return tirx.Select(same, self.one, self.zero)
-
-    def class_of(self, row):
-        """Return the label as an int32, which GPUs compare in one instruction; -1 for no class."""
+        # Of int32, which GPUs compare in one instruction; -1 is no class.
         none = tirx.const(-1, "int32")
-        return tirx.Select(self.valid(row), self.at(row).astype("int32"), none)
+        label = tirx.Select(self.valid(row), self.at(row).astype("int32"), none)
+        return tirx.Select(label == column.astype("int32"), self.one, self.zero)
 
 
 @compute(op.nll_loss, COMM_REDUCE)
@@ -130,52 +125,31 @@ def nll_loss_dpred(dy, y_true, y_pred):
 
 @compute(op.nll_loss_dtrue, ELEMWISE, static=True)
 def nll_loss_dtrue(out):
-    return te.compute(out.static_shape, lambda *_: tirx.const(0, out.dtype), name="zeros")
+    return zeros(out.static_shape, out.dtype)
 
 
-class Softmax:
-    """What the softmax over the rows of ``x`` is made of: the largest logit, the sum of exps."""
-
-    def __init__(self, x):
-        rows, columns = x.shape
-        self.x, self.wide = x, wide_dtype(x)
-        j, k = (te.reduce_axis((0, columns), name=name) for name in "jk")
-        self.top = te.compute(
-            (rows,), lambda i: te.max(x(i, j).astype(self.wide), axis=j), name="top"
-        )
-        self.sum = te.compute((rows,), lambda i: te.sum(self.exp(i, k), axis=k), name="sum")
-
-    def logit(self, i, j):
-        """Return a logit, counted from the row's largest."""
-        return self.x(i, j).astype(self.wide) - self.top(i)
-
-    def exp(self, i, j):
-        """Return the unnormalised probability."""
-        return te.exp(self.logit(i, j))
-
-    def inverse(self):
-        """Return the array of what makes probabilities of those: one division for each row."""
-        one = tirx.const(1.0, self.wide)
-        return te.compute(self.sum.shape, lambda i: one / self.sum(i), name="inverse")
+def _softmax(x):
+    """Return the logits of rows, counted from the row's largest, and the sums of their exps."""
+    over = Over.of(x, 1)
+    logit = shifted(over)
+    return logit, over.sum(lambda *i: te.exp(logit(*i)), "sum")
 
 
 @compute(op.cross_entropy, COMM_REDUCE)
 def cross_entropy(y_true, y_pred):
-    labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
-
-    def element(i):
-        return te.log(softmax.sum(i)) - softmax.logit(i, labels.index(i))
-
-    return labels.mean(element, y_pred.dtype)
+    labels, (logit, total) = Labels(y_true, y_pred), _softmax(y_pred)
+    return labels.mean(lambda i: te.log(total(i)) - logit(i, labels.index(i)), y_pred.dtype)
 
 
 @compute(op.cross_entropy_dpred, COMM_REDUCE)
 def cross_entropy_dpred(dy, y_true, y_pred):
-    labels, softmax = Labels(y_true, y_pred), Softmax(y_pred)
-    share, inverse = labels.share(dy), softmax.inverse()
+    labels, (logit, total) = Labels(y_true, y_pred), _softmax(y_pred)
+    share = labels.share(dy)
+    # One division for each row.
+    inverse = te.compute(total.shape, lambda i: labels.one / total(i), name="inverse")
 
     def element(i, j):
-        by_logit = softmax.exp(i, j) * inverse(i) - labels.hot(i, j)
+        by_logit = te.exp(logit(i, j)) * inverse(i) - labels.hot(i, j)
         return (by_logit * share(i)).astype(y_pred.dtype)
 
     return te.compute(y_pred.shape, element, name="dpred")
@@ -224,10 +198,10 @@ def elements(base):
     """Register a loss of two elements, target and prediction, and attributes; a decorator."""
 
     def register(function):
+        @compute(base, COMM_REDUCE)
         def kernel(y_true, y_pred, reduction, **options):
             return loss(partial(function, **options), y_true, y_pred, reduction)
 
-        compute(base, COMM_REDUCE)(kernel)
         return function
 
     return register
@@ -237,10 +211,10 @@ def slopes(base):
     """Register the derivative of such a loss by the prediction; a decorator."""
 
     def register(function):
+        @compute(base, ELEMWISE, static=True)
         def kernel(dy, y_true, y_pred, reduction, **options):
             return dpred(partial(function, **options), dy, y_true, y_pred, reduction)
 
-        compute(base, ELEMWISE, static=True)(kernel)
         return function
 
     return register

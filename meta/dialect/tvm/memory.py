@@ -3,11 +3,11 @@
 from itertools import accumulate
 from math import prod
 
-from tvm import te, tirx
+from tvm import te
 
 from meta import op
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, compute
-from meta.dialect.tvm.index import bounds, flat_index, in_part, ints, unflat_index
+from meta.dialect.tvm.index import bounds, flat_index, in_part, ints, unflat_index, zeros
 from meta.op.memory import require_devices
 
 
@@ -29,7 +29,7 @@ def defuse_tensor(data, out):
     def part(begin, type_):
         shape = type_.static_shape
         if prod(shape) == 0:
-            return te.compute(shape, lambda *_: tirx.const(0, type_.dtype), name="defused")
+            return zeros(shape, type_.dtype)
         return te.compute(shape, lambda *i: data(flat_index(i, shape) + begin), name="defused")
 
     begins = [0, *accumulate(prod(type_.static_shape) for type_ in out)]
@@ -44,9 +44,9 @@ def between_devices(call):
 
 @compute(op.device_copy, ELEMWISE, when=between_devices)
 def device_copy(data):
-    return te.compute(data.shape, lambda *i: data(*i), name="device_copy")
+    return data
 
 
 @compute(op.optimization_barrier, ELEMWISE)
 def optimization_barrier(x):
-    return te.compute(x.shape, lambda *i: x(*i), name="optimization_barrier")
+    return x

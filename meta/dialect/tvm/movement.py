@@ -16,6 +16,8 @@ from meta.dialect.tvm.index import (
     ints,
     place_in_slice,
     unflat_index,
+    where_all,
+    zeros,
 )
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import normalize_axis
@@ -71,7 +73,7 @@ def sequence_mask(x, sequence_length, mask_value, axis, out):
 def roll(x, shift, axis, out):
     shape, shifts = out.static_shape, roll_shifts(shift, axis, out.ndim)
     if not shape:
-        return te.compute(shape, lambda *i: x(*i), name="roll")
+        return x
 
     def back(place, extent, by):
         # Selected, not a remainder: TVM's simplifier joins the remainders of several axes wrongly.
@@ -136,16 +138,15 @@ def diagonal(x, offset, axis1, axis2, out):
 @compute(op.diagonal_dx, INJECTIVE)
 def diagonal_dx(dy, offset, axis1, axis2, out):
     a, b = normalize_axis(axis1, out.ndim), normalize_axis(axis2, out.ndim)
-    zero = tirx.const(0, out.dtype)
     if 0 in ints(dy.shape):
-        return te.compute(out.shape, lambda *_: zero, name="diagonal_dx")
+        return zeros(out.shape, out.dtype)
 
     def element(*i):
         rest = [v for d, v in enumerate(i) if d not in (a, b)]
         place = i[a] + min(offset, 0)
         # A row before the diagonal's first one is not on it.
-        hit = tirx.all(i[b] - i[a] == offset, place >= 0)
-        return tirx.if_then_else(hit, dy(*rest, place), zero)
+        hit = i[b] - i[a] == offset, place >= 0
+        return where_all(hit, dy(*rest, place), tirx.const(0, out.dtype))
 
     return te.compute(out.shape, element, name="diagonal_dx")
 
@@ -194,7 +195,7 @@ def pad(x, pad_width, pad_value, pad_mode, out):
             index.append(v - before)
             inside += [v >= before] if before else []
             inside += [v < before + extent] if after else []
-        return tirx.if_then_else(tirx.all(*inside), x(*index), value) if inside else x(*index)
+        return where_all(inside, x(*index), value)
 
     return te.compute(out.shape, element, name="pad")
 
@@ -285,11 +286,11 @@ def _folded_mirror(total, axis, before, after, extent, mode):
 def strided_set(data, v, begin, end, strides, out):
     ranges = slice_ranges(out.static_shape, begin, end, strides, "end")
     if 0 in ints(v.shape):
-        return te.compute(out.shape, lambda *i: data(*i), name="strided_set")
+        return data
 
     def element(*i):
         index, inside = place_in_slice(i, ranges)
-        return tirx.if_then_else(tirx.all(*inside), v(*index), data(*i)) if inside else v(*index)
+        return where_all(inside, v(*index), data(*i))
 
     return te.compute(out.shape, element, name="strided_set")
 
@@ -349,13 +350,12 @@ def strided_slice(x, begin, end, strides, slice_mode, out):
 @compute(op.strided_slice_dx, INJECTIVE)
 def strided_slice_dx(dy, begin, end, strides, slice_mode, out):
     ranges = slice_ranges(out.static_shape, begin, end, strides, slice_mode)
-    zero = tirx.const(0, out.dtype)
     if 0 in ints(dy.shape):
-        return te.compute(out.shape, lambda *_: zero, name="strided_slice_dx")
+        return zeros(out.shape, out.dtype)
 
     def element(*i):
         index, inside = place_in_slice(i, ranges)
-        return tirx.if_then_else(tirx.all(*inside), dy(*index), zero) if inside else dy(*index)
+        return where_all(inside, dy(*index), tirx.const(0, out.dtype))
 
     return te.compute(out.shape, element, name="strided_slice_dx")
 

@@ -15,8 +15,7 @@ from meta import op
 from meta.dialect.tvm.broadcast import cast, rounded
 from meta.dialect.tvm.compute import COMM_REDUCE, OPAQUE, compute
 from meta.dialect.tvm.index import ints
-from meta.dialect.tvm.reduce import Over, accumulator, over_axes
-from meta.op.core.reduction import reduction
+from meta.dialect.tvm.reduce import Over, accumulator
 
 
 class _Over(Over):
@@ -39,6 +38,11 @@ class _Over(Over):
             return (x(*i) - centre(*i)) * (x(*i) - centre(*i))
 
         return mean, self.mean(squared, "variance")
+
+    def squares(self):
+        """Return the sums of squares."""
+        x = self.element(self.x)
+        return self.sum(lambda *i: x(*i) * x(*i), "squares")
 
     def inverse(self, variance, eps):
         """Return 1 / sqrt(variance + eps)."""
@@ -85,18 +89,14 @@ class _Over(Over):
         dx = te.compute(self.x.shape, element, name="dx")
         if scale is None:
             return dx
-        others = over_axes(self.x, channel, exclude=True)
+        others = Over.of(self.x, channel, exclude=True)
         dscale = others.sum(lambda *i: slope(*i) * xhat(*i), "dscale")
         return dx, rounded(dscale, scale.dtype), rounded(others.sum(slope, "dbias"), scale.dtype)
 
 
-def _over(x, axis, exclude=False):
-    return _Over(x, reduction(len(x.shape), axis, exclude=exclude))
-
-
 @compute(op.batch_norm_train, OPAQUE)
 def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
-    over = _over(x, axis, exclude=True)
+    over = _Over.of(x, axis, exclude=True)
     mean, variance = over.statistics()
     y = over.affine(over.normalised(mean, over.inverse(variance, eps)), w, b, axis)
     unbiased = over.count / max(over.count - 1, 1)
@@ -114,14 +114,14 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
 
 @compute(op.batch_norm_infer, OPAQUE)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
-    over = _over(x, axis, exclude=True)
+    over = _Over.of(x, axis, exclude=True)
     mean = rounded(running_mean, over.wide, "mean")
     return over.affine(over.normalised(mean, over.inverse(running_var, eps)), w, b, axis)
 
 
 @compute(op.batch_norm_train_dxwb, OPAQUE)
 def batch_norm_train_dxwb(dy, x, w, eps, axis, out):
-    over = _over(x, axis, exclude=True)
+    over = _Over.of(x, axis, exclude=True)
     mean, variance = over.statistics()
     inverse = over.inverse(variance, eps)
     xhat, slope = over.normalised(mean, inverse), over.element(dy)
@@ -140,7 +140,7 @@ def batch_norm_train_dxwb(dy, x, w, eps, axis, out):
 
 @compute(op.layer_norm_train, OPAQUE)
 def layer_norm_train(x, scale, bias, axis, eps):
-    over = _over(x, axis)
+    over = _Over.of(x, axis)
     mean, variance = over.statistics()
     inverse = over.inverse(variance, eps)
     xhat = over.normalised(mean, inverse)
@@ -154,13 +154,13 @@ def layer_norm(x, scale, bias, axis, eps):
 
 @compute(op.layer_norm_train_dx, OPAQUE)
 def layer_norm_train_dx(x, scale, dy, mean, invvar, axis):
-    over, channel = _over(x, axis), axis % len(x.shape)
+    over, channel = _Over.of(x, axis), axis % len(x.shape)
     return over.gradients(over.normalised(mean, invvar), invvar, scale, dy, channel)
 
 
 @compute(op.layer_norm_dx, OPAQUE)
 def layer_norm_dx(x, scale, dy, axis, eps):
-    over = _over(x, axis)
+    over = _Over.of(x, axis)
     mean, variance = over.statistics()
     return layer_norm_train_dx(x, scale, dy, mean, over.inverse(variance, eps), axis)
 
@@ -215,7 +215,7 @@ def group_norm_dx(x, num_groups, scale, dy, eps):
 def _by_root(over, eps):
     """Return the function from an index to x / sqrt(mean(x²) + eps), and that factor."""
     x, n, one, eps = over.element(over.x), *map(over.number, (max(over.count, 1), 1, eps))
-    total = over.sum(lambda *i: x(*i) * x(*i), "squares")
+    total = over.squares()
     inverse = te.compute(over.shape, lambda *i: one / te.sqrt(total(*i) / n + eps), name="inverse")
     factor = over.at(inverse)
     return lambda *i: x(*i) * factor(*i), inverse
@@ -223,13 +223,13 @@ def _by_root(over, eps):
 
 @compute(op.rms_norm, COMM_REDUCE)
 def rms_norm(x, scale, bias, axis, eps):
-    over = _over(x, axis)
+    over = _Over.of(x, axis)
     return over.affine(_by_root(over, eps)[0], scale, bias, axis % len(x.shape))
 
 
 @compute(op.rms_norm_dx, OPAQUE)
 def rms_norm_dx(x, scale, dy, axis, eps):
-    over, channel = _over(x, axis), axis % len(x.shape)
+    over, channel = _Over.of(x, axis), axis % len(x.shape)
     found = over.gradients(*_by_root(over, eps), scale, dy, channel, centred=False)
     return found if scale is None else found[:2]
 
@@ -290,15 +290,10 @@ def lrn_dx(x, dy, size, axis, bias, alpha, beta):
     return te.compute(x.shape, element, name="lrn_dx")
 
 
-def _square_sum(over):
-    source = over.element(over.x)
-    return over.sum(lambda *i: source(*i) * source(*i), "squares")
-
-
 @compute(op.l2_normalize, OPAQUE)
 def l2_normalize(x, eps, axis):
-    over = over_axes(x, axis)
-    total, least, one = _square_sum(over), over.number(eps), over.number(1)
+    over = _Over.of(x, axis)
+    total, least, one = over.squares(), over.number(eps), over.number(1)
 
     def inverse(*i):
         # Not a maximum, which may forget a NaN.
@@ -312,5 +307,5 @@ def l2_normalize(x, eps, axis):
 
 @compute(op.l2norm, COMM_REDUCE)
 def l2norm(x):
-    total = _square_sum(over_axes(x, ()))
+    total = _Over.of(x, ()).squares()
     return te.compute((), lambda: cast(te.sqrt(total()), x.dtype), name="l2norm")

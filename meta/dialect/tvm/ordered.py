@@ -11,6 +11,8 @@ from typing import Any
 
 from tvm import tirx
 
+from meta.dialect.tvm.broadcast import computing
+
 # By dtype: the integer of the same width, and the bits of infinity and of the usual NaN.
 _FORMAT = {
     "float32": ("int32", 0x7F800000, 0x7FC00000),
@@ -25,18 +27,17 @@ OF_16_BITS = (*_HIGH, "int16")
 
 def key_dtype(dtype: str) -> str:
     """Return the integer dtype in which values of a dtype are compared."""
-    if dtype == "bool":
-        return "uint8"
-    return _FORMAT[_wide(dtype)][0] if _wide(dtype) in _FORMAT else dtype
+    wide = computing(dtype)
+    return _FORMAT[wide][0] if wide in _FORMAT else wide
 
 
 def key(value: Any, dtype: str, nan_is_largest: bool) -> Any:
     """Return the key of a value: an integer that is greater exactly if the value is."""
-    integer = key_dtype(dtype)
-    if _wide(dtype) not in _FORMAT:
+    integer, wide = key_dtype(dtype), computing(dtype)
+    if wide not in _FORMAT:
         return value.astype(integer)
-    infinity = _FORMAT[_wide(dtype)][1]
-    bits = tirx.reinterpret(integer, value.astype(_wide(dtype)))
+    infinity = _FORMAT[wide][1]
+    bits = tirx.reinterpret(integer, value.astype(wide))
     magnitude = tirx.bitwise_and(bits, tirx.max_value(integer))
     ordered = tirx.Select(bits < 0, -magnitude, bits)
     extreme = nan_key(dtype, nan_is_largest)
@@ -73,7 +74,7 @@ def high_key(value: Any, dtype: str, nan_is_largest: bool) -> Any:
 
 def nan_key(dtype: str, nan_is_largest: bool) -> Any:
     """Return the key that every NaN of a floating dtype has."""
-    integer, _, nan = _FORMAT[_wide(dtype)]
+    integer, _, nan = _FORMAT[computing(dtype)]
     return tirx.const(nan if nan_is_largest else -nan, integer)
 
 
@@ -81,12 +82,9 @@ def value(key: Any, dtype: str) -> Any:
     """Return the value of which this is the key (0.0 for either zero)."""
     if dtype == "bool":
         return key != 0
-    if _wide(dtype) not in _FORMAT:
+    wide = computing(dtype)
+    if wide not in _FORMAT:
         return key
     sign = tirx.min_value(key_dtype(dtype))
     bits = tirx.Select(key < 0, tirx.bitwise_or(-key, sign), key)
-    return tirx.reinterpret(_wide(dtype), bits).astype(dtype)
-
-
-def _wide(dtype: str) -> str:
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    return tirx.reinterpret(wide, bits).astype(dtype)

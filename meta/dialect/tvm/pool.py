@@ -14,7 +14,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.index import flat_index
+from meta.dialect.tvm.index import flat_index, where_all
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, window
@@ -167,13 +167,7 @@ def _over(axes, at, combine, value, outside):
     taps = [te.reduce_axis((0, axis.length)) for axis in axes]
     found = [axis.tap(o, k) for axis, o, k in zip(axes, at, taps, strict=True)]
     places, inside = zip(*found, strict=True)
-    return combine(_if(inside, value(places, taps), outside), axis=taps)
-
-
-def _if(conditions, value, otherwise):
-    """Return ``value`` where all conditions hold; True stands for one that always does."""
-    asked = [c for c in conditions if c is not True]
-    return te.if_then_else(te.all(*asked), value, otherwise) if asked else value
+    return combine(where_all(inside, value(places, taps), outside), axis=taps)
 
 
 def _maximum(x, axes, layout, out):
@@ -225,7 +219,7 @@ def _gathered(image, axes, value):
     def term(n, c, at, js):
         found = [a.cover(h, j) for a, h, j in zip(axes, at, js, strict=True)]
         windows, taps, covered = zip(*found, strict=True)
-        return _if(covered, value(n, c, windows, taps), tirx.const(0, wide))
+        return where_all(covered, value(n, c, windows, taps), tirx.const(0, wide))
 
     if all(isinstance(axis, _Sliding) and axis.only for axis in axes):
         return image.result(shape, lambda n, c, *at: cast(term(n, c, at, at), dtype), "dx")

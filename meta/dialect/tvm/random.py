@@ -14,7 +14,7 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import cast, computing, let
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
-from meta.dialect.tvm.index import flat_index, hand_built
+from meta.dialect.tvm.index import flat_index, hand_built, zeros
 from meta.dialect.tvm.launch import Launch
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -216,7 +216,7 @@ def threefry_generate(key, out):
         return lanes(tirx.indexdiv(position, 4), tirx.indexmod(position, 4))
 
     if count == 0:
-        return [following, te.compute(shape, lambda *_: tirx.const(0, "uint64"), name="numbers")]
+        return [following, zeros(shape, "uint64")]
     if not shape:
         return [following, te.compute((), lambda: _words(lanes)[0], name="numbers")]
     return [following, te.compute(shape, number, name="numbers")]

@@ -9,7 +9,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, OPAQUE, compute
-from meta.dialect.tvm.index import ints
+from meta.dialect.tvm.index import ints, zeros
 from meta.op.core.reduction import reduction
 from meta.op.reduce import per_degree
 
@@ -32,6 +32,11 @@ class Over:
     def __init__(self, x, r):
         self.x, self.r, self.wide = x, r, accumulator(str(x.dtype))
         self.shape, self.count = r.shape(x.shape), r.count(ints(x.shape))
+
+    @classmethod
+    def of(cls, x, axis, keepdims=False, exclude=False):
+        """Return the reduction that the arguments of an operator name."""
+        return cls(x, reduction(len(x.shape), axis, keepdims, exclude))
 
     def number(self, value):
         """Return a constant."""
@@ -74,11 +79,6 @@ class Over:
         return te.compute(self.shape, lambda *i: total(*i) / n, name=name)
 
 
-def over_axes(x, axis, keepdims=False, exclude=False):
-    """Return the reduction of an array that the arguments of an operator name."""
-    return Over(x, reduction(len(x.shape), axis, keepdims, exclude))
-
-
 def result_index(r, i):
     """Return the index of a reduction's result for index ``i`` of its argument."""
     return [0 if a in r.axes else v for a, v in enumerate(i) if a not in r.axes or a in r.kept]
@@ -86,7 +86,7 @@ def result_index(r, i):
 
 def _total(combine, name):
     def kernel(x, axis, keepdims, exclude, out):
-        over = over_axes(x, axis, keepdims, exclude)
+        over = Over.of(x, axis, keepdims, exclude)
         return converted(over.reduce(combine, over.element(x), name), out.dtype)
 
     return kernel
@@ -102,7 +102,7 @@ def sum_dx(dy, axis, keepdims, exclude, out):
 
 @compute(op.mean, COMM_REDUCE)
 def mean(x, axis, keepdims, exclude, out):
-    over = over_axes(x, axis, keepdims, exclude)
+    over = Over.of(x, axis, keepdims, exclude)
     if over.count == 0:
         return te.compute(out.shape, lambda *i: tirx.const(math.nan, out.dtype), name="mean")
     total, n = over.sum(over.element(x), "sum"), over.number(over.count)
@@ -127,9 +127,9 @@ def _best_key(over, key, largest):
 
 def _extremum(largest):
     def kernel(x, axis, keepdims, exclude, out):
-        over = over_axes(x, axis, keepdims, exclude)
+        over = Over.of(x, axis, keepdims, exclude)
         if not over.r.axes:
-            return te.compute(out.shape, lambda *i: x(*i), name="copy")
+            return x
         best = _best_key(over, lambda *i: ordered.key(x(*i), str(x.dtype), largest), largest)
         if str(best.dtype) == out.dtype:
             return best
@@ -144,9 +144,9 @@ def _first_index(largest):
     """
 
     def kernel(x, axis, keepdims, exclude, out):
-        over = over_axes(x, axis, keepdims, exclude)
+        over = Over.of(x, axis, keepdims, exclude)
         if not over.r.axes:
-            return te.compute(out.shape, lambda *i: tirx.const(0, "int64"), name="index")
+            return zeros(out.shape, "int64")
         if str(x.dtype) in ordered.OF_16_BITS and over.count <= 1 << 16:
             return _index_with_key(over, out, largest)
 
@@ -195,7 +195,7 @@ def _index_with_key(over, out, largest):
 @compute(op.prod_dx, OPAQUE)
 def prod_dx(x, dy, axis, keepdims, exclude, out):
     """Count zeros: with none, divide; with one, only its own gradient is not zero."""
-    over = over_axes(x, axis, keepdims, exclude)
+    over = Over.of(x, axis, keepdims, exclude)
     zero, one = tirx.const(0, over.wide), tirx.const(1, over.wide)
 
     def nonzero(*i):
@@ -224,7 +224,7 @@ def truth(value, dtype):
 
 def _test(combine):
     def kernel(x, axis, keepdims, exclude, out):
-        over = over_axes(x, axis, keepdims, exclude)
+        over = Over.of(x, axis, keepdims, exclude)
         flag = over.reduce(combine, lambda *i: truth(x(*i), str(x.dtype)), "flag")
         return te.compute(out.shape, lambda *i: flag(*i) != 0, name="bool")
 
@@ -250,10 +250,9 @@ def _variance(finish):
     """Return the kernel of ``finish`` of the variance, taken in a second pass, about the mean."""
 
     def kernel(x, axis, keepdims, exclude, correction, out):
-        over = over_axes(x, axis, keepdims, exclude)
+        over = Over.of(x, axis, keepdims, exclude)
         source, count = over.element(x), over.count
-        total, n = over.sum(source, "sum"), over.number(max(count, 1))
-        mean = over.at(te.compute(out.shape, lambda *i: total(*i) / n, name="mean"))
+        mean = over.at(over.mean(source, "mean"))
 
         def squared(*i):
             return (source(*i) - mean(*i)) * (source(*i) - mean(*i))
@@ -274,7 +273,7 @@ compute(op.std, OPAQUE)(_variance(te.sqrt))
 
 @compute(op.logsumexp, COMM_REDUCE)
 def logsumexp(x, axis, keepdims, exclude, out):
-    over = over_axes(x, axis, keepdims, exclude)
+    over = Over.of(x, axis, keepdims, exclude)
     source = over.element(x)
     largest, limit = over.reduce(te.max, source, "largest"), tirx.max_value(over.wide)
     # An infinite maximum is not subtracted, as inf - inf is NaN; no elements have a huge one.

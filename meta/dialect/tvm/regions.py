@@ -6,13 +6,13 @@ the bins have read of it, in a fixed order. Half precision is computed in float3
 
 from math import prod
 
-from tvm import te, tirx
+from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
 from meta.dialect.tvm.broadcast import computing, constant, is_nan, rounded, wide
 from meta.dialect.tvm.compute import OPAQUE, compute
-from meta.dialect.tvm.index import hand_built, ints, unflat_index
+from meta.dialect.tvm.index import hand_built, ints, unflat_index, zeros
 from meta.op.core.check import pair
 from meta.op.regions import MOST_SAMPLES
 
@@ -134,7 +134,7 @@ def _pooled(chooser, images, rois, out, mode, layout, **options):
     """Return the mean of the samples of every bin, or the one that is greatest in ``chooser``."""
     shape = out.static_shape
     if 0 in ints(images.shape):
-        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
+        return zeros(shape, out.dtype)
     order = RegionLayout(layout, images.shape)
     chooses = [] if chooser is images else [wide(chooser)]
 
@@ -175,7 +175,7 @@ def roi_align(data, rois, out, **options):
 def roi_align_dx(data, rois, dy, out, mode, layout, **options):
     shape = out.static_shape
     if int(rois.shape[0]) == 0:
-        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="dx")
+        return zeros(shape, out.dtype)
     order = RegionLayout(layout, shape)
     images, channels = order.extents["N"], order.extents["C"]
 
@@ -247,7 +247,7 @@ def _bounds(begin, end, bins, extent, part):
 def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
     shape = out.static_shape
     if 0 in ints(data.shape):
-        return te.compute(shape, lambda *_: tirx.const(0, out.dtype), name="pooled")
+        return zeros(shape, out.dtype)
     order = RegionLayout(layout, data.shape)
     bins = pair(pooled_size, "pooled_size")
 

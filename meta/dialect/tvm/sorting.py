@@ -9,6 +9,7 @@ from tvm import te, tirx
 from meta import op
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.compute import OPAQUE, compute
+from meta.dialect.tvm.index import zeros
 from meta.op.core.check import normalize_axis
 
 LONGEST = 4096
@@ -88,7 +89,7 @@ def topk(data, k, axis, ret_type, is_ascend, dtype):
 def searchsorted(sorted_sequence, values, right, out):
     extent, dtype = sorted_sequence.shape[-1], str(values.dtype)
     if int(extent) == 0:
-        return te.compute(out.shape, lambda *_: tirx.const(0, out.dtype), name="searchsorted")
+        return zeros(out.shape, out.dtype)
     along = te.reduce_axis((0, extent), "along")
     lead = len(sorted_sequence.shape) - 1
     # A NaN, the largest key, is behind all numbers on either side.

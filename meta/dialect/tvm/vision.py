@@ -13,7 +13,7 @@ from meta import op
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing, constant, single, wide
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.index import hand_built
+from meta.dialect.tvm.index import hand_built, zeros
 from meta.op.core.window import pads
 from meta.op.vision import displacements
 
@@ -26,10 +26,6 @@ def _per_batch(inputs, batch, shapes, body):
             body(b, buffers[: len(inputs)], buffers[len(inputs) :])
 
     return hand_built(shapes, inputs, loops, ["int32"] * len(shapes), "boxes")
-
-
-def _empty(shape, dtype):
-    return te.compute(shape, lambda *_: tirx.const(0, dtype), name="empty")
 
 
 def _number(value, dtype):
@@ -53,7 +49,7 @@ def get_valid_counts(data, score_threshold, id_index, score_index):
     batch, boxes, _ = shape = [int(n) for n in data.shape]
     if 0 in shape[:2]:
         return [
-            _empty([batch], "int32"), _empty(shape, str(data.dtype)), _empty(shape[:2], "int32"),
+            zeros([batch], "int32"), zeros(shape, str(data.dtype)), zeros(shape[:2], "int32"),
         ]  # fmt: skip
     values = wide(data)
 
@@ -211,9 +207,9 @@ def non_max_suppression(
     batch, boxes, _ = shape = [int(n) for n in data.shape]
     if 0 in shape[:2]:
         return (
-            [_empty(shape[:2], "int32"), _empty([batch, 1], "int32")]
+            [zeros(shape[:2], "int32"), zeros([batch, 1], "int32")]
             if return_indices
-            else _empty(shape, str(data.dtype))
+            else zeros(shape, str(data.dtype))
         )
     values = wide(data)
     present = te.compute(

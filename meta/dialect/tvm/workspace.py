@@ -18,6 +18,11 @@ import torch
 from meta.base.dtype import TO_TORCH, bits
 
 
+def counts(value: Any) -> bool:
+    """Whether a value out of a file is a list of integers that are not negative."""
+    return isinstance(value, list | tuple) and all(type(n) is int and n >= 0 for n in value)
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """One intermediate array."""
@@ -31,11 +36,8 @@ class Workspace:
         if not isinstance(record, list) or len(record) != 2:
             return None
         shape, dtype = record
-        if not isinstance(dtype, str) or dtype not in TO_TORCH or not isinstance(shape, list):
-            return None
-        if not all(type(extent) is int and extent >= 0 for extent in shape):
-            return None
-        return cls(tuple(shape), dtype)
+        known = isinstance(dtype, str) and dtype in TO_TORCH
+        return cls(tuple(shape), dtype) if known and counts(shape) else None
 
     def record(self) -> list[Any]:
         """Return what `read` reads."""
