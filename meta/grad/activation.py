@@ -53,10 +53,6 @@ def _piecewise(backward):
         return op.zeros_like(x), collapse(backward(x, dy_, *options), dy)
 
 
-for _dx in (op.leaky_relu_dx, op.threshold_dx, op.clip_dx):
-    _piecewise(_dx)
-
-
 def _curved(backward, second):
     """Register the gradient of ``backward``: linear in dy; ``second(x, *options)`` is f''."""
 
@@ -86,6 +82,8 @@ def _mish_second(x):
     return slope * (x * (1.0 - s - w * s * 2.0) + 2.0)
 
 
+for _dx in (op.leaky_relu_dx, op.threshold_dx, op.clip_dx):
+    _piecewise(_dx)
 _curved(op.silu_dx, _silu_second)
 _curved(op.elu_dx, lambda x, alpha: op.where(x > 0, 0.0, op.exp(x) * alpha))
 _curved(op.softplus_dx, _softplus_second)

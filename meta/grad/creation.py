@@ -14,11 +14,7 @@ def one_hot(dy, indices, on_value: TensorType, off_value: TensorType, depth, axi
     """Each value gathers the gradient of the places that it fills; the indices have none."""
     on = op.one_hot(indices, 1, 0, depth, axis, dy.dtype)
     off = op.one_hot(indices, 0, 1, depth, axis, dy.dtype)
-    return (
-        None,
-        collapse(dy * on, on_value),
-        collapse(dy * off, off_value),
-    )
+    return (None, collapse(dy * on, on_value), collapse(dy * off, off_value))
 
 
 not_differentiable(

@@ -17,9 +17,7 @@ gradients(
     }
 )
 not_differentiable(
-    op.nll_loss_dtrue,
-    op.cross_entropy_dtrue,
-    why="the result is zero whatever the arguments are",
+    op.nll_loss_dtrue, op.cross_entropy_dtrue, why="the result is zero whatever the arguments are"
 )
 
 

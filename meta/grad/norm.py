@@ -1,7 +1,7 @@
 """Gradients of normalisations."""
 
 from meta import op
-from meta.grad.core import gradient, in_dtype, second_gradient
+from meta.grad.core import gradient, gradients, in_dtype, second_gradient
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
@@ -62,11 +62,6 @@ def _by_slot(found, scale, bias, dy, axis):
     return dx, dscale, in_dtype(dbias, bias.dtype)
 
 
-@gradient(op.layer_norm)
-def layer_norm(x, scale, bias: TensorType, dy, axis, eps):
-    return _by_slot(op.layer_norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
-
-
 @gradient(op.layer_norm_train)
 def layer_norm_train(x, scale, bias: TensorType, y, dy, axis, eps):
     """Of the results only y is differentiated; mean and invvar serve this rule."""
@@ -105,14 +100,20 @@ def _layer_second(x, scale, dy, cotangents, axis, eps, centred=True):
     return _second(x, scale, dy, (u, u_scale, u_bias), (axis,), lifted, eps, centred)
 
 
-@gradient(op.layer_norm_dx)
-def layer_norm_dx(x, scale, dy, dy_, axis, eps):
-    return _layer_second(x, scale, dy, dy_, axis, eps)
+def _along_axis(norm, norm_dx, centred):
+    """Register the gradients of a normalisation along one axis, and of its gradient."""
+
+    @gradient(norm)
+    def of_norm(x, scale, bias: TensorType, dy, axis, eps):
+        return _by_slot(norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
+
+    @gradient(norm_dx)
+    def of_dx(x, scale, dy, dy_, axis, eps):
+        return _layer_second(x, scale, dy, dy_, axis, eps, centred)
 
 
-@gradient(op.rms_norm_dx)
-def rms_norm_dx(x, scale, dy, dy_, axis, eps):
-    return _layer_second(x, scale, dy, dy_, axis, eps, False)
+_along_axis(op.layer_norm, op.layer_norm_dx, True)
+_along_axis(op.rms_norm, op.rms_norm_dx, False)
 
 
 @gradient(op.layer_norm_train_dx)
@@ -154,14 +155,7 @@ def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
     return by_x, None if scale is None else by_scale, by_dy
 
 
-@gradient(op.rms_norm)
-def rms_norm(x, scale, bias: TensorType, dy, axis, eps):
-    return _by_slot(op.rms_norm_dx(x, scale, dy, axis, eps), scale, bias, dy, axis)
-
-
-@gradient(op.lrn)
-def lrn(x, dy, *options):
-    return op.lrn_dx(x, dy, *options)
+gradients({op.lrn: lambda x, dy, *options: op.lrn_dx(x, dy, *options)})
 
 
 def _neighbours(x, before, after, axis):

@@ -1,27 +1,10 @@
-"""Gradients of pooling. `sliding` and `adaptive` serve any number of spatial axes."""
+"""Gradients of pooling over any number of spatial axes."""
 
 import itertools
 
 from meta import op
-from meta.grad.core import gradient
+from meta.grad.core import gradient, gradients
 from meta.op.core.window import DATA, permutation, window
-
-
-def _by_operator(pool, pool_dx):
-    """Register a gradient that is an operator."""
-
-    @gradient(pool)
-    def by_x(x, y, dy, *options):
-        return pool_dx(x, y, dy, *options)
-
-
-def _of_mean(pool, pool_dx):
-    """Register the gradient of a mean's gradient: linear in dy, it depends on nothing else."""
-
-    @gradient(pool_dx)
-    def by_dy(dy_, *options):
-        ddy = pool(dy_, *options)
-        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
 
 
 def _in_order(x, layout):
@@ -66,51 +49,52 @@ def _region(x, begin, end):
     return op.transpose(part, (2, 0, 1))
 
 
-def sliding(max_pool, max_dx, avg_pool, avg_dx):
-    """Register the gradients of the maximum and the mean over windows, and of these gradients."""
+@gradient(op.max_pool1d_dx, op.max_pool2d_dx, op.max_pool3d_dx)
+def max_pool_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, layout):
+    """dx is linear in dy, which it scatters; read back, each window's maximum is where it was.
 
-    _by_operator(max_pool, max_dx)
-    _by_operator(avg_pool, avg_dx)
-
-    @gradient(max_dx)
-    def maximum_dx(x, y, dy_, kernel, stride, padding, dilation, ceil_mode, layout):
-        """dx is linear in dy, which it scatters; read back, each window's maximum is where it was.
-
-        Piecewise constant in x.
-        """
-        image, slope = _in_order(x, layout), _in_order(dy_, layout)
-        axes = window(image.shape[2:], kernel, stride, padding, dilation, ceil_mode)
-        read = _first_maxima(_windows(image, axes, float("-inf")), _windows(slope, axes, 0.0))
-        return op.zeros_like(x), op.zeros_like(y), _laid_out(read, layout)
-
-    _of_mean(avg_pool, avg_dx)
+    Piecewise constant in x.
+    """
+    image, slope = _in_order(x, layout), _in_order(dy_, layout)
+    axes = window(image.shape[2:], kernel, stride, padding, dilation, ceil_mode)
+    read = _first_maxima(_windows(image, axes, float("-inf")), _windows(slope, axes, 0.0))
+    return op.zeros_like(x), op.zeros_like(y), _laid_out(read, layout)
 
 
-def adaptive(max_pool, max_dx, avg_pool, avg_dx):
-    """As `sliding`, over regions that cover the input evenly."""
-
-    _by_operator(max_pool, max_dx)
-    _by_operator(avg_pool, avg_dx)
-
-    @gradient(max_dx)
-    def maximum_dx(x, y, dy_, shape, layout):
-        """As of `sliding`, region by region."""
-        image, best, slope = (_in_order(t, layout) for t in (x, y, dy_))
-        edges = [
-            [(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
-            for size, n in zip(image.shape[2:], best.shape[2:], strict=True)
-        ]
-        read = []
-        for region in itertools.product(*edges):
-            begin, end = zip(*region, strict=True)
-            read.append(_first_maxima(_region(image, begin, end), _region(slope, begin, end)))
-        found = op.reshape(op.stack(tuple(read), 2), best.shape)
-        return op.zeros_like(x), op.zeros_like(y), _laid_out(found, layout)
-
-    _of_mean(avg_pool, avg_dx)
+@gradient(op.adaptive_max_pool1d_dx, op.adaptive_max_pool2d_dx, op.adaptive_max_pool3d_dx)
+def adaptive_max_pool_dx(x, y, dy_, shape, layout):
+    """As of `max_pool_dx`, over regions that cover the input evenly."""
+    image, best, slope = (_in_order(t, layout) for t in (x, y, dy_))
+    edges = [
+        [(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
+        for size, n in zip(image.shape[2:], best.shape[2:], strict=True)
+    ]
+    read = []
+    for region in itertools.product(*edges):
+        begin, end = zip(*region, strict=True)
+        read.append(_first_maxima(_region(image, begin, end), _region(slope, begin, end)))
+    found = op.reshape(op.stack(tuple(read), 2), best.shape)
+    return op.zeros_like(x), op.zeros_like(y), _laid_out(found, layout)
 
 
-for _n in (1, 2, 3):
-    _names = f"max_pool{_n}d", f"max_pool{_n}d_dx", f"avg_pool{_n}d", f"avg_pool{_n}d_dx"
-    sliding(*(getattr(op, name) for name in _names))
-    adaptive(*(getattr(op, f"adaptive_{name}") for name in _names))
+def _pooling(max_pool, max_dx, avg_pool, avg_dx):
+    """Register the gradients of the maximum and the mean, and of the mean's gradient."""
+
+    gradients(
+        {
+            max_pool: lambda x, y, dy, *options: max_dx(x, y, dy, *options),
+            avg_pool: lambda x, y, dy, *options: avg_dx(x, y, dy, *options),
+        }
+    )
+
+    @gradient(avg_dx)
+    def mean_dx(dy_, *options):
+        """Linear in dy; it depends on nothing else."""
+        ddy = avg_pool(dy_, *options)
+        return op.zeros_like(dy_), op.zeros_like(ddy), ddy
+
+
+for _kind in ("", "adaptive_"):
+    for _n in (1, 2, 3):
+        _max, _avg = f"{_kind}max_pool{_n}d", f"{_kind}avg_pool{_n}d"
+        _pooling(*(getattr(op, name) for name in (_max, f"{_max}_dx", _avg, f"{_avg}_dx")))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from meta.ir.verify import Verifier
 
 
-class Field(ABC):
+class NodeField(ABC):
     """One field of a node kind. Each method gets the field's value in a node, or returns it.
 
     ``holds``: the Python type of its values.
@@ -49,7 +49,7 @@ class Field(ABC):
 
 
 @dataclass(frozen=True)
-class Atom(Field):
+class Atom(NodeField):
     """An atom. ``role`` names it in errors."""
 
     role: str
@@ -99,7 +99,7 @@ class Arguments(Atoms):
 
 
 @dataclass(frozen=True)
-class Word(Field):
+class Word(NodeField):
     """The word with which the node's text begins: one of several."""
 
     words_of_kind: Collection[str]
@@ -116,7 +116,7 @@ class Word(Field):
             verifier.fail(f"{value!r} is no primitive", hint=nearest(value, self.words_of_kind))
 
 
-class Details(Field):
+class Details(NodeField):
     """What the program fixes, at most a name and a number: `` Cons.0``."""
 
     holds: ClassVar[type] = tuple
@@ -141,7 +141,7 @@ def details_text(details: tuple[str | int, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class Index(Field):
+class Index(NodeField):
     """A number, 0 or more. ``what`` it is, in errors."""
 
     what: str
@@ -157,7 +157,7 @@ class Index(Field):
         return index
 
 
-class ResultType(Field):
+class ResultType(NodeField):
     """The type of a result, which may be missing: `` -> float32[]``."""
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
@@ -170,7 +170,7 @@ class ResultType(Field):
         verifier.check_type(value)
 
 
-class Parameters(Field):
+class Parameters(NodeField):
     """Variables that the node's blocks see: ``(%a: float32[2], %b)``."""
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
@@ -189,7 +189,7 @@ class Parameters(Field):
             verifier.bind(var)
 
 
-class Attributes(Field):
+class Attributes(NodeField):
     """Literals by name: `` attrs(rate=0.5)``, nothing where there are none."""
 
     def text(self, value: Any, printer: Printer, depth: int) -> str:
@@ -222,7 +222,7 @@ class Attributes(Field):
 
 
 @dataclass(frozen=True)
-class Body(Field):
+class Body(NodeField):
     """A block: ``{ ... yield %x }``. ``keyword`` stands before its result."""
 
     keyword: str = "yield"

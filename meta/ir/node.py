@@ -21,7 +21,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from meta.ir.fields import Atom, Atoms, Body, Field, Parameters, Word
+from meta.ir.fields import Atom, Atoms, Body, NodeField, Parameters, Word
 from meta.ir.types import Type
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class Effect(Enum):
     FAIL = "ends the program"
 
 
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """A field of a node kind, by its name."""
 
     name: str
-    field: Field
+    field: NodeField
 
 
 class Text(NamedTuple):
@@ -67,9 +67,9 @@ class NodeSpec:
     blocks: the names of the fields that are blocks. binds: the name of the parameters, if any.
     """
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[NodePart, ...] = ()
     names: tuple[str, ...] = ()
-    form: tuple[Part | Text, ...] = ()
+    form: tuple[NodePart | Text, ...] = ()
     effect: Effect = Effect.NONE
     opaque: bool = False
     is_atom: bool = False
@@ -84,28 +84,15 @@ class Node:
 
     __slots__ = ()
     spec: ClassVar[NodeSpec] = NodeSpec()
+    # The printer and the pictures set themselves, because they import this file.
+    to_text: ClassVar[Callable[[Node], str]] = repr
+    to_html: ClassVar[Callable[[Node], str]] = repr
 
     def __str__(self) -> str:
-        return _to_text(self)
+        return Node.to_text(self)
 
     def _repr_html_(self) -> str:
-        return _to_html(self)
-
-
-_to_text: Callable[[Node], str] = repr
-_to_html: Callable[[Node], str] = repr
-
-
-def print_with(to_text: Callable[[Node], str]) -> None:
-    """Set what ``str(node)`` calls. The printer sets itself, because it imports this file."""
-    global _to_text
-    _to_text = to_text
-
-
-def show_with(to_html: Callable[[Node], str]) -> None:
-    """Set what a notebook shows of a node, in the same way."""
-    global _to_html
-    _to_html = to_html
+        return Node.to_html(self)
 
 
 class Expr(Node):
@@ -166,7 +153,7 @@ def node(
         shown = _form(kind, form, parts)
         atoms = tuple((p.name, isinstance(p.field, Atoms)) for p in _of(parts, Atom))
         kind.spec = NodeSpec(
-            tuple(p for p in shown if isinstance(p, Part)) or parts,
+            tuple(p for p in shown if isinstance(p, NodePart)) or parts,
             tuple(p.name for p in parts),
             shown,
             effect,
@@ -188,12 +175,12 @@ def node(
     return declare
 
 
-def _beginnings(form: tuple[Part | Text, ...]) -> tuple[dict[str, type[Expr]], Iterable[str]]:
+def _beginnings(form: tuple[NodePart | Text, ...]) -> tuple[dict[str, type[Expr]], Iterable[str]]:
     """Return the table for a form, and the words or the punctuation by which it is found there."""
     match form[0]:
-        case Part(_, Word(words)):
+        case NodePart(_, Word(words)):
             return WORDS, words
-        case Part():
+        case NodePart():
             following = form[1]
             assert isinstance(following, Text)
             return SUFFIXES, following.tokens[:1]
@@ -201,22 +188,22 @@ def _beginnings(form: tuple[Part | Text, ...]) -> tuple[dict[str, type[Expr]], I
             return WORDS, tokens[:1]
 
 
-def _parts(kind: type[Expr]) -> tuple[Part, ...]:
+def _parts(kind: type[Expr]) -> tuple[NodePart, ...]:
     hints = get_type_hints(kind, include_extras=True)
     found = []
     for name in (f.name for f in dataclasses.fields(kind)):  # type: ignore[arg-type]
-        declared = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, Field)]
+        declared = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, NodeField)]
         if len(declared) != 1:
             raise TypeError(f"{kind.__name__}.{name} does not say what kind of field it is")
-        found.append(Part(name, declared[0]))
+        found.append(NodePart(name, declared[0]))
     return tuple(found)
 
 
-def _of(parts: tuple[Part, ...], field: type[Field]) -> list[Part]:
+def _of(parts: tuple[NodePart, ...], field: type[NodeField]) -> list[NodePart]:
     return [p for p in parts if isinstance(p.field, field)]
 
 
-def _form(kind: type[Expr], form: str, parts: tuple[Part, ...]) -> tuple[Part | Text, ...]:
+def _form(kind: type[Expr], form: str, parts: tuple[NodePart, ...]) -> tuple[NodePart | Text, ...]:
     """Return the pieces of a form: every second one is a field."""
     by_name = {part.name: part for part in parts}
     pieces = re.split(r"\{(\w+)\}", form)

@@ -34,7 +34,7 @@ from meta.ir.expr import (
 from meta.ir.lexer import Cursor
 from meta.ir.literals import MAX_NESTING
 from meta.ir.names import is_identifier
-from meta.ir.node import SUFFIXES, WORDS, Expr, Part, Text
+from meta.ir.node import SUFFIXES, WORDS, Expr, NodePart, Text
 from meta.ir.operators import resolve_op, slots_of
 from meta.ir.type_parser import (
     read_int,
@@ -149,11 +149,11 @@ class Parser:
         assert isinstance(found, Function)
         return found
 
-    def node(self, kind: type[Expr], form: Iterable[Part | Text], **known: Any) -> Expr:
+    def node(self, kind: type[Expr], form: Iterable[NodePart | Text], **known: Any) -> Expr:
         """Read the pieces of a node's form that are left, beside the fields that are known."""
         outer = len(self.scope)
         for piece in form:
-            if isinstance(piece, Part):
+            if isinstance(piece, NodePart):
                 known[piece.name] = piece.field.read(self)
             else:
                 self.tokens(piece.tokens)
@@ -251,7 +251,7 @@ class Parser:
         if kind is None:
             return atom
         first, *form = kind.spec.form
-        assert isinstance(first, Part)
+        assert isinstance(first, NodePart)
         return self.node(kind, form, **{first.name: atom})
 
     def call_arguments(self, callee: Expr) -> tuple[Expr | Literal, ...]:

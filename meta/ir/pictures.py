@@ -1,8 +1,8 @@
 """Pictures of programs: as HTML in a notebook, and as a graph for Graphviz.
 
-The HTML is the program text in colours, with types on hover and links to the user's lines.
-`show_with` makes it what ``node._repr_html_()`` returns. The fragment stands alone: its style is in
-it, and everything that comes from the program is escaped.
+The HTML is the program text in colours, with types on hover and links to the user's lines. It is
+what ``node._repr_html_()`` returns. The fragment stands alone: its style is in it, and everything
+that comes from the program is escaped.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from meta.base.dtype import DTYPES
 from meta.ir.constants import inline_text
 from meta.ir.expr import Binding, Block, Call, Constant, Function, Module, Tuple, Var
 from meta.ir.lexer import SPAN, TOKEN
-from meta.ir.literals import literal_text
 from meta.ir.names import unquote
-from meta.ir.node import WORDS, Expr, Node, NodeSpec, Text, show_with
-from meta.ir.operators import slots_of
+from meta.ir.node import WORDS, Expr, Node, NodeSpec, Text
 from meta.ir.printer import Printer, global_text, text, variable_names
 from meta.ir.types import Type
 from meta.ir.visit import operands
@@ -121,7 +119,7 @@ def _comment(comment: str) -> str:
     return f'<a href="{address}" title="{place}">{escape(f"# {last}:{match[3]}")}</a>'
 
 
-show_with(to_html)
+Node.to_html = to_html
 
 
 _INDENT = "  "
@@ -241,8 +239,9 @@ def _label(value: Expr) -> str:
     match value:
         case Call():
             callee = "call" if isinstance(value.callee, Var) else str(value.callee)
-            literals = ", ".join(_literals(value))
-            return f"{callee}({literals})" if literals else callee
+            arguments = _Operation().arguments(value, 1)
+            literals = [a for a in arguments if a.rpartition("=")[2] != "_"]
+            return f"{callee}({', '.join(literals)})" if literals else callee
         case Tuple():
             return "tuple"
         case Var():
@@ -253,19 +252,6 @@ def _label(value: Expr) -> str:
             return first.tokens[0]
         case _:
             return _Operation().expr(value)
-
-
-def _literals(call: Call) -> Iterable[str]:
-    slots = slots_of(call.callee)
-    named = slots if slots is not None and len(slots) == len(call.args) else [None] * len(call.args)
-    for slot, arg in zip(named, call.args, strict=True):
-        if isinstance(arg, Expr):
-            continue
-        text = literal_text(arg)
-        if slot is None:
-            yield text
-        elif not slot.has_default or text != literal_text(slot.default):
-            yield f"{slot.name}={text}"
 
 
 def _quoted(text: str) -> str:

@@ -47,7 +47,7 @@ from meta.ir.expr import (
 from meta.ir.fields import Body
 from meta.ir.literals import MAX_NESTING, literal_text
 from meta.ir.names import Names, is_identifier, name_text, quote
-from meta.ir.node import Expr, Node, Part, Text, print_with
+from meta.ir.node import Expr, Node, NodePart, Text
 from meta.ir.operators import slots_of
 from meta.ir.types import Type
 from meta.ir.visit import binders
@@ -194,10 +194,12 @@ class Printer:
         else:
             self.begin(self.opening(head, value, span))
 
-    def node(self, head: str, value: Expr, form: Iterable[Part | Text], span: Span | None) -> None:
+    def node(
+        self, head: str, value: Expr, form: Iterable[NodePart | Text], span: Span | None
+    ) -> None:
         """Print what a form says of a node with blocks; the first line carries the span."""
         for piece in form:
-            if isinstance(piece, Part) and isinstance(piece.field, Body):
+            if isinstance(piece, NodePart) and isinstance(piece.field, Body):
                 self.begin(head + "{" + _comment(span))
                 self.block(getattr(value, piece.name), piece.field.keyword)
                 head, span = "}", None
@@ -212,11 +214,11 @@ class Printer:
             return head + self.expr(value) + _comment(span)
         for piece in value.spec.form:
             head += self.piece(value, piece, 0)
-            if isinstance(piece, Part) and piece.name in blocks:
+            if isinstance(piece, NodePart) and piece.name in blocks:
                 break
         return head + _comment(span)
 
-    def piece(self, value: Expr, piece: Part | Text, depth: int) -> str:
+    def piece(self, value: Expr, piece: NodePart | Text, depth: int) -> str:
         if isinstance(piece, Text):
             return piece.text
         held = getattr(value, piece.name)
@@ -299,4 +301,4 @@ class Printer:
         return f"tensor {quote(name)}"
 
 
-print_with(text)
+Node.to_text = text

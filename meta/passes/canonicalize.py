@@ -85,7 +85,7 @@ def numbers_for_constants(at: RuleSite) -> Expr | None:
 
     A kernel takes a number at run time, and a fused one has it built in: nothing is loaded.
     """
-    args = list(at.args)
+    args, changed = list(at.args), False
     for i, slot in enumerate(at.op.slots):
         if slot.kind != "scalar or tensor" or not isinstance(args[i], Constant):
             continue
@@ -93,10 +93,8 @@ def numbers_for_constants(at: RuleSite) -> Expr | None:
         others = [a for j, a in enumerate(args) if j != i and isinstance(a, Expr)]
         if number is None or not others or not _same_type(at, (*args[:i], number, *args[i + 1 :])):
             continue
-        args[i] = number
-    return (
-        None if all(a is b for a, b in zip(args, at.args, strict=True)) else new_call(at.op, *args)
-    )
+        args[i], changed = number, True
+    return new_call(at.op, *args) if changed else None
 
 
 def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:

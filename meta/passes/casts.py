@@ -16,17 +16,7 @@ from meta.base.device import Device
 from meta.base.dtype import bits, is_float
 from meta.dialect.core import answers
 from meta.dialect.core.preference import current
-from meta.ir import (
-    Binding,
-    Call,
-    Expr,
-    Function,
-    Module,
-    Tuple,
-    TupleGetItem,
-    Var,
-    type_of,
-)
+from meta.ir import Binding, Call, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
 from meta.op.core.update import OPTIMIZERS
 from meta.passes.buffers import Buffers, Definitions, Summaries, each_with_buffers
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_of, tensor_type

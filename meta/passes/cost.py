@@ -162,8 +162,7 @@ EXACT: dict[Op, Count] = {
     **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
     **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),
     **dict.fromkeys(
-        (op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose),
-        _convolution("x", "w", "I"),
+        (op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose), _convolution("x", "w", "I")
     ),
     **dict.fromkeys(
         (op.conv1d_transpose_dx, op.conv2d_transpose_dx, op.conv3d_transpose_dx),

@@ -138,16 +138,12 @@ def _block(
     for binding in block.bindings:
         binding = with_value(binding, with_operands(binding.value, mapping))
         binding = with_inner_blocks(binding, lambda b: _block(b, buffers, known, mapping))
-        key = _key(binding, buffers)
-        earlier = None if key is None else known.setdefault(key, binding.var)
-        if (
-            earlier is None
-            or earlier is binding.var
-            or not buffers.replaceable(binding.var, earlier)
-        ):
-            kept.append(binding)
+        var, key = binding.var, _key(binding, buffers)
+        earlier = var if key is None else known.setdefault(key, var)
+        if earlier is not var and buffers.replaceable(var, earlier):
+            mapping[var] = earlier
         else:
-            mapping[binding.var] = earlier
+            kept.append(binding)
     return Block(tuple(kept), with_operands(block.result, mapping))
 
 

@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from meta.dialect.core import IN_PLACE
-from meta.ir import (
-    Binding,
-    Call,
-    Constant,
-    Effect,
-    Expr,
-    Function,
-    If,
-    free_vars,
-    operands,
-)
+from meta.ir import Binding, Call, Constant, Effect, Expr, Function, If, free_vars, operands
 from meta.ir.visit import nested_bindings, uses
 from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
 from meta.passes.lifetimes import Lifetimes, Memory, fused_function, numbered

@@ -7,11 +7,10 @@ from typing import Any
 
 from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
-from meta.ir import Binding, Call, Constant, Expr, Module, TensorType, Tuple
-from meta.op.core import Op
+from meta.ir import Binding, Constant, Expr, Module, Tuple
 from meta.op.core.handler import Default, use
 from meta.passes.buffers import Buffers, each_with_buffers
-from meta.passes.calls import flat_atoms, is_pure
+from meta.passes.calls import flat_atoms, is_pure, op_call, tensor_type
 from meta.passes.rewrite import rewrite_function
 from meta.runtime.ndarray import ndarray
 
@@ -44,20 +43,12 @@ def fold_constant(module: Module) -> Module:
 
 
 def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
-    call, type_ = binding.value, binding.var.type
-    if (
-        not isinstance(call, Call)
-        or not isinstance(call.callee, Op)
-        or not isinstance(type_, TensorType)
-    ):
+    call, type_ = op_call(binding.value), tensor_type(binding.var)
+    if call is None or type_ is None or not type_.is_static or not is_pure(binding):
         return binding
     atoms = [a for argument in call.args for a in flat_atoms(argument)]
-    if (
-        not is_pure(binding)
-        or not all(isinstance(a, Constant) for a in atoms)
-        or not type_.is_static
-        or buffers.of(binding.var) in buffers.written
-    ):
+    written = buffers.of(binding.var) in buffers.written
+    if written or not all(isinstance(a, Constant) for a in atoms):
         return binding
     sources = sum(a.data.numel() * a.data.element_size() for a in atoms)
     # A created constant (zeros, full, arange) is cheaper to compute than to keep, unless it is
@@ -66,7 +57,7 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
         return binding
     try:
         with use(Default.handler), only("torch"):
-            result = call.callee(*[_value(a) for a in call.args])
+            result = call.op(*[_value(a) for a in call.args])
     except DispatchError:  # products of integers on CUDA, for one: another dialect runs them
         return binding
     except MetaError as error:  # of what the arguments hold: an index out of range

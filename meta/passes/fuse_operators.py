@@ -18,16 +18,7 @@ from meta import op
 from meta.base.device import CPU, Device
 from meta.base.dtype import bits
 from meta.dialect.core import FUSED, DialectOp
-from meta.ir import (
-    Binding,
-    Block,
-    Call,
-    Expr,
-    Module,
-    TensorType,
-    Var,
-    operands,
-)
+from meta.ir import Binding, Block, Call, Expr, Module, TensorType, Var, operands
 from meta.ir.visit import uses
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
@@ -181,7 +172,7 @@ class FusionGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _CastReader:
     """Who reads a cast: its position, and those of the views between the two, the last one last."""
 
     position: int
@@ -258,7 +249,7 @@ class FusionGroups:
         """Whether a call, with some others, may be computed in a group, and not at its place."""
         if group.dialect != own.dialect or group.size + calls > self._max_members:
             return False
-        if not _may_feed(own.rank, group.rank):
+        if group.rank > (_REDUCE if own.rank <= _INJECTIVE else _BROADCAST):
             return False
         if group.rank > _BROADCAST and self._rounds_a_reduction(own):
             return False
@@ -306,7 +297,7 @@ class FusionGroups:
         if self._buffers.of(self.items[own.position].var) in self._buffers.written:
             return False
         readers = list(self._readers(own.position, ()))
-        wanted: dict[int, tuple[FusionGroup, list[_Reader]]] = {}
+        wanted: dict[int, tuple[FusionGroup, list[_CastReader]]] = {}
         for reader in readers:
             if reader.position in self.of:
                 group = self.of[reader.position]
@@ -316,7 +307,9 @@ class FusionGroups:
             for last, (group, found) in sorted(wanted.items())
             if self._may_join(own, group, len({_read(own, r) for r in found}))
         }
-        kept = [r for r in readers if not self._takes(r, taken)]
+        kept = [
+            r for r in readers if r.position not in self.of or self.of[r.position].last not in taken
+        ]
         direct = [group for group, read in taken.values() if read == [own.position]]
         if not taken or (not kept and len(taken) == 1 and direct):
             return False  # nothing is shared
@@ -335,19 +328,16 @@ class FusionGroups:
         self.gone |= views - {v for r in kept for v in r.views}
         return True
 
-    def _takes(self, reader: _Reader, taken: dict[int, tuple[FusionGroup, list[int]]]) -> bool:
-        return reader.position in self.of and self.of[reader.position].last in taken
-
-    def _readers(self, position: int, views: tuple[int, ...]) -> Iterator[_Reader]:
+    def _readers(self, position: int, views: tuple[int, ...]) -> Iterator[_CastReader]:
         """Yield who reads a binding, through views of this block or without."""
         users = sorted(self._users.get(self.items[position].var, ()))
         if views and not users:
-            yield _Reader(views[-1], views[:-1])  # nobody reads the view: it stays as it is
+            yield _CastReader(views[-1], views[:-1])  # nobody reads the view: it stays as it is
         for user in users:
             if user < len(self.items) and _is_view(self.items[user]):
                 yield from self._readers(user, (*views, user))
             else:
-                yield _Reader(user, views)
+                yield _CastReader(user, views)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +349,7 @@ class _Fusable:
     position: int
 
 
-def _read(own: _Fusable, reader: _Reader) -> int:
+def _read(own: _Fusable, reader: _CastReader) -> int:
     """Return the position of what a reader names: the cast, or the last view of it."""
     return reader.views[-1] if reader.views else own.position
 
@@ -399,12 +389,6 @@ def _fusable(binding: Binding, position: int) -> _Fusable | None:
     if not isinstance(type_, TensorType) or not type_.is_static or type_.size == 0:
         return None
     return _Fusable(dialect.name, rank, position)
-
-
-def _may_feed(producer: int, group: int) -> bool:
-    if producer <= _INJECTIVE:
-        return group <= _REDUCE
-    return group <= _BROADCAST
 
 
 def _growth(binding: Binding) -> int:

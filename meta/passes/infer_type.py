@@ -24,9 +24,8 @@ from meta.ir import (
 )
 from meta.ir.printer import global_text
 from meta.ir.types import call_type
-from meta.op.core import Op
 from meta.passes.call_graph import callees_first
-from meta.passes.calls import base_op, type_if_atom, typed_args
+from meta.passes.calls import called_op, type_if_atom, typed_args
 from meta.passes.rewrite import rewrite_function
 
 
@@ -114,20 +113,20 @@ def _typed(
 
 def value_type(value: Expr, binding: Binding) -> Type | None:
     """Return the type of a binding's value."""
-    if isinstance(value, Call):
-        op = base_op(value.callee)
-        if isinstance(op, Op):
-            try:
-                result = op.infer(typed_args(op, value))
-            except MetaError as error:
-                error.span = binding.span or error.span
-                raise
-            if not isinstance(result, Type):
-                raise IRError(
-                    "a value that is known while tracing is no part of a program",
-                    op=op.name,
-                    found=result,
-                    span=binding.span,
-                )
-            return result
-    return type_of(value)
+    op = called_op(value)
+    if op is None:
+        return type_of(value)
+    assert isinstance(value, Call)
+    try:
+        result = op.infer(typed_args(op, value))
+    except MetaError as error:
+        error.span = binding.span or error.span
+        raise
+    if not isinstance(result, Type):
+        raise IRError(
+            "a value that is known while tracing is no part of a program",
+            op=op.name,
+            found=result,
+            span=binding.span,
+        )
+    return result

@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from meta.ir import (
-    Binding,
-    Block,
-    Function,
-    GraphNode,
-    Module,
-    Var,
-    operands,
-    to_graph,
-)
+from meta.ir import Binding, Block, Function, GraphNode, Module, Var, operands, to_graph
 from meta.ir.visit import uses
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
@@ -57,21 +48,23 @@ def memory_schedule(module: Module) -> Module:
 
 
 def _function(function: Function, module: Module) -> Function:
-    orders = [_Order(function, module, eager).function() for eager in (True, False)]
-    # The first of the least: the order of the program before a new one.
-    return min((function, *orders), key=lambda order: _worst_moments(order, module))
-
-
-def _worst_moments(function: Function, module: Module) -> list[int]:
-    """Return the bytes in use at each moment, the most first: the next count among equal peaks."""
-    return sorted(Lifetimes(function, module).live_bytes(), reverse=True)
+    orders = [
+        replace(function, body=_Order(function, module, eager).block(function.body))
+        for eager in (True, False)
+    ]
+    # The first of the least: the order of the program before a new one. Of equal peaks, the bytes
+    # at the next worst moments count.
+    return min(
+        (function, *orders),
+        key=lambda order: sorted(Lifetimes(order, module).live_bytes(), reverse=True),
+    )
 
 
 class _Order:
     """A greedy order of one function; ``eager``: only what takes nothing comes early."""
 
     def __init__(self, function: Function, module: Module, eager: bool) -> None:
-        self._function, self._module, self._eager = function, module, eager
+        self._module, self._eager = module, eager
         self._live = Lifetimes(function, module)
         self._effects = Effects(function, self._live)
         self._made: dict[Var, set[int]] = {}
@@ -79,11 +72,8 @@ class _Order:
             made_by = self._live.bindings[buffer.binding].var
             self._made.setdefault(made_by, set()).add(number)
 
-    def function(self) -> Function:
-        """Return the function in the new order."""
-        return replace(self._function, body=self._block(self._function.body))
-
-    def _block(self, block: Block) -> Block:
+    def block(self, block: Block) -> Block:
+        """Return a block of the function in the new order."""
         nodes = to_graph(block, self._effects.places)
         needed = {node: self._needed(node.binding) for node in nodes}
         # By buffer, who still needs it: nodes, and the block for its result.
@@ -141,4 +131,4 @@ class _Order:
     def _with_inner_blocks(self, binding: Binding) -> Binding:
         if isinstance(binding.value, Function):
             return with_value(binding, _function(binding.value, self._module))
-        return with_inner_blocks(binding, self._block)
+        return with_inner_blocks(binding, self.block)

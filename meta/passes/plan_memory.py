@@ -206,7 +206,8 @@ def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[in
     pieces: dict[int, list[int]] = {}
     for number in inside:
         binding = live.buffers[number].binding
-        together = _adjacent(live.bindings[binding].value, module)
+        kernel = fused_function(live.bindings[binding].value, module)
+        together = kernel is not None and ADJACENT in kernel.attrs
         pieces.setdefault(-1 - binding if together else number, []).append(number)
     offsets, size = plan([_lifetime([live.buffers[n] for n in p]) for p in pieces.values()])
     places: dict[int, int] = {}
@@ -222,12 +223,6 @@ def _lifetime(piece: list[Buffer]) -> Lifetime:
     *front, end = piece
     size = sum(aligned(b.size) for b in front) + end.size
     return Lifetime(size, end.binding, max(b.last for b in piece))
-
-
-def _adjacent(value: Expr, module: Module) -> bool:
-    """Whether a value is that of a kernel whose results are best laid side by side."""
-    kernel = fused_function(value, module)
-    return kernel is not None and ADJACENT in kernel.attrs
 
 
 def _fills(value: Expr, module: Module, device: Device) -> bool:

@@ -74,8 +74,9 @@ def _is_of(known: set[Var], binding: Binding) -> bool:
 
 
 def _is_static(type_: Type | None) -> bool:
-    types = [] if type_ is None else leaf_types(type_)
-    return type_ is not None and all(isinstance(t, TensorType) and t.is_static for t in types)
+    if type_ is None:
+        return False
+    return all(isinstance(t, TensorType) and t.is_static for t in leaf_types(type_))
 
 
 PREPARED_BY = "prepared_by"

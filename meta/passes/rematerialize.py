@@ -11,17 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from meta.base.errors import ArgumentError
-from meta.ir import (
-    Binding,
-    Call,
-    Expr,
-    Module,
-    Tuple,
-    TupleGetItem,
-    Var,
-    operands,
-    with_operands,
-)
+from meta.ir import Binding, Call, Expr, Module, Tuple, TupleGetItem, Var, operands, with_operands
 from meta.passes.calls import base_op, is_pure, view_source
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.effects import ANYTHING, Effects

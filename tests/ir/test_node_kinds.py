@@ -49,8 +49,8 @@ from meta.ir.fields import (
     Attributes,
     Body,
     Details,
-    Field,
     Index,
+    NodeField,
     Parameters,
     ResultType,
     Word,
@@ -271,7 +271,7 @@ ATOMS = st.recursive(
     max_leaves=3,
 )
 ALL_ATOMS = st.lists(ATOMS, max_size=3).map(tuple)
-VALUES: dict[type[Field], st.SearchStrategy[Any]] = {
+VALUES: dict[type[NodeField], st.SearchStrategy[Any]] = {
     Atom: ATOMS,
     Atoms: ALL_ATOMS,
     Arguments: st.lists(ATOMS | literals, max_size=3).map(tuple),

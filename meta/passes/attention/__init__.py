@@ -30,7 +30,7 @@ from meta.ir.printer import first_line, variable_names
 from meta.ir.visit import inner_blocks, uses
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
-from meta.passes.attention.found import Attention, attention_of
+from meta.passes.attention.found import FoundAttention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
 from meta.passes.rewrite import bound_to, each_function, rewrite_function
@@ -66,12 +66,9 @@ def _follow(module: Module, function: Function, found: set[Expr], results: dict[
             reached = True
         elif isinstance(value, Function):
             found.update(value.params)
-        if reached and _has_gradient(binding.var):
+        type_ = binding.var.type
+        if reached and (not isinstance(type_, TensorType) or is_float(type_.dtype)):
             found.add(binding.var)
-
-
-def _has_gradient(var: Var) -> bool:
-    return not isinstance(var.type, TensorType) or is_float(var.type.dtype)
 
 
 # From how many keys on one kernel is faster: to compute a result, and together with its gradient.
@@ -185,10 +182,10 @@ class _Search:
 
         return rewrite_function(function, rule)
 
-    def found(self, function: Function) -> tuple[dict[Binding, Attention], dict[Binding, str]]:
+    def found(self, function: Function) -> tuple[dict[Binding, FoundAttention], dict[Binding, str]]:
         """Return the attentions of a function by their last products, and why others are none."""
         known = Definitions(function, Buffers(function, self.summaries))
-        found: dict[Binding, Attention] = {}
+        found: dict[Binding, FoundAttention] = {}
         refused: dict[Binding, str] = {}
         uses, names = DefUse(function), variable_names(function)
         for binding in _in_order(function.body):
@@ -205,7 +202,7 @@ class _Search:
         return found, refused
 
     def check(
-        self, one: Attention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
+        self, one: FoundAttention, binding: Binding, uses: DefUse, names: Mapping[Var, str]
     ) -> None:
         """Raise Refused for what others read, and where a call gains nothing."""
         for var in one.members:
@@ -234,7 +231,7 @@ def _in_order(block: Block) -> Iterator[Binding]:
         yield binding
 
 
-def _emitted(one: Attention, binding: Binding) -> list[Binding]:
+def _emitted(one: FoundAttention, binding: Binding) -> list[Binding]:
     """Return the bindings that take the last product's place; it keeps its variable."""
     trace = Trace()
     trace.site = lambda: binding.span

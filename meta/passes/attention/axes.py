@@ -169,7 +169,7 @@ def _computation(atom: Expr, known: Definitions) -> dict[Expr, Call] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ScoreOperand:
     """An array, and which axes its dimensions are; ``factor``: what it is multiplied by."""
 
     atom: Expr
@@ -182,7 +182,7 @@ class Operand:
         return leaves(*self.groups)
 
 
-def source(operand: Operand, known: Definitions, *, scaled: bool = False) -> Operand:
+def source(operand: ScoreOperand, known: Definitions, *, scaled: bool = False) -> ScoreOperand:
     """Return what an operand is a view of: transposed, repeated, broadcast, or reshaped.
 
     ``scaled``: products with a number are looked through, too. Axes along which it is repeated are
@@ -196,7 +196,9 @@ def source(operand: Operand, known: Definitions, *, scaled: bool = False) -> Ope
         operand = before
 
 
-def _before(operand: Operand, made: OpCall, known: Definitions, scaled: bool) -> Operand | None:
+def _before(
+    operand: ScoreOperand, made: OpCall, known: Definitions, scaled: bool
+) -> ScoreOperand | None:
     type_ = tensor_type(made.args[0])
     if scaled and made.op in (op.multiply, op.divide):
         found = scaling(operand.atom, made, known)
@@ -218,7 +220,7 @@ def _before(operand: Operand, made: OpCall, known: Definitions, scaled: bool) ->
     return None if groups is None else replace(operand, atom=made.args[0], groups=tuple(groups))
 
 
-def _repeated(operand: Operand, made: OpCall, type_: TensorType) -> list[AxisGroup] | None:
+def _repeated(operand: ScoreOperand, made: OpCall, type_: TensorType) -> list[AxisGroup] | None:
     """Return the dimensions of what is repeated: each element so often, one after the other."""
     _, count, axis = made.args
     if not isinstance(count, int) or not isinstance(axis, int):

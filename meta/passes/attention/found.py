@@ -13,16 +13,16 @@ from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import (
     AxisGroup,
-    Operand,
     Refused,
     ScoreAxis,
+    ScoreOperand,
     arranged,
     extent,
     leaves,
     source,
 )
 from meta.passes.attention.masks import Masking, emitted, masking, spread_out
-from meta.passes.attention.scores import Chain, Product, product, replay, trace_back
+from meta.passes.attention.scores import Chain, ScoreProduct, product, replay, trace_back
 from meta.passes.buffers import Definitions
 from meta.passes.calls import OpCall, op_call, tensor_of
 
@@ -50,16 +50,16 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class FoundAttention:
     """What is computed: query, key and value with their axes, masks, and the result's dimensions.
 
     ``members``: all that is computed for it alone. rows, keys: the axes of the scores; ``widths``:
     those of key and of value.
     """
 
-    query: Operand
-    key: Operand
-    value: Operand
+    query: ScoreOperand
+    key: ScoreOperand
+    value: ScoreOperand
     masking: Masking
     scale: float
     lead: tuple[ScoreAxis, ...]
@@ -74,7 +74,7 @@ class Attention:
         """The dtype of query, key and value."""
         return tensor_of(self.query.atom).dtype
 
-    def arguments(self, heads: Heads) -> Iterator[tuple[Operand, list[list[ScoreAxis]]]]:
+    def arguments(self, heads: Heads) -> Iterator[tuple[ScoreOperand, list[list[ScoreAxis]]]]:
         """Yield query, key and value, each with the axes of its dimensions."""
         yield self.query, heads.parts(self.rows, self.widths[0], True)
         yield self.key, heads.parts(self.keys, self.widths[0], False)
@@ -132,7 +132,7 @@ def _full(x: Any, wanted: Sequence[Sequence[ScoreAxis]]) -> Any:
     return x if tuple(x.shape) == shape else op.broadcast_to(x, shape)
 
 
-def attention_of(var: Var, made: OpCall, known: Definitions) -> Attention | None:
+def attention_of(var: Var, made: OpCall, known: Definitions) -> FoundAttention | None:
     """Return the attention whose last product a call is; None if there is no softmax before it.
 
     Raises Refused with the reason why it is none.
@@ -147,7 +147,9 @@ def attention_of(var: Var, made: OpCall, known: Definitions) -> Attention | None
     return None
 
 
-def _described(var: Var, last: Product, place: int, chain: Chain, known: Definitions) -> Attention:
+def _described(
+    var: Var, last: ScoreProduct, place: int, chain: Chain, known: Definitions
+) -> FoundAttention:
     first = product(op_call(known.get(chain.product)))
     if first is None:
         raise Refused("the scores are no product over one axis, of known extents")
@@ -161,7 +163,7 @@ def _described(var: Var, last: Product, place: int, chain: Chain, known: Definit
     if len(whose) != 1:
         raise Refused("softmax is over an axis that query and key share")
     operands = [
-        Operand(atom, tuple((axes[s],) if s else () for s in labels))
+        ScoreOperand(atom, tuple((axes[s],) if s else () for s in labels))
         for atom, labels in zip(first.operands, first.labels, strict=True)
     ]
     key, query = operands[whose[0]], operands[1 - whose[0]]
@@ -175,8 +177,10 @@ def _described(var: Var, last: Product, place: int, chain: Chain, known: Definit
     query, key = (source(o, known, scaled=True) for o in (query, key))
     value = source(value, known)
     lead = tuple(a for a in leaves(*seen.scores) if a not in (*rows, *keys))
-    shown = masking(seen.masks, _score_axes(lead, rows, keys), chain.clears, known)
-    return Attention(
+    # A query that is alone has an axis, too.
+    score_axes = (*lead, *(rows or (ScoreAxis(1),)), *keys)
+    shown = masking(seen.masks, score_axes, chain.clears, known)
+    return FoundAttention(
         *(query, key, value, shown, seen.scale, lead, rows, tuple(keys)),
         (tuple(axes[first.summed].leaves()), tuple(width.leaves())),
         result,
@@ -184,20 +188,13 @@ def _described(var: Var, last: Product, place: int, chain: Chain, known: Definit
     )
 
 
-def _score_axes(
-    lead: Sequence[ScoreAxis], rows: Sequence[ScoreAxis], keys: Sequence[ScoreAxis]
-) -> tuple[ScoreAxis, ...]:
-    """Return the axes of the scores; a query that is alone has one, too."""
-    return (*lead, *(rows or (ScoreAxis(1),)), *keys)
-
-
 def _last(
-    last: Product,
+    last: ScoreProduct,
     place: int,
     groups: Sequence[AxisGroup],
     keys: ScoreAxis,
     rows: Sequence[ScoreAxis],
-) -> tuple[Operand, ScoreAxis, tuple[AxisGroup, ...]]:
+) -> tuple[ScoreOperand, ScoreAxis, tuple[AxisGroup, ...]]:
     """Return value, the axis that is its width, and the dimensions of the result."""
     labels, others = last.labels[place], last.labels[1 - place]
     known = {s: group for s, group in zip(labels, groups, strict=True) if s is not None}
@@ -208,13 +205,13 @@ def _last(
         raise Refused("value has not one axis of its own")
     width = ScoreAxis(last.extents[widths[0]], solid=True)
     known[widths[0]] = (width,)
-    value = Operand(last.operands[1 - place], tuple(known[s] if s else () for s in others))
+    value = ScoreOperand(last.operands[1 - place], tuple(known[s] if s else () for s in others))
     if any(row in value.axes for row in rows):
         raise Refused("each query has values of its own")
     return value, width, tuple(known[s] for s in last.result)
 
 
-def _check_types(var: Var, chain: Chain, operands: Sequence[Operand]) -> None:
+def _check_types(var: Var, chain: Chain, operands: Sequence[ScoreOperand]) -> None:
     """Refuse dtypes that the operator does not compute in as the program does."""
     atoms = (*(o.atom for o in operands), var, chain.product)
     dtypes = {tensor_of(atom).dtype for atom in atoms}

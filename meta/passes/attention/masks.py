@@ -55,18 +55,6 @@ class Masking:
     causal: bool = False
     sure: bool = True
 
-    @property
-    def present(self) -> set[ScoreAxis]:
-        """The axes along which the operator's mask has elements."""
-        if self.causal:
-            return set()
-        return {a for m in self.masks for a in leaves(*m.groups)}
-
-    @property
-    def replaces(self) -> bool:
-        """Whether a finite number is in the place of what is hidden, and rows may be hidden."""
-        return not self.sure and any(m.hides is not None and isfinite(m.hides) for m in self.masks)
-
 
 def masking(
     masks: Sequence[Mask], axes: Sequence[ScoreAxis], clears: bool, known: Definitions
@@ -125,7 +113,8 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
     """Return the operator's mask, and which queries see anything (None: all), as ``parts`` say."""
     axes = found.axes
     given = [(m, _spread(trace.symbols(m.atom), m, axes)) for m in found.masks]
-    if found.replaces:
+    # A finite number is in the place of what is hidden, and whole rows may be.
+    if not found.sure and any(m.hides is not None and isfinite(m.hides) for m in found.masks):
         seen = [op.logical_not(x) if m.negated else x for m, x in given]
         seen = reduce(op.logical_and, seen)
         sees = op.any(seen, len(axes) - 1, True)
@@ -160,7 +149,7 @@ def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxi
 
 def spread_out(found: Masking, parts: Sequence[Sequence[ScoreAxis]]) -> int:
     """Return the elements that the mask has with these dimensions, 0 if it needs all of them."""
-    present = found.present
+    present = set() if found.causal else {a for m in found.masks for a in leaves(*m.groups)}
     whole = [[a for a in part if a in present] for part in parts]
     if all(not w or len(w) == len(part) for w, part in zip(whole, parts, strict=True)):
         return 0

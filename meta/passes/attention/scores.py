@@ -30,7 +30,7 @@ _PRODUCTS = (*PRODUCTS, op.einsum)
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ScoreProduct:
     """A product of two tensors, summed over one axis.
 
     ``operands``, and per operand and for the result a label for each dimension, None where an
@@ -44,7 +44,7 @@ class Product:
     extents: dict[str, int]
 
 
-def product(made: OpCall | None) -> Product | None:
+def product(made: OpCall | None) -> ScoreProduct | None:
     """Read a call as a product, of which no dimension is summed alone; None if it is none."""
     if made is None or made.op not in _PRODUCTS:
         return None
@@ -73,7 +73,9 @@ def product(made: OpCall | None) -> Product | None:
     )
     if any(summed[0] not in own for own in labels):
         return None
-    return Product((fields[0], fields[1]), (labels[0], labels[1]), read.result, summed[0], extents)
+    return ScoreProduct(
+        (fields[0], fields[1]), (labels[0], labels[1]), read.result, summed[0], extents
+    )
 
 
 Found = tuple[ScoreStep, set[Var]]
@@ -235,7 +237,9 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
         atom = step.x
     if after:
         return None
-    raise Refused(f"{_called(atom, known)} is between the product of query and key and softmax")
+    last = op_call(known.get(atom))
+    shown = "a value from elsewhere" if last is None else f"the result of {last.op.name}"
+    raise Refused(f"{shown} is between the product of query and key and softmax")
 
 
 def _read(
@@ -247,11 +251,6 @@ def _read(
         if found is not None:
             return found
     return _moved(atom, made) or (None if after else _changed(atom, made, known)), set()
-
-
-def _called(atom: Expr, known: Definitions) -> str:
-    made = op_call(known.get(atom))
-    return "a value from elsewhere" if made is None else f"the result of {made.op.name}"
 
 
 def _moved(atom: Var, made: OpCall) -> ScoreStep | None:

@@ -48,8 +48,8 @@ from meta.ir.visit import used_atoms
 from meta.op.core import Op
 from meta.passes.autocast.casts import (
     Cast,
+    CastEmitter,
     CastReport,
-    Casts,
     Dtypes,
     Why,
     dtypes_of,
@@ -180,7 +180,7 @@ class _Autocast:
 
     def _rewritten(self, name: str, new: str, types: list[Type]) -> Function:
         function = self.source.functions[name]
-        casts = Casts(new, function, self.summaries)
+        casts = CastEmitter(new, function, self.summaries)
         body = FunctionCasts(self.source, self.half, casts, self.instance)
         params = tuple(Var(p.name, t) for p, t in zip(function.params, types, strict=True))
         for i, (old, param) in enumerate(zip(function.params, params, strict=True)):
@@ -237,7 +237,7 @@ are those of the arguments, or fixed."""
 class FunctionCasts:
     """A function under rewriting: by variable of the original program, what stands for it now."""
 
-    def __init__(self, module: Module, half: str, casts: Casts, instance: Instance) -> None:
+    def __init__(self, module: Module, half: str, casts: CastEmitter, instance: Instance) -> None:
         self.module, self.half, self.casts, self.instance = module, half, casts, instance
         self._now: dict[Var, Expr] = {}
 

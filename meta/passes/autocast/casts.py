@@ -19,7 +19,6 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.ir import (
     Binding,
-    Call,
     Constant,
     Expr,
     Function,
@@ -172,7 +171,7 @@ class OpenBlock:
     exact: _Entries
 
 
-class Casts:
+class CastEmitter:
     """Emits casts into the block under construction.
 
     A cast is shared by all who need it where it is known: later in its block, and in blocks inside.
@@ -264,7 +263,7 @@ class Casts:
         if finite:
             result: Expr = cast_finite(atom, dtype, lambda *call: self._emitted(at, *call))
         else:
-            result = self.emit(cast_call(atom, dtype), type_.with_dtype(dtype), at)
+            result = self.emit(new_call(op.cast, atom, dtype), type_.with_dtype(dtype), at)
         name = atom.name if isinstance(atom, Var) else ""
         self.made[result] = Cast(self.name, name, type_, str(dtype), [why])
         self._known[key] = result, self._count(atom)
@@ -351,8 +350,3 @@ def _cast_data(data: torch.Tensor, dtype: str) -> torch.Tensor:
         made: torch.Tensor = cast_finite(data, dtype, lambda name, *args: torchs[name](*args))
         return made
     return data.to(TO_TORCH[dtype])
-
-
-def cast_call(atom: Expr, dtype: str) -> Call:
-    """Return the call of the operator `cast`."""
-    return new_call(op.cast, atom, dtype)

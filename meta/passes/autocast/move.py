@@ -31,10 +31,10 @@ from meta.ir import (
 )
 from meta.ir.visit import inner_blocks
 from meta.op.core import Op
-from meta.passes.autocast.casts import Cast, Why, cast_call
+from meta.passes.autocast.casts import Cast, Why
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.call_graph import used_as_values
-from meta.passes.calls import tensor_of
+from meta.passes.calls import new_call, tensor_of
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.rewrite import rewrite_function, with_value
 from meta.passes.simplify.casts import holds
@@ -166,7 +166,7 @@ class _Moving:
         reason = f"all that @{callee} does with it is done in {dtype}"
         why = Why(f"an argument of @{callee}", reason, None, binding.span)
         self.made[var] = Cast(self.name, name, type_, dtype, [why])
-        new.append(Binding(var, cast_call(atom, dtype), binding.span))
+        new.append(Binding(var, new_call(op.cast, atom, dtype), binding.span))
         return var
 
 
@@ -240,11 +240,7 @@ def _calls(binding: Binding, called: Op) -> bool:
 
 
 def _collect(
-    var: Var,
-    readers: _Readers,
-    uses: DefUse,
-    own: Mapping[Var, Binding],
-    made: Mapping[Expr, Cast],
+    var: Var, readers: _Readers, uses: DefUse, own: Mapping[Var, Binding], made: Mapping[Expr, Cast]
 ) -> bool:
     """Find the readers of a float32 value; return whether there are no others."""
     if not isinstance(var.type, TensorType) or var.type.dtype != "float32":
@@ -314,4 +310,4 @@ class _Narrowing:
         var = known[source] = Var("", type_.with_dtype(dtype))
         name = source.name if isinstance(source, Var) else ""
         self.made[var] = Cast(self.name, name, type_, dtype, needs)
-        return Binding(var, cast_call(source, dtype), like.span)
+        return Binding(var, new_call(op.cast, source, dtype), like.span)

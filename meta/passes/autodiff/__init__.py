@@ -26,16 +26,7 @@ from collections.abc import Sequence
 from meta.base.errors import ArgumentError, GradientError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span
-from meta.ir import (
-    Expr,
-    Function,
-    Module,
-    TensorType,
-    TupleType,
-    Var,
-    operands,
-    with_fresh_vars,
-)
+from meta.ir import Expr, Function, Module, TensorType, TupleType, Var, operands, with_fresh_vars
 from meta.ir.names import Names
 from meta.ir.visit import rename_globals
 from meta.passes.autodiff.activity import (

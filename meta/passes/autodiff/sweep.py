@@ -89,15 +89,11 @@ class Pullback:
     args: Sequence[Any] = ()
 
 
-class Sweep:
+class BackwardSweep:
     """Gradients so far, by leaf, and the trace to which their computation is appended."""
 
     def __init__(
-        self,
-        activity: Activity,
-        writes: Writes,
-        pullbacks: dict[Var, Pullback],
-        trace: Trace,
+        self, activity: Activity, writes: Writes, pullbacks: dict[Var, Pullback], trace: Trace
     ) -> None:
         self.activity, self.writes, self.pullbacks, self.trace = activity, writes, pullbacks, trace
         self._adjoint: dict[Leaf, Symbol] = {}

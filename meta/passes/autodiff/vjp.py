@@ -46,7 +46,7 @@ from meta.passes.autodiff.activity import (
     result_type,
     target_type,
 )
-from meta.passes.autodiff.sweep import Pullback, Sweep, Writes
+from meta.passes.autodiff.sweep import BackwardSweep, Pullback, Writes
 from meta.passes.buffers import Summaries
 from meta.passes.calls import leaf_types, type_if_atom
 
@@ -131,7 +131,7 @@ class Differentiator:
         """
         function, backward, trace = self.module.functions[name], self._backward_of(name), Trace()
         pullbacks: dict[Var, Pullback] = {}
-        sweep = Sweep(self.activity, self._writes, pullbacks, trace)
+        sweep = BackwardSweep(self.activity, self._writes, pullbacks, trace)
         dys = sweep.seed(function.body.result, backward.outputs, backward.types)
         params = tuple(Var(p.name, p.type) for p in function.params)
         written = self._summaries[name].written
@@ -177,7 +177,7 @@ class Differentiator:
         self, block: Block, pullbacks: dict[Var, Pullback], backward: _Backward, trace: Trace
     ) -> tuple[tuple[Var, ...], Expr]:
         """Append the backward computation to a trace; return its parameters and its result."""
-        sweep = Sweep(self.activity, self._writes, pullbacks, trace)
+        sweep = BackwardSweep(self.activity, self._writes, pullbacks, trace)
         dys = sweep.seed(block.result, backward.outputs, backward.types)
         sweep.back(block.bindings)
         return dys, trace.atom(sweep.gradients(backward.targets))

@@ -85,14 +85,14 @@ def rewrite(
     for name, function in module.functions.items():
         found = match(pattern, function, module=module, shared=shared)
         if found:
-            function = _Rewriter(
+            function = _MatchRewriter(
                 function, Buffers(function, Summaries(module)), found, replacement
             ).function()
         functions[name] = function
     return module.with_functions(functions)
 
 
-class _Rewriter:
+class _MatchRewriter:
     """Rewrites one function."""
 
     def __init__(

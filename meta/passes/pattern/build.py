@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NoReturn
 
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
@@ -107,15 +107,10 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
         results = tuple(map(as_part, made if isinstance(made, tuple) and made else (made,)))
     for result in results:
         if isinstance(result, Wildcard | Known | Fields):
-            raise ArgumentError(
-                "the result of a pattern is the result of an operator",
-                found=type(result).__name__,
-                span=definition_span(function),
-            )
+            found = type(result).__name__
+            _refuse(function, "the result of a pattern is the result of an operator", found=found)
     if len(set(results)) < len(results):
-        raise ArgumentError(
-            "a result of the pattern is there twice", span=definition_span(function)
-        )
+        _refuse(function, "a result of the pattern is there twice")
     _check_names(results, tuple(parameters), function)
     name = function.__name__ if function.__name__.isidentifier() else "pattern"
     described = Pattern(name, results, tuple(parameters), check)
@@ -194,26 +189,21 @@ def parts(*roots: Part) -> Iterator[Part]:
             stack.extend(reversed(part.inner))
 
 
+def _refuse(function: Callable[..., Any], what: str, **details: str) -> NoReturn:
+    raise ArgumentError(what, span=definition_span(function), **details)
+
+
 def _check_names(
     results: tuple[Part, ...], parameters: tuple[str, ...], function: Callable[..., Any]
 ) -> None:
     owners: dict[str, Part] = {}
     for part in parts(*results):
         if part.name == "match":
-            raise ArgumentError(
-                "a part of a pattern cannot be named 'match'",
-                hint="a check or replacement is given the match itself under this name",
-                span=definition_span(function),
-            )
+            hint = "a check or replacement is given the match itself under this name"
+            _refuse(function, "a part of a pattern cannot be named 'match'", hint=hint)
         if part.name and owners.setdefault(part.name, part) is not part:
-            raise ArgumentError(
-                f"two parts of the pattern are named {part.name!r}",
-                hint="use one part twice, or give them two names",
-                span=definition_span(function),
-            )
+            hint = "use one part twice, or give them two names"
+            _refuse(function, f"two parts of the pattern are named {part.name!r}", hint=hint)
     for name in parameters:
         if name not in owners:
-            raise ArgumentError(
-                f"the parameter {name!r} is no part of the pattern",
-                span=definition_span(function),
-            )
+            _refuse(function, f"the parameter {name!r} is no part of the pattern")

@@ -69,7 +69,7 @@ class Part(Overloads, ABC):
                 found=f"[{index!r}]",
                 hint="write op.strided_slice for a slice",
             )
-        return Field(index, inner=(self,))
+        return TupleField(index, inner=(self,))
 
     def __iter__(self) -> Iterator[Part]:
         raise ArgumentError(
@@ -173,7 +173,7 @@ class Called(Part):
 
 
 @dataclass(eq=False, frozen=True)
-class Field(Part):
+class TupleField(Part):
     """Field ``index`` of a tuple."""
 
     opens = True
