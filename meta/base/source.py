@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 from meta.base.remember import remember
 
@@ -59,7 +60,9 @@ def user_span() -> Span | None:
 
 
 def definition_span(function: object) -> Span:
-    """Return where a function was defined."""
+    """Return where a function was defined; of a partial one, that which it calls."""
+    if isinstance(function, partial):
+        return definition_span(function.func)
     code = function.__code__  # type: ignore[attr-defined]
     return Span(code.co_filename, code.co_firstlineno)
 

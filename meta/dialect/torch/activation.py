@@ -1,5 +1,7 @@
 """Activation functions and softmax on ATen."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as nn
 
@@ -7,7 +9,7 @@ from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import (
     all_rounded_once,
-    compact,
+    kernels,
     of_one,
     rounded_number,
     rounded_once,
@@ -81,18 +83,18 @@ def sigmoid_dx(x, y, dy):
     return dy * y * (1 - y)
 
 
-@compact(op.relu)
+@dialect.kernel(op.relu, strided=False)
 def relu(x):
     return x.clone() if x.dtype == torch.bool else torch.relu(x)
 
 
-@compact(op.relu_dx)
+@dialect.kernel(op.relu_dx, strided=False)
 def relu_dx(x, y, dy, out):
     positive = (x if y is None else y) > 0
     return out.copy_(dy.masked_fill(~positive, 0))
 
 
-@compact(op.prelu)
+@dialect.kernel(op.prelu, strided=False)
 def prelu(x, weight, out):
     if x.ndim > 1 and weight.ndim:
         weight = weight.reshape(-1, *[1] * (x.ndim - 2))
@@ -103,44 +105,42 @@ def _numbers(x, *numbers):
     return [rounded_number(n, x.dtype, x.device) for n in numbers]
 
 
-@compact(op.threshold)
+@dialect.kernel(op.threshold, strided=False)
 def threshold(x, threshold, value, out):
     bound, instead = _numbers(x, threshold, value)
     return out.copy_(torch.where(x <= bound, instead, x))
 
 
-@compact(op.threshold_dx)
+@dialect.kernel(op.threshold_dx, strided=False)
 def threshold_dx(x, dy, threshold, out):
     (bound,) = _numbers(x, threshold)
     return out.copy_(dy.masked_fill(x <= bound, 0))
 
 
-@compact(op.clip)
+@dialect.kernel(op.clip, strided=False)
 def clip(x, a_min, a_max, out):
     return out.copy_(torch.clamp(x, *_numbers(x, a_min, a_max)))
 
 
-@compact(op.clip_dx)
+@dialect.kernel(op.clip_dx, strided=False)
 def clip_dx(x, dy, a_min, a_max, out):
     low, high = _numbers(x, a_min, a_max)
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))
 
 
-@dialect.kernel(op.softmax)
-def softmax(x, axis):
-    return torch.softmax(x, axis).contiguous()
+def _along(function, x, axis):
+    return function(x, axis).contiguous()
 
 
-@dialect.kernel(op.log_softmax)
-def log_softmax(x, axis):
-    return torch.log_softmax(x, axis).contiguous()
+def _along_dx(function, y, dy, axis):
+    return function(dy, y, axis, y.dtype).contiguous()
 
 
-@dialect.kernel(op.softmax_dx)
-def softmax_dx(y, dy, axis):
-    return aten._softmax_backward_data(dy, y, axis, y.dtype).contiguous()
-
-
-@dialect.kernel(op.log_softmax_dx)
-def log_softmax_dx(y, dy, axis):
-    return aten._log_softmax_backward_data(dy, y, axis, y.dtype).contiguous()
+kernels(
+    {
+        op.softmax: partial(_along, torch.softmax),
+        op.log_softmax: partial(_along, torch.log_softmax),
+        op.softmax_dx: partial(_along_dx, aten._softmax_backward_data),
+        op.log_softmax_dx: partial(_along_dx, aten._log_softmax_backward_data),
+    }
+)

@@ -4,6 +4,8 @@ Every kernel fills the result given to it, which makes it compact whatever the o
 Operands are first brought to the dtype in which they are to be computed, numbers as 0-d tensors.
 """
 
+from functools import partial
+
 import torch
 
 from meta import op
@@ -11,8 +13,8 @@ from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import (
     as_operands,
-    compact,
     in_wide,
+    kernels,
     of_one,
     of_two,
     own_dtype,
@@ -37,7 +39,7 @@ of_two(
 )
 
 
-@compact(op.abs)
+@dialect.kernel(op.abs, strided=False)
 def abs(x):
     return x.clone() if x.dtype == torch.bool else torch.abs(x)
 
@@ -54,17 +56,10 @@ def _where_true(function, x1, x2, otherwise, where, out):
         torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
 
 
-@dialect.kernel(op.add)
-def add(x1, x2, otherwise, where, out):
-    _where_true(torch.add, x1, x2, otherwise, where, out)
+kernels({op.add: partial(_where_true, torch.add), op.subtract: partial(_where_true, torch.sub)})
 
 
-@dialect.kernel(op.subtract)
-def subtract(x1, x2, otherwise, where, out):
-    _where_true(torch.sub, x1, x2, otherwise, where, out)
-
-
-def _divided(function, x1, x2, out, by_minus_one):
+def _divided(function, by_minus_one, x1, x2, out):
     """Divide integers without the two cases on which processors trap: by 0, and the least by -1."""
     x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
     if x2.dtype.is_floating_point:
@@ -76,24 +71,14 @@ def _divided(function, x1, x2, out, by_minus_one):
     out.masked_fill_(zero, 0)
 
 
-@dialect.kernel(op.floor_divide)
-def floor_divide(x1, x2, out):
-    _divided(torch.floor_divide, x1, x2, out, torch.neg)
-
-
+kernels(
+    {
+        op.floor_divide: partial(_divided, torch.floor_divide, torch.neg),
+        op.fmod: partial(_divided, torch.fmod, torch.zeros_like),
+    }
+)
 # By measurement: docs/performance.md.
-@dialect.kernel(op.mod, plevel={"cpu": LIBRARY})
-def mod(x1, x2, out):
-    _divided(torch.remainder, x1, x2, out, torch.zeros_like)
-
-
-@dialect.kernel(op.fmod)
-def fmod(x1, x2, out):
-    x1, x2 = as_operands(wide(out.dtype), out, x1, x2)
-    if not out.is_floating_point():  # by 0, and of the least integer by -1, processors trap
-        trapped = (x2 == 0) | (x2 == (-1 if x2.dtype.is_signed else 0))
-        x2 = x2.masked_fill(trapped, 1)
-    torch.fmod(x1, x2, out=out)
+kernels({op.mod: partial(_divided, torch.remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
 
 
 @dialect.kernel(op.heaviside)
@@ -116,14 +101,13 @@ def _in_wide(*tensors):
     return [t.to(wide(t.dtype)) for t in tensors]
 
 
-@dialect.kernel(op.addcmul)
-def addcmul(x, tensor1, tensor2, value, out):
-    out.copy_(torch.addcmul(*_in_wide(x, tensor1, tensor2), value=value))
+def _with_term(function, x, tensor1, tensor2, value, out):
+    out.copy_(function(*_in_wide(x, tensor1, tensor2), value=value))
 
 
-@dialect.kernel(op.addcdiv)
-def addcdiv(x, tensor1, tensor2, value, out):
-    out.copy_(torch.addcdiv(*_in_wide(x, tensor1, tensor2), value=value))
+kernels(
+    {op.addcmul: partial(_with_term, torch.addcmul), op.addcdiv: partial(_with_term, torch.addcdiv)}
+)
 
 
 @dialect.kernel(op.lerp)

@@ -9,13 +9,14 @@ from meta.dialect.torch.operands import kernels, rounded_number
 from meta.dialect.torch.shapes import fresh
 
 
-def fill(value, out):
+def fill(fill_value, out):
     """Fill ``out`` with a Python number: a fraction is dropped where it holds integers, and what is
     beyond the range of its floating point numbers is infinite.
     """
     if out.is_floating_point():
-        value = bounded(value, FROM_TORCH[out.dtype])
-    out.fill_(value if out.is_floating_point() or out.dtype == torch.bool else int(value))
+        out.fill_(bounded(fill_value, FROM_TORCH[out.dtype]))
+    else:
+        out.fill_(fill_value if out.dtype == torch.bool else int(fill_value))
 
 
 kernels(
@@ -24,8 +25,8 @@ kernels(
         op.zeros_like: lambda out: out.zero_(),
         op.ones: lambda out: out.fill_(1),
         op.ones_like: lambda out: out.fill_(1),
-        op.full: lambda fill_value, out: fill(fill_value, out),
-        op.full_like: lambda fill_value, out: fill(fill_value, out),
+        op.full: fill,
+        op.full_like: fill,
         op.mesh_grid: lambda x: tuple(map(fresh, torch.meshgrid(*x, indexing="ij"))),
     }
 )

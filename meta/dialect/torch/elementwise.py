@@ -13,7 +13,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH, convertible
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import all_rounded_once, compact, of_one, of_two, rounded_once
+from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
 
 
 def _of_floats(function):
@@ -68,7 +68,7 @@ def sqrt_dx(x, y, dy):
     return dy / (2 * (torch.sqrt(x) if y is None else y))
 
 
-@compact(op.nan_to_num)
+@dialect.kernel(op.nan_to_num, strided=False)
 def nan_to_num(x, nan, posinf, neginf):
     return torch.nan_to_num(x, nan, posinf, neginf)
 

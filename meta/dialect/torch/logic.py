@@ -58,14 +58,13 @@ def _amount(x):
     return x if isinstance(x, torch.Tensor) or 0 <= x < 64 else 64
 
 
-@dialect.kernel(op.left_shift)
-def left_shift(x1, x2, out):
-    torch.bitwise_left_shift(*_like(out, x1, _amount(x2)), out=out)
+def _shifted(function, x1, x2, out):
+    function(*_like(out, x1, _amount(x2)), out=out)
 
 
-@dialect.kernel(op.right_shift)
-def right_shift(x1, x2, out):
-    torch.bitwise_right_shift(*_like(out, x1, _amount(x2)), out=out)
+of_two(
+    {op.left_shift: torch.bitwise_left_shift, op.right_shift: torch.bitwise_right_shift}, _shifted
+)
 
 
 @dialect.kernel(op.reinterpret)

@@ -1,5 +1,6 @@
 """Operands as ATen's kernels take them: numbers as tensors, half precision as float32."""
 
+from functools import partial
 from inspect import Parameter, Signature
 
 import torch
@@ -19,11 +20,6 @@ def single_or_double(x):
     return None if x.dtype in ("float32", "float64") else f"not for {x.dtype}"
 
 
-def compact(base, plevel=None):
-    """Define the kernel of an operator whose operands have to be compact."""
-    return dialect.kernel(base, plevel=plevel, strided=False)
-
-
 def kernels(functions, **options):
     """Define the kernels ``functions[op]``, with options of `Dialect.kernel` that they share."""
     for base, function in functions.items():
@@ -32,8 +28,12 @@ def kernels(functions, **options):
 
 def of_one(functions, plevel=None):
     """Define kernels of one compact operand: ``functions[op](x)``."""
-    for base, function in functions.items():
-        compact(base, plevel)(_plain(function))
+    each = {base: partial(_applied, function) for base, function in functions.items()}
+    kernels(each, plevel=plevel, strided=False)
+
+
+def _applied(function, x):
+    return function(x)
 
 
 def rounded_once(base, plevel=None, when=None):
@@ -61,22 +61,7 @@ def in_wide(function, x1, x2, out):
 
 def of_two(functions, fill=in_wide, plevel=None):
     """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``."""
-    for base, function in functions.items():
-        dialect.kernel(base, plevel=plevel)(_filling(function, fill))
-
-
-def _filling(function, fill):
-    def run(x1, x2, out):
-        fill(function, x1, x2, out)
-
-    return run
-
-
-def _plain(function):
-    def run(x):
-        return function(x)
-
-    return run
+    kernels({base: partial(fill, f) for base, f in functions.items()}, plevel=plevel)
 
 
 def _at_least_single(x):

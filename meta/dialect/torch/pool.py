@@ -96,13 +96,14 @@ def _counts(x, axes, include_pad):
     return math.prod(torch.meshgrid(*counts, indexing="ij"))[None, None].to(x.dtype)
 
 
-def _ones(x, axes):
-    return x.new_ones((1, 1, *_each(axes, "kernel")))
-
-
-def _planes(x):
-    """One channel per image, so that a convolution with one kernel serves all."""
-    return x.reshape(-1, 1, *x.shape[2:])
+def _window_sums(x, axes, spread=False):
+    """Return the sums of the windows of padded x, or the gradient of this: x spread over them."""
+    zeros = (0,) * len(axes)
+    stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
+    ones = x.new_ones((1, 1, *_each(axes, "kernel")))
+    planes = x.reshape(-1, 1, *x.shape[2:])  # one channel per image: one kernel serves all
+    y = torch.convolution(planes, ones, None, stride, zeros, dilation, spread, zeros, 1)
+    return y.reshape(*x.shape[:2], *y.shape[2:])
 
 
 def _aten_average(axes, include_pad):
@@ -139,10 +140,7 @@ def _average(tensors, axes, a):
     arguments = _aten_average(axes, a.include_pad)
     if arguments is not None:
         return AVG[count](_computable(x, axes), *arguments).to(x.dtype)
-    planes, zeros = _planes(_padded(x, axes, 0.0)), (0,) * count
-    stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
-    sums = torch.convolution(planes, _ones(x, axes), None, stride, zeros, dilation, False, zeros, 1)
-    return sums.reshape(*x.shape[:2], *sums.shape[2:]) / _counts(x, axes, a.include_pad)
+    return _window_sums(_padded(x, axes, 0.0), axes) / _counts(x, axes, a.include_pad)
 
 
 @_two_axes_at_least
@@ -153,12 +151,7 @@ def _average_dx(tensors, axes, a):
     if arguments is not None:
         wide = (_computable(t, axes) for t in (dy, x))
         return AVG_DX[count](*wide, *arguments, None).to(x.dtype)
-    planes, zeros = _planes(dy / _counts(dy, axes, a.include_pad)), (0,) * count
-    stride, dilation = _each(axes, "stride"), _each(axes, "dilation")
-    spread = torch.convolution(
-        planes, _ones(x, axes), None, stride, zeros, dilation, True, zeros, 1
-    )
-    return _cut(spread.reshape(*x.shape[:2], *spread.shape[2:]), axes)
+    return _cut(_window_sums(dy / _counts(dy, axes, a.include_pad), axes, spread=True), axes)
 
 
 @_two_axes_at_least

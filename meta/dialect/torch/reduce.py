@@ -1,5 +1,6 @@
 """Reductions along axes on ATen."""
 
+from functools import partial
 from math import prod
 
 import torch
@@ -22,20 +23,12 @@ def _promised(y, call):
     return y.to(TO_TORCH[call.out.dtype]).reshape(call.out.shape).contiguous()
 
 
-def _over(functions):
-    """Define reductions by ``functions[op](x, axes)``. Over no axes each gives x itself."""
-    kernels({base: _reducing(function) for base, function in functions.items()})
-
-
-def _reducing(function):
-    def run(x, axis, keepdims, exclude, call):
-        axes = reduction(x.ndim, axis, keepdims, exclude).axes
-        if axes:
-            return _promised(function(x, axes), call)
-        dtype = TO_TORCH[call.out.dtype]
-        return x.to(dtype, copy=True, memory_format=torch.contiguous_format)
-
-    return run
+def _reduced(function, x, axis, keepdims, exclude, call):
+    """Reduce by ``function(x, axes)``; over no axes each gives x itself."""
+    axes = reduction(x.ndim, axis, keepdims, exclude).axes
+    if axes:
+        return _promised(function(x, axes), call)
+    return x.to(TO_TORCH[call.out.dtype], copy=True, memory_format=torch.contiguous_format)
 
 
 def _mean(x, axes):
@@ -50,31 +43,27 @@ def rows(x, axes):
     return x.permute(order).reshape(*stay, prod(x.shape[a] for a in axes))
 
 
-_over(
-    {
-        op.sum: lambda x, axes: torch.sum(x, axes, dtype=accumulator(x.dtype)),
-        op.mean: _mean,
-        op.max: torch.amax,
-        op.amax: torch.amax,
-        op.min: torch.amin,
-        op.amin: torch.amin,
-        op.prod: lambda x, axes: torch.prod(rows(x, axes), -1, dtype=accumulator(x.dtype)),
-        op.all: lambda x, axes: torch.all(rows(x, axes) != 0, -1),
-        op.any: lambda x, axes: torch.any(rows(x, axes) != 0, -1),
-        op.logsumexp: lambda x, axes: torch.logsumexp(x.to(wide(x.dtype)), axes),
-    }
-)
+REDUCTIONS = {
+    op.sum: lambda x, axes: torch.sum(x, axes, dtype=accumulator(x.dtype)),
+    op.mean: _mean,
+    op.max: torch.amax,
+    op.amax: torch.amax,
+    op.min: torch.amin,
+    op.amin: torch.amin,
+    op.prod: lambda x, axes: torch.prod(rows(x, axes), -1, dtype=accumulator(x.dtype)),
+    op.all: lambda x, axes: torch.all(rows(x, axes) != 0, -1),
+    op.any: lambda x, axes: torch.any(rows(x, axes) != 0, -1),
+    op.logsumexp: lambda x, axes: torch.logsumexp(x.to(wide(x.dtype)), axes),
+}
+kernels({base: partial(_reduced, function) for base, function in REDUCTIONS.items()})
 
 
-def _picking(pick):
-    def run(x, axis, exclude, call):
-        flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
-        return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
-
-    return run
+def _picked(pick, x, axis, exclude, call):
+    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
+    return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
 
 
-kernels({op.argmax: _picking(torch.argmax), op.argmin: _picking(torch.argmin)})
+kernels({op.argmax: partial(_picked, torch.argmax), op.argmin: partial(_picked, torch.argmin)})
 
 
 def _spread(dy, x_shape, axes, dtype):

@@ -121,22 +121,24 @@ def _result(x, dtype, layout):
     return x.to(dtype).contiguous()
 
 
-def _pooled(chooser, images, rois, pooled_size, spatial_scale, sample_ratio, layout, mode):
-    """Return the mean of the samples of every bin, or the one that is greatest in ``chooser``."""
-    source = _channels_last(images, layout)
+@dialect.kernel(op.roi_align_ddy)
+def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode):
+    """Return the mean of the samples of ddx in every bin, or the one that is greatest in data."""
+    source = _channels_last(ddx, layout)
     if source.numel() == 0 or len(rois) == 0:
         shape = (len(rois), *pair(pooled_size, "pooled_size"), source.shape[3])
-        return _result(source.new_zeros(shape), images.dtype, layout)
+        return _result(source.new_zeros(shape), ddx.dtype, layout)
     samples = Samples(source.shape, widened(rois), pooled_size, spatial_scale, sample_ratio)
-    shares = samples.shares(_channels_last(chooser, layout) if mode == "max" else None)
+    shares = samples.shares(_channels_last(data, layout) if mode == "max" else None)
     # Not a product alone: what is not chosen may be infinite.
     chosen = torch.where(shares > 0, samples.read(source) * shares, 0)
-    return _result(chosen.sum((2, 4)), images.dtype, layout)
+    return _result(chosen.sum((2, 4)), ddx.dtype, layout)
 
 
 @dialect.kernel(op.roi_align)
 def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode):
-    return _pooled(data, data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
+    how = pooled_size, spatial_scale, sample_ratio, layout, mode
+    return roi_align_ddy(data, rois, data, *how)
 
 
 @dialect.kernel(op.roi_align_dx)
@@ -149,11 +151,6 @@ def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layou
     gradients = _channels_last(dy, layout)[:, :, None, :, None]
     dx = samples.spread(torch.where(shares > 0, gradients * shares, 0))
     return _result(dx, data.dtype, layout)
-
-
-@dialect.kernel(op.roi_align_ddy)
-def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode):
-    return _pooled(data, ddx, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
 
 
 def _bins(begin, end, bins, extent):
