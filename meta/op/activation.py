@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from meta.base.errors import TypeInferError
-from meta.op.core import Scalar, Tensor, TensorType, op
+from meta.op.core import Op, Scalar, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float, require_like
 from meta.op.core.elementwise import described, floating, gradient, gradient_by_x_or_y, same
 from meta.op.core.same_dtype import require_same_dtype
@@ -48,18 +48,11 @@ FUNCTIONS = {
     "and at 6, as torch.",
 }
 """Functions without arguments, by what they are."""
-GRADIENTS = {
-    "silu": "dy * s * (1 + x * (1 - s)) with s = sigmoid(x)",
-    "hardswish": "0 for x <= -3, dy for x >= 3, else dy * (x / 3 + 1/2), at both kinks the outer "
-    "derivative",
-    "mish": "dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x)))",
-}
-"""Formulas of gradients that are operators."""
 # Klambauer et al., 2017, equation 14.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
-def _define(name: str, what: str) -> None:
+def _define(name: str, what: str) -> Op:
     @op(name=name)
     @described(
         f"{what}\n\n``x``: floating point of any shape. Raises TypeInferError for other dtypes."
@@ -67,22 +60,10 @@ def _define(name: str, what: str) -> None:
     def function(x: Tensor) -> Tensor:
         return _floating(x)
 
-
-def _define_gradient(name: str, formula: str) -> None:
-    @op(name=f"{name}_dx")
-    @described(
-        f"Gradient of `{name}`: {formula}.\n\n``x``, ``dy``: argument of the forward call and "
-        "gradient of its result, floating point, of one type, which the result has. Raises "
-        "TypeInferError for other dtypes or shapes."
-    )
-    def function(x: Tensor, dy: Tensor) -> Tensor:
-        return _of_x(x, dy)
+    return function
 
 
-for _name, _what in FUNCTIONS.items():
-    _define(_name, _what)
-for _name, _what in GRADIENTS.items():
-    _define_gradient(_name, _what)
+DEFINED = {name: _define(name, what) for name, what in FUNCTIONS.items()}
 
 
 @op
@@ -95,24 +76,12 @@ def leaky_relu(x: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
 
 
 @op
-def leaky_relu_dx(x: Tensor, dy: Tensor, negative_slope: Scalar = 0.01) -> Tensor:
-    """Gradient of `leaky_relu`: dy where x > 0, else negative_slope * dy. As `silu_dx`."""
-    return _of_x(x, dy)
-
-
-@op
 def elu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x) - 1). ``x``: floating point of any shape.
 
     Raises TypeInferError for other dtypes. Source: Clevert, Unterthiner and Hochreiter, 2015.
     """
     return _floating(x)
-
-
-@op
-def elu_dx(x: Tensor, dy: Tensor, alpha: Scalar = 1.0) -> Tensor:
-    """Gradient of `elu`: dy where x > 0, else dy * alpha * exp(x). As `silu_dx`."""
-    return _of_x(x, dy)
 
 
 @op
@@ -123,12 +92,6 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
     Bordes and Bengio, 2011; the threshold is torch's.
     """
     return _floating(x)
-
-
-@op
-def softplus_dx(x: Tensor, dy: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
-    """Gradient of `softplus`: dy * sigmoid(beta * x); dy beyond the threshold. As `silu_dx`."""
-    return _of_x(x, dy)
 
 
 @op
@@ -206,12 +169,6 @@ def _clipped(x: Any, a_min: Any, a_max: Any) -> Any:
 
 
 @op
-def clip_dx(x: Tensor, dy: Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
-    """Gradient of `clip`: dy where a_min <= x <= a_max, else 0. As `silu_dx`."""
-    return _of_x(x, dy)
-
-
-@op
 def celu(x: Tensor, alpha: Scalar = 1.0) -> Tensor:
     """x where x > 0, else alpha * (exp(x / alpha) - 1). ``x``: floating point; ``alpha`` > 0.
 
@@ -236,19 +193,6 @@ def hardshrink(x: Tensor, lambd: Scalar = 0.5) -> Tensor:
     return _floating(x)
 
 
-def _along(axis: int, x: TensorType) -> TensorType:
-    require_float(x, "x")
-    normalize_axis(axis, x.ndim)
-    return x
-
-
-def _softmax_gradient(axis: int, y: TensorType, dy: TensorType) -> TensorType:
-    require_float(y, "y")
-    normalize_axis(axis, y.ndim)
-    require_like(dy, y, "dy is not of y's type")
-    return y
-
-
 @op
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along ``axis``, computed on x - max(x).
@@ -258,13 +202,14 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
 
     Raises TypeInferError for an axis out of range or a dtype that is not floating point.
     """
-    return _along(axis, x)
+    require_float(x, "x")
+    normalize_axis(axis, x.ndim)
+    return x
 
 
-@op(schema=softmax)
-def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+@op(like=softmax)
+def log_softmax() -> None:
     """log(softmax(x)): x - max(x) - log(sum(exp(x - max(x)))) along ``axis``. As `softmax`."""
-    return _along(axis, x)
 
 
 @op
@@ -273,16 +218,18 @@ def softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _softmax_gradient(axis, y, dy)
+    require_float(y, "y")
+    normalize_axis(axis, y.ndim)
+    require_like(dy, y, "dy is not of y's type")
+    return y
 
 
-@op(schema=softmax_dx)
-def log_softmax_dx(y: Tensor, dy: Tensor, axis: int = -1) -> Tensor:
+@op(like=softmax_dx)
+def log_softmax_dx() -> None:
     """Gradient of `log_softmax`: dy - exp(y) * sum(dy) along ``axis``.
 
     y: the result. dy: its gradient, of the same type. Result: the same type.
     """
-    return _softmax_gradient(axis, y, dy)
 
 
 @op
@@ -350,6 +297,32 @@ def gelu_dx(x: Tensor | None, y: Tensor | None, dy: Tensor, approximate: str = "
     return gradient(x, y, dy, use_y=False)
 
 
+GRADIENTS = {
+    DEFINED["silu"]: "dy * s * (1 + x * (1 - s)) with s = sigmoid(x)",
+    DEFINED["hardswish"]: "0 for x <= -3, dy for x >= 3, else dy * (x / 3 + 1/2), at both kinks "
+    "the outer derivative",
+    DEFINED["mish"]: "dy * (w + x * (1 - w**2) * sigmoid(x)), w = tanh(log(1 + exp(x)))",
+    leaky_relu: "dy where x > 0, else negative_slope * dy",
+    elu: "dy where x > 0, else dy * alpha * exp(x)",
+    softplus: "dy * sigmoid(beta * x); dy beyond the threshold",
+    clip: "dy where a_min <= x <= a_max, else 0",
+}
+"""Formulas of gradients by x that are operators, with the numbers of the forward ones."""
+
+
+def _define_gradient(forward: Op, formula: str) -> None:
+    @op(name=f"{forward.name}_dx", options=forward)
+    @described(
+        f"Gradient of `{forward.name}`: {formula}.\n\n``x``, ``dy``: argument of the forward call "
+        "and gradient of its result, floating point, of one type, which the result has. Other "
+        "arguments as there. Raises TypeInferError for other dtypes or shapes."
+    )
+    def function(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
+        return _of_x(x, dy)
+
+
+for _forward, _formula in GRADIENTS.items():
+    _define_gradient(_forward, _formula)
 relu_dx = gradient_by_x_or_y(relu, "dy where y > 0 (equivalently x > 0), else 0")
 tanh_dx = gradient_by_x_or_y(tanh, "dy * (1 - y**2)")
 sigmoid_dx = gradient_by_x_or_y(sigmoid, "dy * y * (1 - y)")

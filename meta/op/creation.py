@@ -7,14 +7,12 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import is_one, normalize_axis, require, require_extents, require_holds
+from meta.op.core.check import extents_of, is_one, normalize_axis, require, require_holds
 from meta.op.core.same_dtype import require_same_dtype
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:
-    extents = (shape,) if isinstance(shape, int) else shape
-    require_extents(extents)
-    return TensorType(extents, dtype)
+    return TensorType(extents_of(shape), dtype)
 
 
 @op(float8=True)
@@ -26,10 +24,9 @@ def zeros(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Te
     return _filled(shape, dtype)
 
 
-@op(schema=zeros, float8=True)
-def ones(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
+@op(like=zeros, float8=True)
+def ones() -> None:
     """A tensor of ones. See `zeros`."""
-    return _filled(shape, dtype)
 
 
 @op(float8=True)
@@ -115,10 +112,9 @@ def zeros_like(x: Tensor) -> Tensor:
     return x
 
 
-@op(schema=zeros_like, float8=True)
-def ones_like(x: Tensor) -> Tensor:
+@op(like=zeros_like, float8=True)
+def ones_like() -> None:
     """A tensor of ones of the shape, dtype and device of ``x``."""
-    return x
 
 
 @op(float8=True)

@@ -13,9 +13,9 @@ from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import (
     broadcast_shapes,
+    extents_of,
     normalize_axis,
     require,
-    require_extents,
     require_shape,
 )
 from meta.op.core.indices import IndexRange, into_axis
@@ -42,17 +42,6 @@ def _require_elements(data: Tensor, indexed: tuple[Dim, ...], picked: tuple[Dim,
     require(fits, "an axis without elements cannot be indexed", found=data)
 
 
-def _gathered(data: Tensor, axis: int, indices: Tensor) -> Tensor:
-    at = normalize_axis(axis, data.ndim)
-    require_index(indices)
-    # Along the indexed axis the extent of the indices is not limited.
-    own = indices.shape[at] if at < indices.ndim else 0
-    extents = (*data.shape[:at], own, *data.shape[at + 1 :])
-    _require_within(indices, extents, "indices do not fit data")
-    _require_elements(data, data.shape[at : at + 1], indices.shape)
-    return data.with_shape(indices.shape)
-
-
 def _along(data: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("indices", data, axis, "data"),)
 
@@ -68,7 +57,14 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     IndexOutOfRange for an index outside [0, extent): on CUDA with META_CHECK_INDICES only; without
     it the nearest element is read.
     """
-    return _gathered(data, axis, indices)
+    at = normalize_axis(axis, data.ndim)
+    require_index(indices)
+    # Along the indexed axis the extent of the indices is not limited.
+    own = indices.shape[at] if at < indices.ndim else 0
+    extents = (*data.shape[:at], own, *data.shape[at + 1 :])
+    _require_within(indices, extents, "indices do not fit data")
+    _require_elements(data, data.shape[at : at + 1], indices.shape)
+    return data.with_shape(indices.shape)
 
 
 @op(indices=_along)
@@ -77,22 +73,8 @@ def gather_dx(data: Tensor, axis: int, indices: Tensor, dy: Tensor) -> Tensor:
 
     Duplicates add up, half precision in float32. Of ``data`` only the type counts.
     """
-    _require_like(dy, _gathered(data, axis, indices), "dy")
+    _require_like(dy, gather.type_function(data, axis, indices), "dy")
     return data
-
-
-def _gathered_nd(data: Tensor, indices: Tensor) -> Tensor:
-    require_index(indices)
-    require(indices.ndim >= 1, "indices must have a first axis of coordinates", found=indices)
-    depth = indices.shape[0]
-    if not isinstance(depth, int) or depth > data.ndim:
-        raise TypeInferError(
-            "the first axis of indices names the leading axes of data",
-            expected=f"at most {data.ndim} coordinates",
-            found=indices,
-        )
-    _require_elements(data, data.shape[:depth], indices.shape[1:])
-    return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
 def _coordinates(data: Tensor, indices: Tensor) -> Iterator[IndexRange]:
@@ -111,7 +93,17 @@ def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     (*rest, *data.shape[m:]). Raises TypeInferError if m is greater or an axis has no element, and
     IndexOutOfRange as `gather`.
     """
-    return _gathered_nd(data, indices)
+    require_index(indices)
+    require(indices.ndim >= 1, "indices must have a first axis of coordinates", found=indices)
+    depth = indices.shape[0]
+    if not isinstance(depth, int) or depth > data.ndim:
+        raise TypeInferError(
+            "the first axis of indices names the leading axes of data",
+            expected=f"at most {data.ndim} coordinates",
+            found=indices,
+        )
+    _require_elements(data, data.shape[:depth], indices.shape[1:])
+    return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
 @op(indices=_coordinates)
@@ -120,7 +112,7 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
 
     Duplicates add up, half precision in float32. Of ``data`` only the type counts.
     """
-    _require_like(dy, _gathered_nd(data, indices), "dy")
+    _require_like(dy, gather_nd.type_function(data, indices), "dy")
     return data
 
 
@@ -140,13 +132,6 @@ def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("index", x, axis, "x"),)
 
 
-def _scattered(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
-    _gathered(x, axis, index)
-    require_same_dtype(x, src)
-    _require_within(index, src.shape, "index does not fit src")
-    return x
-
-
 @op(indices=_into_x)
 def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
@@ -157,7 +142,10 @@ def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     of their elements is written, which is not specified; the gradient reaches all, as torch's.
     Raises TypeInferError if they do not fit, and IndexOutOfRange as `gather`.
     """
-    return _scattered(x, index, src, axis)
+    gather.type_function(x, axis, index)
+    require_same_dtype(x, src)
+    _require_within(index, src.shape, "index does not fit src")
+    return x
 
 
 @op(indices=_into_x)
@@ -166,21 +154,20 @@ def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axi
 
     Of ``x``, ``y`` (the result) and ``src`` only the types count.
     """
-    _scattered(x, index, src, axis)
+    scatter.type_function(x, index, src, axis)
     _require_like(y, x, "y")
     _require_like(dy, x, "dy")
     return x
 
 
-@op(schema=scatter, indices=_into_x)
-def scatter_add(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+@op(like=scatter, indices=_into_x)
+def scatter_add() -> None:
     """``x`` plus elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] += src[i, j, k]``.
 
     Equal indices add up, half precision in float32; bool counts as "or". Shapes and indices as for
     `scatter`.
     """
-    return _scattered(x, index, src, axis)
 
 
 REDUCTIONS = ("prod", "amin", "amax")
@@ -199,7 +186,8 @@ def scatter_reduce(x: Tensor, index: Tensor, src: Tensor, axis: int, reduce: str
     """
     require(reduce in REDUCTIONS, "unknown reduction", expected=", ".join(REDUCTIONS), found=reduce)
     require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
-    return _scattered(x, index, src, axis)
+    scatter.type_function(x, index, src, axis)
+    return x
 
 
 @op(indices=_coordinates)
@@ -213,22 +201,8 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
     type of ``data``. Raises IndexOutOfRange as `gather`.
     """
     require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
-    _require_like(updates, _gathered_nd(data, indices), "updates")
+    _require_like(updates, gather_nd.type_function(data, indices), "updates")
     return data
-
-
-def _indexed(inputs: tuple[Tensor, ...]) -> Tensor:
-    require(len(inputs) > 0, "inputs is empty", expected="a tensor, then its indices")
-    x, *indices = inputs
-    fits = len(indices) <= x.ndim
-    expected = f"at most {x.ndim}"
-    require(fits, "there are more indices than axes", expected=expected, found=len(indices))
-    for index in indices:
-        require_index(index)
-    picked = broadcast_shapes(*(i.shape for i in indices))
-    fits = 0 not in x.shape[: len(indices)] or 0 in picked
-    require(fits, "nothing can be picked of an empty axis", found=x)
-    return x.with_shape((*picked, *x.shape[len(indices) :]))
 
 
 def _ranges(inputs: tuple[Tensor, ...]) -> Iterator[IndexRange]:
@@ -248,7 +222,17 @@ def adv_index(inputs: tuple[Tensor, ...]) -> Tensor:
     outside [-extent, extent): on CUDA with META_CHECK_INDICES only, without it the nearest element
     is read.
     """
-    return _indexed(inputs)
+    require(len(inputs) > 0, "inputs is empty", expected="a tensor, then its indices")
+    x, *indices = inputs
+    fits = len(indices) <= x.ndim
+    expected = f"at most {x.ndim}"
+    require(fits, "there are more indices than axes", expected=expected, found=len(indices))
+    for index in indices:
+        require_index(index)
+    picked = broadcast_shapes(*(i.shape for i in indices))
+    fits = 0 not in x.shape[: len(indices)] or 0 in picked
+    require(fits, "nothing can be picked of an empty axis", found=x)
+    return x.with_shape((*picked, *x.shape[len(indices) :]))
 
 
 @op(indices=_ranges)
@@ -257,26 +241,13 @@ def adv_index_dx(dy: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
 
     Duplicates add up, half precision in float32. Of x only the type counts.
     """
-    result = _indexed(inputs)
+    result = adv_index.type_function(inputs)
     require_shape(dy, result, "dy has another shape than the result of adv_index")
     return inputs[0]
 
 
 MODES = ("raise", "clip", "wrap", "fast")
 """What `take` may do about indices out of range."""
-
-
-def _taken(x: Tensor, indices: Tensor, axis: int | None, mode: str) -> Tensor:
-    require(mode in MODES, "unknown mode", expected=", ".join(MODES), found=mode)
-    require_index(indices)
-    nothing: tuple[Dim, ...] = ()
-    before, extents, after = nothing, x.shape, nothing
-    if axis is not None:
-        at = normalize_axis(axis, x.ndim)
-        before, extents, after = x.shape[:at], x.shape[at : at + 1], x.shape[at + 1 :]
-    fits = 0 not in extents or 0 in indices.shape
-    require(fits, "nothing can be taken of an empty axis", found=str(x))
-    return x.with_shape((*before, *indices.shape, *after))
 
 
 def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ...]:
@@ -293,7 +264,16 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     moved to the nearest end, so -1 is the first. "wrap": it is counted modulo the extent, so -1 is
     the last. "fast": a promise that all are in [0, extent); else an unspecified element is read.
     """
-    return _taken(x, indices, axis, mode)
+    require(mode in MODES, "unknown mode", expected=", ".join(MODES), found=mode)
+    require_index(indices)
+    nothing: tuple[Dim, ...] = ()
+    before, extents, after = nothing, x.shape, nothing
+    if axis is not None:
+        at = normalize_axis(axis, x.ndim)
+        before, extents, after = x.shape[:at], x.shape[at : at + 1], x.shape[at + 1 :]
+    fits = 0 not in extents or 0 in indices.shape
+    require(fits, "nothing can be taken of an empty axis", found=str(x))
+    return x.with_shape((*before, *indices.shape, *after))
 
 
 @op(indices=_taken_range)
@@ -304,7 +284,7 @@ def take_dx(
 
     Duplicates add up. Of ``x`` only the type counts. Indices are read as by `take`.
     """
-    taken = _taken(x, indices, axis, mode)
+    taken = take.type_function(x, indices, axis, mode)
     require_shape(dy, taken, "dy has another shape than the result of take")
     return x
 
@@ -320,7 +300,8 @@ def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Ten
     require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
     if padding_idx is not None:
         padding_row(x, padding_idx)
-    return _taken(x, indices, 0, "clip")
+    rows: Tensor = take.type_function(x, indices, 0, "clip")
+    return rows
 
 
 def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:
@@ -337,8 +318,7 @@ def embedding_dx(dy: Tensor, indices: Tensor, num_weight: Ints) -> Tensor:
     """
     require_index(indices)
     row = dy.shape[indices.ndim :]
-    shape = (num_weight, *row) if isinstance(num_weight, int) else num_weight
-    require_extents(shape)
+    shape = extents_of((num_weight, *row) if isinstance(num_weight, int) else num_weight)
     fits = len(shape) > 0 and dy.shape == (*indices.shape, *shape[1:])
     expected = f"shape {[*indices.shape, *shape[1:]]}"
     require(fits, "dy does not fit indices and num_weight", expected=expected, found=dy)

@@ -101,14 +101,12 @@ def smooth_l1_loss_dpred(y_true: Tensor, y_pred: Tensor) -> Tensor:
     return y_pred
 
 
-@op(schema=smooth_l1_loss)
-def smooth_l1_loss_dtrue(y_true: Tensor, y_pred: Tensor) -> Tensor:
+@op(like=smooth_l1_loss_dpred)
+def smooth_l1_loss_dtrue() -> None:
     """Derivative of `smooth_l1_loss` by y_true: ``clip(y_true - y_pred, -1, 1) / size``.
 
-    To be multiplied by the gradient of the loss. Result: type of y_true.
+    To be multiplied by the gradient of the loss. Result: type of y_true, which y_pred has, too.
     """
-    _check_pair(y_true, y_pred)
-    return y_true
 
 
 @op(indices=_classes)
@@ -141,33 +139,27 @@ def nll_loss_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
     return y_true
 
 
-@op(schema=nll_loss, indices=_classes)
-def cross_entropy(y_true: Tensor, y_pred: Tensor) -> Tensor:
+@op(like=nll_loss, indices=_classes)
+def cross_entropy() -> None:
     """Cross entropy of a softmax: `nll_loss` of ``log_softmax(y_pred, axis=1)``.
 
     y_true: labels (n,), any integer dtype. y_pred: logits (n, c), floating point.
     Result: shape (), dtype of y_pred, computed in at least float32. Labels are as in `nll_loss`.
     """
-    _check_labels(y_true, y_pred)
-    return y_pred.with_shape(())
 
 
-@op(schema=nll_loss_dpred, indices=_classes)
-def cross_entropy_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
+@op(like=nll_loss_dpred, indices=_classes)
+def cross_entropy_dpred() -> None:
     """Gradient of `cross_entropy` by y_pred: ``(softmax(y_pred, 1) - hot) * dy / count``.
 
     dy: gradient of the loss, shape (). hot: 1 at each row's label, else 0. count: the rows not left
     out; the gradient of those left out is 0. Result: type of y_pred.
     """
-    _check_gradient(dy, y_true, y_pred)
-    return y_pred
 
 
-@op(schema=nll_loss_dpred)
-def cross_entropy_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
+@op(like=nll_loss_dtrue)
+def cross_entropy_dtrue() -> None:
     """Gradient of `cross_entropy` by the labels: zeros, type of y_true. See `nll_loss_dtrue`."""
-    _check_gradient(dy, y_true, y_pred)
-    return y_true
 
 
 _REDUCTIONS = ("mean", "sum", "none")

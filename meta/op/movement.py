@@ -10,11 +10,11 @@ from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import (
+    extents_of,
     fit,
     normalize_axes,
     normalize_axis,
     require,
-    require_extents,
     require_ndim,
     require_shape,
 )
@@ -142,24 +142,19 @@ def tile_counts(
     return (1,) * (ndim - len(counts)) + counts, (1,) * (ndim - len(shape)) + tuple(shape)
 
 
-def _matrices(x: Tensor) -> Tensor:
-    require(x.ndim >= 2, "x must hold matrices", expected="2 axes or more", found=x)
-    return x
-
-
 @op
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
     Diagonal 0 is the main one; a positive k lies above it, a negative one below.
     """
-    return _matrices(x)
+    require(x.ndim >= 2, "x must hold matrices", expected="2 axes or more", found=x)
+    return x
 
 
-@op(schema=triu)
-def tril(x: Tensor, k: int = 0) -> Tensor:
+@op(like=triu)
+def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
-    return _matrices(x)
 
 
 @op
@@ -177,16 +172,10 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return x.with_shape((*(d for i, d in enumerate(x.shape) if i not in (a, b)), length))
 
 
-def _of_shape(x: Tensor, shape: Ints) -> Tensor:
-    extents = (shape,) if isinstance(shape, int) else shape
-    require_extents(extents)
-    return x.with_shape(extents)
-
-
 @op(options=diagonal)
 def diagonal_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
-    full = _of_shape(dy, shape)
+    full = dy.with_shape(extents_of(shape))
     part: Tensor = diagonal.type_function(full, *options)
     require(dy.shape == part.shape, "dy has another shape than the diagonal", expected=part)
     return full
@@ -427,7 +416,7 @@ def strided_slice(
 @op(options=strided_slice)
 def strided_slice_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
-    full = _of_shape(dy, shape)
+    full = dy.with_shape(extents_of(shape))
     part: Tensor = strided_slice.type_function(full, *options)
     require_shape(dy, part, "dy has another shape than the slice")
     return full

@@ -36,9 +36,9 @@ def _pooling(n: int) -> None:
         """
         return pooled(n, x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout)
 
-    @op(name=f"avg_pool{n}d", schema=max_pool)
+    @op(name=f"avg_pool{n}d", like=max_pool)
     @documented(n)
-    def avg_pool(*arguments: Any) -> Tensor:
+    def avg_pool() -> None:
         """Mean over each window.
 
         include_pad: count the zeros of the padding as elements; what a last window of ceil_mode has
@@ -47,7 +47,6 @@ def _pooling(n: int) -> None:
 
         Raises TypeInferError if no window fits, or one could lie in the padding alone.
         """
-        return pooled(n, *arguments)
 
     @op(name=f"adaptive_max_pool{n}d")
     @documented(n)
@@ -62,11 +61,10 @@ def _pooling(n: int) -> None:
         """
         return adaptive(n, x, shape, layout)
 
-    @op(name=f"adaptive_avg_pool{n}d", schema=adaptive_max_pool)
+    @op(name=f"adaptive_avg_pool{n}d", like=adaptive_max_pool)
     @documented(n)
-    def adaptive_avg_pool(x: Tensor, shape: Ints, layout: str = data) -> Tensor:
+    def adaptive_avg_pool() -> None:
         """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool{n}d`."""
-        return adaptive(n, x, shape, layout)
 
     @op(name=f"max_pool{n}d_dx", options=max_pool)
     @documented(n)
@@ -78,15 +76,13 @@ def _pooling(n: int) -> None:
         """
         return input_gradient(x, y, dy, max_pool.type_function(x, *options))
 
-    @op(name=f"avg_pool{n}d_dx", schema=max_pool_dx)
+    @op(name=f"avg_pool{n}d_dx", like=max_pool_dx)
     @documented(n)
-    def avg_pool_dx(*arguments: Any) -> Tensor:
+    def avg_pool_dx() -> None:
         """Gradient of `avg_pool{n}d`: dy is shared evenly by the elements of its window.
 
         All as in `max_pool{n}d_dx`; of x and y only the types matter.
         """
-        result: Tensor = max_pool_dx.type_function(*arguments)
-        return result
 
     @op(name=f"adaptive_max_pool{n}d_dx", options=adaptive_max_pool)
     @documented(n)
@@ -98,15 +94,13 @@ def _pooling(n: int) -> None:
         """
         return input_gradient(x, y, dy, adaptive(n, x, *options))
 
-    @op(name=f"adaptive_avg_pool{n}d_dx", schema=adaptive_max_pool_dx)
+    @op(name=f"adaptive_avg_pool{n}d_dx", like=adaptive_max_pool_dx)
     @documented(n)
-    def adaptive_avg_pool_dx(*arguments: Any) -> Tensor:
+    def adaptive_avg_pool_dx() -> None:
         """Gradient of `adaptive_avg_pool{n}d`: dy is shared evenly by the elements of its region.
 
         All as in `max_pool{n}d_dx`; of x and y only the types matter.
         """
-        result: Tensor = adaptive_max_pool_dx.type_function(*arguments)
-        return result
 
 
 for _n in DATA:

@@ -10,7 +10,7 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import require, require_extents, require_float, require_shape
+from meta.op.core.check import extents_of, require, require_float, require_shape
 from meta.op.core.elementwise import described
 from meta.op.core.reduction import reduction
 from meta.op.core.same_dtype import require_same_dtype
@@ -64,9 +64,7 @@ def mean(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = Fal
 def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
     require_float(dy, "dy")
-    full = dy.with_shape((shape,) if isinstance(shape, int) else shape)
-    require_extents(full.shape)
-    return _back(full, dy, *options)
+    return _back(dy.with_shape(extents_of(shape)), dy, *options)
 
 
 def _require_elements(x: Tensor, axis: Ints, exclude: bool) -> None:
@@ -133,11 +131,6 @@ def prod_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-def _float_reduced(x: Tensor, axis: Ints, keepdims: bool, exclude: bool) -> Tensor:
-    require_float(x, "x")
-    return x.with_shape(reduction(x.ndim, axis, keepdims, exclude).shape(x.shape))
-
-
 def per_degree(count: int, correction: int) -> float:
     """Return 1 / (count - correction), inf where no degree of freedom is left.
 
@@ -159,14 +152,13 @@ def var(
     x: floating point; half precision is computed in float32. The result has its dtype. It is NaN
     (or inf, if the sum is not 0) where n <= ``correction``, and NaN if there are no elements.
     """
-    return _float_reduced(x, axis, keepdims, exclude)
+    require_float(x, "x")
+    return _reduced(x, axis, keepdims, exclude, x.dtype)
 
 
-@op(schema=var)
-def std(*arguments: Any) -> Tensor:
+@op(like=var)
+def std() -> None:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
-    result: Tensor = var.type_function(*arguments)
-    return result
 
 
 @op
@@ -176,4 +168,5 @@ def logsumexp(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool 
     x: floating point; half precision is computed in float32. The result has its dtype; it is -inf
     if there are no elements.
     """
-    return _float_reduced(x, axis, keepdims, exclude)
+    require_float(x, "x")
+    return _reduced(x, axis, keepdims, exclude, x.dtype)

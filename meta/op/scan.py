@@ -5,12 +5,6 @@ from meta.op.core.check import normalize_axis, require, require_float
 from meta.op.core.same_dtype import require_same_dtype
 
 
-def _accumulating(x: Tensor, axis: int, dtype: str) -> Tensor:
-    normalize_axis(axis, x.ndim)
-    require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
-    return x.with_dtype(dtype)
-
-
 @op
 def cumsum(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = False) -> Tensor:
     """Sums of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
@@ -18,18 +12,19 @@ def cumsum(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = Fal
     ``dtype``: to which elements are cast first; half precision is added in float32. ``exclusive``:
     an element is not in its own sum, so that the first is 0. TypeInferError for the dtype bool.
     """
-    return _accumulating(x, axis, dtype)
+    normalize_axis(axis, x.ndim)
+    require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
+    return x.with_dtype(dtype)
 
 
-@op(schema=cumsum)
-def cumprod(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = False) -> Tensor:
+@op(like=cumsum)
+def cumprod() -> None:
     """Products of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
     ``dtype``: to which elements are cast first; half precision is multiplied in float32.
     ``exclusive``: an element is not in its own product, so that the first is 1. TypeInferError for
     the dtype bool. The gradient is right also where elements are 0.
     """
-    return _accumulating(x, axis, dtype)
 
 
 @op

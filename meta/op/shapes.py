@@ -15,13 +15,13 @@ from meta.ir.types import Dim
 from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
 from meta.op.core.check import (
     broadcast_shapes,
+    extents_of,
     fit,
     inverse_permutation,
     normalize_axes,
     normalize_axis,
     permutation,
     require,
-    require_extents,
     require_new_axes,
     shape_of,
     swapped,
@@ -149,8 +149,7 @@ def padding_row(x: Tensor, padding_idx: int) -> int:
 @op(float8=True)
 def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
-    wanted = (shape,) if isinstance(shape, int) else shape
-    require_extents(wanted)
+    wanted = extents_of(shape)
     fits = broadcast_shapes(x.shape, wanted) == wanted
     require(fits, "x does not broadcast to the shape", found=shape)
     return x.with_shape(wanted)
@@ -238,10 +237,9 @@ def numel(x: Tensor) -> int:
     return x.size
 
 
-@op(schema=numel)
-def ndarray_size(x: Tensor) -> int:
+@op(like=numel)
+def ndarray_size() -> None:
     """The number of elements, an int: Relay's name of `numel`."""
-    return x.size
 
 
 @op(schema=numel)

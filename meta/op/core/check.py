@@ -92,10 +92,12 @@ def require_shape(found: TensorType, expected: TensorType, what: str) -> None:
     require(found.shape == expected.shape, what, expected=expected, found=found)
 
 
-def require_extents(shape: Sequence[Dim]) -> None:
-    """Raise TypeInferError for a shape with a negative extent."""
-    negative = any(isinstance(d, int) and d < 0 for d in shape)
-    require(not negative, "a shape has no negative extents", found=list(shape))
+def extents_of(shape: int | tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the extents of a shape, an int being one axis; TypeInferError for a negative one."""
+    extents = (shape,) if isinstance(shape, int) else shape
+    negative = any(isinstance(d, int) and d < 0 for d in extents)
+    require(not negative, "a shape has no negative extents", found=list(extents))
+    return extents
 
 
 def is_one(x: TensorType) -> bool:

@@ -227,6 +227,7 @@ def op(
     *,
     name: str = ...,
     schema: Op | None = ...,
+    like: Op | None = ...,
     options: Op | None = ...,
     random: bool = ...,
     commutative: bool = ...,
@@ -238,6 +239,7 @@ def op(
     *,
     name: str = "",
     schema: Op | None = None,
+    like: Op | None = None,
     options: Op | None = None,
     random: bool = False,
     commutative: bool = False,
@@ -251,6 +253,8 @@ def op(
     name: another name than the function's.
     schema: an operator whose schema is shared; the function then takes the same parameters, or
         ``*arguments`` where it hands them all on.
+    like: an operator whose schema and type function are shared; the function has a name and a
+        docstring alone.
     options: an operator whose attributes and run-time numbers this one takes, too, as ``*options``
         behind its own parameters: those of a gradient operator's forward operator.
     random: the result is not determined by the arguments.
@@ -265,7 +269,9 @@ def op(
 
     def make(f: Callable[..., Any]) -> Op:
         op_name = name or f.__name__
-        if schema is not None:
+        if like is not None:
+            own = like.schema.named(op_name)
+        elif schema is not None:
             own = schema.schema.shared(op_name, f)
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
@@ -279,6 +285,8 @@ def op(
             float8=float8,
             indices=indices,
         )
+        if like is not None:
+            made.type_function = like.type_function
         OPERATORS.register(op_name, made, made.site)
         return made
 

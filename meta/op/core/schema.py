@@ -336,6 +336,10 @@ class Schema:
                 found=", ".join(taken),
                 span=definition_span(function),
             )
+        return self.named(name)
+
+    def named(self, name: str) -> Schema:
+        """Return the same slots for another operator."""
         copied = copy(self)
         copied.name = name
         return copied
