@@ -131,9 +131,7 @@ def require_index(indices: Tensor) -> None:
 
 
 def padding_row(x: Tensor, padding_idx: int) -> int:
-    """Return the row of an embedding's padding, counted from the start; TypeInferError if there is
-    none.
-    """
+    """Return an embedding's padding row counted from the start; TypeInferError for no row."""
     rows = x.shape[0]
     if not isinstance(rows, int):
         require(

@@ -148,9 +148,7 @@ class Dialect:
             self.package = ""
 
     def resolve(self, name: str) -> DialectOp:
-        """Return this dialect's implementation of the operator ``name``; UnknownName with the
-        nearest ones.
-        """
+        """Return the implementation of an operator; UnknownName with the nearest names."""
         self.load()
         if name not in self.ops:
             why = f" ({self.unavailable})" if self.unavailable else ""
@@ -160,9 +158,7 @@ class Dialect:
         return self.ops[name]
 
     def restore(self, artifact: Artifact) -> Compiled:
-        """Return the kernel of an artifact; ValueError if it is not one of this dialect, in good
-        order.
-        """
+        """Return the kernel of an artifact; ValueError unless it is a sound one of this dialect."""
         if not self.restorer:
             raise ValueError(f"dialect {self.name!r} keeps no kernels")
         made: Compiled = importlib.import_module(self.restorer).restore(artifact)
@@ -358,9 +354,7 @@ class Dialect:
 def check_parameters(
     base: Op, function: Callable[..., Any], extra: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return a kernel's parameter names; RegistrationError for one that the operator does not
-    have.
-    """
+    """Return a kernel's parameter names; RegistrationError for one that is no argument."""
     names = tuple(inspect.signature(function).parameters)
     unknown = [n for n in names if n not in base.schema.names and n not in extra]
     if unknown:

@@ -98,9 +98,7 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
 
 
 def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
-    """Return the OpEnv of the first candidate that accepts; cached by operator, argument types and
-    device.
-    """
+    """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current.get() if preference is None else preference
     key = (call.op, call.device, *map(_slot_key, call.op.slots, call.args))
     found = preference.envs.get(key)
@@ -131,9 +129,7 @@ def _slot_key(slot: Slot, argument: Any) -> Any:
 
 
 def cache_key(argument: Any) -> Any:
-    """Return what distinguishes an argument for dispatch: 1, 1.0 and True differ, and -0.0 and 0.0
-    do.
-    """
+    """Return what distinguishes an argument: 1, 1.0 and True differ, and so do -0.0 and 0.0."""
     if isinstance(argument, TensorType) or argument is None:
         return argument
     if isinstance(argument, tuple):

@@ -29,9 +29,7 @@ def _joined(
 
 
 def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
-    """Register the kernel of a dialect: ``make`` gets the call of the gradients, and returns what
-    fills one array with them.
-    """
+    """Register a dialect's kernel: ``make`` returns what fills one array with all gradients."""
 
     def scaled_dot_product_attention_dx_joined(
         query: TensorType, key: TensorType, value: TensorType, mask: Any, y: TensorType,

@@ -17,9 +17,7 @@ Kernel = Callable[..., Any]
 
 
 class Unsupported(Exception):
-    """Raised by a dialect operator that cannot serve a call: a limit of its capability, never a
-    user's error.
-    """
+    """Raised by an implementation that cannot serve a call: its limit, never a user's error."""
 
 
 def decline_if(condition: object, reason: str) -> None:

@@ -13,9 +13,7 @@ from meta.dialect.core.catalog import known
 
 @dataclass(frozen=True)
 class Preference:
-    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, so entering one
-    is free.
-    """
+    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it."""
 
     first: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
@@ -39,9 +37,7 @@ current: ContextVar[Preference] = ContextVar("meta_dialect_preference", default=
 
 
 def forget() -> None:
-    """Drop every cached decision, because a dialect operator was registered after the first
-    dispatch.
-    """
+    """Drop every cached decision: an implementation was registered after the first dispatch."""
     for preference in list(_interned.values()):
         preference.plans.clear()
         preference.envs.clear()
@@ -60,9 +56,7 @@ def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
 
 
 def prefer(*names: str) -> Any:
-    """Try these dialects first, in this order, whatever their plevel; then the others. A context
-    manager.
-    """
+    """A context manager: try these dialects first, in this order, whatever their plevel."""
     first = known(names)
     return _changed(lambda before: {"first": first})
 

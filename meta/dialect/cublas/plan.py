@@ -177,9 +177,7 @@ def _layouts(problem: Problem) -> tuple[Descriptor, Descriptor, Descriptor]:
 
 
 def scratch(device: int, stream: int, size: int) -> torch.Tensor:
-    """Return so many bytes of scratch memory, or more, for a call on a stream, the current one of
-    the device.
-    """
+    """Return at least so many bytes of scratch memory for a call on the current stream."""
     if torch.cuda.is_current_stream_capturing():
         return _allocate(device, size)
     found = _pieces.get((device, stream))

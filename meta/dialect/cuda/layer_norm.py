@@ -167,9 +167,7 @@ class Kernels:
         return min(most, -(-self.rows // at_once))
 
     def launch(self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Launch a kernel with tensors by the names of its parameters. ``blocks``: those that the
-        rows are shared among.
-        """
+        """Launch a kernel with tensors by parameter; the rows are shared among ``blocks``."""
         given = packed(POINTERS, tensors, "qif", self.rows, blocks, self.eps)
         grid, threads = blocks, THREADS
         if name == "finish":

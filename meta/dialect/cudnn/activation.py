@@ -30,9 +30,7 @@ second has a gradient that takes hundreds of times as long.
 
 
 def _row(call: CallValues, mode: int) -> tuple[Tensor, tuple[Descriptor]]:
-    """Return the last argument as one row of an image, and the function; Unsupported for what has
-    no descriptor.
-    """
+    """Return the last argument as one row of an image, and the function."""
     *_, x = call.tensors()
     require_elements(x)
     if x.dtype not in ("float16", "bfloat16", "float32", "float64"):

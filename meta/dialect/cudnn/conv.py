@@ -53,9 +53,7 @@ def geometry(
     dilation: Ints,
     layouts: tuple[str, str, str],
 ) -> Geometry:
-    """Return the geometry of a convolution, types and layouts being those of x, w and y;
-    Unsupported if no graph takes them.
-    """
+    """Return the geometry of a convolution by the types and layouts of x, w and y."""
     require_static(*types)
     dtype, count = types[0].dtype, types[0].ndim - 2
     decline_if(not is_float(dtype), f"cuDNN has no convolution of {dtype}")

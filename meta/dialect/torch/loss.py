@@ -32,9 +32,7 @@ kernels(
 
 
 def labels(y_true, y_pred):
-    """Return the labels as ATen wants them, whatever is no class replaced by `IGNORED`; another one
-    would stop the process.
-    """
+    """Return the labels as int64, with `IGNORED` for no class: at others ATen ends the process."""
     y_true = y_true.long()
     return y_true.masked_fill((y_true < 0) | (y_true >= y_pred.shape[1]), IGNORED)
 
@@ -77,38 +75,28 @@ def no_gradient_of_labels(out):
     out.zero_()
 
 
-_CODES = {"none": 0, "mean": 1, "sum": 2}
-"""ATen's numbers of the reductions."""
+def _share(dy, y_pred, reduction):
+    """Return dy, divided by the number of elements, or of rows, that a mean is taken over."""
+    counts = {"mean": y_pred.numel(), "batchmean": y_pred.shape[0] if y_pred.ndim else 1}
+    return dy / max(counts[reduction], 1) if reduction in counts else dy
 
 
-def register(loss, loss_dpred, forward, backward):
-    """Register a loss and its gradient: ``forward(y_pred, y_true, *attributes)``, and the same with
-    dy before them.
+def register(loss, loss_dpred, forward, slope):
+    """Register a loss, ``forward(y_pred, y_true, reduction, *attributes)``, and its gradient by
+    ``slope(y_pred, y_true, *attributes)``, the derivative of an element, a fresh tensor.
     """
 
     def kernel(y_true, y_pred, **attributes):
         return forward(widened(y_pred), widened(y_true), **attributes).to(y_pred.dtype)
 
-    def gradient_kernel(dy, y_true, y_pred, **attributes):
-        found = backward(*widened(dy, y_pred, y_true), **attributes)
+    def gradient_kernel(dy, y_true, y_pred, reduction, **attributes):
+        dy, y_pred_, y_true = widened(dy, y_pred, y_true)
+        found = slope(y_pred_, y_true, **attributes).mul_(_share(dy, y_pred, reduction))
         return found.to(y_pred.dtype).contiguous()
 
     for base, function in ((loss, kernel), (loss_dpred, gradient_kernel)):
         function.__signature__ = base.schema.signature
         dialect.kernel(base)(function)
-
-
-def scaled(dy, y_pred, reduction):
-    """Return dy, divided by the number of elements for "mean"."""
-    return dy / max(y_pred.numel(), 1) if reduction == "mean" else dy
-
-
-def mse_dpred(dy, y_pred, y_true, reduction):
-    return torch.ops.aten.mse_loss_backward(dy, y_pred, y_true, _CODES[reduction])
-
-
-def l1_dpred(dy, y_pred, y_true, reduction):
-    return torch.sign(y_pred - y_true).mul_(scaled(dy, y_pred, reduction))
 
 
 def probability(y_pred, y_true, reduction):
@@ -121,42 +109,27 @@ def probability(y_pred, y_true, reduction):
     return elements if reduction == "none" else getattr(elements, reduction)()
 
 
-def probability_dpred(dy, y_pred, y_true, reduction):
-    slope = (y_pred - y_true) / (y_pred * (1 - y_pred)).clamp_(min=1e-12)
-    return slope.mul_(scaled(dy, y_pred, reduction))
-
-
-def logits_dpred(dy, y_pred, y_true, reduction):
-    return torch.sigmoid(y_pred).sub_(y_true).mul_(scaled(dy, y_pred, reduction))
-
-
-def huber_dpred(dy, y_pred, y_true, reduction, delta):
-    slope = (y_pred - y_true).clamp_(-delta, delta)
-    return slope.mul_(scaled(dy, y_pred, reduction))
+def probability_slope(y_pred, y_true):
+    return (y_pred - y_true) / (y_pred * (1 - y_pred)).clamp_(min=1e-12)
 
 
 def kl_div(y_pred, y_true, reduction, log_target):
-    element = "sum" if reduction == "batchmean" else reduction
     # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
-    found = torch.kl_div(y_pred, y_true, _CODES[element], log_target=log_target)
+    code = {"none": 0, "mean": 1, "sum": 2, "batchmean": 2}[reduction]
+    found = torch.kl_div(y_pred, y_true, code, log_target=log_target)
     return found / y_pred.shape[0] if reduction == "batchmean" else found
 
 
-def kl_div_dpred(dy, y_pred, y_true, reduction, log_target):
-    weight = y_true.exp() if log_target else y_true
-    if reduction == "batchmean":
-        return -weight * (dy / max(y_pred.shape[0], 1))
-    return -weight * scaled(dy, y_pred, reduction)
-
-
-register(op.mse_loss, op.mse_loss_dpred, F.mse_loss, mse_dpred)
-register(op.l1_loss, op.l1_loss_dpred, F.l1_loss, l1_dpred)
-register(op.huber_loss, op.huber_loss_dpred, F.huber_loss, huber_dpred)
-register(op.kl_div, op.kl_div_dpred, kl_div, kl_div_dpred)
-register(op.binary_cross_entropy, op.binary_cross_entropy_dpred, probability, probability_dpred)
-register(
-    op.binary_cross_entropy_with_logits,
-    op.binary_cross_entropy_with_logits_dpred,
-    F.binary_cross_entropy_with_logits,
-    logits_dpred,
-)
+for _name, _forward, _slope in (
+    ("mse_loss", F.mse_loss, lambda p, t: (p - t).mul_(2)),
+    ("l1_loss", F.l1_loss, lambda p, t: torch.sign(p - t)),
+    ("huber_loss", F.huber_loss, lambda p, t, delta: (p - t).clamp_(-delta, delta)),
+    ("kl_div", kl_div, lambda p, t, log_target: -(t.exp() if log_target else t)),
+    ("binary_cross_entropy", probability, probability_slope),
+    (
+        "binary_cross_entropy_with_logits",
+        F.binary_cross_entropy_with_logits,
+        lambda p, t: torch.sigmoid(p).sub_(t),
+    ),
+):
+    register(getattr(op, _name), getattr(op, f"{_name}_dpred"), _forward, _slope)

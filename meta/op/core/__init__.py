@@ -32,7 +32,7 @@ Rules that hold for all operators:
 - **Bounds**: a result has at most 64 axes and less than 2^63 bytes (`bounds.py`).
 """
 
-from meta.ir.types import TensorType, TupleType
+from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, View, fields, map_tensors, runtime_args
 from meta.op.core.op import Op, op
 from meta.op.core.schema import (
@@ -62,7 +62,6 @@ __all__ = [
     "Takes",
     "Tensor",
     "TensorType",
-    "TupleType",
     "View",
     "fields",
     "map_tensors",

@@ -115,17 +115,13 @@ def written_places(call: CallValues) -> tuple[int, ...]:
 
 
 def number_places(call: CallValues) -> list[tuple[int, str]]:
-    """Return the positions, among `runtime_args`, of the Python numbers that take a dtype, and
-    which.
-    """
+    """Return, of the Python numbers that take a dtype, the position in `runtime_args` and which."""
     dtypes = call.op.schema.number_dtypes(call.args, call.out)
     return [(places.start, dtypes[i]) for i, places in _places(call) if i in dtypes]
 
 
 def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments that the operator writes, in slot order, tuples flattened, None left
-    out.
-    """
+    """Return the arguments that are written, in slot order, tuples flattened, None left out."""
     values: list[Any] = []
     for i in op.schema.written:
         value = args[i]

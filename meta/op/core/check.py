@@ -39,9 +39,7 @@ def normalize_axis(axis: int, ndim: int) -> int:
 def normalize_axes(
     axis: int | Sequence[int] | None, ndim: int, exclude: bool = False
 ) -> tuple[int, ...]:
-    """Return sorted distinct axes; none given means all of them, ``exclude`` means all but those
-    given.
-    """
+    """Return sorted distinct axes: of none all, with ``exclude`` all but those given."""
     if axis is None or axis == () or axis == []:
         return tuple(range(ndim))
     given = (axis,) if isinstance(axis, int) else tuple(axis)

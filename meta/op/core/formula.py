@@ -158,9 +158,7 @@ class Traced:
 
 
 def nodes(*roots: Expr, through: bool = False) -> Iterator[Expr]:
-    """Yield every node once, operands first; what a total or a derived number is made of only if
-    ``through`` them.
-    """
+    """Yield every node once, operands first; those of totals and derived numbers if ``through``."""
     seen = set[int]()
 
     def visit(node: Expr) -> Iterator[Expr]:

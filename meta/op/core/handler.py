@@ -24,9 +24,7 @@ class CallHandler(Protocol):
 
 
 class Default:
-    """Holds the handler of a thread that has set none: eager execution, installed by the VM
-    floor.
-    """
+    """Holds the handler of threads that set none: eager execution, installed by the VM floor."""
 
     handler: CallHandler
 

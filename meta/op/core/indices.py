@@ -47,9 +47,7 @@ IndexRule = Callable[..., Iterable[IndexRange]]
 def into_axis(
     slot: str, x: TensorType, axis: int | None, name: str, *, from_end: bool = False
 ) -> IndexRange:
-    """Return the range of indices into an axis of ``x``, the argument ``name``; None: into all its
-    elements.
-    """
+    """Return the range of indices into an axis of ``x``, or by None into all its elements."""
     if axis is None:
         return IndexRange(slot, product(x.shape), f"{name}, flattened", from_end)
     at = normalize_axis(axis, x.ndim)

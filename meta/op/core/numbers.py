@@ -24,9 +24,7 @@ def of_float(function: Callable[[Any], Any], x: Number) -> float:
 
 
 def of_floats(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], float]:
-    """Return numpy's function of two numbers as float64; poles and domain errors give inf and
-    NaN.
-    """
+    """Return numpy's function of two numbers as float64; poles give inf, domain errors NaN."""
 
     def on_numbers(x1: Number, x2: Number) -> float:
         with np.errstate(all="ignore"):

@@ -94,9 +94,7 @@ class Op(OpNode):
 
     @property
     def has_effect(self) -> bool:
-        """Whether the operator writes an argument, so that a call may be neither removed nor
-        moved.
-        """
+        """Whether the operator writes an argument, so that no pass may remove or move a call."""
         return bool(self.schema.written)
 
     def infer(self, args: tuple[Any, ...]) -> Any:
@@ -180,9 +178,7 @@ class Op(OpNode):
         return tuple((count + r.field, r) for count, r in zip(before, found, strict=True))
 
     def declare(self, function: Declare) -> Declare:
-        """Register how a call is prepared where the default (infer, then allocate) is not enough; a
-        decorator.
-        """
+        """Register, as a decorator, what prepares a call if to infer and allocate is not enough."""
         if self._declare is not None:
             raise RegistrationError(
                 f"operator {self.name!r} has two declares",

@@ -362,9 +362,7 @@ class Schema:
         return found
 
     def arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the arguments in slot order with defaults filled in; ArgumentError for a wrong
-        count or name.
-        """
+        """Return the arguments in slot order, with defaults; ArgumentError for a wrong one."""
         if not kwargs and self.required <= len(args) <= len(self.slots):
             return args + self.defaults[len(args) :]
         if len(args) > len(self.slots):
@@ -391,9 +389,7 @@ class Schema:
     def bind(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], lift: Callable[[Any], Any]
     ) -> tuple[Any, ...]:
-        """Return canonical arguments in slot order. ``lift`` turns a tensor-like object into the
-        caller's value.
-        """
+        """Return canonical arguments in slot order; ``lift`` makes values of tensors."""
         values = self.arrange(args, kwargs)
         return tuple(self.read(s, v, lift) for s, v in zip(self.slots, values, strict=True))
 

@@ -19,9 +19,7 @@ LEAF = object()
 
 
 class Same:
-    """Stands for an object in a key: equal to itself only, and keeps it alive, so that no other
-    object gets its id.
-    """
+    """Stands for an object in a key: equal to itself only, it keeps the object and its id."""
 
     __slots__ = ("value",)
 
@@ -62,9 +60,7 @@ def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[li
 
 
 def in_order_of(tree: Any, structure: Any) -> Any:
-    """Return a tree whose dicts have their keys in the order of those in ``structure``, where the
-    keys are the same.
-    """
+    """Return a tree whose dicts have the order of keys of those in ``structure``."""
     if isinstance(tree, dict) and isinstance(structure, dict) and tree.keys() == structure.keys():
         return {k: in_order_of(tree[k], inner) for k, inner in structure.items()}
     same = type(tree) is type(structure) and isinstance(tree, tuple | list)
@@ -127,9 +123,7 @@ def _like(container: Any, items: list[Any]) -> Any:
 
 
 def fingerprint(structure: Any) -> Any:
-    """Return a hashable key of a structure; Python values count by type and value, others by
-    identity.
-    """
+    """Return a hashable key of a structure: Python values by type and value, others by identity."""
     if structure is LEAF:
         return "*"
     if isinstance(structure, dict):
