@@ -110,11 +110,11 @@ def roll_shifts(
     fits = len(shifts) == len(axes)
     expected = f"{len(axes)} ints"
     require(fits, "shift must be an int, or one for every axis", expected=expected, found=shift)
-    total: dict[int, int] = {}
+    found: dict[int, int] = {}
     for a, s in zip(axes, shifts, strict=True):
         at = normalize_axis(a, 1 if axis is None else ndim)
-        total[at] = total.get(at, 0) + s
-    return total
+        found[at] = found.get(at, 0) + s
+    return found
 
 
 @op
@@ -125,12 +125,7 @@ def tile(x: Tensor, reps: Ints) -> Tensor:
     """
     counts, extents = tile_counts(x.shape, reps)
     require(min(counts, default=0) >= 0, "reps is negative", found=reps)
-    return x.with_shape(
-        tuple(
-            d * n if not isinstance(d, UnknownDim) else d if n == 1 else UNKNOWN
-            for d, n in zip(extents, counts, strict=True)
-        )
-    )
+    return x.with_shape(tuple(map(product, zip(extents, counts, strict=True))))
 
 
 def tile_counts(
@@ -201,10 +196,6 @@ def _quotient(extent: Dim, divisor: int, name: str) -> Dim:
     return extent // divisor
 
 
-def _times(extent: Dim, factor: int) -> Dim:
-    return UNKNOWN if isinstance(extent, UnknownDim) else extent * factor
-
-
 @op
 def depth_to_space(x: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Tensor:
     """Spread channels over blocks of ``block_size`` * ``block_size`` places (pixel shuffle).
@@ -215,7 +206,7 @@ def depth_to_space(x: Tensor, block_size: int, layout: str = "NCHW", mode: str =
     """
     n, c, h, w = _blocks(x, block_size, layout, mode)
     c = _quotient(c, block_size**2, "the number of channels")
-    h, w = _times(h, block_size), _times(w, block_size)
+    h, w = product((h, block_size)), product((w, block_size))
     return x.with_shape((n, c, h, w) if layout == "NCHW" else (n, h, w, c))
 
 
@@ -223,7 +214,7 @@ def depth_to_space(x: Tensor, block_size: int, layout: str = "NCHW", mode: str =
 def space_to_depth(x: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Tensor:
     """Undo `depth_to_space`: [N, C, H * b, W * b] to [N, C * b * b, H, W]."""
     n, c, h, w = _blocks(x, block_size, layout, mode)
-    c = _times(c, block_size**2)
+    c = product((c, block_size**2))
     h, w = _quotient(h, block_size, "the height"), _quotient(w, block_size, "the width")
     return x.with_shape((n, c, h, w) if layout == "NCHW" else (n, h, w, c))
 
@@ -236,9 +227,6 @@ def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     pairs = pad_pairs(pad_width, x.ndim)
     shape: list[Dim] = []
     for extent, pair in zip(x.shape, pairs, strict=True):
-        if isinstance(extent, UnknownDim):
-            shape.append(UNKNOWN if any(pair) else extent)
-            continue
         if isinstance(extent, int):
             require(
                 mode == "constant" or max(pair) <= reach(extent, mode),
@@ -246,7 +234,7 @@ def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
                 expected=f"at most {reach(extent, mode)} on a side",
                 found=f"pad_width={pad_width} of {x}",
             )
-        shape.append(extent + sum(pair))
+        shape.append(total((extent, *pair)))
     return x.with_shape(tuple(shape))
 
 
@@ -285,10 +273,7 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
     """
     require(pad_mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=pad_mode)
     pairs = pad_pairs(pad_width, dy.ndim)
-    shape = tuple(
-        d - sum(pair) if not isinstance(d, UnknownDim) else UNKNOWN if any(pair) else d
-        for d, pair in zip(dy.shape, pairs, strict=True)
-    )
+    shape = tuple(total((d, -sum(pair))) for d, pair in zip(dy.shape, pairs, strict=True))
     fits = all(not isinstance(d, int) or d >= 0 for d in shape)
     require(fits, "dy is smaller than its padding", found=f"pad_width={pad_width} of {dy}")
     _padded(dy.with_shape(shape), pad_width, pad_mode)

@@ -30,7 +30,7 @@ from meta.dialect.core.preference import forget, only
 from meta.ir.expr import Function, OpNode
 from meta.ir.operators import OP_RESOLVERS
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, number_places
+from meta.op.core.call import CallValues, named_places, number_places, runtime_args
 from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 
@@ -371,19 +371,12 @@ def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[...,
     wanted = tuple(inspect.signature(function).parameters)
     out, whole = call.op.schema.reserved("out"), call.op.schema.reserved("call")
     constants: dict[str, Any] = {whole: call} if whole in wanted else {}
-    places: dict[str, int | slice] = {}
     dtypes = {t.dtype for t in call.tensors()}
     single = bool(dtypes) and "float64" not in dtypes | {t.dtype for t in call.outputs}
-    count = 0
-    for slot, value in zip(call.op.schema.slots, call.args, strict=True):
-        if slot.kind == "attribute" or value is None:
-            constants[slot.name] = _rounded(value) if single else value
-        elif slot.kind == "tensors":
-            places[slot.name] = slice(count, count + len(value))
-            count += len(value)
-        else:
-            places[slot.name] = count
-            count += 1
+    places, count = named_places(call), len(runtime_args(call.op, call.args))
+    for name, value in zip(call.op.schema.names, call.args, strict=True):
+        if name not in places:
+            constants[name] = _rounded(value) if single else value
     if out in wanted:
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count

@@ -13,7 +13,7 @@ from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
 from meta.ir.types import TensorType, TupleType
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, named_places, runtime_args
 from meta.op.core.formula import LEAVES, Expr, Formula, Sweep, evaluate, nodes
 from meta.op.core.update import FORMULAS, ListCall
 
@@ -98,7 +98,8 @@ def _make(call: CallValues) -> OpEnv:
     like = "float64" if norm else lists["y" if "y" in lists else "x"][0].dtype
     wide = "float64" if like == "float64" else "float32"
     launch = Launcher(made, dtypes, sizes, wide, call.device)
-    places, end = _places(call, args)
+    places: dict[str, Any] = dict(named_places(call))
+    end = len(runtime_args(call.op, call.args))
     if "y" in lists:
         places.setdefault("y", slice(end, end + len(call.outputs)))
 
@@ -111,20 +112,6 @@ def _make(call: CallValues) -> OpEnv:
         )
 
     return OpEnv(launch.deferred(run), allocates=False, workspace=launch.workspace)
-
-
-def _places(call: CallValues, args: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """Return where the values of each slot are in a call, and where they end."""
-    places: dict[str, Any] = {}
-    end = 0
-    for slot in call.op.schema.slots:
-        value = args[slot.name]
-        if slot.kind == "attribute" or value is None:
-            continue
-        width = len(value) if slot.kind == "tensors" else 1
-        places[slot.name] = slice(end, end + width) if slot.kind == "tensors" else end
-        end += width
-    return places, end
 
 
 for _operator in FORMULAS:

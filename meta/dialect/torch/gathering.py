@@ -167,8 +167,7 @@ def take_dx(x, dy, indices, axis, mode):
 
 @dialect.kernel(op.embedding)
 def embedding(x, indices, call):
-    picked = in_range(indices, x.shape[0], "clip").reshape(-1)
-    return x.index_select(0, picked).reshape(call.out.shape)
+    return take(x, indices, 0, "clip", call)
 
 
 @dialect.kernel(op.embedding_dx, plevel=LIBRARY)

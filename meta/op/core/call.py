@@ -109,6 +109,16 @@ def _places(call: CallValues) -> Iterator[tuple[int, range]]:
             count += width
 
 
+def named_places(call: CallValues) -> dict[str, int | slice]:
+    """Return by slot where `runtime_args` has it: a position, or a slice of several tensors."""
+    return {
+        call.op.schema.names[i]: slice(at.start, at.stop)
+        if call.op.schema.kinds[i] == "tensors"
+        else at.start
+        for i, at in _places(call)
+    }
+
+
 def written_places(call: CallValues) -> tuple[int, ...]:
     """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
     return tuple(p for i, places in _places(call) if i in call.op.schema.written for p in places)
