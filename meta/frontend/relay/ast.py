@@ -33,7 +33,10 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class AnyDim:
-    """An unknown dimension, ``?``."""
+    """An unknown dimension."""
+
+    def __str__(self) -> str:
+        return "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,9 @@ class SymbolDim:
     """A symbolic dimension: a variable of TVM's tensor expressions, by its name."""
 
     name: str
+
+    def __str__(self) -> str:
+        return self.name
 
 
 Dim = int | AnyDim | SymbolDim

@@ -15,8 +15,8 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram, convert
 from meta.frontend.relay.convert.program import require_supported
 from meta.frontend.relay.errors import ParamsError, RelayError
-from meta.frontend.relay.params import pair, read_params
-from meta.frontend.relay.read import Source, read_with_params
+from meta.frontend.relay.params import Source, pair, read_params
+from meta.frontend.relay.read import read_with_params
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace, Value

@@ -251,11 +251,7 @@ def _misfit(var: ast.Var, tensor: torch.Tensor) -> tuple[str, str] | None:
     dtype = {"uint1": "bool"}.get(declared.dtype, declared.dtype)
     if fits and dtype == dtype_name(tensor.dtype):
         return None
-    dims = ", ".join(
-        str(d) if isinstance(d, int) else d.name if isinstance(d, ast.SymbolDim) else "?"
-        for d in declared.shape
-    )
-    return f"{declared.dtype}[{dims}]", found
+    return f"{declared.dtype}[{', '.join(map(str, declared.shape))}]", found
 
 
 def _without_v(name: str) -> Iterator[str]:
@@ -270,18 +266,6 @@ def _without_number(name: str) -> Iterator[str]:
         for end in range(len(form) - 1, digits.start() - 1 if digits else len(form), -1):
             if form[end] != "0":  # its numbers begin at 1
                 yield form[:end]
-
-
-def _pair_exactly(pairing: Pairing, variables: list[ast.Var], params: Params) -> None:
-    twice = [n for n, k in Counter(v.name for v in variables).items() if k > 1 and n in params]
-    if twice:
-        raise ParamsError(
-            f"several parameters of main are called {twice[0]!r}, and so is an array of the file",
-            hint="rename them in the program: it cannot be told which one is meant",
-        )
-    for var in variables:
-        if var.name in params:
-            pairing.bound[var] = var.name
 
 
 def _pair_by(
@@ -311,17 +295,6 @@ def _pair_by(
         pairing.bound[candidates[0]] = name
 
 
-def _check_types(pairing: Pairing, params: Params) -> None:
-    for var, name in pairing.bound.items():
-        misfit = _misfit(var, params[name])
-        if misfit is not None:
-            raise ParamsError(
-                f"the array {name!r} does not fit the parameter %{var.name} of main",
-                expected=misfit[0],
-                found=misfit[1],
-            )
-
-
 def pair(module: ast.Module, params: Params) -> Pairing:
     """Pair the parameters of ``main`` with arrays, by name.
 
@@ -336,8 +309,14 @@ def pair(module: ast.Module, params: Params) -> Pairing:
             found=", ".join(f"@{n}" for n in list(module.functions)[:5]) or "no functions",
             place=module.source,
         )
-    pairing, variables = Pairing(), list(main.params)
-    _pair_exactly(pairing, variables, params)
+    variables = list(main.params)
+    twice = [n for n, k in Counter(v.name for v in variables).items() if k > 1 and n in params]
+    if twice:
+        raise ParamsError(
+            f"several parameters of main are called {twice[0]!r}, and so is an array of the file",
+            hint="rename them in the program: it cannot be told which one is meant",
+        )
+    pairing = Pairing({v: v.name for v in variables if v.name in params})
     _pair_by(pairing, variables, params, _without_v)
     _pair_by(pairing, variables, params, _without_number)
     if params and not pairing.bound and all(_EXECUTOR_NAME.fullmatch(n) for n in params):
@@ -347,7 +326,14 @@ def pair(module: ast.Module, params: Params) -> Pairing:
             found=", ".join(params)[:200],
             hint="give the parameters that came with the Relay program",
         )
-    _check_types(pairing, params)
+    for var, name in pairing.bound.items():
+        misfit = _misfit(var, params[name])
+        if misfit is not None:
+            raise ParamsError(
+                f"the array {name!r} does not fit the parameter %{var.name} of main",
+                expected=misfit[0],
+                found=misfit[1],
+            )
     used = set(pairing.bound.values())
     pairing.unused = [n for n in params if n not in used]
     pairing.free = [v for v in variables if v not in pairing.bound]

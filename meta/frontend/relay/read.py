@@ -30,7 +30,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import read_json
 from meta.frontend.relay.graph_json.document import decode
-from meta.frontend.relay.params import MAGIC, read_params
+from meta.frontend.relay.params import MAGIC, Source, read_params
 from meta.frontend.relay.text import parse_text
 
 MAX_MEMBERS = 10_000
@@ -292,8 +292,6 @@ def kind_of(data: bytes, source: str = "<bytes>") -> FileKind:
                 _refuse(what, hint, source)
     return FileKind.TEXT
 
-
-Source = str | bytes | os.PathLike[str]
 
 # How a program of one line begins; one of several has an end of line, and no file's name has.
 _ONE_LINE = re.compile(

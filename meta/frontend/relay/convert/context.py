@@ -19,6 +19,7 @@ from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
 from meta.frontend.relay.convert.types import Bindings, DataTypes, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.ir import Constant, Type
+from meta.ir.literals import MAX_NESTING
 from meta.op.core.array_type import array_type
 from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol, Trace, Value
@@ -119,19 +120,20 @@ def type_of(value: Any) -> Type | None:
 
 def leaves(value: Any) -> list[Any]:
     """Return what a value consists of, tuples taken apart."""
-    found: list[Any] = []
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, tuple):
-            stack += reversed(item)
-        else:
-            found.append(item)
-    return found
+    return [leaf for v in value for leaf in leaves(v)] if isinstance(value, tuple) else [value]
+
+
+MAX_LEAVES = 1 << 14
+"""A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
 
 
 class Context:
-    """A conversion under way; bindings go to ``trace`` now, and began to go to ``root``."""
+    """A conversion under way; bindings go to ``trace`` now, and began to go to ``root``.
+
+    A value is a tree here, while the program that makes it is a DAG: ``%1 = (%0, %0)``, ``%2 = (%1,
+    %1)`` and so on. A program of few lines may double a value in each. Whatever walks a value
+    relies on the bounds of `bounded`.
+    """
 
     def __init__(self, program: RelayProgram, trace: Trace, training: bool) -> None:
         self.program, self.trace, self.training = program, trace, training
@@ -139,6 +141,7 @@ class Context:
         self.types = DataTypes(program.module.types, trace)
         self.place: ast.Place | None = None
         self._constants: dict[ast.Constant, ndarray] = {}
+        self._sizes: dict[int, tuple[Any, int, int]] = {}
 
     @contextmanager
     def within(self, trace: Trace) -> Iterator[None]:
@@ -166,6 +169,37 @@ class Context:
         """Raise RelayError, ``what``, where something else is found than is expected."""
         if expected != found:
             raise self.error(what, expected=expected, found=found)
+
+    def bounded(self, value: Any) -> Any:
+        """Return a value; RelayError for one that holds too much, or nests too deep."""
+        leaves, depth = self._size(value)
+        if leaves > MAX_LEAVES:
+            raise self.error(
+                "a tuple or data value holds too much",
+                expected=f"at most {MAX_LEAVES} values in all",
+                found=leaves,
+            )
+        if depth > MAX_NESTING:
+            raise self.error(
+                "tuples or data values are nested too deep",
+                expected=f"at most {MAX_NESTING} levels",
+                found=depth,
+            )
+        return value
+
+    def _size(self, value: Any) -> tuple[int, int]:
+        """Return the number of leaves and the depth, which are computed once for a value."""
+        if not isinstance(value, tuple | OpenData):
+            return 1, 0
+        known = self._sizes.get(id(value))
+        if known is None:
+            fields = value.fields if isinstance(value, OpenData) else value
+            parts = [self._size(f) for f in fields]
+            leaves = 1 + sum(n for n, _ in parts)
+            depth = 1 + max((d for _, d in parts), default=0)
+            # The value is kept, so that its id stays its own.
+            known = self._sizes[id(value)] = (value, leaves, depth)
+        return known[1:]
 
     def constant(self, node: ast.Constant) -> ndarray:
         """Return a constant of the program as an array on the trace's device."""

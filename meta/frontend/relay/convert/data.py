@@ -1,9 +1,5 @@
-"""Data values and references: constructors, values whose type is still open, cells; `Sizes`; and
-matches, a chain of tests and branches in the order of the clauses.
-
-A value is a tree here, while the program that makes it is a DAG: ``%1 = (%0, %0)``, ``%2 = (%1,
-%1)`` and so on. A program of few lines may double a value in each. Whatever walks a value relies on
-the bounds of `Sizes`.
+"""Data values and references: constructors, values whose type is still open, cells; and matches, a
+chain of tests and branches in the order of the clauses.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import Context, Env, OpenData, type_of
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text
 from meta.ir import Primitive, TensorType, TupleType, Type
-from meta.ir.literals import MAX_NESTING
 from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import Value
 
@@ -24,54 +19,13 @@ if TYPE_CHECKING:
     from meta.frontend.relay.convert.functions import Functions
 
 _BOOL = TensorType((), "bool")
-MAX_LEAVES = 1 << 14
-"""A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
-
-
-class Sizes:
-    """The sizes of the values of one conversion, by identity; each is computed once."""
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self._known: dict[int, tuple[Any, int, int]] = {}
-
-    def bounded(self, value: Any) -> Any:
-        """Return a value; RelayError for one that holds too much, or nests too deep."""
-        leaves, depth = self._of(value)
-        if leaves > MAX_LEAVES:
-            raise self.context.error(
-                "a tuple or data value holds too much",
-                expected=f"at most {MAX_LEAVES} values in all",
-                found=leaves,
-            )
-        if depth > MAX_NESTING:
-            raise self.context.error(
-                "tuples or data values are nested too deep",
-                expected=f"at most {MAX_NESTING} levels",
-                found=depth,
-            )
-        return value
-
-    def _of(self, value: Any) -> tuple[int, int]:
-        """Return the number of leaves and the depth; the fields' own are within bounds."""
-        if not isinstance(value, tuple | OpenData):
-            return 1, 0
-        known = self._known.get(id(value))
-        if known is None:
-            fields = value.fields if isinstance(value, OpenData) else value
-            parts = [self._of(f) for f in fields]
-            leaves = 1 + sum(n for n, _ in parts)
-            depth = 1 + max((d for _, d in parts), default=0)
-            # The value is kept, so that its id stays its own.
-            known = self._known[id(value)] = (value, leaves, depth)
-        return known[1:]
 
 
 class Data:
     """The data values and references of a conversion."""
 
-    def __init__(self, context: Context, functions: Functions, sizes: Sizes) -> None:
-        self.context, self.functions, self.sizes = context, functions, sizes
+    def __init__(self, context: Context, functions: Functions) -> None:
+        self.context, self.functions = context, functions
 
     def construct(
         self,
@@ -92,7 +46,7 @@ class Data:
                 self.functions.check(field, found, bindings, what)
         params = types.definition(constructor.data_type).type_params
         if not all(p in bindings for p in params):
-            return self.sizes.bounded(OpenData(constructor, args, declared, outer))
+            return self.context.bounded(OpenData(constructor, args, declared, outer))
         type_ = types.instance(constructor.data_type, tuple(bindings[p] for p in params))
         return self._emit(constructor, args, type_)
 

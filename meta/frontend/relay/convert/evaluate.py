@@ -26,7 +26,7 @@ from meta.frontend.relay.convert.context import (
     leaves,
     type_of,
 )
-from meta.frontend.relay.convert.data import Data, Matches, Sizes
+from meta.frontend.relay.convert.data import Data, Matches
 from meta.frontend.relay.convert.functions import Functions
 from meta.frontend.relay.convert.program import Bind, Scope, is_hint
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text, tuple_type
@@ -99,8 +99,7 @@ class Evaluator:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.functions = Functions(context, self)
-        self.sizes = Sizes(context)
-        self.data = Data(context, self.functions, self.sizes)
+        self.data = Data(context, self.functions)
         self.matches = Matches(context, self)
 
     def main(self, args: tuple[Any, ...]) -> Any:
@@ -180,7 +179,7 @@ class Evaluator:
             case ast.Call():
                 return self._call(node, env)
             case ast.Tuple():
-                return self.sizes.bounded(tuple(self.value(f, env) for f in node.fields))
+                return self.context.bounded(tuple(self.value(f, env) for f in node.fields))
             case ast.TupleGetItem():
                 value = self.value(node.value, env)
                 if not isinstance(value, tuple) or not 0 <= node.index < len(value):

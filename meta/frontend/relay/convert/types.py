@@ -96,10 +96,7 @@ def relay_text(type_: Any) -> str:
 
     match type_:
         case ast.TensorType():
-            dims = ", ".join(
-                str(d) if isinstance(d, int) else "?" if isinstance(d, ast.AnyDim) else d.name
-                for d in type_.shape
-            )
+            dims = ", ".join(map(str, type_.shape))
             return f"Tensor[({dims}), {type_.dtype}]" if type_.shape else type_.dtype
         case ast.TupleType():
             return f"({each(type_.fields)}{',' if len(type_.fields) == 1 else ''})"
@@ -223,8 +220,7 @@ class DataTypes:
                 bindings[declared.name] = joined
                 return True
             case ast.TensorType(), TensorType():
-                wanted = TensorType(tuple(map(_dim, declared.shape)), element_type(declared.dtype))
-                return compatible(wanted, actual)
+                return compatible(self.to_ir(declared, bindings), actual)
             case ast.TupleType(), TupleType():
                 return each(declared.fields, actual.fields)
             case ast.FuncType(), FuncType():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, NoReturn
@@ -157,8 +157,7 @@ class Node:
     type_key: str
     attrs: dict[str, str]
     data: list[int]
-    keys: Sequence[str] = ()
-    has_keys: bool = False
+    keys: list[str] | None = None
     text: str | None = None
     encoded: bool = False
 
@@ -188,7 +187,8 @@ def _check_each(document: Document, values: Iterable[object], kind: type, fault:
 
 def _check_characters(document: Document, node: Node) -> None:
     """Check that a node's strings are made of whole characters."""
-    for value in (node.type_key, node.text or "", *node.attrs, *node.attrs.values(), *node.keys):
+    names = (*node.attrs, *(node.keys or ()))
+    for value in (node.type_key, node.text or "", *names, *node.attrs.values()):
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -219,7 +219,7 @@ def _node(document: Document, value: Any) -> Node:
             if not isinstance(content, list):
                 _fault(document, "'keys' is no list")
             _check_each(document, content, str, "a key that is no string")
-            node.keys, node.has_keys = content, True
+            node.keys = content
         elif member in _TEXTS:
             _check_each(document, (content,), str, "a text that is no string")
             node.text, node.encoded = content, member == "repr_b64"

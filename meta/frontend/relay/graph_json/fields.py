@@ -12,6 +12,8 @@ import base64
 import binascii
 import re
 import struct
+from collections.abc import Callable
+from typing import Any
 
 OBJECT, NDARRAY, STRING = "object", "ndarray", "string"
 """Encodings that refer to something: a node, an array of the file, a node unless it is the text."""
@@ -28,8 +30,15 @@ _ENCODINGS = {
 }
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _DOUBLE = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,4})?|inf|nan)|-nan")
-_DTYPE = re.compile(r"(?:custom\[[^\]\s]{1,60}\]|[a-z][a-z0-9_]{0,40})[0-9]{0,4}(?:x[0-9]{1,4})?")
-_LONGEST_NUMBER = 400  # the longest double without an exponent has 309 digits
+_NAMED = r"(?:custom\[[^\]\s]{1,60}\]|[a-z][a-z0-9_]{0,40})"
+_SCALARS: dict[str, tuple[re.Pattern[str], str, Callable[[str], Any]]] = {
+    **dict.fromkeys((INT, NDARRAY), (_INTEGER, "integer", int)),
+    BOOL: (re.compile(r"[01]"), "boolean", lambda text: text == "1"),
+    DOUBLE: (_DOUBLE, "number", float),
+    DTYPE: (re.compile(rf"(?:{_NAMED}[0-9]{{0,4}}(?:x[0-9]{{1,4}})?)?"), "dtype", str),
+}
+"""By encoding: the form of the text, what an error calls the value, and what makes it."""
+_LONGEST = 400  # the longest double without an exponent has 309 digits
 
 
 class BadField(Exception):
@@ -41,37 +50,17 @@ def encoding(cpp_type: str) -> str:
     return _ENCODINGS.get(cpp_type, OBJECT)
 
 
-def integer(text: str) -> int:
-    """Read an integer of at most 64 bits."""
-    if not _INTEGER.fullmatch(text):
-        raise BadField(f"{text[:40]!r} is no integer")
-    value = int(text)
-    if not -(2**63) <= value < 2**64:
+def scalar(encoding: str, text: str) -> Any:
+    """Read an integer of at most 64 bits, "0" or "1" for a bool, a number, "inf" and "nan" among
+    them, or a dtype, of which "" and "void" are none.
+    """
+    form, what, make = _SCALARS[encoding]
+    if len(text) > _LONGEST or not form.fullmatch(text):
+        raise BadField(f"{text[:40]!r} is no {what}")
+    value = make(text)
+    if make is int and not -(2**63) <= value < 2**64:
         raise BadField(f"{text} has more than 64 bits")
-    return value
-
-
-def boolean(text: str) -> bool:
-    """Read "0" or "1"."""
-    if text not in ("0", "1"):
-        raise BadField(f"{text[:40]!r} is no boolean")
-    return text == "1"
-
-
-def double(text: str) -> float:
-    """Read a floating point number; infinities and NaN are "inf", "-inf" and "nan"."""
-    if len(text) > _LONGEST_NUMBER or not _DOUBLE.fullmatch(text):
-        raise BadField(f"{text[:40]!r} is no number")
-    return float(text)
-
-
-def dtype(text: str) -> str:
-    """Read a dtype; "" is none, and so is "void"."""
-    if text in ("", "void"):
-        return ""
-    if not _DTYPE.fullmatch(text):
-        raise BadField(f"{text[:40]!r} is no dtype")
-    return text
+    return "" if value == "void" else value
 
 
 def decode_base64(text: str, what: str) -> bytes:
@@ -82,15 +71,12 @@ def decode_base64(text: str, what: str) -> bytes:
         raise BadField(f"{what} is no base64") from None
 
 
-def length_prefixed(text: str) -> str:
-    """Read a string that is base64 of a 64-bit length and the bytes."""
-    data = decode_base64(text, "a text")
-    if len(data) < 8 or struct.unpack_from("<Q", data)[0] != len(data) - 8:
-        raise BadField("a text whose length does not agree")
-    try:
-        return data[8:].decode()
-    except UnicodeDecodeError:
-        raise BadField("a text that is not valid UTF-8") from None
+def length_prefixed(text: str, what: str, width: int = 1) -> bytes:
+    """Return the items, of ``width`` bytes, that follow their 64-bit number in a base64 text."""
+    data = decode_base64(text, what)
+    if len(data) < 8 or struct.unpack_from("<Q", data)[0] * width != len(data) - 8:
+        raise BadField(f"{what} whose length does not agree")
+    return data[8:]
 
 
 # Until v0.6; TVM's tensor expressions had no prefix, and what it shares with Relay had Relay's.

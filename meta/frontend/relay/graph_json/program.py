@@ -8,7 +8,7 @@ from meta.frontend.relay import ast
 from meta.frontend.relay.ast import free_variables
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import nodes, values
-from meta.frontend.relay.graph_json.document import read_document
+from meta.frontend.relay.graph_json.document import decode, read_document
 from meta.frontend.relay.graph_json.fields import OBJECT, type_key
 from meta.frontend.relay.graph_json.nodes import type_names
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
@@ -134,11 +134,15 @@ def _program(resolver: Resolver, value: Any) -> ast.Module:
     _no_program(resolver, "nothing in it can be run")
 
 
-def read_program(text: str, source: str) -> ast.Module:
-    """Read the JSON of a module, of a function, which becomes ``main``, or of an expression: then
-    ``main`` has the free variables as parameters, in the order of their use.
+def read_json(text: str | bytes, source: str = "<json>") -> ast.Module:
+    """Read a program that was saved by ``tvm.ir.save_json``.
+
+    A function becomes ``main``; of a bare expression ``main`` has the free variables as parameters,
+    in the order of their use. Shared nodes are shared in the tree.
+
+    Raises RelayError, with the node or with line and column, for what is damaged or no Relay.
     """
-    document = read_document(text, source)
+    document = read_document(decode(text, source) if isinstance(text, bytes) else text, source)
     resolver = Resolver(document, _kind_of)
     module = _program(resolver, resolver.resolve(document.root))
     module.source, module.version = source, document.version

@@ -29,13 +29,6 @@ each of them, and all in the places where they stand together; so many, and more
 
 STRING_KEYS = frozenset({"runtime.String", "Str"})
 _INDEX = re.compile(r"[0-9]{1,9}")
-_SCALARS: dict[str, Callable[[str], Any]] = {
-    encodings.INT: encodings.integer,
-    encodings.NDARRAY: encodings.integer,
-    encodings.BOOL: encodings.boolean,
-    encodings.DOUBLE: encodings.double,
-    encodings.DTYPE: encodings.dtype,
-}
 _DATA = (tuple, dict, ast.Attrs, ast.Opaque)
 _UNREAD = object()
 _T = TypeVar("_T")
@@ -122,9 +115,12 @@ class Resolver:
         if node.text is None:
             return ""
         try:
-            return encodings.length_prefixed(node.text) if node.encoded else node.text
+            data = encodings.length_prefixed(node.text, "a text") if node.encoded else None
+            return node.text if data is None else data.decode()
         except BadField as error:
             self.fail(index, str(error))
+        except UnicodeDecodeError:
+            self.fail(index, "a text that is not valid UTF-8")
 
     def string(self, text: str) -> str:
         """Read a string, which some versions write in place and others as a node."""
@@ -240,14 +236,17 @@ class Resolver:
             if name not in kind.fields:
                 what = f"{node.type_key} has a field {name[:60]!r} that is not known: left out"
                 self.warn(what)
-        value = self.values[index] = kind.build(self, index, decoded)
+        try:
+            value = self.values[index] = kind.build(self, index, decoded)
+        except BadField as error:
+            self.fail(index, str(error))
         self._measure(index, kind, children, value)
 
     def _decode(self, index: int, name: str, encoding: str, text: str) -> Any:
         if encoding is STRING:
             return self.string(text)
         try:
-            return _SCALARS[encoding](text)
+            return encodings.scalar(encoding, text)
         except BadField as error:
             self.fail(index, f"the field {name!r} cannot be read: {error}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from meta.frontend.relay import ast
 from meta.frontend.relay.graph_json import fields as encodings
-from meta.frontend.relay.graph_json.fields import DOUBLE, DTYPE, INT, OBJECT, STRING, BadField
+from meta.frontend.relay.graph_json.fields import BOOL, DOUBLE, DTYPE, INT, OBJECT, STRING
 from meta.frontend.relay.graph_json.resolve import STRING_KEYS, Kind, Resolver
 from meta.frontend.relay.registry import attribute_types
 
@@ -25,7 +25,7 @@ def _array(resolver: Resolver, index: int, _: Fields) -> tuple[Any, ...]:
 def _map(resolver: Resolver, index: int, _: Fields) -> dict[Any, Any]:
     """A dict; its keys are strings, or global variables and the like, which compare by identity."""
     node, values = resolver.document.nodes[index], resolver.values
-    if node.has_keys:
+    if node.keys is not None:
         if len(node.keys) != len(node.data):
             resolver.fail(index, f"a map of {len(node.keys)} keys and {len(node.data)} values")
         pairs = list(zip(node.keys, (values[i] for i in node.data), strict=True))
@@ -54,24 +54,16 @@ def _immediate(resolver: Resolver, index: int, fields: Fields) -> Any:
 
 def _boxed(resolver: Resolver, index: int, _: Fields) -> Any:
     """A number as an object, which is written as text (since v0.18)."""
-    text = resolver.text(index)
-    try:
-        if resolver.document.nodes[index].type_key == "runtime.BoxBool":
-            return encodings.boolean({"true": "1", "false": "0"}.get(text, text))
-        is_int = resolver.document.nodes[index].type_key == "runtime.BoxInt"
-        return encodings.integer(text) if is_int else encodings.double(text)
-    except BadField as error:
-        resolver.fail(index, str(error))
+    text, encoding = resolver.text(index), _BOXES[resolver.document.nodes[index].type_key]
+    if encoding is BOOL:
+        text = {"true": "1", "false": "0"}.get(text, text)
+    return encodings.scalar(encoding, text)
 
 
 def _shape_tuple(resolver: Resolver, index: int, _: Fields) -> tuple[int, ...]:
-    try:
-        data = encodings.decode_base64(resolver.document.nodes[index].text or "", "a shape")
-    except BadField as error:
-        resolver.fail(index, str(error))
-    if len(data) < 8 or struct.unpack_from("<Q", data)[0] * 8 != len(data) - 8:
-        resolver.fail(index, "a shape whose length does not agree")
-    return struct.unpack(f"<{len(data) // 8 - 1}q", data[8:])
+    text = resolver.document.nodes[index].text or ""
+    data = encodings.length_prefixed(text, "a shape", width=8)
+    return struct.unpack(f"<{len(data) // 8}q", data)
 
 
 def _dict_attrs(resolver: Resolver, index: int, fields: Fields) -> dict[str, Any]:
@@ -130,7 +122,7 @@ OPAQUE = Kind(_opaque)
 
 _TEXT = {"value": STRING}
 _DEVICE = {"device_type_int": INT, "virtual_device_id": INT, "target": OBJECT}
-_BOXES = ("runtime.BoxInt", "runtime.BoxFloat", "runtime.BoxBool")
+_BOXES = {"runtime.BoxInt": INT, "runtime.BoxFloat": DOUBLE, "runtime.BoxBool": BOOL}
 
 KINDS: dict[str, Kind] = {
     "Array": Kind(_array, items=True),
