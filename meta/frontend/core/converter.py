@@ -26,6 +26,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from meta.base.device import CPU, Device
@@ -87,7 +88,7 @@ class Converter:
     name: the source's name. function: as described above; None if the operator is not converted.
     reason: why it is not converted. becomes: the base operators in the result.
     attributes: those that the function takes, with their names as its keywords. ignored: those
-    without a meaning here. takes_call: whether the function wants the `CallSite`.
+    without a meaning here.
     """
 
     name: str
@@ -96,7 +97,6 @@ class Converter:
     becomes: tuple[Op, ...] = ()
     attributes: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
-    takes_call: bool = False
 
 
 class Converters(Registry[Converter]):
@@ -134,12 +134,26 @@ class Converters(Registry[Converter]):
         becomes = tuple(n for n in names if isinstance(n, Op))
 
         def register(function: Function) -> Function:
-            site = definition_span(function)
+            site = definition_span(getattr(function, "func", function))
             for name in (n for n in names if isinstance(n, str)):
-                taken, takes_call = self._taken(name, function, ignore, rest)
-                ignored = frozenset(ignore)
-                made = Converter(name, function, None, becomes, taken, ignored, takes_call)
+                taken = self._taken(name, function, ignore, rest, site)
+                made = Converter(name, function, None, becomes, taken, frozenset(ignore))
                 self._add(made, site)
+            return function
+
+        return register
+
+    def each(
+        self, *bases: Op, form: str = "{}", also: Sequence[Op] = (), rest: Sequence[str] = ()
+    ) -> Callable[[Function], Function]:
+        """Register a function for several base operators, which it takes before the tensors, under
+        the source's names, ``form`` of theirs: a decorator. also: what it calls besides.
+        """
+
+        def register(function: Function) -> Function:
+            for base in bases:
+                name = form.format(base.name)
+                self(name, base, *also, rest=rest)(partial(function, base))
             return function
 
         return register
@@ -164,12 +178,12 @@ class Converters(Registry[Converter]):
             self._add(Converter(name, None, why), caller_span())
 
     def _taken(
-        self, name: str, function: Function, ignore: Sequence[str], rest: Sequence[str]
-    ) -> tuple[dict[str, str], bool]:
-        """Return the attributes that a function takes, and whether it takes the `CallSite`."""
+        self, name: str, function: Function, ignore: Sequence[str], rest: Sequence[str], site: Span
+    ) -> dict[str, str]:
+        """Return the attributes that a function takes."""
         parameters = inspect.signature(function).parameters.values()
-        keywords = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        attributes = keywords - {"call"}
+        attributes = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        attributes -= {"call"}
         stated = self._attributes(name)
         if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
             attributes |= set(stated or rest) - set(ignore)
@@ -179,9 +193,9 @@ class Converters(Registry[Converter]):
                 f"the {self.source} converter of {name!r} takes {wrong[0]!r}, which is no "
                 "attribute of it",
                 expected=", ".join(sorted(stated or ())) or "no attributes",
-                span=definition_span(function),
+                span=site,
             )
-        return {n: n for n in attributes}, "call" in keywords
+        return {n: n for n in attributes}
 
     def _add(self, converter: Converter, site: Span) -> None:
         self.register(converter.name, converter, site)
@@ -202,10 +216,11 @@ class Converters(Registry[Converter]):
         }
         function = converter.function
         assert function is not None
-        if converter.takes_call:
+        signature = inspect.signature(function)
+        if "call" in signature.parameters:
             given["call"] = site
         try:
-            inspect.signature(function).bind(*args, **given)
+            signature.bind(*args, **given)
         except TypeError as error:
             raise Unconvertible(f"it does not take these arguments: {error}") from None
         if isinstance(function, Op):

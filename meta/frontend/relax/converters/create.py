@@ -35,14 +35,9 @@ _filled("zeros", 0)
 _filled("ones", 1)
 
 
-def _like(base):
-    @relax(base.name, base)
-    def converter(x, *, dtype):
-        return base(cast_to(x, dtype or x.dtype))
-
-
-_like(op.zeros_like)
-_like(op.ones_like)
+@relax.each(op.zeros_like, op.ones_like)
+def like(base, x, *, dtype):
+    return base(cast_to(x, dtype or x.dtype))
 
 
 @relax("eye")

@@ -17,16 +17,16 @@ _BOXES = "max_output_size iou_threshold force_suppress top_k coord_start score_i
 _SUPPRESSION = (*_BOXES.split(), "return_indices", "invalid_to_bottom")
 
 
-def _resizing(base):
-    @relax(f"image.{base.name}", base, rest=(*_RESIZING, "roi", "extrapolation_value"))
-    def resize(x, size, *, out_dtype, **options):
-        """Region and value outside are those of "tf_crop_and_resize" alone."""
-        extents = tuple(numbers(size, "the size of an image"))
-        return base(x, extents, *(options[n] for n in _RESIZING), out_dtype or "")
+_REGION = ("roi", "extrapolation_value")
 
 
-_resizing(op.resize2d)
-_resizing(op.resize3d)
+@relax.each(op.resize2d, op.resize3d, form="image.{}", rest=(*_RESIZING, *_REGION))
+def resize(base, x, size, *, out_dtype, **options):
+    """Region and value outside are those of "tf_crop_and_resize" alone."""
+    extents = tuple(numbers(size, "the size of an image"))
+    return base(x, extents, *(options[n] for n in _RESIZING), out_dtype or "")
+
+
 relax.same("vision.roi_pool", op.roi_pool, "pooled_size", "spatial_scale", "layout")
 _COUNTED = ("score_threshold", "id_index", "score_index")
 relax.same("vision.get_valid_counts", op.get_valid_counts, *_COUNTED)

@@ -22,12 +22,14 @@ _TRANSPOSED = ("strides", "padding", "output_padding", "dilation", "groups")
 _POOLED = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
 
 
-def _convolution(base, names):
-    @relax(f"nn.{base.name}", base, rest=names)
-    def conv(x, w, *, data_layout, kernel_layout, out_layout, out_dtype, **window):
-        numbers = (window[n] for n in names)
-        given = (*numbers, data_layout, kernel_layout, out_layout or data_layout)
-        return product(lambda a, b: base(a, b, *given), x, w, out_dtype)
+@relax.each(op.conv1d, op.conv2d, op.conv3d, form="nn.{}", rest=_WINDOW)
+@relax.each(
+    op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose, form="nn.{}", rest=_TRANSPOSED
+)
+def conv(base, x, w, *, data_layout, kernel_layout, out_layout, out_dtype, **window):
+    numbers = (window[n] for n in _TRANSPOSED if n in window)
+    given = (*numbers, data_layout, kernel_layout, out_layout or data_layout)
+    return product(lambda a, b: base(a, b, *given), x, w, out_dtype)
 
 
 def _same_layout(layout, out_layout):
@@ -35,28 +37,23 @@ def _same_layout(layout, out_layout):
         raise Unconvertible(f"pooling from layout {layout} to {out_layout} is not supported")
 
 
-def _pooling(base):
-    @relax(f"nn.{base.name}", base, rest=_POOLED)
-    def pool(x, *, layout, out_layout, **window):
-        _same_layout(layout, out_layout)
-        return base(x, *(window[n] for n in _POOLED), layout)
+_POOLS = (op.max_pool1d, op.max_pool2d, op.max_pool3d)
+_POOLS += (op.avg_pool1d, op.avg_pool2d, op.avg_pool3d)
+_ADAPTIVE = (op.adaptive_avg_pool1d, op.adaptive_avg_pool2d, op.adaptive_avg_pool3d)
 
 
-def _adaptive(base):
-    @relax(f"nn.{base.name}", base)
-    def pool(x, *, output_size, layout, out_layout):
-        """No size leaves the extents as they are."""
-        _same_layout(layout, out_layout)
-        own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
-        return base(x, output_size or own, layout)
+@relax.each(*_POOLS, form="nn.{}", rest=_POOLED)
+def pool(base, x, *, layout, out_layout, **window):
+    _same_layout(layout, out_layout)
+    return base(x, *(window[n] for n in _POOLED), layout)
 
 
-for _rank in "1d", "2d", "3d":
-    _convolution(getattr(op, f"conv{_rank}"), _WINDOW)
-    _convolution(getattr(op, f"conv{_rank}_transpose"), _TRANSPOSED)
-    _pooling(getattr(op, f"max_pool{_rank}"))
-    _pooling(getattr(op, f"avg_pool{_rank}"))
-    _adaptive(getattr(op, f"adaptive_avg_pool{_rank}"))
+@relax.each(*_ADAPTIVE, form="nn.{}")
+def adaptive_pool(base, x, *, output_size, layout, out_layout):
+    """No size leaves the extents as they are."""
+    _same_layout(layout, out_layout)
+    own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
+    return base(x, output_size or own, layout)
 
 
 def _pooling_backward(name, gradient, forward):

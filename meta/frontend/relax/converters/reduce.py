@@ -8,7 +8,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arithmetic import truncated_quotient
-from meta.frontend.core.operators import scan as scan_along
+from meta.frontend.core.operators import scan
 from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
@@ -26,15 +26,12 @@ def _reducing(name, base, **options):
         return _over(base, x, axis, keepdims, **options)
 
 
-def _keeping(base):
-    @relax(base.name, base)
-    def reduce(x, *, axis, keepdims):
-        """The dtype stays."""
-        return op.cast(_over(base, x, axis, keepdims), x.dtype)
+@relax.each(op.max, op.min, op.prod, op.sum)
+def reduction(base, x, *, axis, keepdims):
+    """The dtype stays."""
+    return op.cast(_over(base, x, axis, keepdims), x.dtype)
 
 
-for _op in (op.max, op.min, op.prod, op.sum):
-    _keeping(_op)
 _reducing("argmax", op.argmax)
 _reducing("argmin", op.argmin)
 _reducing("std", op.std, correction=0)
@@ -66,14 +63,9 @@ def median(x, *, axis, keepdims):
     return (value, index) if keepdims else (op.squeeze(value, at), op.squeeze(index, at))
 
 
-def _scanning(base):
-    @relax(base.name, base)
-    def scan(x, *, axis, dtype, exclusive):
-        return scan_along(base, x, axis, dtype or x.dtype, exclusive)
-
-
-_scanning(op.cumsum)
-_scanning(op.cumprod)
+@relax.each(op.cumsum, op.cumprod)
+def scan_along(base, x, *, axis, dtype, exclusive):
+    return scan(base, x, axis, dtype or x.dtype, exclusive)
 
 
 @relax("sort", op.sort)

@@ -12,15 +12,10 @@ from meta.frontend.core.operators import filled, filled_like
 from meta.frontend.relay.registry import relay
 
 
-def _filled(base):
-    @relay(base.name, base)
-    def converter(*, shape, dtype, call):
-        """Without a dtype float32."""
-        return base(shape or (), dtype or "float32", str(call.device))
-
-
-_filled(op.zeros)
-_filled(op.ones)
+@relay.each(op.zeros, op.ones)
+def of_one_number(base, *, shape, dtype, call):
+    """Without a dtype float32."""
+    return base(shape or (), dtype or "float32", str(call.device))
 
 
 @relay("full", op.full, op.broadcast_to)

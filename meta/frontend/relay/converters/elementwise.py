@@ -34,17 +34,13 @@ relay("divide", op.divide, op.floor_divide)(quotient)
 relay("trunc_divide", op.trunc, op.floor_divide)(truncated_quotient)
 
 
-def _of_two(base):
-    """Register an operator of two tensors whose result has the dtype of the first."""
-
-    @relay(base.name, base)
-    def converter(lhs, rhs):
-        return cast_to(base(lhs, rhs), lhs.dtype)
-
-
 _LOGICAL = (op.logical_and, op.logical_or, op.logical_xor)
-for _op in (op.add, op.subtract, op.collapse_sum_like, *_LOGICAL):
-    _of_two(_op)
+
+
+@relay.each(op.add, op.subtract, op.collapse_sum_like, *_LOGICAL)
+def of_two(base, lhs, rhs):
+    """The result has the dtype of the first."""
+    return cast_to(base(lhs, rhs), lhs.dtype)
 
 
 @relay("logical_not", op.logical_not)

@@ -13,6 +13,7 @@ are computed here as such, and are the same.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,16 +131,20 @@ def annotated(data, scale, clip_min, clip_max, *, kind, sign, rounding, call):
     return op.multiply(rounded(inside), scale)
 
 
-def _by_floats(name, function, *becomes):
-    @relay(f"qnn.{name}", *becomes)
-    def converter(data, scale, zero, to_scale, to_zero):
-        real = function(quantization.dequantize(data, scale_of(scale), zero_of(zero)))
-        return quantization.quantize(real, scale_of(to_scale), zero_of(to_zero), data.dtype)
+_BY_FLOATS = (op.abs, op.erf, op.exp, op.log, op.sigmoid, op.sqrt, op.tanh, op.hardswish)
 
 
-for _op in (op.abs, op.erf, op.exp, op.log, op.sigmoid, op.sqrt, op.tanh, op.hardswish):
-    _by_floats(_op.name, _op, _op)
-_by_floats("rsqrt", lambda x: op.divide(1.0, op.sqrt(x)), op.divide, op.sqrt)
+@relay.each(*_BY_FLOATS, form="qnn.{}")
+def by_floats(function, data, scale, zero, to_scale, to_zero):
+    real = function(quantization.dequantize(data, scale_of(scale), zero_of(zero)))
+    return quantization.quantize(real, scale_of(to_scale), zero_of(to_zero), data.dtype)
+
+
+def _rsqrt(x):
+    return op.divide(1.0, op.sqrt(x))
+
+
+relay("qnn.rsqrt", op.divide, op.sqrt)(partial(by_floats, _rsqrt))
 
 
 @relay("qnn.leaky_relu", op.fixed_point_multiply, op.where, op.clip)

@@ -29,15 +29,10 @@ def _count(data, axes):
     return prod(static_extent(data.shape[a], f"axis {a}") for a in axes)
 
 
-def _reduction(base):
-    @relay(base.name, base)
-    def converter(data, **over):
-        y = base(data, *_over(**over))
-        return cast_to(y, data.dtype) if base in (op.prod, op.sum) else y
-
-
-for _op in (op.all, op.any, op.max, op.min, op.prod, op.sum):
-    _reduction(_op)
+@relay.each(op.all, op.any, op.max, op.min, op.prod, op.sum)
+def reduction(base, data, **over):
+    y = base(data, *_over(**over))
+    return cast_to(y, data.dtype) if base in (op.prod, op.sum) else y
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
@@ -63,32 +58,24 @@ def variance(data, mean, *, axis, keepdims, exclude, unbiased):
     return op.divide(op.sum(square, *over), float(degrees))
 
 
-def _index_of(base):
-    @relay(base.name, base, op.flip)
-    def converter(data, *, axis, keepdims, exclude, select_last_index, call):
-        """The index of the first or last best element, of several axes flattened."""
-        named, *rest = over = _over(axis, keepdims, exclude)
-        dtype = result_dtype(call, "int32")
-        if not select_last_index:
-            return op.cast(base(data, *over), dtype)
-        # The last one is the first from behind.
-        axes = normalize_axes(named, data.ndim, rest[1])
-        from_behind = op.cast(base(op.flip(data, axes), *over), dtype)
-        return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
+@relay.each(op.argmax, op.argmin, also=(op.flip,))
+def index_of(base, data, *, axis, keepdims, exclude, select_last_index, call):
+    """The index of the first or last best element, of several axes flattened."""
+    named, *rest = over = _over(axis, keepdims, exclude)
+    dtype = result_dtype(call, "int32")
+    if not select_last_index:
+        return op.cast(base(data, *over), dtype)
+    # The last one is the first from behind.
+    axes = normalize_axes(named, data.ndim, rest[1])
+    from_behind = op.cast(base(op.flip(data, axes), *over), dtype)
+    return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
 
 
-def _scan(base):
-    @relay(base.name, base)
-    def converter(data, *, axis, dtype, exclusive, call):
-        """Bools count as int32."""
-        own = "int32" if data.dtype == "bool" else data.dtype
-        return scan(base, data, axis, dtype or result_dtype(call, own), exclusive)
-
-
-for _op in (op.argmax, op.argmin):
-    _index_of(_op)
-for _op in (op.cumsum, op.cumprod):
-    _scan(_op)
+@relay.each(op.cumsum, op.cumprod)
+def scan_along(base, data, *, axis, dtype, exclusive, call):
+    """Bools count as int32."""
+    own = "int32" if data.dtype == "bool" else data.dtype
+    return scan(base, data, axis, dtype or result_dtype(call, own), exclusive)
 
 
 @relay("argsort", op.argsort)
