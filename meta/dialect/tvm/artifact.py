@@ -17,7 +17,7 @@ from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.dialect.core import Artifact, Compiled
 from meta.dialect.tvm import cache
-from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.workspace import launcher, total_bytes
 from meta.runtime import chip
 
@@ -50,7 +50,7 @@ def _features() -> str:
     return "\n".join(sorted(found))
 
 
-def artifact_of(stored: cache.Stored, launch: Launch) -> Artifact:
+def artifact_of(stored: cache.Stored, launch: LaunchPlan) -> Artifact:
     """Return the artifact of a function in the cache."""
     record = {
         "symbol": stored.symbol,
@@ -68,7 +68,7 @@ def restore(artifact: Artifact) -> Compiled:
     workspaces = cache.read_workspaces(record["workspaces"])
     if workspaces is None or not isinstance(record["launch"], dict):
         raise ValueError("a kernel's record is damaged")
-    launch = Launch.read(record["launch"])
+    launch = LaunchPlan.read(record["launch"])
     problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
     if problem:
         raise ValueError(f"{artifact.file} is not run: {problem}")

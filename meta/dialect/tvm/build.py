@@ -44,7 +44,7 @@ from meta.dialect.tvm import (
     workspace_parameters,
 )
 from meta.dialect.tvm.artifact import artifact_of
-from meta.dialect.tvm.launch import PLAIN, Kernel, Launch
+from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
 from meta.dialect.tvm.lower import SCHEDULED
 from meta.dialect.tvm.realigned import realigned
 from meta.runtime import nvrtc as compiler
@@ -111,12 +111,12 @@ def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     return realigned(run) if target.kind.name == "cuda" else run
 
 
-def deferred(function: tirx.PrimFunc, target: Target, launch: Launch = PLAIN) -> Deferred:
+def deferred(function: tirx.PrimFunc, target: Target, launch: LaunchPlan = PLAIN) -> Deferred:
     """Return what compiles ``function`` when it is needed, with whatever else is needed then."""
     return Deferred((function, target, launch), _build_each)
 
 
-def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, Launch]]) -> list[Compiled]:
+def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, LaunchPlan]]) -> list[Compiled]:
     targets = {str(target): target for _, target, _ in sources}
     built: dict[str, CompiledFunction] = {}
     for where, target in targets.items():

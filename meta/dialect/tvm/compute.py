@@ -26,7 +26,7 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.index import zeros
-from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
@@ -219,7 +219,7 @@ def _register(
         inputs, outputs = aspect.build(call)
         outputs, written = _changed(inputs, outputs, written_places(call))
         function = prim_func(inputs, outputs, in_place=written)
-        run = deferred(function, for_device(call.device), Launch(repeated=written))
+        run = deferred(function, for_device(call.device), LaunchPlan(repeated=written))
         return OpEnv(run, allocates=False, polymorphic=not known)
 
     made = dialect.register(aspect.op, make, site)

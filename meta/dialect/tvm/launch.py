@@ -11,8 +11,8 @@ which shapes. It is given
 
 then its outputs. Numbers in tensors are read on the host: the tensors are on the CPU.
 
-To add a convention, add a field to `Launch` and its wrapper to `Launch.bind`; kernels are kept on
-disk with it.
+To add a convention, add a field to `LaunchPlan` and its wrapper to `LaunchPlan.bind`; kernels are
+kept on disk with it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _of_each(value: Any, count: int) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchPlan:
     """What is passed besides the values of the call.
 
     repeated: positions of values that are written in place; they come once more at the end, as
@@ -194,7 +194,7 @@ class Launch:
         return record
 
     @classmethod
-    def read(cls, record: dict[str, Any]) -> Launch:
+    def read(cls, record: dict[str, Any]) -> LaunchPlan:
         """Return the launch of a record out of a file; ValueError if it is not one."""
         repeated, key_after = record.get("repeated", ()), record.get("key_after")
         aligned = record.get("aligned", False)
@@ -206,7 +206,7 @@ class Launch:
         return cls(tuple(repeated), key_after, lists, aligned)
 
 
-PLAIN = Launch()
+PLAIN = LaunchPlan()
 
 
 def _repeating(run: Kernel, places: tuple[int, ...]) -> Kernel:

@@ -17,7 +17,7 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import cast, computing, single
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
-from meta.dialect.tvm.launch import Launch, ListLaunch, numbers
+from meta.dialect.tvm.launch import LaunchPlan, ListLaunch, numbers
 from meta.dialect.tvm.list_kernel import list_kernel, printer
 from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
@@ -71,7 +71,7 @@ def _make(call: CallValues) -> OpEnv:
         sum(sizes) >= PARALLEL,
         norm,
     )
-    run = deferred(function, for_device(call.device), Launch(lists=launch))
+    run = deferred(function, for_device(call.device), LaunchPlan(lists=launch))
     return OpEnv(run, allocates=False)
 
 

@@ -15,7 +15,7 @@ from meta.dialect.tvm.broadcast import cast, computing, let
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, zeros
-from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
 from meta.runtime.philox import keep_threshold, philox4x32, split
@@ -96,7 +96,7 @@ def dropout(call):
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs, in_place=False)
-    launch = Launch(key_after=1 if states is None else None)
+    launch = LaunchPlan(key_after=1 if states is None else None)
     return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
 
 
@@ -115,7 +115,9 @@ def random_key(call):
     key = te.var("key", "int64")
     output = te.compute((1,), lambda _: key, name="random_key")
     function = prim_func([key], [output], in_place=False)
-    return OpEnv(deferred(function, for_device(call.device), Launch(key_after=0)), allocates=False)
+    return OpEnv(
+        deferred(function, for_device(call.device), LaunchPlan(key_after=0)), allocates=False
+    )
 
 
 class _Uint64:

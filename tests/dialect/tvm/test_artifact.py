@@ -14,7 +14,7 @@ import meta
 from meta.base.device import CPU
 from meta.dialect.core import Artifact, compile_together, dispatch, only
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.tvm.launch import Launch
+from meta.dialect.tvm.launch import LaunchPlan
 from meta.op.core import TensorType
 
 ROOT = Path(__file__).parents[3]
@@ -125,5 +125,5 @@ def test_a_dialect_that_keeps_none() -> None:
 
 
 def test_launch_records() -> None:
-    for launch in (Launch(), Launch((0, 2)), Launch((1,), 3)):
-        assert Launch.read(json.loads(json.dumps(launch.record()))) == launch
+    for launch in (LaunchPlan(), LaunchPlan((0, 2)), LaunchPlan((1,), 3)):
+        assert LaunchPlan.read(json.loads(json.dumps(launch.record()))) == launch

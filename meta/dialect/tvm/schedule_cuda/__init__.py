@@ -33,7 +33,7 @@ from meta.dialect.tvm.schedule_cuda import (
     windows,
 )
 from meta.dialect.tvm.schedule_cuda.emit import sequence
-from meta.dialect.tvm.schedule_cuda.walk import Part
+from meta.dialect.tvm.schedule_cuda.walk import KernelPart
 from meta.dialect.tvm.stages import SPATIAL, Stage, blocks_of, stage_of
 
 KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, injective.kernel)
@@ -67,9 +67,9 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     return None if made is None else _with_body(sch.mod["main"], *made)
 
 
-def _needed(parts: list[Part], parameters: set[Any]) -> list[Part]:
+def _needed(parts: list[KernelPart], parameters: set[Any]) -> list[KernelPart]:
     """Return the parts without those that only results without elements were computed from."""
-    needed: list[Part] = []
+    needed: list[KernelPart] = []
     read = parameters
     for part in reversed(parts):
         if part.stage.buffer in read:
@@ -78,14 +78,14 @@ def _needed(parts: list[Part], parameters: set[Any]) -> list[Part]:
     return needed
 
 
-def _part(sch: s_tir.Schedule, block: Any) -> Part | None:
+def _part(sch: s_tir.Schedule, block: Any) -> KernelPart | None:
     stage, statement = stage_of(sch, block), sch.get(block)
     if stage is None and not sch.get_loops(block) and len(statement.iter_vars) == 1:
         stage = _scalar(block, statement)
     if stage is None:
         return None
     init = statement.init
-    return Part(stage, statement.body.value, None if init is None else init.value)
+    return KernelPart(stage, statement.body.value, None if init is None else init.value)
 
 
 def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
@@ -97,7 +97,7 @@ def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
 
 
 def _kernels(
-    parts: list[Part], parameters: set[Any], overwriting: in_place.Overwriting | None
+    parts: list[KernelPart], parameters: set[Any], overwriting: in_place.Overwriting | None
 ) -> tuple[list[Any], list[Any]] | None:
     """Return the kernels that compute all parts, in the order in which they are to run, and the
     arrays that they need beside the intermediate ones; None if no rule has some part.
@@ -105,7 +105,7 @@ def _kernels(
     inner = {part.stage.buffer for part in parts} - parameters
     kernels: list[Any] = []
     arrays: list[Any] = []
-    groups: list[list[Part]] = []
+    groups: list[list[KernelPart]] = []
     while parts:
         found = next(filter(None, (rule(parts, inner) for rule in KERNELS)), None)
         if found is None:

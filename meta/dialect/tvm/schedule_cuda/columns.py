@@ -19,7 +19,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut
-from meta.dialect.tvm.schedule_cuda.walk import Part, values_of_axes
+from meta.dialect.tvm.schedule_cuda.walk import values_of_axes
 
 SHORT = 32
 """Shorter columns are reduced by one thread."""
@@ -99,7 +99,7 @@ class Columns(Partial):
             )
             sums.append(store(total, element(table, mine), 0))
 
-            def add(row: Any, part: Part = part, total: Any = total, table: Any = table) -> Any:
+            def add(row: Any, part: Any = part, total: Any = total, table: Any = table) -> Any:
                 other = element(table, row * wide + mine)
                 return store(total, part.combine(element(total, 0), other), 0)
 

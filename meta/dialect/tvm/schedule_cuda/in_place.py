@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from meta.dialect.tvm.lower import OVERWRITTEN
-from meta.dialect.tvm.schedule_cuda.walk import Part, all_reads, same_element
+from meta.dialect.tvm.schedule_cuda.walk import KernelPart, all_reads, same_element
 
 
 class Overwriting:
@@ -35,7 +35,7 @@ def _type_of(buffer: Any) -> tuple[str, list[int | None]]:
     return str(buffer.dtype), extents
 
 
-def safe(groups: Sequence[Sequence[Part]], inner: set[Any], overwriting: Overwriting) -> bool:
+def safe(groups: Sequence[Sequence[KernelPart]], inner: set[Any], overwriting: Overwriting) -> bool:
     """Whether kernels of these parts, in this order, read all arguments before they change.
 
     In the kernel that overwrites it, an argument may be read at the element that is written, by

@@ -33,8 +33,8 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
+    KernelPart,
     Made,
-    Part,
     all_reads,
     by_results,
     compact,
@@ -66,7 +66,7 @@ class Injective:
     Those in ``outside`` are stored.
     """
 
-    def __init__(self, parts: Sequence[Part], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
         self.outside = outside
         self.parts, stages = parts, [part.stage for part in parts]
         self.stages = stages
@@ -92,7 +92,7 @@ class Injective:
         self.inputs = {a: w for a, w in walks.items() if w.strides[-1] in (0, 1)}
         self.others = {a: w for a, w in walks.items() if a not in self.inputs}
 
-    def _kept_apart(self, parts: Sequence[Part]) -> list[Access]:
+    def _kept_apart(self, parts: Sequence[KernelPart]) -> list[Access]:
         """Return walks by which axes are told apart, beside those of what is always read."""
         return [walked for part in parts for walked in window_walks(part)]
 
@@ -250,7 +250,7 @@ def _as(kept: Any, read: Any) -> Any:
     return kept if str(kept.ty.dtype) == dtype else kept.astype(dtype)
 
 
-def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions that can share a kernel, and the kernel."""
     taken = alike(parts)
     if not taken:
@@ -258,12 +258,12 @@ def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     return taken, [Injective(taken, read_outside(taken, parts, inner)).emit()], []
 
 
-def alike(parts: Sequence[Part]) -> list[Part]:
+def alike(parts: Sequence[KernelPart]) -> list[KernelPart]:
     """Return the first stages that can share a kernel: without reductions, but for small windows.
 
     They can if they have one shape and read of each other the element of their own place.
     """
-    taken: list[Part] = []
+    taken: list[KernelPart] = []
     made: set[Any] = set()
     missing = computed_by(parts)
     for part in parts:

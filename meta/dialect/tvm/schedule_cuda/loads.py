@@ -31,7 +31,7 @@ class Line:
 
 
 @dataclass
-class Piece:
+class VectorLoad:
     """What is read at once: ``width`` elements, ``at`` from that of the line's indices.
 
     access: elements of an access. registers: that hold it.
@@ -107,7 +107,7 @@ class Loads:
         return None
 
     @cached_property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[VectorLoad]:
         """What is read at once."""
         return [piece for line in self.lines for piece in self._pieces(line)]
 
@@ -121,18 +121,18 @@ class Loads:
         """Of what is read."""
         return sum(piece.width * itemsize(piece.line.buffer) for piece in self.pieces)
 
-    def _pieces(self, line: Line) -> list[Piece]:
+    def _pieces(self, line: Line) -> list[VectorLoad]:
         """Return the accesses of a line: what lies between reads is read, too."""
         limit, base = self._alignment(line)
         if self.lanes > 1:
             count = self.lanes if self._steps(line.indices) else 1
-            return [Piece(line, 0, count, min(power_of_two_in(base, limit), count))]
+            return [VectorLoad(line, 0, count, min(power_of_two_in(base, limit), count))]
         pieces, at, end = [], min(line.offsets), max(line.offsets) + 1
         while at < end:
             width = power_of_two_in((base + at) % limit, limit)
             while at + width > end:
                 width //= 2
-            pieces.append(Piece(line, at, width, width))
+            pieces.append(VectorLoad(line, at, width, width))
             at += width
         return pieces
 
@@ -159,7 +159,7 @@ class Loads:
         """Return what reads all, for the ``step``-th time."""
         return [self._read(piece, step) for piece in self.pieces]
 
-    def _read(self, piece: Piece, step: Any) -> Any:
+    def _read(self, piece: VectorLoad, step: Any) -> Any:
         line, width = piece.line, piece.width
         offset = self._offset(line) + piece.at
         to = step * width

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -30,7 +29,8 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
-    Part,
+    Axes,
+    KernelPart,
     access,
     all_reads,
     compact,
@@ -38,6 +38,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     merged_axes,
     reads,
     slides,
+    values_at,
     values_of_axes,
     values_of_one,
 )
@@ -52,6 +53,8 @@ CHUNK, MOST_BYTES = 4, 64
 MAX_VECTOR = 8
 FEW = 4096
 """Fewer results than that get a warp each where slices are combined."""
+Grouped = tuple[Axes, list[KernelPart], list[KernelPart]]
+"""Axes, reductions of these, and stages of their results."""
 
 
 def cut(blocks: int, rounds: int) -> int:
@@ -63,51 +66,24 @@ def cut(blocks: int, rounds: int) -> int:
     return next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
 
 
-@dataclass(frozen=True)
-class Axes:
-    """The extents of the axes of the results and of the reduced axes; none is 1."""
-
-    results: tuple[int, ...]
-    reduced: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """How many results there are."""
-        return math.prod(self.results)
-
-    @property
-    def length(self) -> int:
-        """How many elements make a result."""
-        return math.prod(self.reduced)
-
-    def walk(self, part: Part, node: Any) -> Access | None:
-        """Return how a read walks along these axes; None if it is by other values."""
-        found = access(node, part.stage.axes)
-        if found is None:
-            return None
-        extents = (*part.stage.spatial, *part.stage.reduce)
-        strides = tuple(s for s, e in zip(found.strides, extents, strict=True) if e != 1)
-        missing = len(self.results) + len(self.reduced) - len(strides)
-        return Access(found.buffer, (*strides, *[0] * missing), found.start)
-
-
-def groups(parts: Sequence[Part]) -> Iterator[tuple[Axes, list[Part], list[Part]]]:
+def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
     """Yield axes, the reductions of these that can be made now, and stages of their results."""
     missing = computed_by(parts)
     for first in parts:
-        axes = _axes_of(first)
-        if axes is None or first.combine is None or slides(first):
+        axes = Axes.of(first)
+        if not axes.reduced or first.combine is None or slides(first):
             continue
         made: set[Any] = set()
-        reductions: list[Part] = []
-        after: list[Part] = []
+        reductions: list[KernelPart] = []
+        after: list[KernelPart] = []
         for part in parts:
-            if _axes_of(part) == axes and part.combine is not None:
+            if Axes.of(part) == axes and part.combine is not None:
                 if _available(part, set(), missing):
                     reductions.append(part)
                     made.add(part.stage.buffer)
             elif (
-                _results_of(part) == axes.results
+                not part.stage.reduce
+                and Axes.of(part).results == axes.results
                 and _available(part, made, missing)
                 and any(node.source in made for node in all_reads(part.value))
             ):
@@ -117,19 +93,7 @@ def groups(parts: Sequence[Part]) -> Iterator[tuple[Axes, list[Part], list[Part]
             yield axes, reductions, after
 
 
-def _axes_of(part: Part) -> Axes | None:
-    reduced = tuple(e for e in part.stage.reduce if e is not None and e != 1)
-    results = tuple(e for e in part.stage.spatial if e is not None and e != 1)
-    return Axes(results, reduced) if reduced else None
-
-
-def _results_of(part: Part) -> tuple[int, ...] | None:
-    if part.stage.reduce:
-        return None
-    return tuple(e for e in part.stage.spatial if e is not None and e != 1)
-
-
-def _available(part: Part, made: set[Any], missing: set[Any]) -> bool:
+def _available(part: KernelPart, made: set[Any], missing: set[Any]) -> bool:
     """Whether all that a part reads is there: of what is made, the result of its own place."""
     own = part.stage.buffer
     extents = tuple(e for e in part.stage.spatial if e is not None)
@@ -157,7 +121,7 @@ class Partial(ABC):
     """
 
     def __init__(
-        self, axes: Axes, reductions: Sequence[Part], after: Sequence[Part], outside: set[Any]
+        self, axes: Axes, reductions: list[KernelPart], after: list[KernelPart], outside: set[Any]
     ) -> None:
         self.axes, self.reductions, self.after, self.outside = axes, reductions, after, outside
         self.own = {part.stage.buffer for part in (*reductions, *after)}
@@ -273,7 +237,7 @@ class Partial(ABC):
     def _value(
         self,
         k: Kernel,
-        part: Part,
+        part: KernelPart,
         values: Sequence[Any],
         held: dict[Access, Any],
         vector: int,
@@ -291,15 +255,7 @@ class Partial(ABC):
             at = slot * vector + v if walk.strides[self.axis] else slot
             return element(held[walk], at)
 
-        return substituted(part.value, self._axes_of(k, part, values), load)
-
-    def _axes_of(self, k: Kernel, part: Part, values: Sequence[Any]) -> dict[Any, Any]:
-        following = iter(values)
-        extents = (*part.stage.spatial, *part.stage.reduce)
-        return {
-            a: k.number(0) if e == 1 else next(following)
-            for a, e in zip(part.stage.axes, extents, strict=True)
-        }
+        return substituted(part.value, values_at(part, values, k.number(0)), load)
 
     def _finish(
         self, k: Kernel, totals: Sequence[Any], slot: Any, result: Any, exists: Any
@@ -313,9 +269,8 @@ class Partial(ABC):
         made = []
         for part in self.after:
             registers = k.registers(str(part.stage.buffer.dtype), 1)
-            value = substituted(
-                part.value, self._axes_of(k, part, values), lambda node: found.get(node.source)
-            )
+            at = values_at(part, values, k.number(0))
+            value = substituted(part.value, at, lambda node: found.get(node.source))
             made.append(store(registers, value, 0))
             found[part.stage.buffer] = element(registers, 0)
         made += [
@@ -347,7 +302,7 @@ class Partial(ABC):
             total = k.registers(str(partial.dtype), 1)
             totals.append(total)
 
-            def add(i: Any, part: Part = part, partial: Any = partial, total: Any = total) -> Any:
+            def add(i: Any, part: Any = part, partial: Any = partial, total: Any = total) -> Any:
                 number = i * lanes + k.thread
                 at = k.wide(number) * k.number(count) + safe
                 whole = store(total, part.combine(element(total, 0), element(partial, at)), 0)

@@ -20,7 +20,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     store,
 )
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut, groups
-from meta.dialect.tvm.schedule_cuda.walk import Made, Part, read_outside, values_of_one
+from meta.dialect.tvm.schedule_cuda.walk import KernelPart, Made, read_outside, values_of_one
 
 
 class Slices(Partial):
@@ -63,7 +63,7 @@ class Slices(Partial):
         return made, between
 
 
-def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     """Return the first reductions that share their axes, stages of their results, and kernels."""
     for axes, reductions, after in groups(parts):
         taken = [*reductions, *after]

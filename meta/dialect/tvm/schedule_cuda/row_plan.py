@@ -64,7 +64,7 @@ class RowPlan:
             for node in reads(member.part.value)[0]:
                 if node.source in self.by_buffer:
                     continue
-                walk = self.layout.walk(member, node)
+                walk = self.layout.row_walk(member, node)
                 if walk is None:
                     continue
                 if not any(walk.cols):
@@ -77,7 +77,7 @@ class RowPlan:
 
     def _choose(self) -> None:
         """Choose the vector, the threads of a row, and whether they hold it."""
-        size = self.layout.extent
+        size = self.layout.length
         written = [
             m.part.stage.buffer for m in self.members if m.role == ELEMENT and self._is_written(m)
         ]
@@ -117,9 +117,9 @@ class RowPlan:
 
     def _may_shift(self) -> bool:
         """Whether all arrays are of adjacent long rows, so that they shift by the same."""
-        pitch = tuple(step * self.layout.extent for step in compact(self.layout.rows))
+        pitch = tuple(step * self.layout.length for step in compact(self.layout.rows))
         return (
-            self.layout.extent >= LEAST_SHIFTED
+            self.layout.length >= LEAST_SHIFTED
             and bool(self.along)
             and not self.weights
             and all(walk.rows == pitch and walk.start == 0 for walk in self.along)

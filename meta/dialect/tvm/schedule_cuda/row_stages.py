@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from meta.dialect.tvm.schedule_cuda.emit import Kernel
 from meta.dialect.tvm.schedule_cuda.walk import (
-    Part,
-    access,
+    Axes,
+    KernelPart,
     all_reads,
     compact,
     computed_by,
+    values_at,
     values_of_one,
 )
 
@@ -34,49 +34,40 @@ class Walk:
 class Member:
     """A stage and what it computes of a row: its elements, a reduction of it, or one value."""
 
-    part: Part
+    part: KernelPart
     role: str
 
 
 @dataclass(frozen=True)
-class RowLayout:
-    """The extents of the axes that count rows, and of those within a row; none is 1."""
-
-    rows: tuple[int, ...]
-    cols: tuple[int, ...]
+class RowLayout(Axes):
+    """Axes of which those of results count rows, and the reduced ones lie within a row."""
 
     @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return math.prod(self.rows)
+    def rows(self) -> tuple[int, ...]:
+        """The extents of the axes that count rows."""
+        return self.results
 
     @property
-    def extent(self) -> int:
-        """How many elements a row has."""
-        return math.prod(self.cols)
+    def cols(self) -> tuple[int, ...]:
+        """The extents of the axes within a row."""
+        return self.reduced
 
-    def member(self, part: Part) -> Member | None:
+    def member(self, part: KernelPart) -> Member | None:
         """Return a stage with its role, None if it has other axes."""
-        spatial = tuple(e for e in part.stage.spatial if e != 1)
-        reduce = tuple(e for e in part.stage.reduce if e != 1)
+        own = RowLayout.of(part)
         if part.stage.reduce:
-            fits = spatial == self.rows and reduce == self.cols and part.combine is not None
-            return Member(part, REDUCED) if fits else None
-        if spatial == (*self.rows, *self.cols):
+            return Member(part, REDUCED) if own == self and part.combine is not None else None
+        if own.results == (*self.rows, *self.cols):
             return Member(part, ELEMENT)
-        return Member(part, SCALAR) if spatial == self.rows else None
+        return Member(part, SCALAR) if own.results == self.rows else None
 
-    def walk(self, member: Member, node: Any) -> Walk | None:
+    def row_walk(self, member: Member, node: Any) -> Walk | None:
         """Return how a read of a stage walks; None if it is by other values than the axes."""
-        stage = member.part.stage
-        found = access(node, stage.axes)
+        found = self.walk(member.part, node)
         if found is None:
             return None
-        extents = (*stage.spatial, *stage.reduce)
-        strides = tuple(s for s, e in zip(found.strides, extents, strict=True) if e != 1)
         n = len(self.rows)
-        cols = strides[n:] if member.role != SCALAR else (0,) * len(self.cols)
-        return Walk(found.buffer, strides[:n], cols, found.start)
+        return Walk(found.buffer, found.strides[:n], found.strides[n:], found.start)
 
     def along(self, walk: Walk) -> bool:
         """Whether a read is of adjacent elements along the row."""
@@ -84,7 +75,7 @@ class RowLayout:
 
     def same_place(self, reader: Member, node: Any, made: Member) -> bool:
         """Whether a read of another stage is at its own row, and at its own element of it."""
-        walk = self.walk(reader, node)
+        walk = self.row_walk(reader, node)
         if walk is None or walk.start != 0:
             return False
         if made.role == ELEMENT:
@@ -99,29 +90,23 @@ class RowLayout:
         self, member: Member, rows: Sequence[Any], place: Any, kernel: Kernel
     ) -> dict[Any, Any]:
         """Return the values of a stage's axes at a place of the row."""
-        stage, zero = member.part.stage, kernel.number(0)
+        zero = kernel.number(0)
         within = [] if member.role == SCALAR else values_of_one(self.cols, place, zero)
-        values = iter([*rows, *within])
-        extents = (*stage.spatial, *stage.reduce)
-        return {
-            a: zero if e == 1 else next(values) for a, e in zip(stage.axes, extents, strict=True)
-        }
+        return values_at(member.part, [*rows, *within], zero)
 
 
-def layout_of(part: Part) -> RowLayout | None:
+def layout_of(part: KernelPart) -> RowLayout | None:
     """Return the rows of a reduction, None if it does not go along what it reads."""
     if part.combine is None:
         return None
-    rows = tuple(e for e in part.stage.spatial if e is not None and e != 1)
-    cols = tuple(e for e in part.stage.reduce if e is not None and e != 1)
-    if not cols:
+    layout = RowLayout.of(part)
+    if not layout.cols:
         return None
-    layout = RowLayout(rows, cols)
     member = layout.member(part)
     return layout if member is not None and _goes_along(layout, member, {}) else None
 
 
-def members_of(parts: Sequence[Part]) -> tuple[RowLayout, list[Member]] | None:
+def members_of(parts: Sequence[KernelPart]) -> tuple[RowLayout, list[Member]] | None:
     """Return a layout and the stages that fit it, of the first reduction for which there are some.
 
     A layout for which more stages would fit after another kernel comes after that.
@@ -145,11 +130,11 @@ def members_of(parts: Sequence[Part]) -> tuple[RowLayout, list[Member]] | None:
     return incomplete
 
 
-def _waiting(layout: RowLayout, parts: Sequence[Part], made: dict[Any, Member]) -> bool:
+def _waiting(layout: RowLayout, parts: Sequence[KernelPart], made: dict[Any, Member]) -> bool:
     """Whether a stage with the layout's axes needs what could be made without the others."""
     by_buffer = {part.stage.buffer: part for part in parts}
 
-    def needs(part: Part) -> set[Any]:
+    def needs(part: KernelPart) -> set[Any]:
         own = part.stage.buffer
         return {node.source for node in all_reads(part.value)} - {own}
 
@@ -193,7 +178,7 @@ def _goes_along(layout: RowLayout, member: Member, made: dict[Any, Member]) -> b
         if producer is not None:
             whole = whole or producer.role == ELEMENT
             continue
-        walk = layout.walk(member, node)
+        walk = layout.row_walk(member, node)
         if walk is None or not any(walk.cols):
             continue
         if not layout.along(walk):

@@ -37,7 +37,7 @@ from meta.dialect.tvm.schedule_cuda.row_stages import (
     Walk,
     members_of,
 )
-from meta.dialect.tvm.schedule_cuda.walk import Made, Part, compact, read_outside, reads
+from meta.dialect.tvm.schedule_cuda.walk import KernelPart, Made, compact, read_outside, reads
 
 FEW, LONG = 128, 1 << 16
 """Fewer rows of more elements are not for this kernel."""
@@ -46,7 +46,7 @@ CHUNK = 4
 Sweep = Callable[[Any, Any], list[Any]]
 
 
-class Rows(RowPlan):
+class RowKernel(RowPlan):
     """One kernel of stages with the same rows; ``outside`` are buffers that others read.
 
     start, first: where the row begins, and its first vector counted in the whole array, if it is
@@ -69,7 +69,7 @@ class Rows(RowPlan):
             row = tirx.min(row, k.number(count - 1))
         self.row = row
         self.row_values = self.layout.row_values(row, k.number(0))
-        begin = row * k.number(self.layout.extent)
+        begin = row * k.number(self.layout.length)
         bound = [
             tirx.Bind(self.start, begin),
             tirx.Bind(self.first, tirx.floordiv(self.start, k.number(self.vector))),
@@ -125,7 +125,7 @@ class Rows(RowPlan):
         Threads without a row read none: it could be overwritten by the threads that have it. The
         last vector of shifted rows may end behind the array.
         """
-        ends = self.layout.count * self.layout.extent % self.vector
+        ends = self.layout.count * self.layout.length % self.vector
         if self.shifted and ends and not self.inside:
             return [self._whole_or_each(slot, place)]
         made = [
@@ -140,7 +140,7 @@ class Rows(RowPlan):
 
     def _whole_or_each(self, slot: Any, place: Any) -> Any:
         k, at = self.k, self.start + place
-        end = k.number(self.layout.count * self.layout.extent)
+        end = k.number(self.layout.count * self.layout.length)
 
         def copies(count: int, width: int, first: Any) -> Any:
             return sequence(
@@ -202,7 +202,7 @@ class Rows(RowPlan):
         edge = min(1, whole)
         return (
             edge,
-            max(edge, min(whole, self.layout.extent // (self.vector * self.threads))),
+            max(edge, min(whole, self.layout.length // (self.vector * self.threads))),
             whole,
         )
 
@@ -234,14 +234,14 @@ class Rows(RowPlan):
         place = self._place(self.k.number(whole))
         there = self.k.thread < rest
         if self.shifted:
-            there = place < self.k.number(self.layout.extent)
+            there = place < self.k.number(self.layout.length)
         return [tirx.IfThenElse(there, sequence(step(slot, place)), None)]
 
     def _lanes(self, place: Any, lane: Callable[[Any], Any], whole: list[Any]) -> Any:
         """Return ``whole``, and of a vector that is not all in the row what it is of ``lane``."""
         if not self.shifted or self.inside:
             return sequence(whole)
-        end = self.k.number(self.layout.extent)
+        end = self.k.number(self.layout.length)
 
         def inside(v: Any) -> Any:
             at = place + self.k.wide(v)
@@ -293,7 +293,7 @@ class Rows(RowPlan):
         for node in reads(member.part.value)[0]:
             found = self.by_buffer.get(node.source)
             if found is None:
-                if self.layout.walk(member, node) == walk:
+                if self.layout.row_walk(member, node) == walk:
                     return True
             elif found.role == ELEMENT and not self.holds and self._uses(found, walk):
                 return True
@@ -310,7 +310,7 @@ class Rows(RowPlan):
                 if self.holds:
                     return element(self.registers[node.source], slot * self.vector + v)
                 return self._value(found, slot, place, v)
-            walk = self.layout.walk(member, node)
+            walk = self.layout.row_walk(member, node)
             registers = self.registers.get(walk)
             if registers is None:
                 return None
@@ -404,7 +404,7 @@ class Rows(RowPlan):
         held = self.registers[buffer] if kept else None
         if held is None:
             held = self.k.registers(str(buffer.dtype), self.vector)
-        start = self.row * self.k.number(self.layout.extent)
+        start = self.row * self.k.number(self.layout.length)
         start = self.start if self.shifted else start
 
         def step(slot: Any, place: Any) -> list[Any]:
@@ -430,7 +430,7 @@ class Rows(RowPlan):
         return statement if self.exists is None else tirx.IfThenElse(self.exists, statement, None)
 
 
-def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     """Return the stages that one kernel of rows computes, and the kernel; None if there is none.
 
     Of few very long rows there is none: a thread block each would leave the GPU idle.
@@ -439,8 +439,8 @@ def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
     if found is None:
         return None
     layout, members = found
-    if layout.count < FEW and layout.extent > LONG:
+    if layout.count < FEW and layout.length > LONG:
         return None
     taken = [member.part for member in members]
     outside = read_outside(taken, parts, inner)
-    return taken, [Rows(layout, members, outside).emit()], []
+    return taken, [RowKernel(layout, members, outside).emit()], []

@@ -28,7 +28,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     synchronize,
 )
 from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
-from meta.dialect.tvm.schedule_cuda.walk import Access, Made, Part, read_outside
+from meta.dialect.tvm.schedule_cuda.walk import Access, KernelPart, Made, read_outside
 
 SIDE = 4
 """Of the squares that are transposed in registers, where lines are cut into vectors; else 1."""
@@ -43,7 +43,7 @@ LEAST = 16
 class Transposes(Injective):
     """One kernel of stages that read some arrays along the axis ``across``."""
 
-    def __init__(self, parts: Sequence[Part], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
         super().__init__(parts, outside)
         self.across, self.turned = self._turned()
         lines = self.merged[self.across], self.merged[-1]
@@ -209,7 +209,7 @@ class Transposes(Injective):
         return [tirx.IfThenElse(k.thread < squares, statement, None) for statement in made]
 
 
-def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     """Return the first stages without reductions, if they read across, and their kernel."""
     taken = alike(parts)
     if not taken or any(part.stage.reduce for part in taken):

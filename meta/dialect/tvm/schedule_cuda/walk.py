@@ -15,7 +15,7 @@ from meta.dialect.tvm.stages import Stage, uses
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class KernelPart:
     """A stage with what it stores: the value of an element, and for a reduction its initial value.
 
     ``combine``: the reduction's operation on two partial results, None if it is no known one.
@@ -39,7 +39,7 @@ class Part:
 
 MAX_WINDOW = 64
 """Elements of a window that one thread reduces."""
-Made = tuple[list[Part], list[Any], list[Any]]
+Made = tuple[list[KernelPart], list[Any], list[Any]]
 """Parts, the kernels that compute them in order, and the arrays that these need between them."""
 _CONDITIONALS = ("prim.if_then_else", "tirx.if_then_else")
 _OPERATIONS = {"Add": tirx.Add, "Mul": tirx.Mul, "Max": tirx.Max, "Min": tirx.Min}
@@ -74,6 +74,51 @@ def access(node: Any, axes: Sequence[Any]) -> Access | None:
         start += step * constant
         step *= extent.value
     return Access(node.source, tuple(strides), start)
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The extents of the axes of results and of those that are reduced; none is 1."""
+
+    results: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+    @classmethod
+    def of(cls, part: KernelPart) -> Axes:
+        """Return the axes of a stage."""
+        return cls(
+            tuple(e for e in part.stage.spatial if e is not None and e != 1),
+            tuple(e for e in part.stage.reduce if e is not None and e != 1),
+        )
+
+    @property
+    def count(self) -> int:
+        """How many results there are."""
+        return math.prod(self.results)
+
+    @property
+    def length(self) -> int:
+        """How many elements make a result."""
+        return math.prod(self.reduced)
+
+    def walk(self, part: KernelPart, node: Any) -> Access | None:
+        """Return how a read walks along these axes; None if it is by other values."""
+        found = access(node, part.stage.axes)
+        if found is None:
+            return None
+        extents = (*part.stage.spatial, *part.stage.reduce)
+        strides = tuple(s for s, e in zip(found.strides, extents, strict=True) if e != 1)
+        missing = len(self.results) + len(self.reduced) - len(strides)
+        return Access(found.buffer, (*strides, *[0] * missing), found.start)
+
+
+def values_at(part: KernelPart, values: Iterable[Any], zero: Any) -> dict[Any, Any]:
+    """Return the values of a stage's axes for those of the axes that are not of extent 1."""
+    following, stage = iter(values), part.stage
+    extents = (*stage.spatial, *stage.reduce)
+    return {
+        a: zero if e == 1 else next(following) for a, e in zip(stage.axes, extents, strict=True)
+    }
 
 
 def _linear(index: Any, axes: Sequence[Any]) -> list[int] | None:
@@ -153,7 +198,7 @@ def all_reads(value: Any) -> list[Any]:
     return [*always, *guarded]
 
 
-def by_results(part: Part, node: Any) -> Access | None:
+def by_results(part: KernelPart, node: Any) -> Access | None:
     """Return the access of a read by the axes of the results; None if others take part in it."""
     stage = part.stage
     found, n = access(node, stage.axes), len(stage.spatial)
@@ -162,7 +207,7 @@ def by_results(part: Part, node: Any) -> Access | None:
     return Access(found.buffer, found.strides[:n], found.start)
 
 
-def window_walks(part: Part) -> list[Access]:
+def window_walks(part: KernelPart) -> list[Access]:
     """Return how the windows of a stage move with its results."""
     stage, n = part.stage, len(part.stage.spatial)
     if not stage.reduce:
@@ -171,7 +216,7 @@ def window_walks(part: Part) -> list[Access]:
     return [Access(w.buffer, w.strides[:n], 0) for w in walks if w is not None]
 
 
-def slides(part: Part) -> bool:
+def slides(part: KernelPart) -> bool:
     """Whether a stage reduces small windows, at places that depend on the result's."""
     stage, n = part.stage, len(part.stage.spatial)
     if part.combine is None or math.prod(e or 0 for e in stage.reduce) > MAX_WINDOW:
@@ -214,14 +259,16 @@ def values_of_one(extents: Sequence[int], value: Any, zero: Any) -> list[Any]:
     return values_of_axes(extents, groups, [value] if groups else [], zero)
 
 
-def computed_by(parts: Sequence[Part]) -> set[Any]:
+def computed_by(parts: Sequence[KernelPart]) -> set[Any]:
     """Return the arrays that parts compute, results of the function among them: what has not run
     has not written them.
     """
     return {part.stage.buffer for part in parts}
 
 
-def read_outside(taken: Sequence[Part], parts: Sequence[Part], inner: set[Any]) -> set[Any]:
+def read_outside(
+    taken: Sequence[KernelPart], parts: Sequence[KernelPart], inner: set[Any]
+) -> set[Any]:
     """Return what a kernel of some parts has to store: parameters, and what other parts read."""
     outside = {part.stage.buffer for part in taken} - inner
     for part in parts:

@@ -32,8 +32,8 @@ from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.loads import Loads
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
+    KernelPart,
     Made,
-    Part,
     all_reads,
     by_results,
     read_outside,
@@ -54,7 +54,7 @@ HELD_BYTES = 256
 
 
 @dataclass
-class Reduction:
+class WindowReduction:
     """The reduction of one part.
 
     term, init, combine: in the dtype in which it is done. finish: makes of it what the part stores.
@@ -62,7 +62,7 @@ class Reduction:
     terms: the different ones. uses: the number of each result's terms, by result.
     """
 
-    part: Part
+    part: KernelPart
     term: Any
     init: Any
     combine: Callable[[Any, Any], Any]
@@ -80,7 +80,7 @@ class Reduction:
 class Windows(Injective):
     """One kernel of stages of which some reduce windows."""
 
-    def __init__(self, parts: Sequence[Part], outside: set[Any]) -> None:
+    def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
         self.axis = _innermost(parts)
         super().__init__(parts, outside)
         self.fits = self.axis is not None and self._separate()
@@ -108,7 +108,7 @@ class Windows(Injective):
         }
         self.inputs = {one: walked for one, walked in self.inputs.items() if one in others}
 
-    def _kept_apart(self, parts: Sequence[Part]) -> list[Access]:
+    def _kept_apart(self, parts: Sequence[KernelPart]) -> list[Access]:
         """Return an access along each axis with which a window moves, so that it is not merged."""
         apart = {axis for part in parts if slides(part) for axis, _ in pairs(part)}
         n = len(self.extents)
@@ -225,7 +225,7 @@ class _Plan:
         """Accesses for each result along the axis."""
         return sum(one.accesses for one in self.loads.values()) / self.count
 
-    def _reduction(self, part: Part) -> Reduction:
+    def _reduction(self, part: KernelPart) -> WindowReduction:
         kernel, k, stage = self.kernel, self.kernel.k, part.stage
         made = reduction(part, self.analyzer)
         n = len(stage.spatial)
@@ -258,14 +258,14 @@ class _Plan:
         values[kernel.group] = values[kernel.group] + k.number(u)
         return kernel._axis_values(values, self.lane if kernel.lanes > 1 else k.number(0))
 
-    def _loads(self, one: Reduction) -> Loads:
+    def _loads(self, one: WindowReduction) -> Loads:
         found = Loads(self.analyzer, self.lane, self.kernel.lanes)
         for term in one.terms:
             for node in all_reads(term):
                 found.add(node)
         return found
 
-    def reduce(self, k: Any, one: Reduction) -> tuple[list[Any], Any]:
+    def reduce(self, k: Any, one: WindowReduction) -> tuple[list[Any], Any]:
         """Return the statements that reduce the thread's windows, and the registers with the
         results, ``lanes`` for each along the axis.
         """
@@ -321,7 +321,7 @@ class _Plan:
             )
         return body, results
 
-    def _joined(self, one: Reduction, totals: Any, results: Any, lane: Any) -> list[Any]:
+    def _joined(self, one: WindowReduction, totals: Any, results: Any, lane: Any) -> list[Any]:
         """Return what reduces the terms of each result."""
         lanes, made = self.kernel.lanes, []
         for u, terms in enumerate(one.uses):
@@ -339,7 +339,7 @@ class _Plan:
         return made
 
 
-def pairs(part: Part) -> list[tuple[int, Any]]:
+def pairs(part: KernelPart) -> list[tuple[int, Any]]:
     """Return which spatial axis, by its position, moves along which reduced axis."""
     stage, n = part.stage, len(part.stage.spatial)
     found: dict[tuple[int, Any], None] = {}
@@ -351,16 +351,13 @@ def pairs(part: Part) -> list[tuple[int, Any]]:
     return list(found)
 
 
-def reduction(part: Part, analyzer: Any) -> Reduction:
+def reduction(part: KernelPart, analyzer: Any) -> WindowReduction:
     """Return the reduction of a part, without its terms."""
-    return _as_floats(part, analyzer) or _plain(part)
+    plain = WindowReduction(part, part.value.b, part.init, part.combine, lambda value: value)
+    return _as_floats(part, analyzer) or plain
 
 
-def _plain(part: Part) -> Reduction:
-    return Reduction(part, part.value.b, part.init, part.combine, lambda value: value)
-
-
-def _as_floats(part: Part, analyzer: Any) -> Reduction | None:
+def _as_floats(part: KernelPart, analyzer: Any) -> WindowReduction | None:
     """Return the maximum of the `ordered` keys of floats as that of the floats themselves.
 
     A key takes six instructions, and a comparison that keeps a NaN three.
@@ -387,7 +384,7 @@ def _as_floats(part: Part, analyzer: Any) -> Reduction | None:
     def larger(a: Any, b: Any) -> Any:
         return tirx.Select(tirx.Or(a > b, tirx.isnan(a)), a, b)
 
-    return Reduction(part, term, least, larger, lambda value: ordered.key(value, wide, True))
+    return WindowReduction(part, term, least, larger, lambda value: ordered.key(value, wide, True))
 
 
 def _over(outer: list[tuple[Any, int]], body: list[Any], k: Any) -> Any:
@@ -408,7 +405,7 @@ def _number(term: Any, terms: list[Any]) -> int:
     return len(terms) - 1
 
 
-def _innermost(parts: Sequence[Part]) -> int | None:
+def _innermost(parts: Sequence[KernelPart]) -> int | None:
     """Return the last axis with which windows move; None if one moves with two axes at once."""
     moves = [pairs(part) for part in parts if slides(part)]
     if any(len({r for _, r in found}) < len(found) for found in moves):
@@ -417,7 +414,7 @@ def _innermost(parts: Sequence[Part]) -> int | None:
     return max((axis for found in moves for axis, _ in found if extents[axis] != 1), default=None)
 
 
-def kernel(parts: Sequence[Part], inner: set[Any]) -> Made | None:
+def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     """Return the first stages that can share a kernel, if windows among them overlap."""
     taken = alike(parts)
     if not any(slides(part) for part in taken):
