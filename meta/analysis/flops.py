@@ -8,7 +8,7 @@ from typing import Any
 
 from meta.base.source import Span
 from meta.dialect.core import FUSED
-from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module
+from meta.ir import Binding, Block, Call, GlobalVar, If, Module
 from meta.passes.calls import base_op
 from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.lifetimes import type_bytes
@@ -115,11 +115,8 @@ class _Counter:
             self.known[name] = NOTHING
             function = self.module.functions[name]
             cost = self.block(function.body)
-            fused = FUSED in function.attrs
-            self.known[name] = Cost(cost.flops, _moved(function)) if fused else cost
+            if FUSED in function.attrs:
+                types = (*(p.type for p in function.params), function.result_type)
+                cost = Cost(cost.flops, sum(map(type_bytes, types)))
+            self.known[name] = cost
         return self.known[name]
-
-
-def _moved(kernel: Function) -> int:
-    assert kernel.result_type is not None
-    return sum(type_bytes(p.type) for p in kernel.params) + type_bytes(kernel.result_type)

@@ -1,7 +1,13 @@
-"""Gradients of normalisations."""
+"""Gradients of normalisations.
+
+Second derivatives: ``y = xhat * weight + bias`` with ``xhat = (x - mean) * inv``, ``inv =
+(mean((x - mean)²) + eps)^(-1/2)``; a normalisation that is not centred has mean 0. With ``g = dy *
+weight`` and the projection ``P(v) = v - mean(v) - xhat * mean(v * xhat)``, which is symmetric, the
+gradients are ``dx = inv * P(g)``, ``dweight = sum(dy * xhat)``, ``dbias = sum(dy)``.
+"""
 
 from meta import op
-from meta.grad.core import gradient, gradients, in_dtype, second_gradient
+from meta.grad.core import gradient, gradients, in_dtype
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
@@ -70,15 +76,54 @@ def layer_norm_train(x, scale, bias: TensorType, y, dy, axis, eps):
     return _by_slot(gradients, scale, bias, dy[0], axis)
 
 
+def _second_gradient(x, weight, dy, u, u_weight, u_bias, axes, eps, centred=True):
+    """Return the gradients of ``sum(u dx) + sum(u_weight dweight) + sum(u_bias dbias)``.
+
+    x, dy, u: of one shape, wide enough to compute in. weight, u_weight, u_bias: None, or arrays
+    that broadcast to it. axes: those that ``mean`` is taken over.
+
+    Results: by x, by weight before it is summed over what weight is broadcast along, and by dy;
+    all of x's shape. From ``d inv = -inv² mean(xhat dx)`` and ``d xhat = inv P(dx)``: by dy it is
+    ``inv P(u) weight + u_weight xhat + u_bias``, by weight ``dy inv P(u)``, and by x
+    ``inv P(h) - inv² xhat mean(g P(u))``, ``h = u_weight dy - inv (u mean(g xhat) + g
+    mean(u xhat))``.
+    """
+
+    def mean(v):
+        return op.mean(v, axes, True)
+
+    def centre(v):
+        return v - mean(v) if centred else v
+
+    def project(v):
+        return centre(v) - xhat * mean(v * xhat)
+
+    offset = centre(x)
+    inv = op.rsqrt(mean(offset * offset) + eps)
+    xhat = offset * inv
+    g = dy if weight is None else dy * weight
+    projected = project(u)
+    by_g = inv * projected
+    by_dy = by_g if weight is None else by_g * weight
+    bend = -(inv * (u * mean(g * xhat) + g * mean(u * xhat)))
+    if u_weight is not None:
+        bend = bend + u_weight * dy
+        by_dy = by_dy + u_weight * xhat
+    if u_bias is not None:
+        by_dy = by_dy + u_bias
+    by_x = inv * project(bend) - inv * inv * xhat * mean(g * projected)
+    return by_x, dy * by_g, by_dy
+
+
 def _second(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
-    """`second_gradient` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
+    """`_second_gradient` of data [.., extent, ..]; ``lifted`` is a parameter's shape beside x."""
     wide = statistics_dtype(x.dtype)
     u, u_weight, u_bias = (None if t is None else in_dtype(t, wide) for t in cotangents)
     w, u_weight, u_bias = (
         None if t is None else op.reshape(in_dtype(t, wide), lifted)
         for t in (weight, u_weight, u_bias)
     )
-    by_x, by_weight, by_dy = second_gradient(
+    by_x, by_weight, by_dy = _second_gradient(
         in_dtype(x, wide), w, in_dtype(dy, wide), u, u_weight, u_bias, axes, eps, centred
     )
     if weight is not None:
@@ -147,7 +192,7 @@ def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
         for t in (scale, u_scale, u_bias)
     )
     axes = tuple(range(2, len(grouped)))
-    by_x, by_scale, by_dy = second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
+    by_x, by_scale, by_dy = _second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
     if scale is not None:
         by_scale = op.reshape(op.sum(by_scale, (1, 2), 0, True), scale.shape)
         by_scale = in_dtype(by_scale, scale.dtype)

@@ -153,8 +153,11 @@ def either_type(a: Type | None, b: Type | None) -> Type | None:
         case TensorType(), TensorType() if compatible(a, b):
             dims = zip(a.shape, b.shape, strict=True)
             return a.with_shape(tuple(x if x == y else UNKNOWN for x, y in dims))
-        case (TupleType() | FuncType(), TupleType() | FuncType()) if compatible(a, b):
-            return _either_parts(a, b)
+        case TupleType(), TupleType() if compatible(a, b):
+            return TupleType(_either_types(a.fields, b.fields))
+        case FuncType(), FuncType() if compatible(a, b):
+            params = _either_types(a.params, b.params)
+            return FuncType(params, *_either_types((a.result,), (b.result,)))
         case RefType(), RefType() if compatible(a, b):
             value = either_type(a.value, b.value)
             return a if value is None else RefType(value)
@@ -162,16 +165,9 @@ def either_type(a: Type | None, b: Type | None) -> Type | None:
             return b if a is None else a
 
 
-def _either_parts(a: TupleType | FuncType, b: TupleType | FuncType) -> Type:
-    def each(mine: Sequence[Type], others: Sequence[Type]) -> tuple[Type, ...]:
-        found = (either_type(x, y) for x, y in zip(mine, others, strict=True))
-        return tuple(t for t in found if t is not None)
-
-    if isinstance(a, TupleType) and isinstance(b, TupleType):
-        return TupleType(each(a.fields, b.fields))
-    assert isinstance(a, FuncType) and isinstance(b, FuncType)
-    *params, result = each((*a.params, a.result), (*b.params, b.result))
-    return FuncType(tuple(params), result)
+def _either_types(mine: Sequence[Type], others: Sequence[Type]) -> tuple[Type, ...]:
+    found = (either_type(x, y) for x, y in zip(mine, others, strict=True))
+    return tuple(t for t in found if t is not None)
 
 
 def compatible(a: Type | None, b: Type | None) -> bool:

@@ -41,8 +41,7 @@ PRODUCTS = {
 
 def product_terms(equation: str) -> tuple[str, str, str]:
     """Return the letters of the axes of x1, of x2, and of the result."""
-    operands, result = equation.split("->")
-    first, second = operands.split(",")
+    first, second, result = equation.replace("->", ",").split(",")
     return first, second, result
 
 
@@ -76,11 +75,6 @@ def op_call(value: Expr | None) -> OpCall | None:
 def new_call(op: Op, *args: Any) -> Call:
     """Return the call of a base operator with these first arguments and defaults for the rest."""
     return Call(op, (*args, *(slot.default for slot in op.slots[len(args) :])))
-
-
-def as_dtype(x: Any, dtype: str) -> Any:
-    """Return a symbol in a dtype, cast unless it has that."""
-    return x if x.dtype == dtype else op.cast(x, dtype)
 
 
 def tensor_type(atom: object) -> TensorType | None:

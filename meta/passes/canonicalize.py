@@ -208,23 +208,13 @@ def bias_along_an_axis(at: RuleSite) -> Expr | None:
             continue
         if UNKNOWN in narrow.shape:
             continue  # it may be 1
-        axis = _only_axis(narrow, at.type.ndim)
-        if (
-            axis is None
-            or at.type.ndim < 2
-            or narrow.shape[axis - at.type.ndim] != wide.shape[axis]
-        ):
+        long = [i - narrow.ndim for i, d in enumerate(narrow.shape) if d != 1]
+        if len(long) != 1 or wide.ndim < 2 or narrow.shape[long[0]] != wide.shape[long[0]]:
             continue
         vector = _as_vector(at, bias, narrow)
         if vector is not None:
-            return new_call(op.bias_add, data, vector, axis)
+            return new_call(op.bias_add, data, vector, wide.ndim + long[0])
     return None
-
-
-def _only_axis(narrow: TensorType, ndim: int) -> int | None:
-    """Return the axis of a result along which an operand is not broadcast, if it is only one."""
-    long = [i for i, d in enumerate(narrow.shape) if d != 1]
-    return long[0] + ndim - narrow.ndim if len(long) == 1 else None
 
 
 def _as_vector(at: RuleSite, bias: Any, type_: TensorType) -> Expr | None:

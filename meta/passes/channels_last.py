@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meta import op
+from meta.amp.core.resolve import HALVES
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.dialect.core import dialects
@@ -40,7 +41,6 @@ from meta.passes.lifetimes import type_bytes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """The axes of an array with its channels first, in the order with the channels last; and back."""
-HALF = "float16", "bfloat16"
 LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
 
 
@@ -112,7 +112,7 @@ def _images(at: ImageCall, kernel: Expr, image: Expr) -> tuple[Expr, ...]:
 
 def _converts(at: ImageCall, name: str) -> bool:
     type_ = type_of(at.args[name])
-    half = isinstance(type_, TensorType) and type_.dtype in HALF
+    half = isinstance(type_, TensorType) and type_.dtype in HALVES
     layouts = [at.args[n] for n in LAYOUTS]
     return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
 
@@ -269,7 +269,7 @@ def _load_kinds() -> None:
 def _convolves(function: Function) -> bool:
     """Whether there is a half precision convolution outside of inner blocks."""
     found = (b.var for b in function.body.bindings if called_op(b.value) in CONVOLUTIONS)
-    return any(tensor_of(var).dtype in HALF for var in found)
+    return any(tensor_of(var).dtype in HALVES for var in found)
 
 
 class _Function:

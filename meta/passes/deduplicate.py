@@ -13,9 +13,7 @@ from meta.dialect.core.dispatch import cache_key
 from meta.ir import (
     Binding,
     Block,
-    Call,
     Constant,
-    Effect,
     Expr,
     Function,
     Module,
@@ -32,7 +30,7 @@ from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
 from meta.passes.buffers import Buffers, each_with_buffers
-from meta.passes.calls import base_op, is_pure
+from meta.passes.calls import called_op, is_pure
 from meta.passes.rewrite import with_inner_blocks, with_value
 
 
@@ -149,37 +147,19 @@ def _block(
 
 def _key(binding: Binding, buffers: Buffers) -> Hashable | None:
     """Return what two bindings of one value have in common; None for one that stays."""
-    value = binding.value
-    if not isinstance(value, Call):
-        return _key_of_node(value, buffers)
-    op = base_op(value.callee)
-    if op is None or not is_pure(binding):
-        return None
-    if any(buffers.of(atom) in buffers.written for atom in operands(value)):
-        return None
-    keys = list(map(_argument, value.args))
-    if op.commutative:
-        keys[:2] = [frozenset(keys[:2])]
-    return (value.callee, *keys)
-
-
-def _key_of_node(value: Expr, buffers: Buffers) -> Hashable | None:
-    """Return the key of what is no call: its kind, operands and other fields."""
-    spec = value.spec
-    if spec.uses is None or spec.is_atom or value.stored or spec.blocks:
-        return None
-    if value.effect is not Effect.NONE:
+    value, spec = binding.value, binding.value.spec
+    if spec.uses is None or spec.is_atom or value.stored or spec.blocks or not is_pure(binding):
         return None
     # A field is the same memory whatever was written to it meanwhile; what is computed is not.
     is_part = value.opaque or isinstance(value, TupleGetItem)
     if not is_part and any(buffers.of(atom) in buffers.written for atom in operands(value)):
         return None
-    fields = [part for part in spec.parts if not isinstance(part.field, Atom)]
-    return (
-        type(value),
-        *map(_argument, spec.uses(value)),
-        *(str(getattr(value, part.name)) for part in fields),
-    )
+    keys = list(map(_argument, spec.uses(value)))
+    op = called_op(value)
+    if op is not None and op.commutative:
+        keys[1:3] = [frozenset(keys[1:3])]  # behind the callee
+    fields = (part for part in spec.parts if not isinstance(part.field, Atom))
+    return (type(value), *keys, *(str(getattr(value, part.name)) for part in fields))
 
 
 def _argument(argument: Any) -> Hashable:

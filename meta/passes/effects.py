@@ -31,7 +31,7 @@ class Effects:
         self._is_main = function is live.module.main
         self._known_shared: set[Memory] = set()
         self._calls = False
-        for binding in numbered(function):
+        for binding in numbered(function.body):
             given: tuple[Expr, ...] = ()
             if self._is_call(binding):
                 given = (*operands(binding.value), binding.var)

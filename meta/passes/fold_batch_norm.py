@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from meta import op
+from meta.grad.core import in_dtype
 from meta.ir import Call, Constant, Module, Var
 from meta.op.norm import statistics_dtype
-from meta.passes.calls import as_dtype, called_op, named_args, tensor_of
+from meta.passes.calls import called_op, named_args, tensor_of
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
@@ -93,7 +94,7 @@ def _folded(
     """Return what takes the place of a match; the last arguments but ``eps`` may be None."""
     y = tensor_of(match.root.var)
     call, args = _linear_call(match)
-    wide = partial(as_dtype, dtype=statistics_dtype(y.dtype))
+    wide = partial(in_dtype, dtype=statistics_dtype(y.dtype))
     factor = op.rsqrt(op.add(wide(var), eps))
     if scale is not None:
         factor = op.multiply(factor, wide(scale))
@@ -101,9 +102,9 @@ def _folded(
     bias = op.multiply(bias, factor)
     if shift is not None:
         bias = op.add(bias, wide(shift))
-    kernel = as_dtype(_scaled(call, args, wide(w), factor), y.dtype)
+    kernel = in_dtype(_scaled(call, args, wide(w), factor), y.dtype)
     made = call.callee(x, kernel, *call.args[2:])  # type: ignore[operator]
-    return op.bias_add(made, as_dtype(bias, y.dtype), _channels(args) % y.ndim)
+    return op.bias_add(made, in_dtype(bias, y.dtype), _channels(args) % y.ndim)
 
 
 def _linear_call(match: Match) -> tuple[Call, dict[str, Any]]:

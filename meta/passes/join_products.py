@@ -30,13 +30,12 @@ from meta.passes.calls import OpCall, new_call, op_call, tensor_of, tensor_type
 from meta.passes.canonicalize import canonicalize
 from meta.passes.deduplicate import eliminate_common_subexpressions
 from meta.passes.fold_constant import fold_constant
+from meta.passes.pad_products import COLUMNS
 from meta.passes.prepare import steady
 from meta.passes.rewrite import with_main
 from meta.runtime import chip
 
 DTYPES: tuple[str, ...] = "float16", "bfloat16", "float32"
-COLUMNS = {op.dense: 0, op.matmul: 1}
-"""By operator: the axis of its weights along which the columns of the product are."""
 TILE = 128
 """Rows and columns of the piece of a product that one multiprocessor computes at a time."""
 GAIN = 0.9

@@ -125,11 +125,9 @@ class _Lift:
             case TupleGetItem():
                 owner = value.value
                 fields = self._tuples.get(owner) if isinstance(owner, Var) else owner
-                return (
-                    self._resolved(fields.fields[value.index])
-                    if isinstance(fields, Tuple)
-                    else None
-                )
+                if isinstance(fields, Tuple):
+                    return self._resolved(fields.fields[value.index])
+                return None
             case _:
                 return None
 

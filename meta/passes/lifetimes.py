@@ -79,17 +79,13 @@ def type_bytes(type_: Type | None) -> int:
     return -(-prod(known) * bits(type_.dtype) // 8)
 
 
-def numbered(function: Function) -> list[Binding]:
-    """Return the bindings of a function in order of time; see the head of this file."""
-    return list(_walk(function.body))
-
-
-def _walk(block: Block) -> Iterator[Binding]:
+def numbered(block: Block) -> Iterator[Binding]:
+    """Yield the bindings of a function's body in order of time; see the head of this file."""
     for binding in block.bindings:
         yield binding
         if isinstance(binding.value, If):
-            for block in inner_blocks(binding.value):
-                yield from _walk(block)
+            for inner in inner_blocks(binding.value):
+                yield from numbered(inner)
 
 
 class Lifetimes:
@@ -108,7 +104,7 @@ class Lifetimes:
         module: Module,
         has_place: Callable[[Binding], bool] = lambda binding: True,
     ) -> None:
-        self.bindings = numbered(function)
+        self.bindings = list(numbered(function.body))
         self.buffers: list[Buffer] = []
         # Results that may be written over an argument: the call's arguments, and which one.
         self._over: list[tuple[int, tuple[Expr, ...], int]] = []

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from meta import op
+from meta.amp.core.resolve import HALVES
 from meta.base import config
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH, is_float
@@ -50,8 +51,6 @@ LEAST_WORK = 1 << 30
 """Multiplications of a product that is worth it: those of a few microseconds."""
 LEAST_EXTENT = 64
 """Of an axis that grows by at most an eighth."""
-
-HALF = "float16", "bfloat16"
 
 _Padded = dict[tuple[Any, tuple[int, ...]], Var]
 """What was padded, by operand and widths."""
@@ -137,7 +136,7 @@ def _on_tensor_cores(atom: object) -> TensorType | None:
     if type_ is None or not type_.is_static:
         return None
     rounded = type_.dtype == "float32" and config.get("META_TF32")
-    return type_ if rounded or type_.dtype in HALF else None
+    return type_ if rounded or type_.dtype in HALVES else None
 
 
 def _grown(type_: TensorType, letters: str, larger: dict[str, int]) -> TensorType:

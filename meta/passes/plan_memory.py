@@ -183,7 +183,7 @@ def planned_peak(function: Function, module: Module) -> int:
 
 
 def _planned(function: Function, module: Module, device: Device) -> Function:
-    filled = {b.var for b in numbered(function) if _fills(b.value, module, device)}
+    filled = {b.var for b in numbered(function.body) if _fills(b.value, module, device)}
     live = Lifetimes(function, module, lambda b: b.var in filled)
     inside = [
         number

@@ -139,45 +139,39 @@ class _Promoter:
             if isinstance(binding.value, If):
                 later[binding] = frozenset(reads)
             reads |= self._read_in(binding)
-        kept: list[Binding] = []
-        for binding in block.bindings:
-            self.binding(binding, kept, held, later.get(binding, frozenset()))
+        kept = [
+            new
+            for binding in block.bindings
+            for new in self.binding(binding, held, later.get(binding, frozenset()))
+        ]
         return Block(tuple(kept), with_operands(block.result, self.mapping))
 
     def binding(
-        self,
-        binding: Binding,
-        kept: list[Binding],
-        held: dict[Var, Expr],
-        read_later: frozenset[Var],
-    ) -> None:
+        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Var]
+    ) -> list[Binding]:
+        """Return what becomes of a binding."""
         var, value = binding.var, with_operands(binding.value, self.mapping)
         match value:
             case Primitive("make_ref", (first,)) if var in self.promoted:
                 held[var] = first
-                return
+                return []
             case Primitive("read_ref", (Var() as ref,)) if ref in self.promoted:
                 self.mapping[var] = held[ref]
-                return
+                return []
             case Primitive("write_ref", (Var() as ref, written)) if ref in self.promoted:
                 held[ref] = written
                 self.mapping[var] = Tuple(())
-                return
+                return []
             case If():
-                self.conditional(with_value(binding, value), kept, held, read_later)
-                return
+                return self.conditional(with_value(binding, value), held, read_later)
             case Function():
                 value = replace(value, body=self.block(value.body, {}, frozenset()))
-        kept.append(with_value(binding, value))
+        return [with_value(binding, value)]
 
     def conditional(
-        self,
-        binding: Binding,
-        kept: list[Binding],
-        held: dict[Var, Expr],
-        read_later: frozenset[Var],
-    ) -> None:
-        """Add an `If`, which yields what it wrote to references besides its value."""
+        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Var]
+    ) -> list[Binding]:
+        """Return an `If`, which yields what it wrote to references besides its value."""
         value, var, span = binding.value, binding.var, binding.span
         assert isinstance(value, If)
         written = {r: None for r in self._written_in(binding) if r in held and r in read_later}
@@ -189,16 +183,17 @@ class _Promoter:
                 new = Block(new.bindings, Tuple((new.result, *(inside[r] for r in written))))
             blocks.append(new)
         if not written:
-            kept.append(Binding(var, If(value.condition, *blocks), span))
-            return
+            return [Binding(var, If(value.condition, *blocks), span)]
         own = var.type or type_of(value)
         types = (own, *(self.promoted[r] for r in written))
         whole = Var("", None if own is None else TupleType(types))  # type: ignore[arg-type]
-        kept.append(Binding(whole, If(value.condition, *blocks), span))
-        kept.append(Binding(var, TupleGetItem(whole, 0), span))
-        for i, ref in enumerate(written, start=1):
-            held[ref] = Var(ref.name, self.promoted[ref])
-            kept.append(Binding(held[ref], TupleGetItem(whole, i), span))  # type: ignore[arg-type]
+        after = {ref: Var(ref.name, self.promoted[ref]) for ref in written}
+        held.update(after)
+        fields = [
+            Binding(field, TupleGetItem(whole, i), span)
+            for i, field in enumerate((var, *after.values()))
+        ]
+        return [Binding(whole, If(value.condition, *blocks), span), *fields]
 
     def _read_in(self, binding: Binding) -> frozenset[Var]:
         values = (b.value for b in (binding, *nested_bindings(binding.value)))

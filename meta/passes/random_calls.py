@@ -10,8 +10,6 @@ one that draws, drops out and rounds; in the gradient one kernel of all that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
 from meta import op
@@ -95,20 +93,18 @@ def split_dropout(module: Module) -> Module:
     return rewrite(module, _parts)
 
 
-def _parts(binding: Binding) -> Iterator[Binding]:
-    """Yield a binding, or what it becomes."""
+def _parts(binding: Binding) -> list[Binding]:
+    """Return a binding, or what it becomes."""
     call = binding.value
     if not isinstance(call, Call) or base_op(call.callee) is not op.dropout:
-        yield binding
-        return
+        return [binding]
     x, p, key = call.args
     type_ = tensor_type(x)
     if key is None or type_ is None or not type_.is_static:
-        yield binding
-        return
-    mask = Var("mask", type_.with_dtype("bool"))
-    yield Binding(mask, new_call(op.dropout_mask, key, type_.static_shape, p), binding.span)
-    kept, nothing = Var("kept", type_), Constant(torch.zeros(0, dtype=torch.uint8))
+        return [binding]
+    mask, kept = Var("mask", type_.with_dtype("bool")), Var("kept", type_)
+    nothing = Constant(torch.zeros(0, dtype=torch.uint8))
+    drawn = new_call(op.dropout_mask, key, type_.static_shape, p)
     rest = new_call(op.dropout_dx, x, mask, nothing, p)
-    yield Binding(kept, rest, binding.span)
-    yield Binding(binding.var, Tuple((kept, mask, nothing)), binding.span)
+    parts = {mask: drawn, kept: rest, binding.var: Tuple((kept, mask, nothing))}
+    return [Binding(var, value, binding.span) for var, value in parts.items()]

@@ -7,7 +7,7 @@ it is in `TimedProgram`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from meta.base.errors import ArgumentError
@@ -92,7 +92,7 @@ def rematerialize(
                 )
             settled, useless, waited = settled | undone, set(), 0
             continue
-        changed = TimedProgram(choice.applied(program), lower, program.origins | choice.origins)
+        changed = TimedProgram(choice.applied(), lower, program.origins | choice.origins)
         if changed.peak > program.peak:
             useless.add(choice.value)
             continue
@@ -132,31 +132,6 @@ def _with_less(program: TimedProgram, lower: Pass, limit: int) -> tuple[TimedPro
 KEPT = 8
 """What a recomputation reads is kept for it, instead of being recomputed too, if it has at most
 this part (1 / KEPT) of the bytes that are saved."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Recomputing ``value`` before binding ``at``, by ``clones``, for those ``users``.
-
-    renamed: what clones and users read instead. origins: by clone, what it is a recomputation of.
-    """
-
-    value: Var
-    at: int
-    clones: tuple[Binding, ...]
-    users: frozenset[int]
-    renamed: dict[Var, Var]
-    origins: dict[Var, Var]
-    gain: float
-
-    def applied(self, program: TimedProgram) -> Module:
-        """Return the program with the value recomputed."""
-        items: list[Binding] = []
-        for i, binding in enumerate(program.bindings):
-            if i == self.at:
-                items += self.clones
-            items.append(_renamed(binding, self.renamed) if i in self.users else binding)
-        return with_main(program.module, items)
 
 
 def _renamed(binding: Binding, names: dict[Var, Var]) -> Binding:
@@ -244,7 +219,7 @@ class TimedProgram:
         found = [(i, self.effects.writes(b)) for i, b in enumerate(self.bindings)]
         return [(i, places) for i, places in found if places]
 
-    def best_choice(self, refused: set[Var]) -> Choice | None:
+    def best_choice(self, refused: set[Var]) -> Recomputation | None:
         """Return what to recompute so that less is in use at the worst moment, if there is any."""
         worst = self.in_use.index(max(self.in_use))
         choices = []
@@ -272,7 +247,7 @@ class TimedProgram:
             return None
         return max(before), min(after)
 
-    def _choice(self, value: Var, buffers: list[int], worst: int) -> Choice | None:
+    def _choice(self, value: Var, buffers: list[int], worst: int) -> Recomputation | None:
         idle = {n: uses for n in buffers if (uses := self._idle(n, worst)) is not None}
         if not idle:
             return None
@@ -280,20 +255,18 @@ class TimedProgram:
         users = frozenset(i for i in readers if self.moments[i] > worst)
         if not all(isinstance(self.bindings[i].value, Call) for i in users):
             return None
-        at = min(users)
         saved = sum(self.live.buffers[n].size for n in idle)
-        cloner = _Cloner(self, at, value, saved // KEPT)
+        choice = Recomputation(self, value, users, saved // KEPT)
         read = (a for i in sorted(users) for a in operands(self.bindings[i].value))
         for atom in dict.fromkeys(read):
             again = isinstance(atom, Var) and not self.live.of(atom).isdisjoint(idle)
-            if again and not cloner.clone(atom):
+            if again and not choice.clone(atom):
                 return None
         relief = sum(
             self.live.buffers[n].size * (after - before) for n, (before, after) in idle.items()
         )
-        gain = relief / (cloner.cost.time + 1)
-        clones = tuple(cloner.made)
-        return Choice(value, at, clones, users, cloner.renamed, cloner.origins, gain)
+        choice.gain = relief / (choice.cost.time + 1)
+        return choice
 
     def in_use_at(self, var: Var, at: int) -> bool:
         """Whether a computed value is in use, anyway, when binding ``at`` is evaluated."""
@@ -311,15 +284,32 @@ class TimedProgram:
         return not any(since < i < until and read & places for i, places in self.writes)
 
 
-class _Cloner:
-    """Copies what a value is computed from, as far as it is not in use before binding ``at``."""
+class Recomputation:
+    """Recomputing ``value`` for those ``users``, before the first of them: binding ``at``.
 
-    def __init__(self, program: TimedProgram, at: int, value: Var, small: int) -> None:
-        self.program, self.at, self.value, self.small = program, at, value, small
+    made: copies of what it is computed from, as far as that is not in use by then, nor ``small``.
+    renamed: what they and the users read instead. origins: by copy, what it is a recomputation of.
+    """
+
+    def __init__(
+        self, program: TimedProgram, value: Var, users: frozenset[int], small: int
+    ) -> None:
+        self.program, self.value, self.users, self.small = program, value, users, small
+        self.at = min(users)
         self.made: list[Binding] = []
         self.renamed: dict[Var, Var] = {}
         self.origins: dict[Var, Var] = {}
         self.cost: Cost = NOTHING
+        self.gain = 0.0
+
+    def applied(self) -> Module:
+        """Return the program with the value recomputed."""
+        items: list[Binding] = []
+        for i, binding in enumerate(self.program.bindings):
+            if i == self.at:
+                items += self.made
+            items.append(_renamed(binding, self.renamed) if i in self.users else binding)
+        return with_main(self.program.module, items)
 
     def clone(self, var: Expr) -> bool:
         """Copy the binding of ``var``, inputs first; False if it cannot be computed again."""

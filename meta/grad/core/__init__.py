@@ -6,7 +6,6 @@ are checked when it is registered.
 
 from meta.grad.core.checkpoint import checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
-from meta.grad.core.normalised import second_gradient
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import grad, no_grad, record
 
@@ -23,5 +22,4 @@ __all__ = [
     "onto",
     "record",
     "rule_of",
-    "second_gradient",
 ]

@@ -138,7 +138,12 @@ class _Node:
             for saved in self.saved.values():
                 stack.enter_context(saved.restored())
             leaves = self.context.copy().run(self._run_again)
-            self._check(leaves)
+            if tuple(a.key for a in leaves) != self.outputs:
+                raise GradientError(
+                    "a checkpointed block returns something else when it is run again",
+                    expected=f"{len(self.outputs)} arrays of the same types",
+                    span=None if self.line is None else Span(*self.line),
+                )
             found: list[tuple[Any, ndarray]] = []
             starts = [
                 (a if a.node is None else a.node, dy)
@@ -147,14 +152,6 @@ class _Node:
             ]
             propagate(starts, lambda source, dy: found.append((source, dy)), since=first)
         yield from found
-
-    def _check(self, leaves: list[ndarray]) -> None:
-        if tuple(a.key for a in leaves) != self.outputs:
-            raise GradientError(
-                "a checkpointed block returns something else when it is run again",
-                expected=f"{len(self.outputs)} arrays of the same types",
-                span=None if self.line is None else Span(*self.line),
-            )
 
     def _run_again(self) -> list[ndarray]:
         """Return the results, recorded; called in the context of the first run."""

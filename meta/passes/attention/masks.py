@@ -26,12 +26,12 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH, bits
 from meta.dialect.core import only
+from meta.grad.core import in_dtype
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, ScoreAxis, arranged, extent, leaves, value_of
 from meta.passes.attention.scores import Mask
 from meta.passes.buffers import Definitions
-from meta.passes.calls import as_dtype
 from meta.runtime.ndarray import ndarray
 
 HIDDEN = -1e4
@@ -128,7 +128,7 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
         if found.clears:  # a row of minus infinities stays one
             top = op.maximum(top, torch.finfo(TO_TORCH[wide]).min)
         total = op.subtract(total, top)
-    return _joined(as_dtype(total, dtype), axes, parts), None
+    return _joined(in_dtype(total, dtype), axes, parts), None
 
 
 def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
@@ -137,7 +137,7 @@ def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
         zeros = op.zeros_like(op.cast(x, dtype))
         return op.where(x, -inf, zeros) if mask.negated else op.where(x, zeros, -inf)
     factor = -mask.factor if mask.negated else mask.factor
-    x = as_dtype(x, dtype)
+    x = in_dtype(x, dtype)
     return x if factor == 1 else op.multiply(x, factor)
 
 

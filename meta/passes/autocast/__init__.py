@@ -132,7 +132,8 @@ class _Autocast:
         self.half, self.trained = require_half(dtype), trained
         self.out_dtype = None if out_dtype is None else canonical(out_dtype)
         module = infer_type(lambda_lift(promote_refs(module)))
-        require_rules(_operators(module))
+        used = (a for f in module.functions.values() if not f.attrs for a in used_atoms(f))
+        require_rules([called for a in used if (called := base_op(a)) is not None])
         self.source = module
         self.summaries = Summaries(module)
         self.fixed = _fixed(module)
@@ -215,12 +216,6 @@ def _kept(name: str, out_dtype: str | None) -> str:
     if name != "main":
         return "a function that calls itself, or is handed on as a value, keeps its signature"
     return "results keep their dtypes" if out_dtype is None else f"out_dtype is {out_dtype}"
-
-
-def _operators(module: Module) -> list[Op]:
-    """Return the base operators that a module calls or hands on."""
-    used = (base_op(a) for f in module.functions.values() if not f.attrs for a in used_atoms(f))
-    return [op for op in used if op is not None]
 
 
 def _fixed(module: Module) -> set[str]:

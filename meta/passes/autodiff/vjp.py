@@ -190,27 +190,19 @@ class Differentiator:
             if not self.activity.outputs(var):
                 builder.append(binding)
             elif isinstance(value, If):
-                pullbacks[var] = self._append(builder, binding, *self._conditional(value, var))
+                pullbacks[var] = self._append(builder, binding, self._conditional(value, var))
             elif isinstance(value, Call) and isinstance(value.callee, GlobalVar):
                 if self._is_again(value.callee.name):
                     pullbacks[var] = self._append_kept(builder, binding)
                     continue
-                pullbacks[var] = self._append(builder, binding, *self._call(value))
+                pullbacks[var] = self._append(builder, binding, self._call(value))
             else:
                 builder.append(binding)
         return pullbacks
 
-    def _append(
-        self,
-        builder: BlockBuilder,
-        binding: Binding,
-        pair: Expr,
-        type_: Type,
-        outputs: Sequence[int],
-        targets: Sequence[Leaf | None],
-    ) -> Pullback:
+    def _append(self, builder: BlockBuilder, binding: Binding, made: _Pair) -> Pullback:
         """Append what yields a value and its pullback, and take the two apart."""
-        var, span = binding.var, binding.span
+        (pair, type_, outputs, targets), var, span = made, binding.var, binding.span
         both = builder.emit(pair, type=type_, span=span)
         builder.append(Binding(var, TupleGetItem(both, 0), span))
         name = f"{var.name}_pullback" if is_identifier(var.name) else "pullback"
