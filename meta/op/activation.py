@@ -16,7 +16,14 @@ import numpy as np
 from meta.base.errors import TypeInferError
 from meta.op.core import Op, Scalar, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require, require_float, require_like
-from meta.op.core.elementwise import described, floating, gradient, gradient_by_x_or_y, same
+from meta.op.core.elementwise import (
+    define_real,
+    described,
+    floating,
+    gradient,
+    gradient_by_x_or_y,
+    same,
+)
 from meta.op.core.same_dtype import require_same_dtype
 
 
@@ -266,22 +273,10 @@ def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
     return floating(lambda n: _gelu(n, approximate), x)
 
 
-@op
-def tanh(x: Scalar | Tensor) -> Tensor:
-    """Hyperbolic tangent.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.tanh, x)
-
-
-@op
-def sigmoid(x: Scalar | Tensor) -> Tensor:
-    """1 / (1 + exp(-x)), without overflow.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(lambda n: 1 / (1 + np.exp(-n)), x)
+tanh = define_real("tanh", np.tanh, "Hyperbolic tangent.")
+sigmoid = define_real(
+    "sigmoid", lambda n: 1 / (1 + np.exp(-n)), "1 / (1 + exp(-x)), without overflow."
+)
 
 
 @op

@@ -19,7 +19,6 @@ from meta.op.core.check import require, require_float
 from meta.op.core.elementwise import (
     define_real,
     described,
-    floating,
     gradient_by_x_or_y,
     real,
     same,
@@ -53,17 +52,7 @@ REAL: dict[str, tuple[Callable[..., Any], str]] = {
 """Real functions: of a Python number, and what they are."""
 for _name, (_function, _summary) in REAL.items():
     define_real(_name, _function, _summary)
-
-
-@op
-def sqrt(x: Scalar | Tensor) -> Tensor:
-    """Square root; NaN below zero.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(np.sqrt, x)
-
-
+sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.")
 sqrt_dx = gradient_by_x_or_y(sqrt, "dy / (2 * y), infinite at 0")
 
 

@@ -71,16 +71,14 @@ def batch_norm_train(
     return x
 
 
-@op
+@op(options=batch_norm_train)
 def batch_norm_infer(
     x: Tensor,
     running_mean: Tensor,
     running_var: Tensor,
     w: Tensor | None = None,
     b: Tensor | None = None,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-    axis: int = 1,
+    *options: Any,
 ) -> Tensor:
     """Normalise each channel by given statistics.
 
@@ -88,7 +86,7 @@ def batch_norm_infer(
     ``momentum`` is without meaning. Arguments as in `batch_norm_train`, nothing is written.
     Result: x's type.
     """
-    _channels(x, axis, running_mean=running_mean, running_var=running_var, w=w, b=b)
+    _channels(x, options[-1], running_mean=running_mean, running_var=running_var, w=w, b=b)
     return x
 
 

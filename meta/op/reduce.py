@@ -161,12 +161,10 @@ def std() -> None:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
 
 
-@op
-def logsumexp(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+@op(like=mean)
+def logsumexp() -> None:
     """log(sum(exp(x))), computed on x - max(x) so that nothing overflows.
 
     x: floating point; half precision is computed in float32. The result has its dtype; it is -inf
     if there are no elements.
     """
-    require_float(x, "x")
-    return _reduced(x, axis, keepdims, exclude, x.dtype)

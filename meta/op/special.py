@@ -7,7 +7,6 @@ complex dtype: a complex tensor is two, its real and its imaginary part.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,6 +24,10 @@ def _of_numbers(function: Callable[..., torch.Tensor], *numbers: Any) -> float:
 
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
+    "erf": (
+        torch.special.erf,
+        "Error function: 2 / sqrt(pi) times the integral of exp(-t**2) for t from 0 to x.",
+    ),
     "erfc": (torch.special.erfc, "1 - erf(x), without loss for large x."),
     "erfinv": (torch.special.erfinv, "The inverse of `erf`: infinite at 1 and -1, NaN beyond."),
     "lgamma": (torch.special.gammaln, "log(|gamma(x)|); infinite at 0, -1, -2, ..."),
@@ -93,15 +96,6 @@ def dft(re: Tensor, im: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
     require(re.shape == im.shape, "re and im differ in shape", found=f"{re} and {im}")
     require(re.ndim >= 1 and re.shape[-1] != 0, "re has no last axis to transform", found=str(re))
     return re, im
-
-
-@op
-def erf(x: Scalar | Tensor) -> Tensor:
-    """Error function: 2 / sqrt(pi) times the integral of exp(-t**2) for t from 0 to x.
-
-    ``x``: any shape; its dtype is the result's, float32 for ints and bool.
-    """
-    return floating(math.erf, x)
 
 
 @op

@@ -9,7 +9,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import wide, widened
+from meta.dialect.torch.operands import rounded_once, wide, widened
 from meta.op.core.check import normalize_axes
 
 ON_CUDA = {"cuda": LIBRARY}
@@ -103,41 +103,32 @@ def layer_norm_train_dx(x, scale, dy, mean, invvar, axis, call):
     return _gradients(x, scale, dy, mean, invvar, axis, call)
 
 
-def _compact(*tensors):
-    """Make tensors compact, what is half precision in float32; None stays."""
-    return [None if t is None else widened(t).contiguous() for t in tensors]
-
-
-def _forward(x, num_groups, scale, bias, eps):
-    """Return y, mean and invvar, x and parameters being wide."""
+def _by_groups(x, num_groups, scale, bias, eps):
+    """Return y, mean and invvar, all being compact and in at least float32."""
     extents = (x.shape[0], x.shape[1], prod(x.shape[2:]))
     return torch.native_group_norm(x, scale, bias, *extents, num_groups, eps)
 
 
-def _normalised(x, num_groups, scale, bias, eps):
-    if not x.numel():
-        return torch.empty_like(x, memory_format=torch.contiguous_format)
-    y, _, _ = _forward(*_compact(x), num_groups, *_compact(scale, bias), eps)
-    return y.to(x.dtype).contiguous()
-
-
-@dialect.kernel(op.group_norm)
+@dialect.kernel(op.group_norm, strided=False)
 def group_norm(x, num_groups, scale, bias, eps):
-    return _normalised(x, num_groups, scale, bias, eps)
+    if not x.numel():
+        return torch.empty_like(x)
+    wide, scale, bias = widened(x, scale, bias)
+    return _by_groups(wide, num_groups, scale, bias, eps)[0].to(x.dtype)
 
 
-@dialect.kernel(op.instance_norm)
+@dialect.kernel(op.instance_norm, strided=False)
 def instance_norm(x, scale, bias, eps):
-    return _normalised(x, x.shape[1], scale, bias, eps)
+    return group_norm(x, x.shape[1], scale, bias, eps)
 
 
-@dialect.kernel(op.group_norm_dx)
+@dialect.kernel(op.group_norm_dx, strided=False)
 def group_norm_dx(x, num_groups, scale, dy, eps, call):
     if not x.numel():
-        dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+        dx = torch.empty_like(x)
         return dx if scale is None else (dx, torch.zeros_like(scale), torch.zeros_like(scale))
-    wide, wide_dy, wide_scale = _compact(x, dy, scale)
-    _, mean, inverse = _forward(wide, num_groups, None, None, eps)
+    wide, wide_dy, wide_scale = widened(x, dy, scale)
+    _, mean, inverse = _by_groups(wide, num_groups, None, None, eps)
     extents = (x.shape[0], x.shape[1], prod(x.shape[2:]))
     mask = [True, scale is not None, scale is not None]
     dx, dscale, dbias = torch.ops.aten.native_group_norm_backward(
@@ -157,13 +148,11 @@ def _inverse(x, axis, eps):
     return torch.rsqrt(x.square().mean(axis, keepdim=True) + eps)
 
 
-@dialect.kernel(op.rms_norm)
+@rounded_once(op.rms_norm)
 def rms_norm(x, scale, bias, axis, eps):
-    dtype, x = x.dtype, x.to(wide(x.dtype))
     y = x * _inverse(x, axis, eps)
     y = y if scale is None else y * _lifted(scale, x, axis)
-    y = y if bias is None else y + _lifted(bias, x, axis)
-    return y.to(dtype).contiguous()
+    return y if bias is None else y + _lifted(bias, x, axis)
 
 
 @dialect.kernel(op.rms_norm_dx)
@@ -189,27 +178,24 @@ def _divisor(x, size, axis, bias, alpha):
     return bias + alpha / size * _window_sum(x.square(), axis, size // 2, (size - 1) // 2)
 
 
-@dialect.kernel(op.lrn)
+@rounded_once(op.lrn)
 def lrn(x, size, axis, bias, alpha, beta):
-    wider = x.to(wide(x.dtype))
-    return (wider / _divisor(wider, size, axis, bias, alpha) ** beta).to(x.dtype).contiguous()
+    return x / _divisor(x, size, axis, bias, alpha) ** beta
 
 
-@dialect.kernel(op.lrn_dx)
+@rounded_once(op.lrn_dx)
 def lrn_dx(x, dy, size, axis, bias, alpha, beta):
-    dtype, x, dy = x.dtype, x.to(wide(x.dtype)), dy.to(wide(x.dtype))
     divisor = _divisor(x, size, axis, bias, alpha)
     direct = dy / divisor**beta
     others = _window_sum(direct * x / divisor, axis, (size - 1) // 2, size // 2)
-    return (direct - 2 * alpha * beta / size * x * others).to(dtype).contiguous()
+    return direct - 2 * alpha * beta / size * x * others
 
 
-@dialect.kernel(op.l2_normalize)
+@rounded_once(op.l2_normalize)
 def l2_normalize(x, eps, axis):
-    wider = x.to(wide(x.dtype))
-    square, axes = wider.square(), normalize_axes(axis, x.ndim)
+    square, axes = x.square(), normalize_axes(axis, x.ndim)
     square = square.sum(axes, keepdim=True) if axes else square
-    return (wider / square.clamp_min(eps).sqrt()).to(x.dtype).contiguous()
+    return x / square.clamp_min(eps).sqrt()
 
 
 @dialect.kernel(op.l2norm)

@@ -109,7 +109,7 @@ def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     return backward
 
 
-def define_real(name: str, on_number: Callable[[Any], Any], summary: str) -> None:
+def define_real(name: str, on_number: Callable[[Any], Any], summary: str) -> Op:
     """Make the operator of a real function of one tensor, in the caller's family."""
 
     @op(name=name)
@@ -118,3 +118,4 @@ def define_real(name: str, on_number: Callable[[Any], Any], summary: str) -> Non
         return floating(on_number, x)
 
     function.site = caller_span()
+    return function
