@@ -13,7 +13,7 @@ from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.source import definition_span
 from meta.ir import TensorType, Type
 from meta.op.core import tree
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import array, as_array, ndarray
 

@@ -19,7 +19,7 @@ from meta.base.source import definition_span
 from meta.ir import Block, Function, Module, TensorType, Type, Var, free_vars, type_of
 from meta.model.model import Model
 from meta.op.core import tree
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace, Value
 from meta.runtime.ndarray import as_array, ndarray

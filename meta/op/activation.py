@@ -15,7 +15,13 @@ import numpy as np
 
 from meta.base.errors import TypeInferError
 from meta.op.core import Op, Scalar, Tensor, TensorType, op
-from meta.op.core.check import normalize_axis, require, require_float, require_like
+from meta.op.core.check import (
+    normalize_axis,
+    require,
+    require_float,
+    require_like,
+    require_same_dtype,
+)
 from meta.op.core.elementwise import (
     define_real,
     described,
@@ -24,7 +30,6 @@ from meta.op.core.elementwise import (
     gradient_by_x_or_y,
     same,
 )
-from meta.op.core.same_dtype import require_same_dtype
 
 
 def _floating(x: TensorType) -> TensorType:

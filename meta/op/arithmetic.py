@@ -1,7 +1,7 @@
 """Arithmetic of one to three operands, with NumPy's broadcasting.
 
 Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype, if that can
-hold its kind (`op/core/same_dtype.py`) and its value. Two Python numbers give a Python number. Add
+hold its kind (`op/core/check.py`) and its value. Two Python numbers give a Python number. Add
 one of two operands to `BINARY`, with a type function such as `arithmetic`, for a result in the
 operands' dtype, or `real`, for a real function, which is float32 for ints and bools.
 
@@ -27,10 +27,10 @@ from meta.op.core.check import (
     require,
     require_float,
     require_ndim,
+    require_same_dtype,
     shape_of,
 )
 from meta.op.core.elementwise import Function, arithmetic, described, real, same
-from meta.op.core.same_dtype import require_same_dtype
 
 Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
 """A number that takes the operands' dtype, which need not be that of ``out``."""

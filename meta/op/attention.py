@@ -4,8 +4,14 @@ from typing import Any
 
 from meta.ir.types import TensorType
 from meta.op.core import Tensor, op
-from meta.op.core.check import broadcast_shapes, require, require_float, require_like, require_ndim
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import (
+    broadcast_shapes,
+    require,
+    require_float,
+    require_like,
+    require_ndim,
+    require_same_dtype,
+)
 from meta.op.norm import statistics_dtype
 
 

@@ -7,8 +7,14 @@ import math
 
 from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import extents_of, is_one, normalize_axis, require, require_holds
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import (
+    extents_of,
+    is_one,
+    normalize_axis,
+    require,
+    require_holds,
+    require_same_dtype,
+)
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:

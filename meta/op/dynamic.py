@@ -17,8 +17,14 @@ from typing import Any
 from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
-from meta.op.core.check import fit, is_one, normalize_axis, require, require_new_axes
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import (
+    fit,
+    is_one,
+    normalize_axis,
+    require,
+    require_new_axes,
+    require_same_dtype,
+)
 from meta.op.creation import one_hot
 from meta.op.movement import pad
 from meta.op.resize import resize2d

@@ -16,10 +16,10 @@ from meta.op.core.check import (
     extents_of,
     normalize_axis,
     require,
+    require_same_dtype,
     require_shape,
 )
 from meta.op.core.indices import IndexRange, into_axis
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.shapes import padding_row, require_index
 
 

@@ -9,9 +9,8 @@ apart: `scaled_matmul`. `meta/op/core/subscripts.py` reads the notation of `eins
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
 from meta.op.core import DType, Op, Tensor, TensorType, op
-from meta.op.core.check import broadcast_shapes, require, require_ndim
+from meta.op.core.check import broadcast_shapes, require, require_ndim, require_same_dtype
 from meta.op.core.elementwise import described
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.subscripts import subscripts
 
 

@@ -15,9 +15,8 @@ from typing import Any
 from meta.base.dtype import bits, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import AnyScalar, DType, Scalar, Tensor, TensorType, op
-from meta.op.core.check import broadcast_shapes, require, shape_of
+from meta.op.core.check import broadcast_shapes, require, require_same_dtype, shape_of
 from meta.op.core.elementwise import Function, arithmetic, comparison, described, logical
-from meta.op.core.same_dtype import require_same_dtype
 
 
 def _require_integers(*operands: Any, bools: bool) -> None:

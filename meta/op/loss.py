@@ -14,10 +14,9 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.op.core import Tensor, op
-from meta.op.core.check import require, require_float
+from meta.op.core.check import require, require_float, require_same_dtype
 from meta.op.core.elementwise import described
 from meta.op.core.indices import IndexRange
-from meta.op.core.same_dtype import require_same_dtype
 
 IGNORED = -100
 """The label of a row that does not count."""

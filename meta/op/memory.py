@@ -7,8 +7,7 @@ from meta.base.device import Device
 from meta.base.device import require as require_device
 from meta.base.errors import DeviceError
 from meta.op.core import CallValues, DeviceName, Ints, Tensor, TensorType, op
-from meta.op.core.check import require, require_ndim
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import require, require_ndim, require_same_dtype
 from meta.op.shapes import view_of_first
 
 

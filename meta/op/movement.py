@@ -16,10 +16,10 @@ from meta.op.core.check import (
     normalize_axis,
     require,
     require_ndim,
+    require_same_dtype,
     require_shape,
 )
 from meta.op.core.padding import MODES, pad_pairs, reach
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.slicing import keeps_all, slice_ranges
 from meta.op.shapes import require_index, split_bounds, split_points
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.op.core import DType, InOut, Scalar, Tensor, TensorType, op
-from meta.op.core.check import is_one, require, require_float
+from meta.op.core.check import is_one, require, require_float, require_same_dtype
 from meta.op.core.formula import (
     Expr,
     Formula,
@@ -49,7 +49,6 @@ from meta.op.core.formula import (
     total,
     where,
 )
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.update import (
     FORMULAS,
     SINGLES,

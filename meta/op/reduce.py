@@ -10,10 +10,9 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import extents_of, require, require_float, require_shape
+from meta.op.core.check import extents_of, require, require_float, require_same_dtype, require_shape
 from meta.op.core.elementwise import described
 from meta.op.core.reduction import reduction
-from meta.op.core.same_dtype import require_same_dtype
 
 
 def _reduced(x: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:

@@ -3,9 +3,8 @@
 from typing import Any
 
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.indices import IndexRange
-from meta.op.core.same_dtype import require_same_dtype
 
 MODES = ("avg", "max")
 

@@ -5,9 +5,8 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core import Ints, Op, Tensor, op
-from meta.op.core.check import pair, require, require_float, require_ndim
+from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.resample import sampling, upsampled
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.window import DATA, documented, permutation
 
 

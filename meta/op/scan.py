@@ -1,8 +1,7 @@
 """Operators whose elements depend on all elements before them along an axis. Add one here."""
 
 from meta.op.core import DType, Tensor, op
-from meta.op.core.check import normalize_axis, require, require_float
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import normalize_axis, require, require_float, require_same_dtype
 
 
 @op

@@ -7,8 +7,7 @@ The file is not called `sort`: ``meta.op.sort`` is the operator."""
 
 from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
-from meta.op.core.check import normalize_axis, require, require_holds
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import normalize_axis, require, require_holds, require_same_dtype
 from meta.op.shapes import require_index
 
 

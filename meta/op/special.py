@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from meta.op.core import Scalar, Tensor, op
-from meta.op.core.check import require
+from meta.op.core.check import require, require_same_dtype
 from meta.op.core.elementwise import define_real, floating, gradient, real
-from meta.op.core.same_dtype import require_same_dtype
 
 
 def _of_numbers(function: Callable[..., torch.Tensor], *numbers: Any) -> float:

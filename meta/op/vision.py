@@ -10,8 +10,13 @@ from typing import Any
 
 from meta.ir.types import UNKNOWN, Dim, UnknownDim
 from meta.op.core import AnyScalar, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import require, require_float, require_like, require_ndim
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import (
+    require,
+    require_float,
+    require_like,
+    require_ndim,
+    require_same_dtype,
+)
 from meta.op.core.window import pads
 
 

@@ -19,7 +19,7 @@ from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import map_tensors, tree
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.case import OpCase, Sample, Spec
 

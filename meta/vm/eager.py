@@ -29,10 +29,10 @@ from meta.dialect.core.preference import DECISIONS
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record, recording
 from meta.ir.types import TensorType
-from meta.op.core.array_type import array_type
 from meta.op.core.call import (
     CallValues,
     View,
+    array_type,
     map_tensors,
     number_places,
     runtime_args,

@@ -18,7 +18,7 @@ from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.ir.types import TensorType
 from meta.op.core import CallValues, Op, View, map_tensors, runtime_args
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
 from meta.runtime.ndarray import as_array, ndarray

@@ -25,7 +25,7 @@ from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.ir.types import TensorType
 from meta.op.core import Op, Tensor, map_tensors
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing import OpCase
 

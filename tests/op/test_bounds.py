@@ -14,8 +14,7 @@ from meta.base.bounds import MAX_AXES, MAX_RESULTS
 from meta.base.errors import ArgumentError, MetaError, OutOfMemory, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir import Type
-from meta.op.core.array_type import array_type
-from meta.op.core.call import map_tensors
+from meta.op.core.call import array_type, map_tensors
 from meta.op.core.check import excess
 from meta.runtime.ndarray import as_array, ndarray
 from tests.op.records import CASES

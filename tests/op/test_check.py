@@ -20,8 +20,8 @@ from meta.op.core.check import (
     require,
     require_float,
     require_ndim,
+    require_same_dtype,
 )
-from meta.op.core.same_dtype import require_same_dtype
 
 SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
 DTYPES = st.sampled_from(dtypes.DTYPES)

@@ -22,8 +22,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.core import dispatch
 from meta.model import trace
-from meta.op.core.array_type import array_type
-from meta.op.core.call import map_tensors, runtime_args
+from meta.op.core.call import array_type, map_tensors, runtime_args
 from meta.runtime.ndarray import as_array
 
 DIALECTS = ("tvm", "torch")

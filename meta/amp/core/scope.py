@@ -11,8 +11,7 @@ from meta.amp.core.resolve import cast_dtypes, cast_finite, require_half, stays_
 from meta.base.dtype import is_float
 from meta.base.errors import AutocastError
 from meta.base.registry import OPERATORS
-from meta.op.core.array_type import array_type
-from meta.op.core.call import map_tensors
+from meta.op.core.call import array_type, map_tensors
 from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace

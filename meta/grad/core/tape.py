@@ -27,7 +27,7 @@ from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime.ndarray import ArrayKey, adding, ndarray

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
 from meta.ir.types import TensorType, TupleType, Type
+from meta.runtime.ndarray import ArrayKey
 
 if TYPE_CHECKING:
     from meta.op.core.op import Op
@@ -140,6 +141,14 @@ def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
         elif value is not None:
             values.append(value)
     return tuple(values)
+
+
+def array_type(key: ArrayKey) -> TensorType:
+    """Return the `TensorType` of arrays with this key, on which it is kept."""
+    if key.type is None:
+        key.type = TensorType(key.shape, key.dtype)
+    found: TensorType = key.type
+    return found
 
 
 def fields(type_: Type) -> tuple[Type, ...]:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta.ir.types import UNKNOWN, Dim, TensorType, UnknownDim
-from meta.op.core.check import pair, require, require_float, require_ndim
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.schema import Ints
 from meta.op.core.window import DATA, arranged, pads, permutation, window
 

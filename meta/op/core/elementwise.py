@@ -10,8 +10,13 @@ from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.base.source import caller_span
 from meta.op.core import Op, Scalar, Tensor, TensorType, numbers, op
-from meta.op.core.check import broadcast_shapes, require, require_float, shape_of
-from meta.op.core.same_dtype import require_same_dtype
+from meta.op.core.check import (
+    broadcast_shapes,
+    require,
+    require_float,
+    require_same_dtype,
+    shape_of,
+)
 
 Function = Callable[[Any, Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])

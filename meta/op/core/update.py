@@ -17,10 +17,9 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
-from meta.op.core.check import is_one, require, require_float
+from meta.op.core.check import is_one, require, require_float, require_same_dtype
 from meta.op.core.formula import Expr, Formula, Stores, Traced, nodes
 from meta.op.core.op import Op, op
-from meta.op.core.same_dtype import require_same_dtype
 from meta.op.core.schema import InOut, Scalar, Tensor
 
 Tensors = tuple[TensorType, ...]

@@ -18,7 +18,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, optimizer
 from meta.ir.types import TupleType
 from meta.op.core import map_tensors, runtime_args
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.runtime.ndarray import as_array
 from meta.testing.compare import TOLERANCE, check
 from tests.op import memory as memory_cases

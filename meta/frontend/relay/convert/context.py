@@ -20,7 +20,7 @@ from meta.frontend.relay.convert.types import Bindings, DataTypes, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.ir import Constant, Type
 from meta.ir.literals import MAX_NESTING
-from meta.op.core.array_type import array_type
+from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol, Trace, Value
 from meta.runtime.ndarray import ndarray
