@@ -92,8 +92,8 @@ def _scores(query, key, mask, causal, scale):
 
 @dialect.kernel(op.scaled_dot_product_attention, strided=False)
 def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout, out):
-    tensors = _heads_first(layout, query, key, value)
-    y, logsumexp = _forward(*tensors, mask, causal, scale)
+    query, key, value = _heads_first(layout, query, key, value)
+    y, logsumexp = _forward(query, key, value, mask, causal, scale)
     _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
 

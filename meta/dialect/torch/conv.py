@@ -13,8 +13,9 @@ from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
 
-_convolve_some = in_float32(torch.convolution, torch.backends.cudnn.conv)
-_convolve_backward = in_float32(torch.ops.aten.convolution_backward, torch.backends.cudnn.conv)
+_PRECISION = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch sets it when imported
+_convolve_some = in_float32(torch.convolution, _PRECISION)
+_convolve_backward = in_float32(torch.ops.aten.convolution_backward, _PRECISION)
 
 
 def _convolve(x, w, bias, window, groups):

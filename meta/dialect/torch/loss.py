@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from meta import op
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import kernels, widened
+from meta.dialect.torch.operands import kernels, widened, with_signature
 from meta.op.loss import IGNORED
 
 
@@ -95,8 +95,7 @@ def register(loss, loss_dpred, forward, slope):
         return found.to(y_pred.dtype).contiguous()
 
     for base, function in ((loss, kernel), (loss_dpred, gradient_kernel)):
-        function.__signature__ = base.schema.signature
-        dialect.kernel(base)(function)
+        dialect.kernel(base)(with_signature(function, base.schema.signature))
 
 
 def probability(y_pred, y_true, reduction):

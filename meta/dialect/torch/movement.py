@@ -131,9 +131,9 @@ def inner(padded, pairs, shape):
 
 def repeated(x, pairs, mode):
     """Return ``x`` with its own elements around it."""
-    for axis, pair in enumerate(pairs):
-        if any(pair):
-            x = x.index_select(axis, _source(*pair, x.shape[axis], mode, x.device))
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            x = x.index_select(axis, _source(before, after, x.shape[axis], mode, x.device))
     return x
 
 

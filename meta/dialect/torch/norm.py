@@ -28,7 +28,8 @@ def _promised(call, *results):
 def _batch_norm(x, running_mean, running_var, w, b, trains, momentum, eps, axis):
     """Return y, and the running statistics in at least float32."""
     wide = widened(x.movedim(axis, 1), w, b, running_mean, running_var)
-    y, _, _ = torch.native_batch_norm(*wide, trains, momentum, eps)
+    arguments = (*wide, trains, momentum, eps)
+    y, _, _ = torch.native_batch_norm(*arguments)
     return y.to(x.dtype).movedim(1, axis).contiguous(), *wide[3:]
 
 

@@ -1,13 +1,27 @@
 """Operands as ATen's kernels take them: numbers as tensors, half precision as float32."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from meta.dialect.core import LIBRARY
+from meta.dialect.core.openv import Kernel
+from meta.dialect.core.plevel import Levels
 from meta.dialect.torch import torch as dialect
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from meta.op.core.op import Op
 
+Operand = Tensor | float
+"""What stands for a ``Scalar | Tensor`` of a schema."""
+Kernels = Mapping[Op, Kernel]
+When = Callable[[CallValues], str | None]
 HALF = (torch.float16, torch.bfloat16)
 ON_CPU = {"cpu": LIBRARY}
 """Where fused patterns are used. They were measured beside what runs without them on an AMD EPYC,
@@ -15,79 +29,88 @@ one thread, float32; not on CUDA.
 """
 
 
-def single_or_double(x):
+def single_or_double(x: TensorType) -> str | None:
     """Decline half precision, whose results would not be rounded in between, and integers."""
     return None if x.dtype in ("float32", "float64") else f"not for {x.dtype}"
 
 
-def kernels(functions, **options):
+def kernels(functions: Kernels, **options: Any) -> None:
     """Define the kernels ``functions[op]``, with options of `Dialect.kernel` that they share."""
     for base, function in functions.items():
         dialect.kernel(base, **options)(function)
 
 
-def of_one(functions, plevel=None):
+def of_one(functions: Kernels, plevel: Levels | None = None) -> None:
     """Define kernels of one compact operand: ``functions[op](x)``."""
     each = {base: partial(_applied, function) for base, function in functions.items()}
     kernels(each, plevel=plevel, strided=False)
 
 
-def _applied(function, x):
+def _applied(function: Kernel, x: Tensor) -> Any:
     return function(x)
 
 
-def rounded_once(base, plevel=None, when=None):
+def rounded_once(
+    base: Op, plevel: Levels | None = None, when: When | None = None
+) -> Callable[[Kernel], Kernel]:
     """Define a kernel of compact operands, which it is given in at least float32: a function of all
     arguments of the operator, in order. What it returns is rounded to the dtype of the result.
     """
 
-    def register(function):
+    def register(function: Kernel) -> Kernel:
         dialect.kernel(base, plevel=plevel, when=when, strided=False)(_widening(base, function))
         return function
 
     return register
 
 
-def all_rounded_once(functions, plevel=None, when=None):
+def all_rounded_once(
+    functions: Kernels, plevel: Levels | None = None, when: When | None = None
+) -> None:
     """Define the kernel ``functions[op](*arguments)`` of each operator by `rounded_once`."""
     for base, function in functions.items():
         rounded_once(base, plevel, when)(function)
 
 
-def in_wide(function, x1, x2, out):
+def in_wide(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
     """Compute a function of two operands in the dtype that is `wide` of the result's."""
     function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
 
 
-def of_two(functions, fill=in_wide, plevel=None):
+def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:
     """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``."""
     kernels({base: partial(fill, f) for base, f in functions.items()}, plevel=plevel)
 
 
-def _at_least_single(x):
-    return x.float() if isinstance(x, torch.Tensor) and x.dtype != torch.float64 else x
+def _at_least_single(x: Any) -> Any:
+    return x.float() if isinstance(x, Tensor) and x.dtype != torch.float64 else x
 
 
-def _widening(base, function):
+def _widening(base: Op, function: Kernel) -> Kernel:
     names = (*base.schema.names, "out")
 
-    def run(*values, **named):
-        if named:
-            given = dict(zip(names, values, strict=False)) | named
-            values = [given[name] for name in names]
-        *operands, out = values
-        return out.copy_(function(*map(_at_least_single, operands)))
+    def run(*values: Any, **named: Any) -> Tensor:
+        given = dict(zip(names, values, strict=False)) | named if named else {}
+        *operands, out = [given[name] for name in names] if named else values
+        result: Tensor = out.copy_(function(*map(_at_least_single, operands)))
+        return result
 
-    run.__signature__ = Signature([Parameter(n, Parameter.POSITIONAL_OR_KEYWORD) for n in names])
-    return run
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    return with_signature(run, Signature([Parameter(n, kind) for n in names]))
 
 
-def wide(dtype):
+def with_signature(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """Return a function whose parameters dispatch sees as this signature has them."""
+    function.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
+    return function
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype in which values of a dtype are computed and accumulated."""
     return torch.float32 if dtype in HALF else dtype
 
 
-def widened(*tensors):
+def widened(*tensors: Tensor | None) -> Any:
     """Return tensors in at least float32: half precision is rounded once, at the end. None stays;
     integers become float32.
     """
@@ -95,7 +118,7 @@ def widened(*tensors):
     return found if len(found) > 1 else found[0]
 
 
-def number(x, dtype, device):
+def number(x: float, dtype: torch.dtype | None, device: torch.device) -> Tensor:
     """Return a number, rounded to a dtype (None: torch's own), as a 0-d tensor on a device.
 
     On CUDA it is filled there: a copy from the host would make the host wait for the device, and
@@ -107,19 +130,18 @@ def number(x, dtype, device):
     return torch.full((), value.item(), dtype=value.dtype, device=device)
 
 
-def rounded_number(x, dtype, device):
+def rounded_number(x: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a number as a 0-d tensor of a dtype, to which it goes as `meta.cast` would take it."""
     return number(x, torch.float64 if isinstance(x, float) else torch.int64, device).to(dtype)
 
 
-def own_dtype(*operands):
+def own_dtype(*operands: Operand) -> torch.dtype:
     """Return the dtype that the tensors among operands have, which numbers take."""
-    return next(x.dtype for x in operands if isinstance(x, torch.Tensor))
+    return next(x.dtype for x in operands if isinstance(x, Tensor))
 
 
-def as_operands(dtype, out, *operands):
+def as_operands(dtype: torch.dtype, out: Tensor, *operands: Operand) -> list[Tensor]:
     """Return operands in a dtype; numbers become 0-d tensors where ``out`` is."""
     return [
-        x.to(dtype) if isinstance(x, torch.Tensor) else number(x, dtype, out.device)
-        for x in operands
+        x.to(dtype) if isinstance(x, Tensor) else number(x, dtype, out.device) for x in operands
     ]

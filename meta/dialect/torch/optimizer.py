@@ -14,6 +14,7 @@ import torch
 from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.operands import with_signature
 from meta.op.core import Op
 from meta.op.core.formula import Expr, Traced, evaluate
 from meta.op.core.numbers import divide, power
@@ -22,14 +23,15 @@ from meta.op.core.update import FORMULAS, NEUTRAL, SINGLES, ListCall
 # A value is a tensor, or of several parameters a list of them; a number is a float, a 0-d tensor,
 # or, if each parameter has its own, a list of 0-d tensors.
 Value = Any
+Operation = Callable[..., Value]
 
 
-def number(value):
+def number(value: Any) -> Any:
     """Return a number, or the only element of a tensor, as what does not change a dtype."""
     return value.reshape(()) if isinstance(value, torch.Tensor) else value
 
 
-def _of_floats(plain: Callable, of_floats: Callable) -> Callable[..., Value]:
+def _of_floats(plain: Operation, of_floats: Operation) -> Operation:
     """Return an operation that floats alone take with their poles and zeros."""
 
     def apply(a: Value, b: Value) -> Value:
@@ -49,7 +51,7 @@ def _where(condition: Value, a: Value, b: Value) -> Value:
     return torch.where(condition, a, b)
 
 
-PLAIN: dict[str, Callable[..., Value]] = {
+PLAIN: dict[str, Operation] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -67,7 +69,7 @@ PLAIN: dict[str, Callable[..., Value]] = {
 """Operations on tensors and numbers; "squares" is a total of squares, without a tensor of them."""
 
 
-def _each(function: Callable, *values: Value) -> Value:
+def _each(function: Operation, *values: Value) -> Value:
     """Apply a function to the members of lists, beside numbers."""
     count = next((len(v) for v in values if isinstance(v, list)), None)
     if count is None:
@@ -75,7 +77,7 @@ def _each(function: Callable, *values: Value) -> Value:
     return [function(*(v[i] if isinstance(v, list) else v for v in values)) for i in range(count)]
 
 
-def _foreach(kind: str, foreach: Callable) -> Callable[..., Value]:
+def _foreach(kind: str, foreach: Operation) -> Operation:
     """Return an operation on two lists, or a list and a number, by one operator of ATen."""
 
     def apply(a: Value, b: Value) -> Value:
@@ -88,7 +90,7 @@ def _foreach(kind: str, foreach: Callable) -> Callable[..., Value]:
     return apply
 
 
-LISTS: dict[str, Callable[..., Value]] = {
+LISTS: dict[str, Operation] = {
     **{kind: partial(_each, function) for kind, function in PLAIN.items()},
     "+": _foreach("+", torch._foreach_add),
     "-": _foreach("-", torch._foreach_sub),
@@ -183,11 +185,10 @@ def _number(value: Any) -> Value:
 def _kernel(base: Op) -> Callable[..., None]:
     """Return the kernel of a step, with the operator's parameters."""
 
-    def kernel(*values, **given):
+    def kernel(*values: Any, **given: Any) -> None:
         update(base, dict(zip(base.schema.names, values, strict=False)) | given)
 
-    kernel.__signature__ = base.schema.signature
-    return kernel
+    return with_signature(kernel, base.schema.signature)
 
 
 # By measurement: docs/performance.md. ATen's fused step reads and writes everything once, and takes

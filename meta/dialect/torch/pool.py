@@ -5,7 +5,6 @@ beyond that is padded beforehand; means then come from a convolution with ones. 
 over one axis: there, an axis of extent 1 is put before it, which is what ATen does itself."""
 
 import functools
-import math
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +92,8 @@ def _counts(x, axes, include_pad):
         first = torch.arange(axis.out, device=x.device).unsqueeze(1) * axis.stride - axis.before
         at = first + torch.arange(axis.kernel, device=x.device) * axis.dilation
         counts.append(((at >= low) & (at < high)).sum(1))
-    return math.prod(torch.meshgrid(*counts, indexing="ij"))[None, None].to(x.dtype)
+    product = functools.reduce(torch.mul, torch.meshgrid(*counts, indexing="ij"))
+    return product[None, None].to(x.dtype)
 
 
 def _window_sums(x, axes, spread=False):
@@ -115,7 +115,7 @@ def _aten_average(axes, include_pad):
 
 @_two_axes_at_least
 def _maximum(tensors, axes, a):
-    x, arguments = _max_case(*tensors, axes)
+    x, arguments = _max_case(tensors[0], axes)
     return MAX[len(axes)](x, *arguments)
 
 
@@ -195,8 +195,8 @@ def _define(base, function, axes_of, plevel=None):
         if a.layout in (None, order):
             return function(tensors, axes_of(tensors[0].shape[2:], a), a).contiguous()
         to, back = permutation(a.layout, order, "layout"), permutation(order, a.layout, "layout")
-        tensors = [t.permute(to) for t in tensors]
-        return function(tensors, axes_of(tensors[0].shape[2:], a), a).permute(back).contiguous()
+        moved = [t.permute(to) for t in tensors]
+        return function(moved, axes_of(moved[0].shape[2:], a), a).permute(back).contiguous()
 
     def forward(x, call):
         return pooled(call, x)

@@ -92,5 +92,6 @@ def upsampling(x, scale_h, scale_w, layout, method, align_corners):
     when=lambda call: None if call.device.kind == "cpu" else "ATen differs at NaN on CUDA",
 )
 def grid_sample(x, grid, method, padding_mode, align_corners):
-    how = method, padding_mode, align_corners
-    return torch.nn.functional.grid_sample(*widened(x, grid), *how).to(x.dtype)
+    image, places = widened(x, grid)
+    sample = torch.nn.functional.grid_sample
+    return sample(image, places, method, padding_mode, align_corners).to(x.dtype)

@@ -39,7 +39,7 @@ kernels(
 def linear_scan(a, b, axis, reverse):
     factors, terms = a.to(wide(a.dtype)).unbind(axis), b.to(wide(a.dtype)).unbind(axis)
     order = range(len(factors))
-    steps = []
+    steps: list[torch.Tensor] = []
     for i in reversed(order) if reverse else order:
         steps.append(torch.addcmul(terms[i], factors[i], steps[-1]) if steps else terms[i])
     if not steps:
