@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import tirx
 
-from meta.dialect.tvm.stages import Stage, uses
+from meta.dialect.tvm.stages import Stage, at_axes, uses
 
 TILES = (32, 16, 8)
 """Sides of the square tile in which a transposing copy is done, the fastest first."""
@@ -60,7 +60,7 @@ def _walks(
     dims = [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape[-n:]]
     return (
         dims == extents
-        and all(i.same_as(a) for i, a in zip(indices[-n:], axes, strict=True))
+        and at_axes(indices[-n:], axes)
         and not any(uses(i, a) for i in indices[:-n] for a in axes)
     )
 
@@ -77,11 +77,7 @@ def _varies(indices: list[Any]) -> bool:
 
 def same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
     """Whether an access is at the element that is written, or at a constant place."""
-    if all(isinstance(index, tirx.IntImm) for index in indices):
-        return True
-    return len(indices) == len(axes) and all(
-        i.same_as(a) for i, a in zip(indices, axes, strict=True)
-    )
+    return not _varies(indices) or at_axes(indices, axes)
 
 
 def vector_width(stage: Stage, lanes: int) -> int | None:

@@ -181,9 +181,7 @@ def scaled_dot_product_attention_dmask(
 
 
 def _summed(full, shape, value, name):
-    """Return the sums of ``value(*index)`` over the axes along which ``shape`` is broadcast to
-    ``full``.
-    """
+    """Sum ``value(*index)`` over the axes along which ``shape`` is broadcast to ``full``."""
     lead = len(full) - len(shape)
     extents = [1] * lead + ints(shape)
     over = {

@@ -26,11 +26,12 @@ from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
 from meta import op
+from meta.base.device import Device
 from meta.base.errors import BackendError
 from meta.base.progress import bar
 from meta.base.remember import remember
 from meta.base.threads import compile_threads, in_threads
-from meta.dialect.core import Compiled, Deferred
+from meta.dialect.core import Compiled, Deferred, OpEnv
 from meta.dialect.tvm import (
     bfloat16,
     cache,
@@ -47,6 +48,7 @@ from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
 from meta.dialect.tvm.lower import SCHEDULED
 from meta.dialect.tvm.realigned import realigned
+from meta.dialect.tvm.target import for_device
 from meta.runtime import nvrtc as compiler
 
 
@@ -111,9 +113,12 @@ def kernel(function: tirx.PrimFunc, target: Target) -> Kernel:
     return realigned(run) if target.kind.name == "cuda" else run
 
 
-def deferred(function: tirx.PrimFunc, target: Target, launch: LaunchPlan = PLAIN) -> Deferred:
-    """Return what compiles ``function`` when it is needed, with whatever else is needed then."""
-    return Deferred((function, target, launch), _build_each)
+def deferred(
+    function: tirx.PrimFunc, device: Device, launch: LaunchPlan = PLAIN, polymorphic: bool = False
+) -> OpEnv:
+    """Return ``function`` as a kernel; compiled when needed, with whatever else is needed then."""
+    run = Deferred((function, for_device(device), launch), _build_each)
+    return OpEnv(run, allocates=False, polymorphic=polymorphic)
 
 
 def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, LaunchPlan]]) -> list[Compiled]:
@@ -256,9 +261,7 @@ def _key_text(function: tirx.PrimFunc, target: Target) -> str:
 def _compile(
     functions: Mapping[str, tirx.PrimFunc], target: Target
 ) -> tuple[tvm.runtime.Module, dict[str, tuple[workspace.Workspace, ...]]]:
-    """Return the functions in one module, and the workspaces that each takes after its own
-    parameters.
-    """
+    """Return the functions in one module, and the workspaces that are their last parameters."""
     on_cuda = target.kind.name == "cuda"
     rules = schedule_cuda if on_cuda else schedule_cpu
     scheduled: dict[str, tirx.PrimFunc] = {}

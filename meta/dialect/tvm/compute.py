@@ -28,20 +28,13 @@ from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.index import zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
-from meta.dialect.tvm.target import for_device
 from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
 
 # How a kernel may be fused with its neighbours (TVM's pattern kinds).
-ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = (
-    "elemwise",
-    "broadcast",
-    "injective",
-    "comm_reduce",
-    "out_elemwise_fusable",
-    "opaque",
-)
+ELEMWISE, BROADCAST, INJECTIVE = "elemwise", "broadcast", "injective"
+COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE = "comm_reduce", "out_elemwise_fusable", "opaque"
 MOST_ON_CUDA = 1 << 40
 """Elements of an array in a kernel for CUDA. A launch has fewer than 2^31 blocks, and no device the
 memory for so many; another dialect says so when it allocates them."""
@@ -64,9 +57,7 @@ class Compute:
     kind: str
 
     def build(self, call: CallValues) -> tuple[list[Any], list[te.Tensor]]:
-        """Return the PrimFunc's inputs (placeholders and scalars, in `OpEnv.run` order) and its
-        outputs.
-        """
+        """Return the PrimFunc's inputs, in the order of `OpEnv.run`, and its outputs."""
         inputs: list[Any] = []
         # TVM reads symbolic dimensions off the shapes of the arguments at each call. Index
         # arithmetic is done in 64 bits then, since nothing bounds the extents.
@@ -219,8 +210,7 @@ def _register(
         inputs, outputs = aspect.build(call)
         outputs, written = _changed(inputs, outputs, written_places(call))
         function = prim_func(inputs, outputs, in_place=written)
-        run = deferred(function, for_device(call.device), LaunchPlan(repeated=written))
-        return OpEnv(run, allocates=False, polymorphic=not known)
+        return deferred(function, call.device, LaunchPlan(repeated=written), not known)
 
     made = dialect.register(aspect.op, make, site)
     made.compute, made.fusion = aspect, aspect.kind

@@ -21,9 +21,7 @@ _HALF = {"float16", "bfloat16"}
 
 
 def exact(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Return a function for CUDA with other expressions for the constants and casts of which TVM
-    would write another number, or none.
-    """
+    """Return a function for CUDA without the constants and casts that TVM would write wrongly."""
     rules = [
         (tirx.FloatImm, _exact),
         (tirx.Cast, _by_float32),

@@ -17,7 +17,6 @@ from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, number_dtype
 from meta.dialect.tvm.lower import copied, prim_func
-from meta.dialect.tvm.target import for_device
 from meta.ir import Call, Expr, Function, TensorType, Tuple
 
 _ARITHMETIC = (ELEMWISE, BROADCAST, COMM_REDUCE)
@@ -49,8 +48,7 @@ def fuse(function: Function, device: Device) -> OpEnv:
     in_place = False if place is None else (place,)
     result = function.body.result
     outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
-    kernel = prim_func(inputs, outputs, in_place=in_place)
-    return OpEnv(deferred(kernel, for_device(device)), allocates=False)
+    return deferred(prim_func(inputs, outputs, in_place=in_place), device)
 
 
 def _leaves(tensors: Mapping[Expr, te.Tensor], apart: bool) -> Callable[[Any, str], Any]:

@@ -10,13 +10,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import ordered
-from meta.dialect.tvm.broadcast import (
-    broadcast_at,
-    broadcast_shape,
-    cast,
-    computing,
-    converted,
-)
+from meta.dialect.tvm.broadcast import broadcast_at, broadcast_shape, cast, computing, converted
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import flat, flat_index, in_range, ints, unflat_index, zeros
 from meta.dialect.tvm.reduce import product

@@ -1,6 +1,4 @@
-"""TE helpers that compute positions: flat and multi-dimensional indices, slices, ranges; and loops
-over them that are built by hand.
-"""
+"""TE helpers: flat and multi-dimensional indices, slices, ranges, and loops built by hand."""
 
 from itertools import accumulate
 from math import prod
@@ -79,9 +77,7 @@ def in_part(parts, i, element):
 
 
 def in_range(index, extent, mode):
-    """Return an index value within [0, extent), by the mode of `take`; as int32 where that
-    suffices.
-    """
+    """Return an index within [0, extent) by the mode of `take`; as int32 where that suffices."""
     wide = index.astype("int64")
     if mode == "wrap":
         wide = tirx.floormod(wide, tirx.const(extent, "int64"))

@@ -31,8 +31,6 @@ class Ordered:
 
 
 def laid_out(shape, element, layout, canonical, name):
-    """Return the tensor of ``shape``, which is in ``layout``, of ``element`` of indices in
-    ``canonical`` order.
-    """
+    """Return a tensor of ``shape`` in ``layout``: ``element`` of indices in ``canonical`` order."""
     to = permutation(layout, canonical, "layout")
     return te.compute(shape, lambda *i: element(*[i[a] for a in to]), name=name)

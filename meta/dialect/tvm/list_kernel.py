@@ -66,12 +66,7 @@ class _Kernel:
     """A kernel under construction: its parameters, and the loops over them."""
 
     def __init__(
-        self,
-        sums: int,
-        names: tuple[str, ...],
-        each: tuple[str, ...],
-        wide: str,
-        parallel: bool,
+        self, sums: int, names: tuple[str, ...], each: tuple[str, ...], wide: str, parallel: bool
     ) -> None:
         self.sums, self.names, self.each, self.wide = sums, names, each, wide
         self.loop = T.parallel if parallel else T.serial

@@ -46,11 +46,7 @@ def hidden(function: tirx.PrimFunc) -> tirx.PrimFunc:
         value = _masked([node.value])
         return node if value is None else tirx.Bind(node.var, *value)
 
-    rules = [
-        (tvm.ir.TensorLoad, of_load),
-        (tirx.BufferStore, of_store),
-        (tirx.Bind, of_name),
-    ]
+    rules = [(tvm.ir.TensorLoad, of_load), (tirx.BufferStore, of_store), (tirx.Bind, of_name)]
     return function.with_body(tvm_ffi.structural_map(function.body, rules, order="post"))
 
 

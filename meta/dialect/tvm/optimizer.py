@@ -19,7 +19,6 @@ from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.launch import LaunchPlan, ListLaunch, numbers
 from meta.dialect.tvm.list_kernel import list_kernel, printer
-from meta.dialect.tvm.target import for_device
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import Op
 from meta.op.core.call import CallValues
@@ -71,8 +70,7 @@ def _make(call: CallValues) -> OpEnv:
         sum(sizes) >= PARALLEL,
         norm,
     )
-    run = deferred(function, for_device(call.device), LaunchPlan(lists=launch))
-    return OpEnv(run, allocates=False)
+    return deferred(function, call.device, LaunchPlan(lists=launch))
 
 
 for _operator in FORMULAS:

@@ -9,7 +9,7 @@ from tvm import te, tirx
 from tvm.script.ir_builder import tirx as T
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core import Unsupported
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import cast, computing, let
 from meta.dialect.tvm.build import deferred
@@ -17,7 +17,6 @@ from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
-from meta.dialect.tvm.target import for_device
 from meta.runtime.philox import keep_threshold, philox4x32, split
 from meta.runtime.threefry import (
     ROUNDS,
@@ -96,8 +95,7 @@ def dropout(call):
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs, in_place=False)
-    launch = LaunchPlan(key_after=1 if states is None else None)
-    return OpEnv(deferred(function, for_device(call.device), launch), allocates=False)
+    return deferred(function, call.device, LaunchPlan(key_after=1 if states is None else None))
 
 
 @compute(op.dropout_dx, ELEMWISE)
@@ -115,9 +113,7 @@ def random_key(call):
     key = te.var("key", "int64")
     output = te.compute((1,), lambda _: key, name="random_key")
     function = prim_func([key], [output], in_place=False)
-    return OpEnv(
-        deferred(function, for_device(call.device), LaunchPlan(key_after=0)), allocates=False
-    )
+    return deferred(function, call.device, LaunchPlan(key_after=0))
 
 
 class _Uint64:

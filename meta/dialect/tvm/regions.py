@@ -258,12 +258,7 @@ def roi_pool(data, rois, pooled_size, spatial_scale, layout, out):
             top, rows = _bounds(y1, y2, bins[0], order.extents["H"], ph)
             left, columns = _bounds(x1, x2, bins[1], order.extents["W"], pw)
             result[place] = tirx.const(0, result.dtype)
-            with (
-                T.If(exists),
-                T.Then(),
-                T.serial(0, rows) as i,
-                T.serial(0, columns) as j,
-            ):
+            with T.If(exists), T.Then(), T.serial(0, rows) as i, T.serial(0, columns) as j:
                 value = named(values[order.place(image, c, top + i, left + j)])
                 first = tirx.And(i == 0, j == 0)
                 with T.If(tirx.Or(first, greater(value, result[place]))), T.Then():

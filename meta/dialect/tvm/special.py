@@ -11,23 +11,10 @@ from tvm import te, tirx
 from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm import c_math, gamma
-from meta.dialect.tvm.broadcast import (
-    broadcast,
-    constant,
-    elementwise,
-    is_nan,
-    let,
-    widened,
-)
+from meta.dialect.tvm.broadcast import broadcast, constant, elementwise, is_nan, let, widened
 from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute, pointwise, table
 
-table(
-    {
-        op.erfc: c_math.of_libm("erfc"),
-        op.lgamma: c_math.of_libm("lgamma"),
-        op.erf: tirx.erf,
-    }
-)
+table({op.erfc: c_math.of_libm("erfc"), op.lgamma: c_math.of_libm("lgamma"), op.erf: tirx.erf})
 
 
 def _bound(function):

@@ -8,6 +8,7 @@ A `Stage` is a block that has one store, to the element that its spatial axes na
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,15 +101,20 @@ def stage_of(schedule: s_tir.Schedule, block: Any) -> Stage | None:
     indices = list(store.indices)
     if n == 0 and all(isinstance(i, tirx.IntImm) for i in indices):
         pass  # a 0-d result: stored at a constant index
-    elif len(indices) != n or not all(
-        i.same_as(v) for i, v in zip(indices, variables, strict=False)
-    ):
+    elif not at_axes(indices, variables[:n]):
         return None
     extents = [_static(axis.dom.extent) for axis in statement.iter_vars]
     stage = Stage(block, store.buffer, variables, extents[:n], extents[n:])
     _inspect(store.value, stage)
     stage.loads.pop(stage.buffer, None)
     return stage
+
+
+def at_axes(indices: Sequence[Any], axes: Sequence[Any]) -> bool:
+    """Whether an access is at the element that the axes name."""
+    return len(indices) == len(axes) and all(
+        i.same_as(a) for i, a in zip(indices, axes, strict=True)
+    )
 
 
 def _static(extent: Any) -> int | None:

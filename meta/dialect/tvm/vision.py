@@ -280,9 +280,7 @@ class _Images:
         return tirx.Select(own > other, one, below)
 
     def gradient(self, dy, dtype, second):
-        """Return the gradient by x1, or by x2: of the windows and displacements that read an
-        element.
-        """
+        """Return the gradient by x1, or by x2: the sum over all windows that read an element."""
         rows, columns = (int(n) for n in dy.shape[2:])
         q, p, r = (te.reduce_axis((0, e)) for e in (self.count**2, self.kernel, self.kernel))
 

@@ -74,9 +74,7 @@ class Kernel:
         return self._allocated(shape, dtype, "shared")
 
     def in_memory(self, buffer: Any) -> Any:
-        """Return an array as it is accessed by vectors: of bytes if it is of bool, for which CUDA
-        has no vectors.
-        """
+        """Return an array as vectors access it: of bytes for bool, of which CUDA has no vectors."""
         if str(buffer.dtype) != "bool":
             return buffer
         if buffer not in self._bytes:
@@ -144,20 +142,24 @@ def _indices(buffer: Any, offset: Any) -> list[Any]:
     return [*[zero] * (rank - 1), offset]
 
 
+def for_each(variable: Any, count: int, body: Any, kind: Any, first: int = 0) -> Any:
+    """Return the loop of a statement for ``count`` values of a variable."""
+    begin, extent = (tirx.const(n, variable.ty.dtype) for n in (first, count))
+    return tirx.For(variable, begin, extent, kind, body)
+
+
 def each(count: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.UNROLLED) -> Any:
     """Return ``body(i)`` for each i below ``count``."""
     if count == 1:
         return body(tirx.const(0, "int32"))
     i = tirx.Var("i", "int32")
-    zero, extent = tirx.const(0, "int32"), tirx.const(count, "int32")
-    return tirx.For(i, zero, extent, kind, body(i))
+    return for_each(i, count, body(i), kind)
 
 
 def loop(name: str, count: int, body: Callable[[Any], Any], first: int = 0) -> Any:
     """Return the serial loop of ``body(i)`` for ``count`` values of i."""
     i = tirx.Var(name, "int32")
-    begin, extent = tirx.const(first, "int32"), tirx.const(count, "int32")
-    return tirx.For(i, begin, extent, tirx.ForKind.SERIAL, body(i))
+    return for_each(i, count, body(i), tirx.ForKind.SERIAL, first)
 
 
 def copy(

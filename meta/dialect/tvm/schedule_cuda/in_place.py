@@ -9,7 +9,8 @@ from tvm import tirx
 from tvm.tirx.buffer import is_buffer_var
 
 from meta.dialect.tvm.lower import OVERWRITTEN
-from meta.dialect.tvm.schedule_cuda.walk import KernelPart, all_reads, same_element
+from meta.dialect.tvm.schedule_cuda.walk import KernelPart, all_reads
+from meta.dialect.tvm.stages import at_axes
 
 
 class Overwriting:
@@ -51,7 +52,7 @@ def safe(groups: Sequence[Sequence[KernelPart]], inner: set[Any], overwriting: O
                     continue
                 if any(overwriting.may_be(node.source, one) for one in written):
                     return False
-                own = not part.stage.reduce and same_element(node, part.stage.axes)
+                own = not part.stage.reduce and at_axes(node.indices, part.stage.axes)
                 if not own and any(overwriting.may_be(node.source, one) for one in now):
                     return False
         written |= now

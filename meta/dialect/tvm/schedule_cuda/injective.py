@@ -42,12 +42,11 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     merged_axes,
     read_outside,
     reads,
-    same_element,
     slides,
     values_of_axes,
     window_walks,
 )
-from meta.dialect.tvm.stages import Stage
+from meta.dialect.tvm.stages import Stage, at_axes
 from meta.dialect.tvm.target import processors
 
 THREADS = 256
@@ -75,13 +74,13 @@ class Injective:
         self.total = math.prod(self.extents)
         self.k = Kernel(str(self.axes[0].ty.dtype) if self.axes else "int32")
         self.made = {stage.buffer: i for i, stage in enumerate(stages)}
-        always, found = [], {}
-        for part in parts:
-            for node in reads(part.value)[0]:
-                walked = None if node.source in self.made else by_results(part, node)
-                if walked is not None:
-                    found[walked] = None
-        always = list(found)
+        found = {
+            by_results(part, node): None
+            for part in parts
+            for node in reads(part.value)[0]
+            if node.source not in self.made
+        }
+        always = [walked for walked in found if walked is not None]
         line = Access(stages[0].buffer, compact(self.extents), 0)
         windows = self._kept_apart(parts)
         self.groups = merged_axes(self.extents, [line, *always, *windows]) or [[]]
@@ -281,5 +280,5 @@ def alike(parts: Sequence[KernelPart]) -> list[KernelPart]:
 
 def _readable(node: Any, stage: Stage, made: set[Any], missing: set[Any]) -> bool:
     if node.source in made:
-        return same_element(node, stage.axes[: len(stage.spatial)])
+        return at_axes(node.indices, stage.axes[: len(stage.spatial)])
     return node.source not in missing

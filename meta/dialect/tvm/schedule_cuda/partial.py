@@ -126,13 +126,13 @@ class Partial(ABC):
         self.axes, self.reductions, self.after, self.outside = axes, reductions, after, outside
         self.own = {part.stage.buffer for part in (*reductions, *after)}
         self.dtype = str(reductions[0].stage.axes[0].ty.dtype)
-        found: dict[Access, None] = {}
-        for part in reductions:
-            for node in reads(part.value)[0]:
-                walk = None if node.source in self.own else axes.walk(part, node)
-                if walk is not None:
-                    found[walk] = None
-        self.walks = list(found)
+        found = {
+            axes.walk(part, node): None
+            for part in reductions
+            for node in reads(part.value)[0]
+            if node.source not in self.own
+        }
+        self.walks = [walk for walk in found if walk is not None]
         n = len(axes.results)
         line = Access(None, (*compact(axes.results), *[0] * len(axes.reduced)), 0)
         given = [line, *self.walks]
@@ -317,10 +317,7 @@ class Partial(ABC):
     def _ended(
         self, k: Kernel, totals: Sequence[Any], result: Any, exists: Any, number: Any, slices: int
     ) -> tuple[list[Any], list[Any]]:
-        """Return what becomes of a thread's totals: stages and results, or results of a slice.
-
-        With the arrays of those.
-        """
+        """Return what becomes of a thread's totals, and arrays of slices' results, if any."""
         if slices == 1:
             return self._finish(k, totals, 0, result, exists), []
         between = self._between(slices)

@@ -13,12 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meta.dialect.tvm.schedule_cuda.columns import Columns
-from meta.dialect.tvm.schedule_cuda.emit import (
-    Kernel,
-    across_threads,
-    divided,
-    store,
-)
+from meta.dialect.tvm.schedule_cuda.emit import Kernel, across_threads, divided, store
 from meta.dialect.tvm.schedule_cuda.partial import THREADS, Partial, cut, groups
 from meta.dialect.tvm.schedule_cuda.walk import KernelPart, Made, read_outside, values_of_one
 

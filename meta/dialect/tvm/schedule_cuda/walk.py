@@ -230,13 +230,6 @@ def slides(part: KernelPart) -> bool:
     return windows
 
 
-def same_element(node: Any, axes: Sequence[Any]) -> bool:
-    """Whether a read is at the element that the axes name."""
-    return len(node.indices) == len(axes) and all(
-        i.same_as(a) for i, a in zip(node.indices, axes, strict=True)
-    )
-
-
 def values_of_axes(
     extents: Sequence[int], groups: Sequence[Sequence[int]], values: Sequence[Any], zero: Any
 ) -> list[Any]:

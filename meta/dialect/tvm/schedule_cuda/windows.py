@@ -23,6 +23,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
     each,
     element,
+    for_each,
     power_of_two_in,
     sequence,
     store,
@@ -266,9 +267,7 @@ class _Plan:
         return found
 
     def reduce(self, k: Any, one: WindowReduction) -> tuple[list[Any], Any]:
-        """Return the statements that reduce the thread's windows, and the registers with the
-        results, ``lanes`` for each along the axis.
-        """
+        """Return what reduces the thread's windows, and ``lanes`` registers of each result."""
         lanes = self.kernel.lanes
         i = next(i for i, r in self.reductions.items() if r is one)
         loads, steps = self.loads[i], math.prod(extent for _, extent in one.outer)
@@ -286,7 +285,7 @@ class _Plan:
             number: Any = tirx.const(0, "int32")
             for name, extent in one.outer:
                 number = number * extent + (name if k.dtype == "int32" else name.astype("int32"))
-            return [_over(one.outer, body(number), k)]
+            return [_over(one.outer, body(number))]
 
         def read(number: Any) -> list[Any]:
             return loads.read(number if ahead > 1 else tirx.const(0, "int32"))
@@ -387,12 +386,11 @@ def _as_floats(part: KernelPart, analyzer: Any) -> WindowReduction | None:
     return WindowReduction(part, term, least, larger, lambda value: ordered.key(value, wide, True))
 
 
-def _over(outer: list[tuple[Any, int]], body: list[Any], k: Any) -> Any:
+def _over(outer: list[tuple[Any, int]], body: list[Any]) -> Any:
     """Return ``body`` for all values of the outer axes."""
     whole = sequence(body)
     for name, extent in reversed(outer):
-        zero, count = tirx.const(0, k.dtype), tirx.const(extent, k.dtype)
-        whole = tirx.For(name, zero, count, tirx.ForKind.UNROLLED, whole)
+        whole = for_each(name, extent, whole, tirx.ForKind.UNROLLED)
     return whole
 
 
