@@ -11,7 +11,7 @@ What it misreads was found with the tests of onnx itself, ``python -m tools.onnx
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -341,12 +341,9 @@ def _constants_of_initializers(graph: onnx.GraphProto) -> None:
 
 
 Attributes = Mapping[str, Any]
-Misread = Callable[[onnx.NodeProto, Attributes, Any, Any], str | None]
 
 
 def _resize(node: onnx.NodeProto, given: Attributes, values: Any, shapes: Any) -> str | None:
-    if given.get("antialias"):
-        return "filtering before it makes an image smaller (antialias) is not supported"
     scales = values.get(node.input[2]) if len(node.input) > 2 else None
     shape = shapes.get(node.input[0])
     if scales is None or not len(scales) or "axes" in given:
@@ -362,37 +359,35 @@ def _suppression(node: onnx.NodeProto, given: Attributes, values: Any, shapes: A
     return f"{unknown[0]!r} must be a constant" if unknown else None
 
 
-def _infinity(node: Any, given: Attributes, *_: Any) -> str | None:
-    both = given.get("detect_negative", 1) and given.get("detect_positive", 1)
-    return None if both else "infinity of one sign is not supported"
-
-
-def _region(node: Any, given: Attributes, *_: Any) -> str | None:
-    if given.get("mode", b"avg") == b"avg":
-        return None
-    return "the greatest of weighted elements (mode='max') is not supported"
-
-
-def _transposed(node: Any, given: Attributes, *_: Any) -> str | None:
-    return "output_shape is not supported" if "output_shape" in given else None
-
-
-def _blocks(node: Any, given: Attributes, *_: Any) -> str | None:
-    mode = given.get("mode", b"DCR")
-    return None if mode == b"DCR" else f"mode={mode.decode()!r} is not supported"
-
-
-MISREAD: dict[str, Misread] = {
-    "ConvTranspose": _transposed,
-    "IsInf": _infinity,
-    "NonMaxSuppression": _suppression,
-    "Resize": _resize,
-    "RoiAlign": _region,
-    "SpaceToDepth": _blocks,
-}
+_FILTERING = "filtering before it makes an image smaller (antialias) is not supported"
+_ONE_SIGN = "infinity of one sign is not supported"
+MISREAD = (
+    ("ConvTranspose", "output_shape", None, "output_shape is not supported"),
+    ("IsInf", "detect_negative", 1, _ONE_SIGN),
+    ("IsInf", "detect_positive", 1, _ONE_SIGN),
+    ("Resize", "antialias", 0, _FILTERING),
+    ("RoiAlign", "mode", b"avg", "the greatest of weighted elements (mode='max') is not supported"),
+    ("SpaceToDepth", "mode", b"DCR", "mode={!r} is not supported"),
+)
+"""An operator, an attribute, the value (the default) that the importer goes by, and why a node with
+another one cannot be imported.
+"""
+MISREAD_NODES = {"NonMaxSuppression": _suppression, "Resize": _resize}
 """By operator, a function of its node, attributes, the values and the shapes that are known, which
 returns why it cannot be imported, or None.
 """
+
+
+def _why_misread(
+    node: onnx.NodeProto, values: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> str | None:
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    for operator, attribute, value, why in MISREAD:
+        found = given.get(attribute, value)
+        if operator == node.op_type and found != value:
+            return why.format(found.decode() if isinstance(found, bytes) else found)
+    rule = MISREAD_NODES.get(node.op_type)
+    return rule(node, given, values, shapes) if rule is not None else None
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -411,9 +406,7 @@ def refuse_misread(
     """Raise RelaxError, listing all of them, for nodes that the importer would read wrongly."""
     failures = []
     for node in all_nodes(graph):
-        rule = MISREAD.get(node.op_type)
-        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        why = rule(node, given, values, shapes) if rule is not None else None
+        why = _why_misread(node, values, shapes)
         if why is not None:
             failures.append(Failure(node.op_type, why, place=node.name or node.output[0]))
     if failures:

@@ -7,7 +7,7 @@ support a further kind of them, add it to `RULES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -150,66 +150,56 @@ def shape_of_extents(values: Sequence[Any], device: Device) -> Shape | RuntimeSh
     return RuntimeShape(op.concatenate(tuple(parts), 0))
 
 
-class Extents:
-    """What is known of a function's symbolic extents."""
+@dataclass(frozen=True)
+class Frame:
+    """A function or block under way: the values of variables, symbolic extents among them."""
 
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
+    values: dict[Any, Any] = field(default_factory=dict)
 
-    def bind(self, var: Any, value: Any) -> None:
-        """Let a scalar variable have a value."""
-        self._known[var] = value
+    def block(self) -> Frame:
+        """Return a frame for a block or function inside, which sees what is here."""
+        return Frame(dict(self.values))
 
     def match(self, shape: Any, actual: tuple[Any, ...]) -> Any:
         """Bind the variables of a declared shape; return an extent that differs, or None."""
         later = []
         for declared, extent in zip(shape, actual, strict=True):
-            if isinstance(declared, ir.Var) and declared not in self._known:
-                self.bind(declared, extent)
+            if isinstance(declared, ir.Var) and declared not in self.values:
+                self.values[declared] = extent
             else:
                 later.append((declared, extent))
         for declared, extent in later:
-            value = self.value(declared)
+            value = self.extent(declared)
             if isinstance(value, int) and isinstance(extent, int) and value != extent:
                 return declared
         return None
 
-    def value(self, expr: Any) -> Any:
+    def extent(self, expr: Any) -> Any:
         """Compute a scalar expression, a number or symbolic dimension; Unconvertible otherwise."""
-        if isinstance(expr, tirx.IntImm):
-            return bool(expr.value) if expr.ty.dtype == "bool" else int(expr.value)
-        if isinstance(expr, tirx.FloatImm):
-            return float(expr.value)
-        if isinstance(expr, int | float):
-            return expr
+        if isinstance(expr, int | float | tirx.IntImm | tirx.FloatImm):
+            return plain(expr)
         if isinstance(expr, ir.Var):
-            if expr not in self._known:
+            if expr not in self.values:
                 raise Unconvertible(f"the extent {expr.name} is not known")
-            if self._known[expr] is UNKNOWN:
+            if self.values[expr] is UNKNOWN:
                 raise Unconvertible(f"the extent {expr.name} depends on the values of arrays")
-            return self._known[expr]
+            return self.values[expr]
         if isinstance(expr, tirx.Cast):
-            value = self.value(expr.value)
+            value = self.extent(expr.value)
             kind = float if is_float(str(expr.ty.dtype)) else int
             return kind(value) if isinstance(value, int | float) else value
         if isinstance(expr, tirx.Select):
-            chosen = expr.true_value if self.value(expr.condition) else expr.false_value
-            return self.value(chosen)
+            chosen = expr.true_value if self.extent(expr.condition) else expr.false_value
+            return self.extent(chosen)
         if isinstance(expr, tirx.Not):
-            return not self.value(expr.a)
+            return not self.extent(expr.a)
         rule = RULES.get(type(expr))
         if rule is None:
             raise Unconvertible(f"the extent {expr} is computed by {type(expr).__name__}")
-        operands = self.value(expr.a), self.value(expr.b)
+        operands = self.extent(expr.a), self.extent(expr.b)
         if any(isinstance(v, RuntimeExtent) for v in operands):
             raise Unconvertible(f"the extent {expr} depends on the values of inputs")
         return rule(*operands)
-
-    def copy(self) -> Extents:
-        """Return what is known, for a block of its own."""
-        new = Extents()
-        new._known = dict(self._known)
-        return new
 
 
 def _truncated(a: Any, b: Any) -> Any:

@@ -7,8 +7,8 @@ numbers to the converters. To support a further kind of expression, add a method
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import tvm
@@ -22,7 +22,7 @@ from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.registry import Failure, failed, relax
 from meta.frontend.relax.tensor_expressions import marked
 from meta.frontend.relax.values import (
-    Extents,
+    Frame,
     RuntimeShape,
     attributes,
     constant,
@@ -32,6 +32,7 @@ from meta.frontend.relax.values import (
     shape_of_extents,
     tensor_type,
 )
+from meta.ir import UNKNOWN
 from meta.model import cond
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Symbol, Trace
@@ -44,24 +45,6 @@ importers of ours call what Relax has no operator for.
 """
 SMALL = 4096
 """Elements of an array that is still computed while converting."""
-
-
-@dataclass
-class Frame:
-    """A function or block under way: values of variables, and known extents."""
-
-    values: dict[Any, Any]
-    extents: Extents
-
-    def block(self) -> Frame:
-        """Return a frame for a block or function inside, which sees what is here."""
-        return Frame(dict(self.values), self.extents.copy())
-
-    def bind(self, var: Any, value: Any) -> None:
-        """Let a variable have a value; a number may be part of extents."""
-        self.values[var] = value
-        if isinstance(var.ty, tvm.ir.PrimType):
-            self.extents.bind(var, value)
 
 
 @dataclass(frozen=True)
@@ -83,7 +66,7 @@ class Walker:
 
     def main(self, function: Any, arguments: tuple[Any, ...]) -> Any:
         """Convert a function applied to symbols; RelaxError lists every call that cannot be."""
-        result = self._function(function, arguments, Frame({}, Extents()))
+        result = self._function(function, arguments, Frame())
         if self.failures:
             raise failed(self.failures)
         return result
@@ -95,7 +78,7 @@ class Walker:
             raise Unconvertible(f"a function of {len(function.params)} arguments has another call")
         inner = frame.block()
         for param, argument in zip(function.params, arguments, strict=True):
-            inner.bind(param, argument)
+            inner.values[param] = argument
             self._match(inner, param.name, param.ty, argument)
         self._active.append(function)
         try:
@@ -117,7 +100,7 @@ class Walker:
         if declared is not None and actual is not None:
             if len(declared) != len(actual):
                 raise Unconvertible(f"{name} has {len(declared)} axes, here {len(actual)}")
-            wrong = frame.extents.match(declared, tuple(actual))
+            wrong = frame.match(declared, tuple(actual))
             if wrong is not None:
                 raise Unconvertible(f"{name} has the shape {list(declared)}, here {list(actual)}")
         if isinstance(type_, tvm_relax.TensorType) and isinstance(value, Symbol | ndarray):
@@ -132,7 +115,7 @@ class Walker:
                 for binding in block.bindings:
                     self._bind(frame, binding)
             return self._value(frame, expr.body)
-        if isinstance(expr, ir.Var) and expr in frame.values:
+        if isinstance(expr, ir.Var) and frame.values.get(expr, UNKNOWN) is not UNKNOWN:
             return frame.values[expr]
         if isinstance(expr, ir.Call) and not isinstance(expr.ty, tvm.ir.PrimType):
             return self._call(frame, expr)
@@ -141,7 +124,7 @@ class Walker:
         if isinstance(expr, ir.TupleGetItem):
             return self._value(frame, expr.tuple_value)[expr.index]
         if isinstance(expr, tvm_relax.ShapeExpr):
-            extents = [frame.extents.value(e) for e in expr.values]
+            extents = [frame.extent(e) for e in expr.values]
             return shape_of_extents(extents, active_trace().device)
         if isinstance(expr, ir.GenericConst):
             return self._constant(expr)
@@ -150,10 +133,10 @@ class Walker:
         if isinstance(expr, tvm_relax.Function):
             return FunctionValue(expr, frame)
         if isinstance(expr, ir.GlobalVar):
-            return FunctionValue(self.module[expr], Frame({}, Extents()))
+            return FunctionValue(self.module[expr], Frame())
         if isinstance(expr, ir.StringImm):
             return str(expr.value)
-        return frame.extents.value(expr)
+        return frame.extent(expr)
 
     def _constant(self, expr: Any) -> Any:
         if not isinstance(expr.value, tvm.runtime.Tensor):
@@ -175,13 +158,13 @@ class Walker:
             what = operator_name(expr) if is_call else type(expr).__name__
             self.failures.append(Failure(what, error.why, error.hint, name))
             value = self._stand_in(frame, binding.var.ty)
-        frame.bind(binding.var, value)
+        frame.values[binding.var] = value
 
     def _stand_in(self, frame: Frame, type_: Any) -> Any:
         """Return a value of a type for a program that will not run; RelaxError if there is none."""
         if isinstance(type_, tvm.ir.TupleType):
             return tuple(self._stand_in(frame, f) for f in type_.fields)
-        declared = tensor_type(type_, frame.extents.value)
+        declared = tensor_type(type_, frame.extent)
         if declared is None:
             raise failed(self.failures)
         return active_trace().parameter(declared, "unsupported")[1]
@@ -191,12 +174,9 @@ class Walker:
         now = known(condition)
         chosen = bool(now.item()) if now is not None else condition
         then, other = (
-            self._branch(frame.block(), b) for b in (expr.true_branch, expr.false_branch)
+            partial(self._value, frame.block(), b) for b in (expr.true_branch, expr.false_branch)
         )
         return cond(chosen, then, other)
-
-    def _branch(self, frame: Frame, body: Any) -> Callable[[], Any]:
-        return lambda: self._value(frame, body)
 
     def _call(self, frame: Frame, call: Any) -> Any:
         if isinstance(call.op, tvm.ir.Op):
@@ -224,7 +204,7 @@ class Walker:
     def _apply(self, frame: Frame, call: Any, name: str, attrs: Any, arguments: Any) -> Any:
         """Call the converter of an operator."""
         values = tuple(self._value(frame, a) for a in arguments)
-        declared = tensor_type(call.ty, frame.extents.value)
+        declared = tensor_type(call.ty, frame.extent)
         site = CallSite(
             name,
             given=frozenset(attrs),

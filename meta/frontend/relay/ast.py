@@ -181,13 +181,11 @@ class Attrs:
 
     Values are None, bool, int, float, str, tuples of these, dicts with string keys, and `Expr`,
     `Type` or `Opaque` where the file has such. A dtype is a str. ``type_key`` is "relay.attrs.X",
-    or None where the file does not say. ``whole`` is whether all fields are stated (JSON and
-    metadata) or only those which differ from their default (text).
+    or None where the file does not say.
     """
 
     fields: dict[str, Any]
     type_key: str | None = None
-    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

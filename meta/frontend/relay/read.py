@@ -54,18 +54,14 @@ class Archive:
         """Return a module's text and parameter file, if any; RelayError for another name."""
         if name is None and len(self.programs) == 1:
             name = next(iter(self.programs))
-        elif name is None:
+        if name is None or name not in self.programs:
+            several = name is None
             raise RelayError(
-                "the archive holds several modules",
+                "the archive holds several modules"
+                if several
+                else f"the archive has no module {name!r}",
                 found=", ".join(self.programs),
-                hint="name one of them",
-                place=self.source,
-            )
-        if name not in self.programs:
-            raise RelayError(
-                f"the archive has no module {name!r}",
-                found=", ".join(self.programs),
-                hint=nearest(name, self.programs),
+                hint="name one of them" if several else nearest(str(name), self.programs),
                 place=self.source,
             )
         if name in self.params:

@@ -21,7 +21,7 @@ from meta.frontend.relay import ast
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class AttributeFacts:
     """An attribute: its C++ type and default (a plain value; lists as tuples)."""
 
     type: str
@@ -32,8 +32,6 @@ class Field:
 class OperatorFacts:
     """An operator of Relay.
 
-    Attributes
-    ----------
     attrs_type: type key of its attributes, None where it has none. since, until: the first and the
     last version of TVM that has it, "0.6.0". former: type keys of attributes in earlier versions.
     """
@@ -44,7 +42,7 @@ class OperatorFacts:
     former: tuple[str, ...] = ()
 
     @property
-    def fields(self) -> dict[str, Field]:
+    def fields(self) -> dict[str, AttributeFacts]:
         """Its attributes by name, those of earlier versions included (with the default None)."""
         types = attribute_types()
         own = types[self.attrs_type] if self.attrs_type is not None else {}
@@ -63,10 +61,10 @@ def _table() -> dict[str, Any]:
 
 
 @cache
-def attribute_types() -> dict[str, dict[str, Field]]:
+def attribute_types() -> dict[str, dict[str, AttributeFacts]]:
     """Return the fields by name of every attribute type ("relay.attrs.Conv2DAttrs")."""
     return {
-        key: {n: Field(kind, _value(default)) for n, (kind, default) in fields.items()}
+        key: {n: AttributeFacts(kind, _value(default)) for n, (kind, default) in fields.items()}
         for key, fields in _table()["attrs"].items()
     }
 

@@ -47,7 +47,7 @@ def test_call_with_attributes() -> None:
     assert isinstance(call, ast.Call) and isinstance(call.op, ast.Op)
     assert call.op.name == "nn.conv2d"
     assert call.args == (main.params[0], main.params[0])  # one node is one object
-    assert call.attrs is not None and call.attrs.whole
+    assert call.attrs is not None
     assert call.attrs.fields == {
         "strides": (2, 1),
         "groups": 1,

@@ -24,7 +24,7 @@ _COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 _MAX_DIGITS = 30
 
 
-class _Refused(ValueError):
+class _BadJson(ValueError):
     """What is wrong with a value of the JSON, from inside the standard library's scanner."""
 
 
@@ -33,17 +33,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise _Refused(f"the key {twice[:80]!r} occurs twice in one object")
+        raise _BadJson(f"the key {twice[:80]!r} occurs twice in one object")
     return result
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise _Refused(f"{name} is no JSON")
+    raise _BadJson(f"{name} is no JSON")
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise _Refused(f"a number of {len(digits)} digits")
+        raise _BadJson(f"a number of {len(digits)} digits")
     return int(digits)
 
 
@@ -115,7 +115,7 @@ class Scanner:
             self.fail(error.msg, error.pos)
         except RecursionError:
             self.fail("brackets are nested too deeply")
-        except _Refused as error:
+        except _BadJson as error:
             self.fail(str(error))
         return value
 
@@ -137,18 +137,18 @@ _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 _NO_ATTRS: dict[str, str] = {}
 _NO_DATA: list[int] = []
 _EXECUTOR_KEYS = frozenset({"arg_nodes", "node_row_ptr", "heads"})
-_EXECUTOR = (
-    "this is the JSON of a graph executor, a compiled model, and no Relay program",
-    "give the Relay program that it was built from (tvm.ir.save_json or astext)",
-)
-_LATER = (
-    "this JSON was written by a TVM that has no Relay any more; its programs are Relax",
-    "load it with that TVM and use meta.frontend.relax",
-)
+_EXECUTOR = {
+    "what": "this is the JSON of a graph executor, a compiled model, and no Relay program",
+    "hint": "give the Relay program that it was built from (tvm.ir.save_json or astext)",
+}
+_LATER = {
+    "what": "this JSON was written by a TVM that has no Relay any more; its programs are Relax",
+    "hint": "load it with that TVM and use meta.frontend.relax",
+}
 
 
 @dataclass(slots=True)
-class Node:
+class JsonNode:
     """An object of the graph: its class, fields as text, and indices of an array's or map's items.
 
     ``keys``: of a map whose keys are all strings. ``encoded``: whether ``text`` is base64.
@@ -168,7 +168,7 @@ class Document:
 
     source: str
     root: int = -1
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[JsonNode] = field(default_factory=list)
     arrays: list[str] = field(default_factory=list)
     version: tuple[int, int] | None = None
 
@@ -185,7 +185,14 @@ def _check_each(document: Document, values: Iterable[object], kind: type, fault:
             _fault(document, fault)
 
 
-def _check_characters(document: Document, node: Node) -> None:
+def _list(document: Document, member: str, content: Any, kind: type, fault: str) -> list[Any]:
+    if not isinstance(content, list):
+        _fault(document, f"{member!r} is no list")
+    _check_each(document, content, kind, fault)
+    return content
+
+
+def _check_characters(document: Document, node: JsonNode) -> None:
     """Check that a node's strings are made of whole characters."""
     names = (*node.attrs, *(node.keys or ()))
     for value in (node.type_key, node.text or "", *names, *node.attrs.values()):
@@ -195,15 +202,15 @@ def _check_characters(document: Document, node: Node) -> None:
             _fault(document, "a text that holds half a character (a lone surrogate)")
 
 
-def _node(document: Document, value: Any) -> Node:
+def _node(document: Document, value: Any) -> JsonNode:
     if not isinstance(value, dict):
         _fault(document, f"it is of type {type(value).__name__}")
     key = value.get("type_key")
     if not isinstance(key, str):
         if "op" in value and "inputs" in value:
-            raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
+            raise RelayError(**_EXECUTOR, place=document.source)
         _fault(document, "it has no 'type_key'")
-    node = Node(intern(key), _NO_ATTRS, _NO_DATA)
+    node = JsonNode(intern(key), _NO_ATTRS, _NO_DATA)
     for member, content in value.items():
         if member == "attrs":
             if not isinstance(content, dict):
@@ -211,15 +218,9 @@ def _node(document: Document, value: Any) -> Node:
             _check_each(document, content.values(), str, "an attribute that is no string")
             node.attrs = {intern(n): v for n, v in content.items() if n not in _SKIPPED}
         elif member == "data":
-            if not isinstance(content, list):
-                _fault(document, "'data' is no list")
-            _check_each(document, content, int, "'data' holds what is no number")
-            node.data = content
+            node.data = _list(document, member, content, int, "'data' holds what is no number")
         elif member == "keys":
-            if not isinstance(content, list):
-                _fault(document, "'keys' is no list")
-            _check_each(document, content, str, "a key that is no string")
-            node.keys = content
+            node.keys = _list(document, member, content, str, "a key that is no string")
         elif member in _TEXTS:
             _check_each(document, (content,), str, "a text that is no string")
             node.text, node.encoded = content, member == "repr_b64"
@@ -246,9 +247,9 @@ def _read_nodes(document: Document, scanner: Scanner) -> None:
 
 def _read_member(document: Document, scanner: Scanner, key: str) -> None:
     if key in _EXECUTOR_KEYS:
-        raise RelayError(_EXECUTOR[0], hint=_EXECUTOR[1], place=document.source)
+        raise RelayError(**_EXECUTOR, place=document.source)
     if key == "root_index":
-        raise RelayError(_LATER[0], hint=_LATER[1], place=document.source)
+        raise RelayError(**_LATER, place=document.source)
     if key == "nodes":
         _read_nodes(document, scanner)
         return

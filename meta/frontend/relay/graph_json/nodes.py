@@ -193,7 +193,7 @@ def _constructor(resolver: Resolver, index: int, fields: Fields) -> ast.Construc
 
 def _attributes(resolver: Resolver, index: int, attrs: Any) -> ast.Attrs | None:
     if isinstance(attrs, dict):
-        return ast.Attrs(attrs, "DictAttrs", whole=True)
+        return ast.Attrs(attrs, "DictAttrs")
     if attrs is None:
         return None
     return resolver.expect(index, attrs, ast.Attrs, "what stands for its attributes")

@@ -90,7 +90,7 @@ def _attributes(resolver: Resolver, index: int, fields: Fields) -> ast.Attrs:
     """Attributes as far as the node states them: the table has the defaults of the others."""
     node = resolver.document.nodes[index]
     stated = {name: value for name, value in fields.items() if name in node.attrs}
-    return ast.Attrs(stated, node.type_key, whole=True)
+    return ast.Attrs(stated, node.type_key)
 
 
 @cache

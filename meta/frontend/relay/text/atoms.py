@@ -285,7 +285,7 @@ def whole_attributes(r: Reader) -> ast.Attrs | None:
             raise unavailable(lex, item, lex.start)
         return None
     if isinstance(item, dict):
-        item = ast.Attrs(item, "DictAttrs", whole=True)
+        item = ast.Attrs(item, "DictAttrs")
     if not isinstance(item, ast.Attrs):
         return None
     r.metadata.take(lex)

@@ -141,7 +141,6 @@ def test_attributes_from_metadata() -> None:
     dilate = split.args[0]
     assert isinstance(dilate, ast.Call)
     assert dilate.attrs is not None
-    assert dilate.attrs.whole
     assert dilate.attrs.type_key == "relay.attrs.DilateAttrs"
     assert dilate.attrs.fields["dilation_value"] == 1.5
 
