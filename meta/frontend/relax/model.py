@@ -65,16 +65,11 @@ class RelaxModel(ImportedModel):
     """A model whose code is the function "main" of a Relax module."""
 
     def build(  # type: ignore[override]
-        self,
-        module: Any,
-        arrays: Mapping[str, ndarray],
-        input_names: Sequence[str],
-        state_names: Sequence[str],
+        self, module: Any, arrays: Mapping[str, ndarray], input_names: Sequence[str]
     ) -> None:
-        """Take a checked module; ``state_names`` are of main's parameters after the inputs."""
+        """Take a checked module; the arrays are main's parameters after the inputs, in order."""
         super().build(arrays, input_names)
         self._module = module
-        self._state_names = tuple(state_names)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RelaxModel:
         """Return a model with arrays of its own, of the same program, which is never written to."""
@@ -88,7 +83,7 @@ class RelaxModel(ImportedModel):
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of main under the trace in force."""
-        state = tuple(active_trace().lift(self.arrays[n]) for n in self._state_names)
+        state = tuple(map(active_trace().lift, self.arrays.values()))
         walker = Walker(self._module, self.training)
         try:
             return walker.main(self._module["main"], (*inputs, *state))
@@ -157,13 +152,13 @@ def model_of(
     main = module["main"]
     module = _inputs_first(module, state)
     renamed = state_names or {}
-    arrays = {renamed.get(n, n): a for n, a in state.items()}
+    order = [str(p.name) for p in main.params if str(p.name) in state]
+    arrays = {renamed.get(n, n): state[n] for n in order}
     fixed = _statistics(module)
     for name, value in state.items():
         may = trainable is None or name in trainable
         value.requires_grad = may and is_float(value.dtype) and name not in fixed
-    order = [str(p.name) for p in main.params if str(p.name) in state]
-    return model(module, arrays, input_names, [renamed.get(n, n) for n in order], **more)
+    return model(module, arrays, input_names, **more)
 
 
 def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:

@@ -85,12 +85,6 @@ class _Tar:
             self.fail("a number in a header cannot be read", offset)
         return int(found[1], 8)
 
-    def check_sum(self, offset: int) -> None:
-        header = self.data[offset : offset + _BLOCK]
-        blank = header[:148] + b" " * 8 + header[156:]
-        if sum(blank) != self.number(offset, 148, 8):
-            self.fail("a header whose checksum is wrong", offset)
-
     def text(self, raw: bytes, offset: int) -> str:
         try:
             return raw.split(b"\0", 1)[0].decode()
@@ -134,7 +128,8 @@ class _Tar:
                 return
             if len(header) < _BLOCK:
                 self.fail("it ends within a header", offset)
-            self.check_sum(offset)
+            if sum(header[:148] + b" " * 8 + header[156:]) != self.number(offset, 148, 8):
+                self.fail("a header whose checksum is wrong", offset)
             size, kind = self.number(offset, 124, 12), header[156:157]
             start = offset + _BLOCK
             if size > len(self.data) - start:

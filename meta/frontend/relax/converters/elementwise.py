@@ -12,16 +12,11 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import along
 from meta.frontend.core.arithmetic import clipped, quotient
+from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relax.registry import relax
 
-_SAME = """
-abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil
-cos cosh equal erf exp floor floor_divide greater greater_equal isfinite isinf isnan left_shift less
-less_equal log logical_and logical_not logical_or logical_xor maximum minimum multiply negative
-not_equal power right_shift round rsqrt sigmoid sign sin sinh sqrt square subtract tan tanh trunc
-where
-"""
-for _name in _SAME.split():
+_SAME = "add atan2 logical_and logical_not logical_or logical_xor round square subtract where"
+for _name in (ELEMENTWISE + _SAME).split():
     relax.same(_name, getattr(op, _name))
 
 relax.same("floor_mod", op.mod)

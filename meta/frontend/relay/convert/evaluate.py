@@ -28,7 +28,7 @@ from meta.frontend.relay.convert.context import (
 )
 from meta.frontend.relay.convert.data import Data, Matches
 from meta.frontend.relay.convert.functions import Functions
-from meta.frontend.relay.convert.program import Bind, Scope, is_hint
+from meta.frontend.relay.convert.program import Bind, RelayProgram, Scope, is_hint
 from meta.frontend.relay.convert.types import Bindings, joined, relay_text, tuple_type
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.registry import relay
@@ -45,6 +45,17 @@ MAX_KNOWN = 1 << 16
 # A MemoryError is a size beyond all reason.
 _BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
 """What Python raises where an attribute of a file has not the form that the operator's have."""
+
+
+def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training: bool) -> Any:
+    """Return main's result for symbols and tuples of them; RelayError where that fails."""
+    context = Context(program, trace, training)
+    try:
+        return Evaluator(context).main(args)
+    except RecursionError:
+        raise context.error(
+            "functions call one another, or branches are nested, too deep to be converted"
+        ) from None
 
 
 def _call_text(name: str, args: tuple[Any, ...]) -> str:
@@ -177,7 +188,10 @@ class Evaluator:
     def _step(self, node: ast.Expr, env: Env) -> Any:
         match node:
             case ast.Call():
-                return self._call(node, env)
+                args = tuple(self.value(a, env) for a in node.args)
+                if isinstance(node.op, ast.Constructor):
+                    return self.data.construct(node.op, args, node.checked_type, env.types)
+                return self.functions.call(self.value(node.op, env), args, node, env.types)
             case ast.Tuple():
                 return self.context.bounded(tuple(self.value(f, env) for f in node.fields))
             case ast.TupleGetItem():
@@ -201,14 +215,6 @@ class Evaluator:
             case ast.RefWrite():
                 return self.data.write(self.value(node.ref, env), self.value(node.value, env))
         raise self.context.error(f"{type(node).__name__} is no expression that has a value")
-
-    # Calls.
-
-    def _call(self, node: ast.Call, env: Env) -> Any:
-        args = tuple(self.value(a, env) for a in node.args)
-        if isinstance(node.op, ast.Constructor):
-            return self.data.construct(node.op, args, node.checked_type, env.types)
-        return self.functions.call(self.value(node.op, env), args, node, env.types)
 
     def operator(
         self, name: str, args: tuple[Any, ...], node: ast.Call | None, types: Bindings

@@ -170,7 +170,6 @@ class RelayProgram:
         self.module = module
         self._orders: dict[str, Order] = {}
         self._constants: dict[ast.Constant, ndarray] = {}
-        self._uses: Counter[str] | None = None
 
     def __deepcopy__(self, _: object) -> RelayProgram:
         return self
@@ -199,14 +198,19 @@ class RelayProgram:
         """Whether calls are replaced by the body: of a compiler's hint, or if used once."""
         if is_hint(self.function(name).attrs, self.order(name).root):
             return True
-        if self._uses is None:
-            self._uses = Counter(["main"])
-            for other in self.reached:
-                for node, count in self.order(other).uses.items():
-                    if isinstance(node, ast.GlobalVar):
-                        self._uses[node.name] += count
-        callees = [n.name for n in self.order(name).uses if isinstance(n, ast.GlobalVar)]
-        return self._uses[name] == 1 and name not in callees
+        return self._uses[name] == 1 and name not in self._callees(name)
+
+    def _callees(self, name: str) -> Counter[str]:
+        """Return how often a function names each global function."""
+        uses: Counter[str] = Counter()
+        for node, count in self.order(name).uses.items():
+            if isinstance(node, ast.GlobalVar):
+                uses[node.name] += count
+        return uses
+
+    @cached_property
+    def _uses(self) -> Counter[str]:
+        return sum(map(self._callees, self.reached), Counter(["main"]))
 
     @cached_property
     def reached(self) -> tuple[str, ...]:
@@ -217,7 +221,7 @@ class RelayProgram:
             name = stack.pop()
             if name not in found and name in self.module.functions:
                 found.add(name)
-                stack += [n.name for n in self.order(name).uses if isinstance(n, ast.GlobalVar)]
+                stack += self._callees(name)
         return tuple(name for name in self.module.functions if name in found)
 
     def calls(self) -> Iterator[ast.Call]:

@@ -20,35 +20,6 @@ from meta.op.core.tracing import Trace
 Bindings = dict[str, Type]
 """The types that type parameters stand for."""
 
-Instance = Callable[[str, tuple[Type, ...]], DataType]
-"""Makes the type of a data type, by name, for arguments."""
-
-
-def to_ir(type_: ast.Type | None, bindings: Bindings, instance: Instance) -> Type | None:
-    """Return a declared type, None where more than dimensions is open; RelayError for its dtype."""
-
-    def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
-        return all_known([to_ir(t, bindings, instance) for t in types])
-
-    match type_:
-        case ast.TensorType():
-            return TensorType(tuple(map(_dim, type_.shape)), element_type(type_.dtype))
-        case ast.TupleType():
-            return tuple_type([to_ir(t, bindings, instance) for t in type_.fields])
-        case ast.FuncType():
-            types = None if type_.type_params else each((*type_.params, type_.result))
-            return None if types is None else FuncType(types[:-1], types[-1])
-        case ast.TypeVar():
-            return bindings.get(type_.name)
-        case ast.DataType():
-            args = each(type_.args)
-            return None if args is None else instance(type_.name, args)
-        case ast.RefType():
-            value = to_ir(type_.value, bindings, instance)
-            return None if value is None else RefType(value)
-        case _:
-            return None
-
 
 def all_known(types: Sequence[Type | None]) -> tuple[Type, ...] | None:
     """Return types of which each is known, or None."""
@@ -171,7 +142,7 @@ class DataTypes:
             bindings = dict(zip(definition.type_params, args, strict=True))
             constructors = []
             for c in definition.constructors:
-                known = all_known([to_ir(f, bindings, inner) for f in c.fields])
+                known = all_known([self.to_ir(f, bindings, inner) for f in c.fields])
                 if known is None:
                     raise RelayError(f"a field of {name}.{c.name} has no known type")
                 constructors.append(ConstructorDefinition(c.name, known))
@@ -196,9 +167,40 @@ class DataTypes:
         """Return the data type and the arguments that the IR type of a name was made for."""
         return self._sources[name]
 
-    def to_ir(self, type_: ast.Type | None, bindings: Bindings) -> Type | None:
-        """See `types.to_ir`."""
-        return to_ir(type_, bindings, self.instance)
+    def to_ir(
+        self,
+        type_: ast.Type | None,
+        bindings: Bindings,
+        instance: Callable[[str, tuple[Type, ...]], DataType] | None = None,
+    ) -> Type | None:
+        """Return a declared type, None where more than dimensions is open; RelayError for its
+        dtype. instance: makes the type of a data type, by name, for arguments.
+        """
+
+        def known(type_: ast.Type) -> Type | None:
+            return self.to_ir(type_, bindings, instance)
+
+        def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
+            return all_known(list(map(known, types)))
+
+        match type_:
+            case ast.TensorType():
+                return TensorType(tuple(map(_dim, type_.shape)), element_type(type_.dtype))
+            case ast.TupleType():
+                return tuple_type(list(map(known, type_.fields)))
+            case ast.FuncType():
+                types = None if type_.type_params else each((*type_.params, type_.result))
+                return None if types is None else FuncType(types[:-1], types[-1])
+            case ast.TypeVar():
+                return bindings.get(type_.name)
+            case ast.DataType():
+                args = each(type_.args)
+                return None if args is None else (instance or self.instance)(type_.name, args)
+            case ast.RefType():
+                value = known(type_.value)
+                return None if value is None else RefType(value)
+            case _:
+                return None
 
     def unify(self, declared: ast.Type | None, actual: Type, bindings: Bindings) -> bool:
         """Tell whether a value fits a declared type, and bind the type parameters in it."""

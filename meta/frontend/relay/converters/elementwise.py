@@ -9,15 +9,11 @@ from __future__ import annotations
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import cast_to, clipped, quotient, rounded, truncated_quotient
+from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relay.registry import relay
 
-_SAME = """
-abs acos acosh asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor cast cast_like
-ceil cos cosh equal erf exp fixed_point_multiply floor floor_divide greater greater_equal isfinite
-isinf isnan left_shift less less_equal log log10 log2 maximum minimum multiply negative not_equal
-ones_like power reinterpret right_shift rsqrt sigmoid sign sin sinh sqrt tan tanh trunc zeros_like
-"""
-for _name in _SAME.split():
+_SAME = "cast cast_like fixed_point_multiply log10 log2 ones_like reinterpret zeros_like"
+for _name in (ELEMENTWISE + _SAME).split():
     relay.same(_name, getattr(op, _name))
 
 relay.same("nn.relu", op.relu)

@@ -193,8 +193,6 @@ def skip_comment(text: str, at: int) -> int | None:
 class Lexer:
     """The current token of a text.
 
-    Attributes
-    ----------
     kind: a group of `TOKEN`; of marks, their text. text: the token. start, end: offsets.
     type_comment: T if a comment ``/* ty=T */`` is between this token and the one before.
     """
@@ -225,24 +223,21 @@ class Lexer:
                 break
             self._comment()
         self.kind = text if kind == "mark" else kind
+        if kind == "bad" and text == '"':
+            self.fail("a string that ends", "an open string")
         if kind == "bad":
-            self._refuse(text)
+            self.fail("Relay text", repr(text))
         return before
 
     def _comment(self) -> None:
         end = skip_comment(self.source, self.start)
         if end is None:
-            self.fail("'*/'", "a comment without end", at=self.start)
+            self.fail("'*/'", "a comment without end")
         self.end = end
         if self.type_comment is None and self.source.startswith("/*", self.start):
             comment = self.source[self.start + 2 : end - 2].strip()
             if comment.startswith("ty="):
                 self.type_comment = comment[3:].partition(" span=")[0]
-
-    def _refuse(self, char: str) -> NoReturn:
-        if char == '"':
-            self.fail("a string that ends", "an open string", at=self.start)
-        self.fail("Relay text", repr(char), at=self.start)
 
     def cut(self, length: int) -> None:
         """Shorten the current token to its first ``length`` characters."""

@@ -23,7 +23,6 @@ from meta.frontend.relay.text.reader import (
 from meta.frontend.relay.text.types import read_name, read_type_params, read_types, take_comment
 
 _OLD = re.compile(r"v(0\.0\.[0-9]+)(?![\w.])")
-_HEADER = re.compile(r"#\[[ \t]*(\w*)[^\]\n]*\]")
 VERSION = "0.0.5"
 OLD_VERSIONS = ("0.0.1", "0.0.2", "0.0.3", "0.0.4")
 
@@ -169,15 +168,11 @@ def parse_text(text: str, source: str = "<text>") -> ast.Module:
     module.version = (0, 6) if stated is None and r.old else stated
     items = table.items.get(MODULE_ATTRIBUTES, ())
     module.attrs = dict(items[0]) if items and isinstance(items[0], dict) else {}
-    module.warnings = [*warnings, *r.warnings, *_rebound(r)]
+    module.warnings = [*warnings, *r.warnings]
+    if r.rebound:
+        more = f" and at {len(r.rebound) - 1} more places" if len(r.rebound) > 1 else ""
+        module.warnings.append(
+            f"{r.rebound[0]}: a number of a graph binding is bound again, here{more}; it means the"
+            " latest expression in its scope, TVM takes the first of the file"
+        )
     return module
-
-
-def _rebound(r: Reader) -> list[str]:
-    if not r.rebound:
-        return []
-    more = f" and at {len(r.rebound) - 1} more places" if len(r.rebound) > 1 else ""
-    return [
-        f"{r.rebound[0]}: a number of a graph binding is bound again, here{more}; it means the"
-        " latest expression in its scope, TVM takes the first of the file"
-    ]
