@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from meta import op
 from meta.frontend.core.arithmetic import cast_to
@@ -65,8 +66,7 @@ def arange(start, end, step, *, dtype, call):
 @relax("hamming_window")
 def hamming_window(size, periodic, alpha, beta, *, dtype, call):
     """alpha - beta * cos(2 pi i / n), n = size, one less if not periodic; of one element 1."""
-    n = size if periodic else size - 1
-    window = alpha - beta * np.cos(2 * np.pi * np.arange(size) / n) if size > 1 else np.ones(size)
+    window = torch.hamming_window(size, bool(periodic), alpha, beta, dtype=torch.float64)
     return array(window, dtype, device=call.device)
 
 

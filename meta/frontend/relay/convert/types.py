@@ -6,7 +6,7 @@ parameters, and is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from meta.base.dtype import DTYPES
@@ -83,9 +83,6 @@ def relay_text(type_: Any) -> str:
             return "_"
 
 
-Path = tuple[str, ...]
-"""Data types, each inside of the one before."""
-
 MAX_INSIDE = 8
 """A data type may contain itself with so many other arguments; one that contains ever larger ones
 of itself has no end.
@@ -99,6 +96,9 @@ class DataTypes:
         self._definitions, self._trace = definitions, trace
         self._made: dict[tuple[str, tuple[Type, ...]], DataType] = {}
         self._sources: dict[str, tuple[str, tuple[Type, ...]]] = {}
+        # What is to be defined, each with the data types that it is inside of, and those of now.
+        self._todo: list[tuple[str, tuple[Type, ...], tuple[str, ...]]] = []
+        self._around: tuple[str, ...] = ()
 
     def definition(self, name: str) -> ast.TypeDefinition:
         """Return a definition; RelayError if there is none."""
@@ -116,38 +116,31 @@ class DataTypes:
 
     def instance(self, name: str, args: tuple[Type, ...]) -> DataType:
         """Return the IR type of a data type with these arguments."""
-        key = (name, args)
-        if key not in self._made:
-            self._make(key)
-        return self._made[key]
+        if (name, args) not in self._made:
+            self._name(name, args)
+            self._todo.append((name, args, self._around))
+            if not self._around:
+                self._define()
+        return self._made[name, args]
 
-    def _make(self, key: tuple[str, tuple[Type, ...]]) -> None:
+    def _define(self) -> None:
         """Define a type, and those that its fields need: a list, not a recursion."""
-        self._name(*key)
-        todo: list[tuple[str, tuple[Type, ...], Path]] = [(*key, ())]
-        while todo:
-            name, args, around = todo.pop()
+        while self._todo:
+            name, args, around = self._todo.pop()
             if around.count(name) > MAX_INSIDE:
                 raise RelayError(f"{name} contains types of itself without end")
-
-            def inner(
-                found: str, given: tuple[Type, ...], path: Path = (*around, name)
-            ) -> DataType:
-                if (found, given) not in self._made:
-                    self._name(found, given)
-                    todo.append((found, given, path))
-                return self._made[found, given]
-
+            self._around = (*around, name)
             definition = self.definition(name)
             bindings = dict(zip(definition.type_params, args, strict=True))
             constructors = []
             for c in definition.constructors:
-                known = all_known([self.to_ir(f, bindings, inner) for f in c.fields])
+                known = all_known([self.to_ir(f, bindings) for f in c.fields])
                 if known is None:
                     raise RelayError(f"a field of {name}.{c.name} has no known type")
                 constructors.append(ConstructorDefinition(c.name, known))
             full = TypeDefinition(self._made[name, args].name, tuple(constructors))
             self._trace.define(full)
+        self._around = ()
 
     def _name(self, name: str, args: tuple[Type, ...]) -> None:
         definition = self.definition(name)
@@ -167,27 +160,20 @@ class DataTypes:
         """Return the data type and the arguments that the IR type of a name was made for."""
         return self._sources[name]
 
-    def to_ir(
-        self,
-        type_: ast.Type | None,
-        bindings: Bindings,
-        instance: Callable[[str, tuple[Type, ...]], DataType] | None = None,
-    ) -> Type | None:
+    def to_ir(self, type_: ast.Type | None, bindings: Bindings) -> Type | None:
         """Return a declared type, None where more than dimensions is open; RelayError for its
-        dtype. instance: makes the type of a data type, by name, for arguments.
+        dtype.
         """
 
-        def known(type_: ast.Type) -> Type | None:
-            return self.to_ir(type_, bindings, instance)
-
         def each(types: tuple[ast.Type, ...]) -> tuple[Type, ...] | None:
-            return all_known(list(map(known, types)))
+            return all_known([self.to_ir(t, bindings) for t in types])
 
         match type_:
             case ast.TensorType():
                 return TensorType(tuple(map(_dim, type_.shape)), element_type(type_.dtype))
             case ast.TupleType():
-                return tuple_type(list(map(known, type_.fields)))
+                fields = each(type_.fields)
+                return None if fields is None else TupleType(fields)
             case ast.FuncType():
                 types = None if type_.type_params else each((*type_.params, type_.result))
                 return None if types is None else FuncType(types[:-1], types[-1])
@@ -195,9 +181,9 @@ class DataTypes:
                 return bindings.get(type_.name)
             case ast.DataType():
                 args = each(type_.args)
-                return None if args is None else (instance or self.instance)(type_.name, args)
+                return None if args is None else self.instance(type_.name, args)
             case ast.RefType():
-                value = known(type_.value)
+                value = self.to_ir(type_.value, bindings)
                 return None if value is None else RefType(value)
             case _:
                 return None

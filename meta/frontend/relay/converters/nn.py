@@ -8,7 +8,6 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import WHOLE, along
-from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.core.operators import dropout, nll_loss
 from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
@@ -42,15 +41,6 @@ def fifo_buffer(data, buffer, *, axis):
     return op.concatenate((op.strided_slice(buffer, begin, end), data), at)
 
 
-def _affine(x, gamma, beta, axis, scale, center):
-    """Return x * gamma + beta along an axis, without the part that a flag leaves out."""
-    if scale:
-        x = x * along(cast_to(gamma, x.dtype), x.ndim, axis)
-    if center:
-        x = x + along(cast_to(beta, x.dtype), x.ndim, axis)
-    return x
-
-
 def _exchanged(x, axis):
     """Return x with one axis as axis 1 and axis 1 in its place."""
     at = normalize_axis(axis, x.ndim)
@@ -74,19 +64,14 @@ def batch_norm(data, gamma, beta, moving_mean, moving_var, *, axis, epsilon, sca
 
 @relay("nn.layer_norm", op.layer_norm)
 def layer_norm(data, gamma, beta, *, axis, epsilon, scale, center):
-    if scale and center:
-        return op.layer_norm(data, gamma, beta, axis, epsilon)
-    y = op.layer_norm(data, axis=axis, eps=epsilon)
-    return _affine(y, gamma, beta, axis, scale, center)
+    w, b = (gamma if scale else None), (beta if center else None)
+    return op.layer_norm(data, w, b, axis, epsilon)
 
 
 def _over_channels(base, data, gamma, beta, *groups, axis, epsilon, scale, center):
     """Normalise with the channels as axis 1."""
-    x = _exchanged(data, axis)
-    if scale and center:
-        return _exchanged(base(x, *groups, gamma, beta, epsilon), axis)
-    y = base(x, *groups, eps=epsilon)
-    return _exchanged(_affine(y, gamma, beta, 1, scale, center), axis)
+    w, b = (gamma if scale else None), (beta if center else None)
+    return _exchanged(base(_exchanged(data, axis), *groups, w, b, epsilon), axis)
 
 
 @relay("nn.instance_norm", op.instance_norm)
