@@ -145,23 +145,13 @@ def build(functions: Mapping[str, tirx.PrimFunc], target: Target) -> dict[str, C
     Raises BackendError if TVM refuses a function, naming it.
     """
     where = str(target)
-    result: dict[str, CompiledFunction] = {}
-    missing: dict[Key, list[str]] = {}
-    for name, function in functions.items():
-        key = (tvm_ffi.StructuralKey(function), where)
-        found = _known(key)
-        if found is not None:
-            result[name] = found
-        else:
-            missing.setdefault(key, []).append(name)
+    keys = {name: (tvm_ffi.StructuralKey(f), where) for name, f in functions.items()}
+    built = {key: _known(key) for key in keys.values()}
+    missing = {key: name for name, key in keys.items() if built[key] is None}
     if missing:
         with _lock:
-            built = _build_missing(
-                {key: names[0] for key, names in missing.items()}, functions, target
-            )
-        for key, names in missing.items():
-            result.update(dict.fromkeys(names, built[key]))
-    return result
+            built.update(_build_missing(missing, functions, target))
+    return {name: built[key] for name, key in keys.items()}
 
 
 def _known(key: Key) -> CompiledFunction | None:

@@ -97,7 +97,8 @@ class Compute:
                 made = leaf(value, slot.name)
                 values[slot.name] = made.astype("bool") if type(value) is bool else made
         types = out if isinstance(out, tuple) else (out,)
-        if types and not self.op.schema.written and all(map(_empty, types)):
+        nothing = all(t.is_static and 0 in t.shape for t in types)
+        if types and nothing and not self.op.schema.written:
             return [zeros(t.shape, t.dtype) for t in types]
         result = self.function(**{p: values[p] for p in self.parameters})
         several = isinstance(result, list | tuple) or hasattr(result, "__len__")
@@ -205,7 +206,8 @@ def _register(
             raise Unsupported("nothing is known of an extent")
         if any(map(_empty_and_long, types)):
             raise Unsupported("an empty array has an extent beyond 32 bits")
-        if known and call.device.kind == "cuda" and any(map(_too_large_for_cuda, types)):
+        sizes = [math.prod(t.static_shape) for t in types] if known else []
+        if call.device.kind == "cuda" and any(size > MOST_ON_CUDA for size in sizes):
             raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
         inputs, outputs = aspect.build(call)
         outputs, written = _changed(inputs, outputs, written_places(call))
@@ -216,18 +218,10 @@ def _register(
     made.compute, made.fusion = aspect, aspect.kind
 
 
-def _empty(array: TensorType) -> bool:
-    return array.is_static and 0 in array.shape
-
-
 def _empty_and_long(array: TensorType) -> bool:
     """Whether TVM takes some extents for 32 bits and others for 64."""
     extents = [e for e in array.shape if isinstance(e, int)]
     return 0 in extents and max(extents) >= 2**31
-
-
-def _too_large_for_cuda(array: TensorType) -> bool:
-    return math.prod(array.static_shape) > MOST_ON_CUDA
 
 
 def _changed(

@@ -161,16 +161,21 @@ def gather_dx(axis, indices, dy, out):
     return _added(None, _Along(indices, out.static_shape, axis), dy, out.dtype)
 
 
-@compute(op.gather_nd, INJECTIVE)
-def gather_nd(data, indices, out):
-    shape, depth = ints(data.shape), int(indices.shape[0])
-    n = len(indices.shape) - 1
+def _at_coordinates(x, coordinate, depth, lead, mode, out):
+    """Return ``x`` at the coordinates of its first axes; see `_Coordinates`."""
+    extents = ints(x.shape)
 
     def element(*i):
-        picked = [in_range(indices(m, *i[:n]), shape[m], "clip") for m in range(depth)]
-        return data(*picked, *i[n:])
+        picked = [in_range(coordinate(m, i[:lead]), extents[m], mode) for m in range(depth)]
+        return x(*picked, *i[lead:])
 
-    return te.compute(out.shape, element, name="gather_nd")
+    return te.compute(out.shape, element, name="at_coordinates")
+
+
+@compute(op.gather_nd, INJECTIVE)
+def gather_nd(data, indices, out):
+    depth, *over = ints(indices.shape)
+    return _at_coordinates(data, lambda m, k: indices(m, *k), depth, len(over), "clip", out)
 
 
 @compute(op.gather_nd_dx, OPAQUE)
@@ -242,14 +247,10 @@ def adv_index(inputs, out):
     x, *indices = inputs
     lead = out.ndim - len(x.shape) + len(indices)
 
-    def element(*i):
-        picked = [
-            in_range(broadcast_at(index, i[:lead]), extent, "raise")
-            for index, extent in zip(indices, ints(x.shape), strict=False)
-        ]
-        return x(*picked, *i[lead:])
+    def coordinate(m, k):
+        return broadcast_at(indices[m], k)
 
-    return te.compute(out.shape, element, name="adv_index")
+    return _at_coordinates(x, coordinate, len(indices), lead, "raise", out)
 
 
 @compute(op.adv_index_dx, OPAQUE)

@@ -5,7 +5,7 @@ from math import prod
 from tvm import te
 
 from meta import op
-from meta.dialect.tvm.broadcast import computing, converted
+from meta.dialect.tvm.broadcast import broadcast_shape, computing, converted, is_one
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import ints
 from meta.op.core.subscripts import subscripts
@@ -20,12 +20,11 @@ def product(x1, x2, t1, t2):
     accumulator = computing(dtype)
     m, extent = x1.shape[-1 if t1 else -2], x1.shape[-2 if t1 else -1]
     n = x2.shape[-2 if t2 else -1]
-    batches = [tuple(x.shape[:-2]) for x in (x1, x2)]
-    batch = tuple(a if _is_one(b) else b for a, b in zip(*batches, strict=True))
+    batch = broadcast_shape(x1.shape[:-2], x2.shape[:-2])
     k = te.reduce_axis((0, extent), name="k")
 
     def element(x, lead, row, column, transposed):
-        lead = [0 if _is_one(e) else i for i, e in zip(lead, x.shape[:-2], strict=True)]
+        lead = [0 if is_one(e) else i for i, e in zip(lead, x.shape[:-2], strict=True)]
         row, column = (column, row) if transposed else (row, column)
         return x(*lead, row, column).astype(accumulator)
 
@@ -34,10 +33,6 @@ def product(x1, x2, t1, t2):
         return te.sum(element(x1, lead, i, k, t1) * element(x2, lead, k, j, t2), axis=k)
 
     return converted(te.compute((*batch, m, n), dot, name="product"), dtype, "rounded")
-
-
-def _is_one(extent):
-    return str(extent) == "1"
 
 
 def _product(t1, t2):

@@ -31,8 +31,29 @@ from meta.runtime.threefry import (
 )
 
 
-def _constant(value):
-    return tirx.const(value, "uint64")
+class _Uint64:
+    """The arithmetic of words as uint64 expressions."""
+
+    def add(self, a, b):
+        """Add the halves: TVM promises LLVM that no sum overflows."""
+        word = self.constant(0xFFFFFFFF)
+        low = (a & word) + (b & word)
+        return ((a >> 32) + (b >> 32) + (low >> 32)) << 32 | (low & word)
+
+    def constant(self, value):
+        return tirx.const(value, "uint64")
+
+    def select(self, condition, then, other):
+        return tirx.Select(condition, then, other)
+
+    def above(self, a, b):
+        return a > self.constant(b)
+
+    def is_zero(self, a):
+        return a == self.constant(0)
+
+
+WORDS = _Uint64()
 
 
 def _word(position, small, key):
@@ -44,16 +65,16 @@ def _word(position, small, key):
     """
     two = tirx.const(2, position.ty.dtype)
     block, lane = tirx.shift_right(position, two), tirx.bitwise_and(position, two + 1)
-    zero = _constant(0)
+    zero = WORDS.constant(0)
     low = block.astype("uint32") if small else block
-    words = split(low.astype("uint64"), _constant)
+    words = split(low.astype("uint64"), WORDS.constant)
     counter = (words[0], zero if small else words[1], zero, zero)
 
     def finish(*lanes):
         first = tirx.Select(lane == 0, lanes[0], lanes[1])
         return tirx.Select(lane < 2, first, tirx.Select(lane == 2, lanes[2], lanes[3]))
 
-    return philox4x32(counter, split(key, _constant), finish, _constant, let)
+    return philox4x32(counter, split(key, WORDS.constant), finish, WORDS.constant, let)
 
 
 def _kept(x, mask, p):
@@ -114,31 +135,6 @@ def random_key(call):
     output = te.compute((1,), lambda _: key, name="random_key")
     function = prim_func([key], [output], in_place=False)
     return deferred(function, call.device, LaunchPlan(key_after=0))
-
-
-class _Uint64:
-    """The arithmetic of words as uint64 expressions."""
-
-    def add(self, a, b):
-        """Add the halves: TVM promises LLVM that no sum overflows."""
-        word = self.constant(0xFFFFFFFF)
-        low = (a & word) + (b & word)
-        return ((a >> 32) + (b >> 32) + (low >> 32)) << 32 | (low & word)
-
-    def constant(self, value):
-        return tirx.const(value, "uint64")
-
-    def select(self, condition, then, other):
-        return tirx.Select(condition, then, other)
-
-    def above(self, a, b):
-        return a > self.constant(b)
-
-    def is_zero(self, a):
-        return a == self.constant(0)
-
-
-WORDS = _Uint64()
 
 
 def _state(key):

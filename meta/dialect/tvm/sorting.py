@@ -8,6 +8,7 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import ordered
+from meta.dialect.tvm.broadcast import rounded
 from meta.dialect.tvm.compute import OPAQUE, compute
 from meta.dialect.tvm.index import zeros
 from meta.op.core.check import normalize_axis
@@ -48,10 +49,6 @@ def _order(data, at, is_ascend, count):
     return te.compute(taken, index, name="order")
 
 
-def _as_index(order, dtype):
-    return te.compute(order.shape, lambda *i: order(*i).astype(dtype), name="indices")
-
-
 def _values(data, at, order):
     def element(*i):
         # In range by construction; the clamp holds for whatever a schedule may read early.
@@ -65,7 +62,7 @@ def _values(data, at, order):
 @compute(op.argsort, OPAQUE, when=_too_long)
 def argsort(data, axis, is_ascend, dtype):
     at = normalize_axis(axis, len(data.shape))
-    return _as_index(_order(data, at, is_ascend, data.shape[at]), dtype)
+    return rounded(_order(data, at, is_ascend, data.shape[at]), dtype)
 
 
 @compute(op.sort, OPAQUE, when=_too_long)
@@ -78,10 +75,7 @@ def sort(data, axis, is_ascend):
 def topk(data, k, axis, ret_type, is_ascend, dtype):
     at = normalize_axis(axis, len(data.shape))
     order = _order(data, at, is_ascend, k)
-    results = {
-        "values": lambda: _values(data, at, order),
-        "indices": lambda: _as_index(order, dtype),
-    }
+    results = {"values": lambda: _values(data, at, order), "indices": lambda: rounded(order, dtype)}
     return [make() for name, make in results.items() if ret_type in ("both", name)]
 
 
@@ -103,5 +97,4 @@ def searchsorted(sorted_sequence, values, right, out):
             passed = tirx.Or(passed, own == nan)
         return te.sum(passed.astype("int64"), axis=along)
 
-    found = te.compute(out.shape, before, name="found")
-    return te.compute(out.shape, lambda *i: found(*i).astype(out.dtype), name="searchsorted")
+    return rounded(te.compute(out.shape, before, name="found"), out.dtype)

@@ -278,15 +278,6 @@ _ERF_Q = (
     -1.42647390514189e-02,
 )  # fmt: skip
 
-_RULES: dict[str, Callable[..., Any]] = {
-    "exp": _exp, "log": _log, "tanh": _tanh, "erf": _erf, "sigmoid": _sigmoid, "pow": _pow,
-    "fmod": _fmod,
-}  # fmt: skip
-
-
-FUNCTIONS = frozenset(f"tirx.{name}" for name in _RULES)
-"""The calls that become plain arithmetic."""
-
 
 def _libm(call: Any) -> Any:
     """The C library's function: TVM's float64 tanh is wrong for small arguments."""
@@ -304,7 +295,9 @@ def _logistic(call: Any) -> Any:
     return one / (one + tirx.exp(-call.args[0]))
 
 
-def _register(name: str, rule: Callable[..., Any]) -> None:
+def _register(name: str, rule: Callable[..., Any], default: Callable[..., Any]) -> None:
+    """Let a call be ``rule`` of float32 numbers and of halves; ``default`` is for others."""
+
     def lower(call: Any) -> Any:
         dtype = call.ty.dtype
         kind = str(dtype).split("x")[0]
@@ -315,13 +308,22 @@ def _register(name: str, rule: Callable[..., Any]) -> None:
             return rule(*wide).astype(str(dtype))
         return default(call)
 
-    default = {"exp": _llvm, "log": _llvm, "pow": _llvm, "sigmoid": _logistic}.get(name, _libm)
-
     tirx.register_intrin_lowering(f"tirx.{name}", "llvm", f=lower, level=_LEVEL)
 
 
-for _name, _rule in _RULES.items():
-    _register(_name, _rule)
+_RULES = {
+    "exp": (_exp, _llvm),
+    "log": (_log, _llvm),
+    "pow": (_pow, _llvm),
+    "tanh": (_tanh, _libm),
+    "erf": (_erf, _libm),
+    "fmod": (_fmod, _libm),
+    "sigmoid": (_sigmoid, _logistic),
+}
+FUNCTIONS = frozenset(f"tirx.{name}" for name in _RULES)
+"""The calls that become plain arithmetic."""
+for _name, _functions in _RULES.items():
+    _register(_name, *_functions)
 
 # TVM takes a vector of it apart, though not one of the others.
 register_op_attr("tirx.erf", "TVectorizable", True)

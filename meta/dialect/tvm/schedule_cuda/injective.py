@@ -35,6 +35,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
     KernelPart,
     Made,
+    access,
     all_reads,
     by_results,
     compact,
@@ -44,7 +45,6 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     reads,
     slides,
     values_of_axes,
-    window_walks,
 )
 from meta.dialect.tvm.stages import Stage, at_axes
 from meta.dialect.tvm.target import processors
@@ -93,7 +93,10 @@ class Injective:
 
     def _kept_apart(self, parts: Sequence[KernelPart]) -> list[Access]:
         """Return walks by which axes are told apart, beside those of what is always read."""
-        return [walked for part in parts for walked in window_walks(part)]
+        reducing = [part for part in parts if part.stage.reduce]
+        walks = [access(node, p.stage.axes) for p in reducing for node in all_reads(p.value)]
+        n = len(self.extents)
+        return [Access(w.buffer, w.strides[:n], 0) for w in walks if w is not None]
 
     def _walk(self, one: Access) -> Access:
         return (

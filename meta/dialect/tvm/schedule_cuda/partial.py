@@ -209,11 +209,21 @@ class Partial(ABC):
             def lane(v: Any) -> Any:
                 here = list(values)
                 here[axis] = here[axis] + k.wide(v)
+                to = 0 if one else v
                 made = []
                 for part, total in zip(self.reductions, totals, strict=True):
-                    to = 0 if one else v
-                    value = self._value(k, part, here, held, vector, slot, v, total, to)
-                    made.append(store(total, value, to))
+
+                    def load(node: Any, part: Any = part, total: Any = total) -> Any:
+                        if node.source.same_as(part.stage.buffer):
+                            return element(total, to)
+                        walk = self.axes.walk(part, node)
+                        if walk is None or walk not in held:
+                            return None
+                        at = slot * vector + v if walk.strides[axis] else slot
+                        return element(held[walk], at)
+
+                    of_axes = values_at(part, here, k.number(0))
+                    made.append(store(total, substituted(part.value, of_axes, load), to))
                 return sequence(made)
 
             whole = each(vector, lane)
@@ -233,29 +243,6 @@ class Partial(ABC):
         if rounds % chunk:
             made.append(some(tirx.const(rounds - rounds % chunk, "int32"), rounds % chunk))
         return made
-
-    def _value(
-        self,
-        k: Kernel,
-        part: KernelPart,
-        values: Sequence[Any],
-        held: dict[Access, Any],
-        vector: int,
-        slot: Any,
-        v: Any,
-        total: Any,
-        to: Any,
-    ) -> Any:
-        def load(node: Any) -> Any:
-            if node.source.same_as(part.stage.buffer):
-                return element(total, to)
-            walk = self.axes.walk(part, node)
-            if walk is None or walk not in held:
-                return None
-            at = slot * vector + v if walk.strides[self.axis] else slot
-            return element(held[walk], at)
-
-        return substituted(part.value, values_at(part, values, k.number(0)), load)
 
     def _finish(
         self, k: Kernel, totals: Sequence[Any], slot: Any, result: Any, exists: Any
@@ -279,15 +266,6 @@ class Partial(ABC):
             if buffer in self.outside
         ]
         return [tirx.IfThenElse(exists, sequence(made), None)]
-
-    def _between(self, slices: int) -> list[Any]:
-        """Return the arrays of the slices' results."""
-        return [
-            tirx.decl_buffer(
-                (slices, self.axes.count), str(p.stage.buffer.dtype), f"{p.stage.buffer.name}_part"
-            )
-            for p in self.reductions
-        ]
 
     def _combined(self, between: Sequence[Any], slices: int) -> Any:
         """Return the kernel that combines the slices."""
@@ -320,7 +298,10 @@ class Partial(ABC):
         """Return what becomes of a thread's totals, and arrays of slices' results, if any."""
         if slices == 1:
             return self._finish(k, totals, 0, result, exists), []
-        between = self._between(slices)
+        between = [
+            tirx.decl_buffer((slices, self.axes.count), str(t.dtype), f"{p.stage.buffer.name}_part")
+            for p, t in zip(self.reductions, totals, strict=True)
+        ]
         place = number * k.number(self.axes.count) + result
         ends = [store(b, element(t, 0), place) for b, t in zip(between, totals, strict=True)]
         return [tirx.IfThenElse(exists, sequence(ends), None)], between

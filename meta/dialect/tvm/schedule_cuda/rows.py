@@ -90,9 +90,9 @@ class RowKernel(RowPlan):
             buffer = member.part.stage.buffer
             self.registers[buffer] = k.registers(str(buffer.dtype), self.slots * self.vector)
         if self.holds and self.along:  # what is read under a condition is read where it is used
-            body += self._held(lambda slot, place: self._read(slot, place))
+            body += self._held(self._read)
         elif self.along:
-            body += self._in_registers(self.resident, lambda slot, place: self._read(slot, place))
+            body += self._in_registers(self.resident, self._read)
         for member in self.members:
             if member in self.online.values() and not self.holds:
                 pass  # with the sum
@@ -128,14 +128,11 @@ class RowKernel(RowPlan):
         ends = self.layout.count * self.layout.length % self.vector
         if self.shifted and ends and not self.inside:
             return [self._whole_or_each(slot, place)]
-        made = [
-            statement
-            for walk in self.along
-            for statement in copy(
-                self.vector, self._width(walk), self.registers[walk], slot * self.vector,
-                walk.buffer, self._address(walk, place),
-            )
-        ]  # fmt: skip
+        made = []
+        for walk in self.along:
+            at = (self.start if self.shifted else self._start(walk)) + place
+            to, width = slot * self.vector, self._width(walk)
+            made += copy(self.vector, width, self.registers[walk], to, walk.buffer, at)
         return made if self.exists is None else [self._if_row(sequence(made))]
 
     def _whole_or_each(self, slot: Any, place: Any) -> Any:
@@ -143,43 +140,30 @@ class RowKernel(RowPlan):
         end = k.number(self.layout.count * self.layout.length)
 
         def copies(count: int, width: int, first: Any) -> Any:
-            return sequence(
-                [
-                    statement
-                    for walk in self.along
-                    for statement in copy(
-                        count, width, self.registers[walk], slot * self.vector + first,
-                        walk.buffer, at + self.k.wide(first),
-                    )
-                ]
-            )  # fmt: skip
+            made = []
+            for walk in self.along:
+                to, source = slot * self.vector + first, at + k.wide(first)
+                made += copy(count, width, self.registers[walk], to, walk.buffer, source)
+            return sequence(made)
 
         def lane(v: Any) -> Any:
-            return tirx.IfThenElse(at + self.k.wide(v) < end, copies(1, 1, v), None)
+            return tirx.IfThenElse(at + k.wide(v) < end, copies(1, 1, v), None)
 
         zero = tirx.const(0, "int32")
         width = min(self.vector, min(widest(walk.buffer) for walk in self.along))
         whole = copies(self.vector, width, zero)
         return tirx.IfThenElse(at + k.number(self.vector) <= end, whole, each(self.vector, lane))
 
-    def _address(self, walk: Walk, place: Any) -> Any:
-        if self.shifted:
-            return self.start + place
-        return self._start(walk) + place
-
     def _sweep(self, members: Sequence[Member], body: Sweep) -> list[Any]:
         """Return ``body(slot, place)`` for every vector of the row, with what it reads at hand."""
         weights = [w for w in self.weights if any(self._uses(m, w) for m in members)]
 
         def step(slot: Any, place: Any) -> list[Any]:
-            loads = [
-                statement
-                for walk in weights
-                for statement in copy(
-                    self.vector, self._width(walk), self.registers[walk], self.k.number(0),
-                    walk.buffer, self.k.number(walk.start) + place,
-                )
-            ]  # fmt: skip
+            loads = []
+            for walk in weights:
+                to, at = self.k.number(0), self.k.number(walk.start) + place
+                width = self._width(walk)
+                loads += copy(self.vector, width, self.registers[walk], to, walk.buffer, at)
             return [*loads, *body(slot, place)]
 
         return self._held(step) if self.holds else self._streamed(step)
@@ -200,11 +184,8 @@ class RowKernel(RowPlan):
         if not self.shifted:
             return 0, whole, whole
         edge = min(1, whole)
-        return (
-            edge,
-            max(edge, min(whole, self.layout.length // (self.vector * self.threads))),
-            whole,
-        )
+        inner = min(whole, self.layout.length // (self.vector * self.threads))
+        return edge, max(edge, inner), whole
 
     def _held(self, step: Sweep) -> list[Any]:
         whole = self.whole

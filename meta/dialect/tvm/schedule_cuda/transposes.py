@@ -87,7 +87,8 @@ class Transposes(Injective):
             shared[one] = buffer
             body += self._read(one, walked, buffer, values, (row, column), (high, wide))
         body.append(synchronize())
-        width = power_of_two_in(columns, min(self.side, self._widest_vector()))
+        widest_vector = ACCESS_BYTES // max(itemsize(stage.buffer) for stage in self.stages)
+        width = power_of_two_in(columns, min(self.side, widest_vector))
         # Of wide elements a vector is less than a side: all the same a thread writes one of a line,
         # beside that of its neighbour.
         together = width if self.side > 1 else self.down
@@ -131,9 +132,6 @@ class Transposes(Injective):
         body.append(written)
         blocks = tiles[0] * tiles[1] * math.prod(self.merged[axis] for axis in others)
         return k.launch(body, blocks, THREADS)
-
-    def _widest_vector(self) -> int:
-        return ACCESS_BYTES // max(itemsize(stage.buffer) for stage in self.stages)
 
     def _shelf(self, row: Any, high: int) -> Any:
         """Return where a row of the tile lies: rows of neighbouring threads one after the other."""

@@ -207,15 +207,6 @@ def by_results(part: KernelPart, node: Any) -> Access | None:
     return Access(found.buffer, found.strides[:n], found.start)
 
 
-def window_walks(part: KernelPart) -> list[Access]:
-    """Return how the windows of a stage move with its results."""
-    stage, n = part.stage, len(part.stage.spatial)
-    if not stage.reduce:
-        return []
-    walks = [access(node, stage.axes) for node in all_reads(part.value)]
-    return [Access(w.buffer, w.strides[:n], 0) for w in walks if w is not None]
-
-
 def slides(part: KernelPart) -> bool:
     """Whether a stage reduces small windows, at places that depend on the result's."""
     stage, n = part.stage, len(part.stage.spatial)

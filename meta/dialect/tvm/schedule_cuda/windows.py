@@ -90,11 +90,11 @@ class Windows(Injective):
         self.vector = power_of_two_in(self.merged[-1], self.vector)
         self.group = next(g for g, axes in enumerate(self.groups) if self.axis in axes)
         self.lanes = 1 if self.group == len(self.groups) - 1 else self.vector
-        self.fits = False
-        for count in (self.vector,) if self.lanes == 1 else SEVERAL:
-            if count > 1 and self.lanes > 1 and not self._divides(count):
-                continue
-            self._plan(count)
+        counts = (self.vector,) if self.lanes == 1 else SEVERAL
+        plans = [_Plan(self, n) for n in counts if n == 1 or self.lanes == 1 or self._divides(n)]
+        best = min((plan for plan in plans if plan.good), key=lambda plan: plan.cost, default=None)
+        self.fits = best is not None
+        self.planned: Any = best
         self._forget_loads_of_windows()
 
     def _forget_loads_of_windows(self) -> None:
@@ -131,12 +131,6 @@ class Windows(Injective):
         items = self.total // (self.lanes * count)
         return self.merged[self.group] % count == 0 and items >= FILLING * processors()
 
-    def _plan(self, count: int) -> None:
-        """Keep the plan for ``count`` results along the axis if it is the best so far."""
-        planned = _Plan(self, count)
-        if planned.good and (not self.fits or planned.cost < self.planned.cost):
-            self.planned, self.fits = planned, True
-
     def emit(self) -> Any:
         """Return the statement of the kernel."""
         k, plan = self.k, self.planned
@@ -151,8 +145,8 @@ class Windows(Injective):
             rest = tirx.floordiv(rest, extent)
         held = {v: element(coordinates, g) for g, v in enumerate(plan.variables)}
         self._reduced: dict[int, tuple[Any, int]] = {}
-        for i, one in plan.reductions.items():
-            statements, registers = plan.reduce(k, one)
+        for i in plan.reductions:
+            statements, registers = plan.reduce(k, i)
             body += statements
             self._reduced[i] = registers, 0
         values = [v * k.number(s) for v, s in zip(plan.variables, plan.steps, strict=True)]
@@ -201,7 +195,11 @@ class _Plan:
         self.reductions = {
             i: self._reduction(part) for i, part in enumerate(kernel.parts) if slides(part)
         }
-        self.loads = {i: self._loads(one) for i, one in self.reductions.items()}
+        self.loads = {i: Loads(self.analyzer, self.lane, lanes) for i in self.reductions}
+        for i, one in self.reductions.items():
+            for term in one.terms:
+                for node in all_reads(term):
+                    self.loads[i].add(node)
 
     def _bind(self, variable: Any, extent: int) -> None:
         zero, count = (tirx.const(n, variable.ty.dtype) for n in (0, extent))
@@ -259,18 +257,11 @@ class _Plan:
         values[kernel.group] = values[kernel.group] + k.number(u)
         return kernel._axis_values(values, self.lane if kernel.lanes > 1 else k.number(0))
 
-    def _loads(self, one: WindowReduction) -> Loads:
-        found = Loads(self.analyzer, self.lane, self.kernel.lanes)
-        for term in one.terms:
-            for node in all_reads(term):
-                found.add(node)
-        return found
-
-    def reduce(self, k: Any, one: WindowReduction) -> tuple[list[Any], Any]:
+    def reduce(self, k: Any, i: int) -> tuple[list[Any], Any]:
         """Return what reduces the thread's windows, and ``lanes`` registers of each result."""
         lanes = self.kernel.lanes
-        i = next(i for i, r in self.reductions.items() if r is one)
-        loads, steps = self.loads[i], math.prod(extent for _, extent in one.outer)
+        one, loads = self.reductions[i], self.loads[i]
+        steps = math.prod(extent for _, extent in one.outer)
         ahead = steps if steps * loads.bytes <= HELD_BYTES else 1
         loads.allocate(k, ahead)
         results = k.registers(one.dtype, self.count * lanes)
@@ -324,17 +315,11 @@ class _Plan:
         """Return what reduces the terms of each result."""
         lanes, made = self.kernel.lanes, []
         for u, terms in enumerate(one.uses):
-            value = one.init
-            for position, t in enumerate(terms):
-                found = element(totals, t * lanes + lane)
-                value = (
-                    found
-                    if position == 0
-                    else one.combine(element(results, u * lanes + lane), found)
-                )
-                made.append(store(results, value, u * lanes + lane))
-            if not terms:
-                made.append(store(results, value, u * lanes + lane))
+            place = u * lanes + lane
+            values = [element(totals, t * lanes + lane) for t in terms] or [one.init]
+            made.append(store(results, values[0], place))
+            for value in values[1:]:
+                made.append(store(results, one.combine(element(results, place), value), place))
         return made
 
 
