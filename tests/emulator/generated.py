@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from meta.dialect.tvm import cuda_source, schedule_cuda, workspace, workspace_parameters
+from meta.dialect.tvm import cuda_parameters, cuda_source, schedule_cuda, workspace
 from meta.dialect.tvm.build import CompiledFunction
 from meta.dialect.tvm.lower import NO_ALIAS, SCHEDULED
 from meta.dialect.tvm.target import cuda
@@ -51,7 +51,7 @@ def emulated(function: tirx.PrimFunc, target: Target = TARGET) -> Any:
     made = function
     if not (function.attrs and SCHEDULED in function.attrs):
         made = schedule_cuda.schedule(function, target)
-    made, needs = workspace_parameters.as_parameters(cuda_source.exact(made))
+    made, needs = cuda_parameters.as_parameters(cuda_source.exact(made))
     symbol = f"emulated_{tvm_ffi.structural_hash(made) % 2**64:x}"
     host, device = _split(made.with_attr("global_symbol", symbol), symbol, target)
     for text, kernels in device:
@@ -77,7 +77,7 @@ def emulated(function: tirx.PrimFunc, target: Target = TARGET) -> Any:
 def sources(function: tirx.PrimFunc, target: Target = TARGET) -> str:
     """Return the CUDA source of a PrimFunc."""
     made = schedule_cuda.schedule(function, target)
-    made, _ = workspace_parameters.as_parameters(cuda_source.exact(made))
+    made, _ = cuda_parameters.as_parameters(cuda_source.exact(made))
     _, device = _split(made.with_attr("global_symbol", "kernel"), "kernel", target)
     return "".join(text for text, _ in device)
 

@@ -18,11 +18,6 @@ MAX_WIDTH = 256
 """Elements of the widest vector, which is many of the processor's."""
 
 
-def is_float(buffer: tirx.Var) -> bool:
-    """Whether an array is of floating point numbers."""
-    return str(buffer.dtype).startswith(("float", "bfloat"))
-
-
 def contiguous(stage: Stage, axis: tirx.Var) -> bool:
     """Whether ``axis`` walks along the last dimension of something that is being reduced."""
     reduced = stage.axes[len(stage.spatial) :]

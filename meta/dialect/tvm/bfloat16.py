@@ -67,13 +67,13 @@ def _unrounded(value: Any) -> Any:
     if isinstance(value, tirx.Let):
         body = _unrounded(value.body)
         return value if body is value.body else tirx.Let(value.var, value.value, body)
-    if isinstance(value, tirx.Cast) and _is_bfloat16(value) and _is_round(value.value):
+    if (
+        isinstance(value, tirx.Cast)
+        and _is_bfloat16(value)
+        and llvm_code.is_call(value.value, _ROUND)
+    ):
         return tirx.Cast("bfloat16", value.value.args[0])
     return value
-
-
-def _is_round(value: Any) -> bool:
-    return llvm_code.is_call(value, _ROUND)
 
 
 def _definition(symbol: str, dtype: str, lanes: int) -> str:

@@ -35,6 +35,7 @@ from meta.dialect.core import Compiled, Deferred, OpEnv
 from meta.dialect.tvm import (
     bfloat16,
     cache,
+    cuda_parameters,
     cuda_source,
     llvm_code,
     masks,
@@ -42,7 +43,6 @@ from meta.dialect.tvm import (
     schedule_cpu,
     schedule_cuda,
     workspace,
-    workspace_parameters,
 )
 from meta.dialect.tvm.artifact import artifact_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
@@ -261,7 +261,7 @@ def _compile(
         if not (function.attrs and SCHEDULED in function.attrs):
             made = rules.schedule(function, target)
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
-            made, needs[symbol] = workspace_parameters.as_parameters(cuda_source.exact(made))
+            made, needs[symbol] = cuda_parameters.as_parameters(cuda_source.exact(made))
         else:
             made = bfloat16.rounded(made)
         scheduled[symbol] = made.with_attr("global_symbol", symbol)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 
-from meta.dialect.tvm.stages import Stage, blocks_of, stage_of
+from meta.dialect.tvm.stages import (
+    BACKWARDS,
+    BFLOAT16,
+    BRANCHES,
+    DIVIDES,
+    NAMED,
+    Stage,
+    blocks_of,
+    stage_of,
+)
 
 INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
@@ -25,11 +34,11 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
         readers = {j: s for j, s in enumerate(stages) if s and stage.buffer in s.loads}
         if not readers or not _worth_inlining(stage, list(readers.values())):
             continue
-        if stage.named and any(_repeats(r, stage.buffer) for r in readers.values()):
+        if NAMED in stage.traits and any(_repeats(r, stage.buffer) for r in readers.values()):
             continue
-        if stage.bfloat16 and any(stage.buffer in r.bound for r in readers.values()):
+        if BFLOAT16 in stage.traits and any(stage.buffer in r.bound for r in readers.values()):
             continue  # TVM 0.27 leaves a bfloat16 as it is in what a name stands for
-        if stage.divides and any(r.backwards for r in readers.values()):
+        if DIVIDES in stage.traits and any(BACKWARDS in r.traits for r in readers.values()):
             continue  # TVM 0.27 makes i // -2 + 36 of (73 - i) // 2
         if not no_alias and any(i < o < j for o in outputs for j in readers):
             continue  # an input that it reads may be overwritten by then
@@ -39,17 +48,13 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             continue
         for reader in readers.values():
             times = len(reader.loads.pop(stage.buffer))
-            reader.named |= stage.named
+            reader.traits |= stage.traits
             reader.arguments |= stage.arguments
-            reader.bfloat16 |= stage.bfloat16
-            reader.divides |= stage.divides
-            reader.backwards |= stage.backwards
             reader.bound |= stage.bound
             for kind in (reader.arguments, reader.bound):
                 if stage.buffer in kind:
                     kind |= stage.loads.keys()
             reader.cost += times * stage.cost
-            reader.branches |= stage.branches
             for buffer, indices in stage.loads.items():
                 reader.loads.setdefault(buffer, []).extend(indices * times)
 
@@ -68,6 +73,6 @@ def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:
     evaluations = sum(len(r.loads[stage.buffer]) * r.volume for r in readers)
     if evaluations <= stage.volume:
         return True
-    if stage.branches and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
+    if BRANCHES in stage.traits and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
         return False  # padding: a branch in the inner loop of a convolution
     return stage.cost <= INLINE_COST

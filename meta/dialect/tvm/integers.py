@@ -54,11 +54,8 @@ def wrapping(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if _reads(node.value, node.buffer):
             return node
         value = tvm_ffi.structural_map(node.value, rules, order="post")
-        return (
-            node
-            if value.same_as(node.value)
-            else tirx.BufferStore(node.buffer, value, node.indices)
-        )
+        same = value.same_as(node.value)
+        return node if same else tirx.BufferStore(node.buffer, value, node.indices)
 
     return tvm_ffi.structural_map(function, [(tirx.BufferStore, store)], order="post")
 

@@ -79,11 +79,6 @@ class _Kernel:
         self.bounds = _parameter("bounds", (classes,), "int64")
         self.values = _parameter("numbers", (length,), "float64")
 
-    def allocate(self) -> None:
-        """Allocate the sums over chunks and over tensors."""
-        self.of_chunks = T.buffer_proxy(T.alloc_buffer((self.count * self.sums,), SUM))
-        self.of_tensors = T.buffer_proxy(T.alloc_buffer((self.n * self.sums,), SUM))
-
     def numbers(self, tensor: Any) -> dict[str, Any]:
         """Return the numbers of a call, for one of its tensors."""
         places = {name: i for i, name in enumerate(self.names)}
@@ -182,8 +177,9 @@ def list_kernel(
             T.func_attr({NO_ALIAS: False, SCHEDULED: True})
             made = _Kernel(sums, names, each, wide, parallel)
             result = _parameter("out", (), "float32") if norm else None
-            if made.sums:
-                made.allocate()
+            if sums:
+                made.of_chunks = T.buffer_proxy(T.alloc_buffer((made.count * sums,), SUM))
+                made.of_tensors = T.buffer_proxy(T.alloc_buffer((made.n * sums,), SUM))
             for sweep in sweeps:
                 for which, kinds in enumerate(dtypes):
                     made.run(sweep, which, kinds)

@@ -3,9 +3,9 @@
 A vector access to an address that is no multiple of its size kills the process. Fresh tensors are
 aligned to far more than 16 bytes, but a view such as ``x[1:]`` need not be. So a function whose
 kernels access a parameter by vectors begins with a check of the addresses, on the host, before
-anything is launched (`alignment`): an `and` and a compare for each. What it raises, `realigned`
-catches: the call is repeated with aligned copies, which are copied back. An aligned call pays
-nothing for that.
+anything is launched (`cuda_parameters`): an `and` and a compare for each. What it raises,
+`realigned` catches: the call is repeated with aligned copies, which are copied back. An aligned
+call pays nothing for that.
 """
 
 from __future__ import annotations

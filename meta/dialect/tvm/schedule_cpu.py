@@ -22,11 +22,11 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from meta.base.dtype import is_float
 from meta.dialect.tvm.access import (
     along_last,
     contiguous,
     flat_axes,
-    is_float,
     is_float32,
     same_place,
     transposed,
@@ -145,7 +145,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
             return pieces
         pieces.insert(0, Piece(part, [*stage.spatial, CHUNKS], stage.work))
         loop = sch.get_loops(part)[-1]
-    if not is_float(stage.buffer):
+    if not is_float(str(stage.buffer.dtype)):
         return pieces  # LLVM vectorises sums of integers itself
     wish = LANE_BYTES // max(4, stage.buffer.dtype.bits // 8)
     lanes = _lanes(extent, wish)

@@ -19,6 +19,8 @@ from tvm import s_tir, tirx
 from meta.dialect.tvm.integers import WRAPPING
 from meta.dialect.tvm.vector_math import FUNCTIONS
 
+BRANCHES, NAMED, BFLOAT16 = "branches", "named", "bfloat16"
+DIVIDES, BACKWARDS = "divides", "backwards"
 SPATIAL, REDUCE = tirx.IterVar.DataPar, tirx.IterVar.CommReduce
 _CONDITIONS = frozenset(("prim.if_then_else", "prim.likely"))
 # Calls that cost about as much as one arithmetic operation, or nothing.
@@ -37,11 +39,10 @@ class Stage:
 
     ``spatial`` and ``reduce`` hold extents, None for a dynamic one. ``loads`` maps a buffer to
     the index tuples it is read at. ``cost`` is in units of one arithmetic operation.
-    ``named``: whether its value has, or will have, names in it: it is a `tirx.Let`, or calls one of
-    `vector_math.FUNCTIONS`; ``arguments``: the buffers that are read in an argument of such a call;
-    ``bound``: those that are read in what a name stands for. ``bfloat16``: whether it has such
-    numbers in it. ``divides``: whether an index is divided in it; ``backwards``: whether it reads
-    along an axis backwards.
+    ``traits``: what its value has in it: `BRANCHES`; names, also those that it will have as a call
+    of `vector_math.FUNCTIONS` (`NAMED`); numbers of `BFLOAT16`; an index that is divided
+    (`DIVIDES`) or goes along an axis backwards (`BACKWARDS`). ``arguments``: the buffers that are
+    read in an argument of such a call; ``bound``: those that are read in what a name stands for.
     """
 
     block: Any
@@ -51,13 +52,9 @@ class Stage:
     reduce: list[int | None]
     loads: dict[tirx.Var, list[list[Any]]] = field(default_factory=dict)
     cost: int = 1
-    branches: bool = False
-    named: bool = False
+    traits: set[str] = field(default_factory=set)
     arguments: set[tirx.Var] = field(default_factory=set)
     bound: set[tirx.Var] = field(default_factory=set)
-    bfloat16: bool = False
-    divides: bool = False
-    backwards: bool = False
 
     @property
     def static(self) -> bool:
@@ -125,28 +122,29 @@ def _inspect(value: Any, stage: Stage) -> None:
     def load(node: Any) -> None:
         stage.loads.setdefault(node.source, []).append(list(node.indices))
         stage.cost += 1
-        stage.bfloat16 |= str(node.ty.dtype) == "bfloat16"
+        if str(node.ty.dtype) == "bfloat16":
+            stage.traits.add(BFLOAT16)
         for index in node.indices:
             tvm_ffi.structural_walk(index, [((tirx.Sub, tirx.Mul), down), (_DIVISIONS, divided)])
 
     def down(node: Any) -> None:  # i - 1 is none; 5 - i and i * -1 are
         fixed = isinstance(node.b, tirx.IntImm)
-        stage.backwards |= (fixed and node.b.value < 0) or (
-            not fixed and isinstance(node, tirx.Sub)
-        )
+        downwards = node.b.value < 0 if fixed else isinstance(node, tirx.Sub)
+        if downwards:
+            stage.traits.add(BACKWARDS)
 
     def divided(_: Any) -> None:
-        stage.divides = True
+        stage.traits.add(DIVIDES)
 
     def argument(node: Any) -> None:
         stage.arguments.add(node.source)
 
     def call(node: Any) -> None:
         if node.op.name in _CONDITIONS:
-            stage.branches = True
+            stage.traits.add(BRANCHES)
         stage.cost += 1 if node.op.name in _CHEAP_CALLS else _HEAVY
         if node.op.name in FUNCTIONS:
-            stage.named = True
+            stage.traits.add(NAMED)
             for given in node.args:
                 tvm_ffi.structural_walk(given, (tvm.ir.TensorLoad, argument))
 
@@ -154,7 +152,7 @@ def _inspect(value: Any, stage: Stage) -> None:
         stage.bound.add(node.source)
 
     def let(node: Any) -> None:
-        stage.named = True
+        stage.traits.add(NAMED)
         tvm_ffi.structural_walk(node.value, (tvm.ir.TensorLoad, bound))
 
     tvm_ffi.structural_walk(

@@ -191,19 +191,9 @@ class Suppression:
 
 @compute(op.non_max_suppression, OPAQUE)
 def non_max_suppression(
-    data,
-    valid_count,
-    indices,
-    max_output_size,
-    iou_threshold,
-    force_suppress,
-    top_k,
-    coord_start,
-    score_index,
-    id_index,
-    return_indices,
-    invalid_to_bottom,
-):
+    data, valid_count, indices, max_output_size, iou_threshold, force_suppress, top_k,
+    coord_start, score_index, id_index, return_indices, invalid_to_bottom,
+):  # fmt: skip
     batch, boxes, _ = shape = [int(n) for n in data.shape]
     if 0 in shape[:2]:
         return (

@@ -2,7 +2,7 @@
 
 TVM takes them from a pool of its own, which knows no streams: two streams of one thread would be
 given the same memory, and a CUDA graph would keep an address that the pool frees later. Here they
-become parameters (see `workspace_parameters`), and `launcher` allocates them from torch at each
+become parameters (see `cuda_parameters`), and `launcher` allocates them from torch at each
 call, on the current stream.
 """
 

@@ -13,7 +13,7 @@ from tvm import s_tir, te, topi
 import meta
 from meta.base.device import Device
 from meta.dialect import only
-from meta.dialect.tvm import loss, nvrtc, schedule_cuda, workspace_parameters
+from meta.dialect.tvm import cuda_parameters, loss, nvrtc, schedule_cuda
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
@@ -30,7 +30,7 @@ def _compiled(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> tvm.ru
     capability = int(arch[3:-1]), int(arch[-1])
     target = cuda(replace(chip.DEFAULT, capability=capability))
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
-    function, _ = workspace_parameters.as_parameters(function)
+    function, _ = cuda_parameters.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 

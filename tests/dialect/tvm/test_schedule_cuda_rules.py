@@ -12,9 +12,9 @@ from tvm import te, tirx, topi
 
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
-from meta.dialect.tvm import schedule_cuda, workspace_parameters
-from meta.dialect.tvm.alignment import required
+from meta.dialect.tvm import cuda_parameters, schedule_cuda
 from meta.dialect.tvm.build import kernel
+from meta.dialect.tvm.cuda_parameters import required
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.realigned import Unaligned, realigned
 from meta.dialect.tvm.target import cuda, for_device
@@ -248,7 +248,7 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
 def _source(case: Case) -> str:
     target = cuda()
     function = schedule_cuda.schedule(prim_func(*case[:2], in_place=False), target)
-    function, _ = workspace_parameters.as_parameters(function)
+    function, _ = cuda_parameters.as_parameters(function)
     with target:
         module = tvm.compile(tvm.IRModule({"main": function}), target).mod
     return "".join(part.inspect_source() for part in module.imports)

@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
-from meta.dialect.tvm import alignment
+from meta.dialect.tvm import cuda_parameters
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cuda import (
@@ -46,7 +46,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
         own = _own(function)
     if own is None:
         own = default.without_bool(default.schedule(function, target))
-    return alignment.required(half_math.replaced(own))
+    return cuda_parameters.required(half_math.replaced(own))
 
 
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:

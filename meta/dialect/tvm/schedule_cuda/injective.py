@@ -43,6 +43,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     merged_axes,
     read_outside,
     reads,
+    reads_of_others,
     slides,
     values_of_axes,
 )
@@ -274,8 +275,7 @@ def alike(parts: Sequence[KernelPart]) -> list[KernelPart]:
             continue
         if taken and stage.spatial != taken[0].stage.spatial:
             continue
-        others = [n for n in all_reads(part.value) if not n.source.same_as(stage.buffer)]
-        if all(_readable(node, stage, made, missing) for node in others):
+        if all(_readable(node, stage, made, missing) for node in reads_of_others(part)):
             taken.append(part)
             made.add(stage.buffer)
     return taken

@@ -37,6 +37,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     computed_by,
     merged_axes,
     reads,
+    reads_of_others,
     slides,
     values_at,
     values_of_axes,
@@ -95,12 +96,9 @@ def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
 
 def _available(part: KernelPart, made: set[Any], missing: set[Any]) -> bool:
     """Whether all that a part reads is there: of what is made, the result of its own place."""
-    own = part.stage.buffer
     extents = tuple(e for e in part.stage.spatial if e is not None)
     line = compact(extents)
-    for node in all_reads(part.value):
-        if node.source.same_as(own):
-            continue
+    for node in reads_of_others(part):
         if node.source in made:
             walk = access(node, part.stage.axes)
             if walk is None or walk.start:

@@ -10,9 +10,9 @@ from meta.dialect.tvm.schedule_cuda.emit import Kernel
 from meta.dialect.tvm.schedule_cuda.walk import (
     Axes,
     KernelPart,
-    all_reads,
     compact,
     computed_by,
+    reads_of_others,
     values_at,
     values_of_one,
 )
@@ -135,8 +135,7 @@ def _waiting(layout: RowLayout, parts: Sequence[KernelPart], made: dict[Any, Mem
     by_buffer = {part.stage.buffer: part for part in parts}
 
     def needs(part: KernelPart) -> set[Any]:
-        own = part.stage.buffer
-        return {node.source for node in all_reads(part.value)} - {own}
+        return {node.source for node in reads_of_others(part)}
 
     def apart(buffer: Any) -> bool:
         part = by_buffer.get(buffer)
@@ -154,10 +153,7 @@ def _waiting(layout: RowLayout, parts: Sequence[KernelPart], made: dict[Any, Mem
 
 
 def _fits(layout: RowLayout, member: Member, made: dict[Any, Member], missing: set[Any]) -> bool:
-    own = member.part.stage.buffer
-    for node in all_reads(member.part.value):
-        if node.source.same_as(own):
-            continue
+    for node in reads_of_others(member.part):
         producer = made.get(node.source)
         if producer is None:
             if node.source in missing:
@@ -169,11 +165,8 @@ def _fits(layout: RowLayout, member: Member, made: dict[Any, Member], missing: s
 
 def _goes_along(layout: RowLayout, member: Member, made: dict[Any, Member]) -> bool:
     """Whether a reduction reads an array with all its rows, or one that is made, none across."""
-    own = member.part.stage.buffer
     whole = False
-    for node in all_reads(member.part.value):
-        if node.source.same_as(own):
-            continue
+    for node in reads_of_others(member.part):
         producer = made.get(node.source)
         if producer is not None:
             whole = whole or producer.role == ELEMENT

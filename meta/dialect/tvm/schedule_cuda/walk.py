@@ -198,6 +198,12 @@ def all_reads(value: Any) -> list[Any]:
     return [*always, *guarded]
 
 
+def reads_of_others(part: KernelPart) -> list[Any]:
+    """Return all reads of a stage but those of its own result, which a reduction has."""
+    own = part.stage.buffer
+    return [node for node in all_reads(part.value) if not node.source.same_as(own)]
+
+
 def by_results(part: KernelPart, node: Any) -> Access | None:
     """Return the access of a read by the axes of the results; None if others take part in it."""
     stage = part.stage

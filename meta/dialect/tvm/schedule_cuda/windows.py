@@ -39,6 +39,7 @@ from meta.dialect.tvm.schedule_cuda.walk import (
     by_results,
     read_outside,
     reads,
+    reads_of_others,
     slides,
 )
 from meta.dialect.tvm.stages import uses
@@ -121,10 +122,10 @@ class Windows(Injective):
     def _separate(self) -> bool:
         """Whether windows read nothing that this kernel makes."""
         return all(
-            node.source not in self.made or node.source.same_as(part.stage.buffer)
+            node.source not in self.made
             for part in self.parts
             if slides(part)
-            for node in all_reads(part.value)
+            for node in reads_of_others(part)
         )
 
     def _divides(self, count: int) -> bool:

@@ -1,4 +1,8 @@
-"""A check of the addresses of arguments that kernels access by vectors; see `realigned`."""
+"""What a scheduled CUDA function asks of its parameters: addresses, and intermediate arrays.
+
+`required` checks the addresses of arguments that kernels access by vectors (see `realigned`), and
+`as_parameters` turns intermediate arrays into parameters (see `workspace`).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,12 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from meta.dialect.tvm.lower import element_aligned, with_root
+from meta.base.dtype import TO_TORCH
+from meta.dialect.tvm.lower import any_strides_if_empty, element_aligned, with_root
 from meta.dialect.tvm.realigned import ALIGNMENT, KIND
+from meta.dialect.tvm.workspace import Workspace
+
+GLOBAL = ("", "global")
 
 
 def required(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -55,3 +63,27 @@ def _check(parameter: Any) -> tirx.AssertStmt:
     kind, name = tvm.ir.StringImm(KIND), tvm.ir.StringImm(parameter.name)
     # TVM 0.27 names the first two parameters of this constructor the wrong way round.
     return tirx.AssertStmt(tirx.isnullptr(bits), kind, [name])
+
+
+def as_parameters(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, tuple[Workspace, ...]]:
+    """Turn a scheduled function's intermediate arrays in global memory into last parameters.
+
+    Those of dynamic shape stay as they are.
+    """
+    root = function.body.block
+    moved = [buffer for buffer in root.alloc_buffers if _movable(buffer.ty)]
+    if not moved:
+        return function, ()
+    kept = [b for b in root.alloc_buffers if not any(b.same_as(other) for other in moved)]
+    function = with_root(function, root.body, kept)
+    parameters = [*function.params, *moved]
+    changed = tirx.PrimFunc(parameters, function.body, function.ret_type, function.attrs)
+    shapes = [tuple(extent.value for extent in b.ty.shape) for b in moved]
+    dtypes = [str(b.ty.dtype.dtype) for b in moved]
+    workspaces = tuple(map(Workspace, shapes, dtypes))
+    return any_strides_if_empty(changed), workspaces
+
+
+def _movable(kind: tirx.buffer.BufferType) -> bool:
+    static = all(isinstance(extent, tirx.IntImm) for extent in kind.shape)
+    return static and kind.storage_scope in GLOBAL and str(kind.dtype.dtype) in TO_TORCH
