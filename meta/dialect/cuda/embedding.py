@@ -9,7 +9,6 @@ scores, too: that of a product, cast and without the rows that it was padded by.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -56,36 +55,6 @@ MOST_BUCKETS = 1 << 22
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """What a source is made for: a table of ``dtype``, of rows of ``width`` elements, indices of
-    dtype ``index``, accesses of ``vector``, thread blocks of ``warps`` that note ``capacity``
-    indices; ``pieces``: accesses of a thread to a row at a time. ``addend``: the dtype of what
-    is added to the gradient.
-    """
-
-    dtype: str
-    index: str
-    width: int
-    vector: int
-    warps: int
-    capacity: int
-    pieces: int
-    addend: str | None = None
-
-    def source(self, kernel: str) -> str:
-        """Return the source of a kernel: "arrange", or "dx", which runs after it."""
-        types = {"DATA": self.dtype, "ADDEND": self.addend or self.dtype, "INDEX": self.index}
-        sizes: dict[str, object] = {"CHUNK": CHUNK}
-        if kernel == "dx":
-            sizes |= {"VECTOR": self.vector, "WARPS": self.warps, "CAPACITY": self.capacity}
-            sizes |= {"WIDTH": f"{self.width}ll", "PIECES": self.pieces, "LANES": LANES}
-            sizes |= {"READS": max(2, 8 // self.pieces), "HEAVY": HEAVY}
-        if kernel == "dx" and self.addend:
-            sizes["ADDS"] = 1
-        return source(f"embedding_{kernel}", types, sizes)
-
-
 @dialect.op(op.embedding_dx)
 def embedding_dx(call: CallValues) -> OpEnv:
     """Return the launches for a table of float16, bfloat16 or float32."""
@@ -110,16 +79,24 @@ def gradient(
     few = rows <= FEW
     capacity = next((c for c in CAPACITIES if c >= count), CAPACITIES[-1])
     entries, starts = CHUNK * chunks, (buckets + 1) * chunks
+    warps = 32 if few else WARPS
 
     @cache
-    def variant(vector: int) -> Variant:
-        pieces = 1 if few else min(MOST_PIECES, -(-width // (LANES * vector)))
-        warps = 32 if few else WARPS
-        return Variant(dy.dtype, indices.dtype, width, vector, warps, capacity, pieces, addend)
+    def text(name: str, vector: int) -> str:
+        """Return the source of a kernel: "arrange", or "dx", which runs after it."""
+        types = {"DATA": dy.dtype, "ADDEND": addend or dy.dtype, "INDEX": indices.dtype}
+        sizes: dict[str, object] = {"CHUNK": CHUNK}
+        if name == "dx":
+            pieces = 1 if few else min(MOST_PIECES, -(-width // (LANES * vector)))
+            sizes |= {"VECTOR": vector, "WARPS": warps, "CAPACITY": capacity}
+            sizes |= {"WIDTH": f"{width}ll", "PIECES": pieces, "LANES": LANES}
+            sizes |= {"READS": max(2, 8 // pieces), "HEAVY": HEAVY}
+            sizes |= {"ADDS": 1} if addend else {}
+        return source(f"embedding_{name}", types, sizes)
 
     @cache
     def kernel(name: str, vector: int) -> driver.Function:
-        return cubin.function(variant(vector).source(name), KERNELS[name], device)
+        return cubin.function(text(name, vector), KERNELS[name], device)
 
     def widest(moved: int = 0, added: int = 0) -> int:
         """Return the elements of an access, for such addresses."""
@@ -133,7 +110,7 @@ def gradient(
         return vector
 
     def sources() -> list[str]:
-        return [variant(widest()).source(name) for name in KERNELS]
+        return [text(name, widest()) for name in KERNELS]
 
     def run(dy: torch.Tensor, indices: torch.Tensor, *others: torch.Tensor) -> None:
         *added, out = others
@@ -146,9 +123,8 @@ def gradient(
         )
         if chunks:
             kernel("arrange", vector).launch(chunks, CHUNK, given)
-        made = variant(vector)
         columns = -(-width // (LANES * vector)) if few else 1
-        kernel("dx", vector).launch(buckets, made.warps * LANES, given, columns)
+        kernel("dx", vector).launch(buckets, warps * LANES, given, columns)
 
     workspace = 2 * (entries + starts)
     return OpEnv(cubin.deferred(run, sources, device), allocates=False, workspace=workspace)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from meta.base import config
-from meta.dialect.core import OpEnv, compile_together, compiling
+from meta.dialect.core import Deferred, OpEnv, compile_together, compiling
 from meta.dialect.cuda import cubin, embedding
+from meta.ir.types import TensorType
 from meta.runtime import chip
 from meta.runtime.nvrtc import run_nvcc
 
@@ -104,5 +105,9 @@ def test_nvcc_compiles_what_is_written_for_nvrtc(arch: str):
     compiler = shutil.which("nvcc")
     if compiler is None:
         pytest.skip("needs nvcc")
-    variant = embedding.Variant("float16", "int64", 768, 8, 8, 2048, 2)
-    assert run_nvcc(compiler, variant.source("dx"), arch)
+    table, ids = TensorType((30522, 768), "float16"), TensorType((4096,), "int64")
+    made = embedding.gradient(TensorType((4096, 768), "float16"), ids, table, 0)
+    assert isinstance(made._deferred, Deferred)
+    _, sources, _ = made._deferred.source
+    for text in sources():
+        assert run_nvcc(compiler, text, arch)
