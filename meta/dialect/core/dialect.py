@@ -170,9 +170,7 @@ class Dialect:
         return found
 
     def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
-        """Register a maker: it gets the call without data and returns an `OpEnv`, or raises
-        `Unsupported`. ``plevel`` as in `kernel`.
-        """
+        """Register a maker: of a call without data it returns an `OpEnv` or raises Unsupported."""
 
         def register(make: Maker) -> DialectOp:
             return self.register(base, make, definition_span(make), plevel)

@@ -19,9 +19,7 @@ MAX_TEXT = 300
 
 
 def passes(error: BaseException) -> bool:
-    """Whether an error goes on as it is. Who runs a kernel makes an `OutOfMemory` of one that says
-    that there is no memory.
-    """
+    """Whether an error goes on as it is; who runs kernels makes `OutOfMemory` errors."""
     return isinstance(error, MetaError | Warning) or is_out_of_memory(error)
 
 
@@ -51,9 +49,7 @@ def backend_error(
 
 
 def summary(error: BaseException) -> str:
-    """Return the kind of an error and the line of its text that says most: with TVM's, which begin
-    with where they passed through, the last one.
-    """
+    """Return the kind of an error and the line of its text that says most: of TVM's, the last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     traced = bool(lines) and lines[0].startswith(("Traceback", "File "))
     line = (lines[-1] if traced else lines[0]) if lines else ""

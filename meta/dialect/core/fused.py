@@ -143,9 +143,7 @@ class FusedPattern:
             )
 
     def _asked(self, function: Callable[..., Any]) -> list[str]:
-        """Return the names of what a function is given: not what it has a default for, and the
-        pattern does not capture.
-        """
+        """Return what a function is given: captures, and what it has no default for."""
         known = (*self.captures, OUT, RESULT, DEVICE)
         parameters = inspect.signature(function).parameters.items()
         return [n for n, p in parameters if p.default is p.empty or n in known]

@@ -108,9 +108,7 @@ def _mixed_with_sum(x, addend, scale, bias, axis, eps, wide, narrow):
 
 
 def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
-    """Register a launch that fills these results: "out" is normalised, "added" the sum in x's
-    dtype, "wide" the sum as it is.
-    """
+    """Register a launch of "out", "added", the sum in x's dtype, or "wide", the sum as it is."""
 
     def make(
         x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float,

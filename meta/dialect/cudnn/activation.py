@@ -57,9 +57,7 @@ def backward(call: CallValues) -> OpEnv:
 
 
 def _along(call: CallValues, algorithm: int) -> tuple[Tensor, tuple[int, int]]:
-    """Return the first argument with the axis as the second of four, and how softmax is computed;
-    Unsupported if it has no descriptor.
-    """
+    """Return the first argument, its axis the second of four, and how softmax is computed."""
     x = next(call.tensors())
     require_elements(x)
     shape, at = x.static_shape, normalize_axis(call.args.axis, x.ndim)

@@ -99,9 +99,7 @@ def _made(
 
 
 def _require_layouts(layout: str, kernel_layout: str, out_layout: str) -> None:
-    """Raise Unsupported for channels that come neither first nor last: cuDNN has no kernels for
-    these, and is wrong without an error.
-    """
+    """Decline channels that come neither first nor last: cuDNN is wrong, without an error."""
     spatial = DATA[len(layout) - 2][2:]
     fits = {layout, out_layout} <= {f"NC{spatial}", f"N{spatial}C"}
     fits = fits and kernel_layout in (f"OI{spatial}", f"O{spatial}I")

@@ -36,9 +36,7 @@ class Operand:
     def compact(
         cls, shape: tuple[int, ...], dtype: str, layout: str = "", canonical: str = ""
     ) -> Operand:
-        """Return a compact tensor of ``shape``, its axes brought from ``layout`` to the order
-        ``canonical``, if these are given.
-        """
+        """Return a compact tensor, its axes brought from ``layout`` to ``canonical`` if given."""
         strides, step = [], 1
         for extent in reversed(shape):
             strides.append(step)

@@ -10,9 +10,7 @@ from meta.dialect.torch.shapes import fresh
 
 
 def fill(fill_value, out):
-    """Fill ``out`` with a Python number: a fraction is dropped where it holds integers, and what is
-    beyond the range of its floating point numbers is infinite.
-    """
+    """Fill ``out`` with a number: integers drop its fraction; beyond a float's range it is inf."""
     if out.is_floating_point():
         out.fill_(bounded(fill_value, FROM_TORCH[out.dtype]))
     else:

@@ -111,9 +111,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def widened(*tensors: Tensor | None) -> Any:
-    """Return tensors in at least float32: half precision is rounded once, at the end. None stays;
-    integers become float32.
-    """
+    """Return tensors in at least float32, in which half precision is computed; None stays."""
     found = [t if t is None or t.dtype == torch.float64 else t.float() for t in tensors]
     return found if len(found) > 1 else found[0]
 
