@@ -206,7 +206,8 @@ def trim(most: int) -> None:
     for entry in sorted(entries, key=lambda e: e.used):
         if left <= most:
             return
-        if _used_since(entry) or _being_written(entry):
+        unfinished = entry.path.name.startswith(".")
+        if _used_since(entry) or (unfinished and time.time() - entry.used < WRITING):
             continue
         _remove(entry.path)
         holders.subtract(entry.sizes.keys())
@@ -228,11 +229,6 @@ def clear(names: Iterable[str] = ()) -> None:
     for name in wanted:
         for entry in _entries(CACHES[name]):
             _remove(entry.path)
-
-
-def _being_written(entry: Entry) -> bool:
-    """Whether an entry has the hidden name of an unfinished one, and is new."""
-    return entry.path.name.startswith(".") and time.time() - entry.used < WRITING
 
 
 def _used_since(entry: Entry) -> bool:

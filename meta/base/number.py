@@ -23,15 +23,10 @@ def whole_range(dtype: str) -> tuple[int, int] | None:
     return int(bounds.min), int(bounds.max)
 
 
-def is_within(value: Number, bounds: tuple[int, int]) -> bool:
-    """Whether a number is whole and within bounds."""
-    return bounds[0] <= value <= bounds[1] and value == int(value)
-
-
 def fits(value: Number, dtype: str) -> bool:
     """Whether a dtype takes a number."""
     bounds = whole_range(dtype)
-    return bounds is None or is_within(value, bounds)
+    return bounds is None or (bounds[0] <= value <= bounds[1] and value == int(value))
 
 
 def holding(value: Number) -> str:

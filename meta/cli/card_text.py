@@ -19,7 +19,11 @@ def text(record: dict[str, Any]) -> str:
         none = "none needed: the value is known from the arguments' types"
         lines += ["", "kernels", f"  {none if record['type']['known_now'] else MISSING}"]
     lines += section("unavailable backends", list(record["absent_dialects"].items()))
-    lines += section("signatures", _signatures(record["signatures"]))
+    signatures = [
+        [phase, ", ".join(f"{name} {access}" for name, access in pairs) or "nothing"]
+        for phase, pairs in record["signatures"].items()
+    ]
+    lines += section("signatures", signatures)
     return "\n".join(lines)
 
 
@@ -45,7 +49,11 @@ def _aspects(record: dict[str, Any]) -> list[list[str]]:
         ["family", "", record["family"] + (", random" if record["random"] else "")],
         ["type", _place(record["type"]["site"]), ""],
         ["declare", _place(declare), "" if declare else default],
-        ["gradient", _gradient_place(record["gradient"]), gradient(record["gradient"])],
+        [
+            "gradient",
+            _place(record["gradient"] and record["gradient"]["site"]),
+            gradient(record["gradient"]),
+        ],
         ["cast rule", _place(rule["site"]), _cast_rule(rule)],
         *([f"from {name}", _place(site), ""] for name, site in record["converters"].items()),
         *([] if record["converters"] else [["converters", "", "none"]]),
@@ -68,10 +76,6 @@ def gradient(rule: dict[str, Any] | None) -> str:
     return keeps + (f"; the type of {', '.join(rule['types_only'])}" if rule["types_only"] else "")
 
 
-def _gradient_place(rule: dict[str, Any] | None) -> str:
-    return "" if rule is None else _place(rule["site"])
-
-
 def _place(site: str | None) -> str:
     return "" if site is None else short_site(site)
 
@@ -87,11 +91,4 @@ def _kernels(kernels: list[dict[str, Any]]) -> list[list[str]]:
             short_site(kernel["site"]),
         ]
         for kernel in kernels
-    ]
-
-
-def _signatures(signatures: dict[str, list[list[str]]]) -> list[list[str]]:
-    return [
-        [phase, ", ".join(f"{name} {access}" for name, access in pairs) or "nothing"]
-        for phase, pairs in signatures.items()
     ]

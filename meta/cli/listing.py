@@ -64,7 +64,12 @@ def run(options: argparse.Namespace) -> int:
             _check("aspect", options.missing, (*ASPECTS, *names))
         asked = (options.missing,) if options.missing else ASPECTS
         found = [(r, [aspect for aspect in asked if lacking(r, aspect)]) for r in records]
-        return _report([(r, missing) for r, missing in found if missing], options)
+        found = [(r, aspects) for r, aspects in found if aspects]
+        if options.json:
+            print(json.dumps([{**row(r), "missing": aspects} for r, aspects in found], indent=2))
+        elif found:
+            print(missing(found))
+        return 1 if found else 0
     if options.markdown:
         print(page(records), end="")
     elif options.json:
@@ -93,15 +98,6 @@ def lacking(record: dict[str, Any], aspect: str) -> bool:
 
 def _implemented(record: dict[str, Any]) -> list[str]:
     return [kernel["dialect"] for kernel in record["kernels"]]
-
-
-def _report(found: list[tuple[dict[str, Any], list[str]]], options: argparse.Namespace) -> int:
-    """Print who lacks what; nothing, if nobody lacks anything."""
-    if options.json:
-        print(json.dumps([{**row(r), "missing": missing} for r, missing in found], indent=2))
-    elif found:
-        print(missing(found))
-    return 1 if found else 0
 
 
 def _check(kind: str, name: str, known: Any) -> None:

@@ -84,7 +84,8 @@ def load(target: str) -> Any:
     where, colon, name = target.rpartition(":")
     if not colon and Path(target).suffix == ".meta":
         return parse(_text(target), file=target)
-    if not (where.endswith(".py") or _is_dotted(where)) or not name.isidentifier():
+    is_dotted = all(part.isidentifier() for part in where.split("."))
+    if not (where.endswith(".py") or is_dotted) or not name.isidentifier():
         raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=repr(target))
     module = _file(where) if where.endswith(".py") else _module(where)
     if not hasattr(module, name):
@@ -98,10 +99,6 @@ def _text(path: str) -> str:
         return read_file(path).decode()
     except UnicodeDecodeError as error:
         raise FormatError("program text is UTF-8", found=f"{path}: {error}") from None
-
-
-def _is_dotted(name: str) -> bool:
-    return all(part.isidentifier() for part in name.split("."))
 
 
 def _file(path: str) -> ModuleType:

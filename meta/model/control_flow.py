@@ -190,7 +190,10 @@ def _row_loop(
     y = Carried(y, loop.body)
     buffers = [op.zeros((rows.count, *t.shape), t.dtype, where) for t in y.types]
     stacks = loop.carry(Carried(buffers, trace), "ys")
-    written = loop.body.run(_with_rows, stacks, i, y.leaves)
+    at = loop.body.run(op.reshape, i, (1,))
+    written = [
+        loop.body.run(op.scatter_nd, s, at, r) for s, r in zip(stacks, y.leaves, strict=True)
+    ]
     following = loop.body.run(lambda: i + (-1 if reverse else 1))
     results = loop.finish([following, *new.leaves, *written])
     carried = len(start.leaves)
@@ -259,9 +262,3 @@ def _carried_and_y(f: Callable[..., Any], result: Any) -> tuple[Any, Any]:
             found=f"{type(result).__name__}",
         )
     return result
-
-
-def _with_rows(stacks: list[Symbol], i: Symbol, rows: list[Symbol]) -> list[Symbol]:
-    """Return the stacks with row ``i`` of each replaced."""
-    at = op.reshape(i, (1,))
-    return [op.scatter_nd(s, at, r) for s, r in zip(stacks, rows, strict=True)]

@@ -84,7 +84,10 @@ def require_room(size: int, device: Device, op: str) -> None:
     """
     if size < MUCH:
         return
-    most = all_bytes(device)
+    if device.kind == "cuda":
+        most: int | None = int(torch.cuda.mem_get_info(device.ordinal)[1])
+    else:
+        most = _from_meminfo("MemTotal", "SwapTotal")  # the CPU swaps
     if most is not None and size > most:
         raise OutOfMemory(
             f"the result is larger than the memory of {device}",
@@ -93,13 +96,6 @@ def require_room(size: int, device: Device, op: str) -> None:
             free=free_bytes(device),
             hint="smaller arrays, or parts of them one after the other",
         )
-
-
-def all_bytes(device: Device) -> int | None:
-    """Return the bytes of memory that a device has, with what the CPU swaps; None: unknown."""
-    if device.kind == "cuda":
-        return int(torch.cuda.mem_get_info(device.ordinal)[1])
-    return _from_meminfo("MemTotal", "SwapTotal")
 
 
 def free_bytes(device: Device) -> int | None:

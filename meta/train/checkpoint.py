@@ -49,7 +49,9 @@ def to_plain(value: Any, where: str) -> Any:
     if isinstance(value, list):
         return [to_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, dict):
-        return _dict_to_plain(value, where)
+        if all(isinstance(k, str) and not k.startswith("$") for k in value):
+            return {k: to_plain(v, f"{where}[{k!r}]") for k, v in value.items()}
+        return {"$dict": [to_plain(list(item), where) for item in value.items()]}
     if isinstance(value, tuple):
         return {"$tuple": to_plain(list(value), where)}
     if isinstance(value, bytes | bytearray):
@@ -79,12 +81,6 @@ def from_plain(value: Any) -> Any:
         return _from_marked(kind, content)
     except (ValueError, KeyError, TypeError, RuntimeError, binascii.Error) as error:
         raise FormatError("this state is damaged", found=str(error)) from error
-
-
-def _dict_to_plain(value: dict[Any, Any], where: str) -> Any:
-    if all(isinstance(k, str) and not k.startswith("$") for k in value):
-        return {k: to_plain(v, f"{where}[{k!r}]") for k, v in value.items()}
-    return {"$dict": [to_plain(list(item), where) for item in value.items()]}
 
 
 def _from_marked(kind: str, content: Any) -> Any:
@@ -225,20 +221,17 @@ class Checkpoints:
             finally:
                 shutil.rmtree(part, ignore_errors=True)
             _flush(self.folder)
-            self._prune()
+            for old in self.steps()[: -self.keep]:
+                # It goes under another name first: half of a checkpoint is none.
+                part = self._part(self.path(old))
+                os.rename(self.path(old), part)
+                shutil.rmtree(part)
         return target
 
     def newest(self) -> Checkpoint | None:
         """Read the newest checkpoint; None if there is none. See `read_checkpoint`."""
         steps = self.steps()
         return read_checkpoint(self.path(steps[-1])) if steps else None
-
-    def _prune(self) -> None:
-        for step in self.steps()[: -self.keep]:
-            # It goes under another name first: half of a checkpoint is none.
-            part = self._part(self.path(step))
-            os.rename(self.path(step), part)
-            shutil.rmtree(part)
 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:

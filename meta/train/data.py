@@ -117,7 +117,9 @@ class Feed:
         self.epoch = self.batch = 0
         self.one_shot = isinstance(data, Iterator)
         self._iterator: Iterator[Any] | None = None
-        self.generators = _generators(data)
+        owned = (getattr(owner, "generator", None) for owner in _samplers(data))
+        found = {id(g): g for g in owned if isinstance(g, torch.Generator)}
+        self.generators = list(found.values())
         self._start: dict[str, Any] | None = None
 
     def length(self) -> int | None:
@@ -193,16 +195,13 @@ class Feed:
                     hint="pass an iterable that can be passed over again (a list, a DataLoader, an "
                     "object with __iter__), or fewer steps",
                 )
-            self._set_epoch()
+            for owner in _samplers(self.data):
+                set_epoch = getattr(owner, "set_epoch", None)
+                if callable(set_epoch):
+                    set_epoch(self.epoch)
             self._start = random_state.capture(self.generators)
             self._iterator = iter(self.data)
         return self._iterator
-
-    def _set_epoch(self) -> None:
-        for owner in _samplers(self.data):
-            set_epoch = getattr(owner, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(self.epoch)
 
     def _end_epoch(self) -> None:
         if self.batch == 0:
@@ -233,12 +232,6 @@ def _samplers(data: Any) -> list[Any]:
     batches = getattr(data, "batch_sampler", None)
     found = (data, getattr(data, "sampler", None), batches, getattr(batches, "sampler", None))
     return list({id(one): one for one in found if one is not None}.values())
-
-
-def _generators(data: Any) -> list[torch.Generator]:
-    """Return the generators of their own that data and their samplers draw from."""
-    found = [getattr(owner, "generator", None) for owner in _samplers(data)]
-    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 
 class Batches:

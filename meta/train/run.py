@@ -291,7 +291,8 @@ class Run:
             self._rate, self._rate_read = array.item(), state
 
     def _after_step(self, progress: Any) -> None:
-        if self._is_time_to_read():
+        scale = self.training_step.loss_scale  # read often enough to see that steps were left out
+        if self._meter.due or (scale is not None and self.step % scale.max_bad_steps == 0):
             self._read_losses()
             speed = f"{self._meter.samples_per_second:.0f} samples/s"
             progress.set_postfix_str(f"loss {self.record.losses[-1]:.4g}, {speed}", refresh=False)
@@ -302,12 +303,6 @@ class Run:
         every = self._limits.checkpoint_every
         if every is not None and self.step % every == 0:
             self._save()
-
-    def _is_time_to_read(self) -> bool:
-        """Whether losses are read, and with them, often enough, how many steps were left out."""
-        scale = self.training_step.loss_scale
-        often = scale is not None and self.step % scale.max_bad_steps == 0
-        return often or self._meter.due
 
     def _end_epoch(self) -> None:
         if self._limits.eval_every is None:

@@ -49,7 +49,7 @@ class DebugStep:
     @property
     def has_nan(self) -> bool:
         """Whether an output has a NaN."""
-        return any(_has_nan(o.torch()) for o in self.outputs)
+        return any(bool(o.torch().isnan().any()) for o in self.outputs)
 
     def __str__(self) -> str:
         outs = ", ".join(map(_described, self.output_names, self.outputs))
@@ -115,10 +115,6 @@ def debug(program: BoundProgram, arguments: list[torch.Tensor], stop_at_nan: boo
 
 def _copy(value: Any) -> Any:
     return ndarray(value.clone()) if isinstance(value, torch.Tensor) else value
-
-
-def _has_nan(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and bool(tensor.isnan().any())
 
 
 def _described(name: str, value: Any) -> str:

@@ -30,7 +30,7 @@ from meta.runtime.ndarray import array_key, ndarray
 from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
 from meta.runtime.tensor_file import read_tensors
 from meta.vm.bytecode import Invoke
-from meta.vm.code import Code, KernelRef
+from meta.vm.code import KernelRef
 from meta.vm.convention import Convention, DimRange, convention_from_json, require_in_range
 from meta.vm.debug import DebugRun, debug
 from meta.vm.eager import require_writable
@@ -106,7 +106,9 @@ class Executable:
             self._preparation = Preparation(preparation, given, written)
         # Whether a call that saw old arrays may be made again: the device, which works on its own,
         # need not wait for the look at the arrays.
-        self._repeats = device.kind == "cuda" and not self._linked.written and not _draws(code)
+        kernels = [OPERATORS[k.base] for k in code.kernels if isinstance(k, KernelRef)]
+        draws = any(op.random for op in kernels)
+        self._repeats = device.kind == "cuda" and not self._linked.written and not draws
         # Addresses of memory that is kept between calls, where a result may be.
         self._kept_memory = self._linked.constants
         # The tensors of the arrays, and of what is prepared; None: one of the arrays is made
@@ -351,11 +353,6 @@ class Executable:
         return (
             f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes{graph}>"
         )
-
-
-def _draws(code: Code) -> bool:
-    """Whether a program draws random numbers."""
-    return any(OPERATORS[k.base].random for k in code.kernels if isinstance(k, KernelRef))
 
 
 def _keys(type_: Type, device: Device) -> Any:

@@ -120,16 +120,11 @@ def regions(
             begin = None
         elif isinstance(instruction, bc.Invoke):
             if begin is None:
-                begin = _with_allocations(block, at)
+                begin = at  # the allocations that the kernel fills come before it
+                while begin and isinstance(block[begin - 1], bc.AllocateTensor):
+                    begin -= 1
             last = at
     return found
-
-
-def _with_allocations(block: Sequence[bc.Instruction], at: int) -> int:
-    """Return where the allocations begin that a kernel fills."""
-    while at and isinstance(block[at - 1], bc.AllocateTensor):
-        at -= 1
-    return at
 
 
 def _region(

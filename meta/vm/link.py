@@ -16,7 +16,6 @@ import torch
 
 from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
-from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.ndarray import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
@@ -83,18 +82,15 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
         graphs = None
     linker = _Linker(program, addresses, guards, graphs)
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
+    jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
+    is_straight = not any(isinstance(i, jumps) for i in function.instructions())
     return Linked(
-        linker.straight(function) if _is_straight(function) else linker.general(),
+        linker.straight(function) if is_straight else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
         frozenset(r for r in entry.returned if r >= 0),
         addresses if CONSTANT in entry.returned else frozenset(),
         sum(storages),
     )
-
-
-def _is_straight(function: FunctionCode) -> bool:
-    jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
-    return not any(isinstance(i, jumps) for i in function.instructions())
 
 
 class _Linker:
@@ -156,7 +152,8 @@ class _Linker:
                 case bc.AllocateTensor() if i.out in fixed and i.out in keys:
                     registers[i.out] = keys[i.out]
                 case bc.AllocateTensor() if i.storage is not None:
-                    registers[i.out] = _carve(registers[i.storage], i.offset, i.type)
+                    part = registers[i.storage][i.offset : i.offset + type_bytes(i.type)]
+                    registers[i.out] = part.view(TO_TORCH[i.type.dtype]).view(i.type.static_shape)
                 case bc.ViewTensor() if i.out in fixed:
                     registers[i.out] = registers[i.source].view(i.type.static_shape)
         if self.grapher is not None:
@@ -309,8 +306,3 @@ def _same(value: torch.Tensor, _: Registers) -> torch.Tensor:
 def _closure_step(routine: Routine, captured: tuple[bc.Operand, ...], out: bc.Register) -> Step:
     read = reader(captured)
     return setting(out, lambda regs: RoutineClosure(routine, read(regs)))
-
-
-def _carve(storage: torch.Tensor, offset: int, type_: TensorType) -> torch.Tensor:
-    part = storage[offset : offset + type_bytes(type_)]
-    return part.view(TO_TORCH[type_.dtype]).view(type_.static_shape)
