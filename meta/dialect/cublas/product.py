@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -45,22 +46,13 @@ class Plans:
 
     def __init__(self, problem: Problem, device: int) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
-        self.problem, self.device = problem, device
-        self._by_tf32: dict[bool, ProductPlan] = {}
+        self._of = cache(lambda tf32: plan(replace(problem, tf32=tf32), device))
         # The one plan of a dtype to which the knob is nothing.
-        self.only = None if problem.dtype == "float32" else self._made(False)
+        self.only: ProductPlan | None = None if problem.dtype == "float32" else self._of(False)
         self()
 
     def __call__(self) -> ProductPlan:
-        if self.only is not None:
-            return self.only
-        tf32 = config.get("META_TF32")
-        return self._by_tf32.get(tf32) or self._made(tf32)
-
-    def _made(self, tf32: bool) -> ProductPlan:
-        made = plan(replace(self.problem, tf32=tf32), self.device)
-        self._by_tf32[tf32] = made
-        return made
+        return self.only or self._of(config.get("META_TF32"))
 
 
 class Product:

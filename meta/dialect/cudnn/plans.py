@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -108,24 +109,17 @@ class Plans:
 
     def __init__(self, wanted: Wanted) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
-        self._wanted = wanted
-        self._known: dict[bool, ExecutionPlan] = {}
-        self._now()
-
-    def _now(self) -> ExecutionPlan:
-        tf32 = _tf32()
-        if tf32 not in self._known:
-            self._known[tf32] = _kept(replace(self._wanted, tf32=tf32))
-        return self._known[tf32]
+        self._of = cache(lambda tf32: _kept(replace(wanted, tf32=tf32)))
+        self._of(_tf32())
 
     @property
     def workspace(self) -> int:
         """The bytes of memory that a run needs besides its arguments."""
-        return self._now().workspace
+        return self._of(_tf32()).workspace
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         """Run the plan of the precision that is asked for."""
-        self._now()(*tensors)
+        self._of(_tf32())(*tensors)
 
 
 @atexit.register
