@@ -9,12 +9,13 @@ its converter.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from typing import Any
 
 from tvm import topi
-from tvm.relax import BlockBuilder, Expr
+from tvm.relax import BlockBuilder
 
 from meta.frontend.core import Unconvertible
 from meta.frontend.relax.values import plain
@@ -42,32 +43,16 @@ class NamingBuilder(BlockBuilder):  # type: ignore[misc]
         """Emit a call of a tensor expression, marked if it is known."""
         call = self.call_te(func, *args, **kwargs)
         if func in KNOWN:
-            numbers = _numbers(func, args, kwargs)
-            if numbers is not None:
-                self._mark(call.args[0], KNOWN[func][0], numbers)
+            bound = inspect.signature(func).bind(*args, **kwargs)
+            bound.apply_defaults()
+            known, *tensors = KNOWN[func]
+            numbers = {n: plain(v) for n, v in bound.arguments.items() if n not in tensors}
+            # One that is an expression has no JSON: the loops stay without a mark.
+            with contextlib.suppress(TypeError):
+                text = json.dumps({"function": known, "numbers": numbers})
+                name = call.args[0]
+                self.update_func(name, self.get()[name].with_attr(MARK, text))
         return self.emit(call)
-
-    def _mark(self, name: Any, known: str, numbers: dict[str, Any]) -> None:
-        function = self.get()[name]
-        text = json.dumps({"function": known, "numbers": numbers})
-        self.update_func(name, function.with_attr(MARK, text))
-
-
-def _numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what is given besides tensors; None if that is no plain number or text."""
-    bound = inspect.signature(func).bind(*args, **kwargs)
-    bound.apply_defaults()
-    tensors = KNOWN[func][1:]
-    found = {n: plain(v) for n, v in bound.arguments.items() if n not in tensors}
-    return found if _is_plain(tuple(found.values())) else None
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_plain, value))
-    return value is None or (
-        isinstance(value, bool | int | float | str) and not isinstance(value, Expr)
-    )
 
 
 def marked(function: Any) -> tuple[str, dict[str, Any]]:

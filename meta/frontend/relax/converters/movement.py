@@ -140,15 +140,12 @@ def collapse_sum_to(x, shape):
     return op.reshape(op.cast(op.sum(x, axes), x.dtype), target) if axes else x
 
 
-@relax("nn.pixel_shuffle", op.reshape, op.transpose)
+@relax("nn.pixel_shuffle", op.reshape, op.depth_to_space)
 def pixel_shuffle(x, *, upscale_factor):
     """[..., C * r * r, H, W] to [..., C, H * r, W * r] (Shi et al., arXiv:1609.05158)."""
-    r, (*lead, channels, height, width) = upscale_factor, x.shape
-    n = len(lead)
-    parts = op.reshape(x, (*lead, channels // (r * r), r, r, height, width))
-    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    shape = (*lead, channels // (r * r), height * r, width * r)
-    return op.reshape(op.transpose(parts, order), shape)
+    images = op.reshape(x, (math.prod(x.shape[:-3]), *x.shape[-3:]))
+    y = op.depth_to_space(images, upscale_factor, "NCHW", "CRD")
+    return op.reshape(y, (*x.shape[:-3], *y.shape[1:]))
 
 
 PAD_MODES = {

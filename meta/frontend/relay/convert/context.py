@@ -79,21 +79,8 @@ class Closure:
     instances: dict[Any, Instance] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorFunction:
-    """An operator as a value."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConstructorFunction:
-    """A constructor with fields as a value."""
-
-    constructor: ast.Constructor
-
-
-KnownFunction = Closure | OperatorFunction | ConstructorFunction
+KnownFunction = Closure | ast.Op | ast.Constructor
+"""A function of the program, an operator, or a constructor with fields, as a value."""
 
 
 @dataclass(eq=False, slots=True)

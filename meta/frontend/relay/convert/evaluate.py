@@ -17,12 +17,10 @@ from meta.frontend.core import CallSite, Unconvertible
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import (
     Closure,
-    ConstructorFunction,
     Context,
     Env,
     KnownFunction,
     OpenData,
-    OperatorFunction,
     leaves,
     type_of,
 )
@@ -171,10 +169,10 @@ class Evaluator:
             case ast.GlobalVar():
                 return self.functions.global_function(node.name)
             case ast.Op():
-                return OperatorFunction(node.name)
+                return node
             case ast.Constructor():
                 if self.context.types.fields(node):
-                    return ConstructorFunction(node)
+                    return node
                 return self.data.construct(node, (), node.checked_type, env.types)
         found = env.find(node)
         if found is None:
@@ -189,9 +187,9 @@ class Evaluator:
         match node:
             case ast.Call():
                 args = tuple(self.value(a, env) for a in node.args)
-                if isinstance(node.op, ast.Constructor):
-                    return self.data.construct(node.op, args, node.checked_type, env.types)
-                return self.functions.call(self.value(node.op, env), args, node, env.types)
+                made = isinstance(node.op, ast.Constructor)
+                callee = node.op if made else self.value(node.op, env)
+                return self.functions.call(callee, args, node, env.types)
             case ast.Tuple():
                 return self.context.bounded(tuple(self.value(f, env) for f in node.fields))
             case ast.TupleGetItem():

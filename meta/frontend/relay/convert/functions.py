@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert.context import (
     Closure,
-    ConstructorFunction,
     Context,
     Env,
     Instance,
     KnownFunction,
     OpenData,
-    OperatorFunction,
     type_of,
 )
 from meta.frontend.relay.convert.types import Bindings, all_known, joined, relay_text
@@ -59,11 +57,11 @@ class Functions:
         match callee:
             case Closure():
                 return self._call_closure(callee, args, node, types)
-            case OperatorFunction():
+            case ast.Op():
                 return self.evaluator.operator(callee.name, args, node, types)
-            case ConstructorFunction():
+            case ast.Constructor():
                 stated = None if node is None else node.checked_type
-                return self.evaluator.data.construct(callee.constructor, args, stated, types)
+                return self.evaluator.data.construct(callee, args, stated, types)
             case Value() if isinstance(callee.type, FuncType):
                 wanted: FuncType = callee.type
                 self._check_count("the function", len(wanted.params), len(args))

@@ -261,7 +261,7 @@ _MAX_PLACES = 3
 
 
 @dataclass
-class Unsupported:
+class Unconverted:
     """An operator or constant that cannot be converted, why, and the first few places."""
 
     name: str
@@ -278,12 +278,12 @@ class Unsupported:
         return f"{self.name}: {self.why}{hint}; {times}{where}{more}"
 
 
-def unsupported(program: RelayProgram) -> list[Unsupported]:
+def unsupported(program: RelayProgram) -> list[Unconverted]:
     """Return what of main cannot be converted, as far as it is known before tracing."""
-    found: dict[tuple[str, str], Unsupported] = {}
+    found: dict[tuple[str, str], Unconverted] = {}
 
     def add(name: str, why: str, hint: str | None, node: ast.Expr) -> None:
-        entry = found.setdefault((name, why), Unsupported(name, why, hint))
+        entry = found.setdefault((name, why), Unconverted(name, why, hint))
         entry.count += 1
         if node.place is not None and len(entry.places) < _MAX_PLACES:
             entry.places.append(str(node.place).removeprefix(program.module.source).lstrip(":, "))

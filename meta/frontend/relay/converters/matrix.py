@@ -27,7 +27,7 @@ BATCHED = {flags: getattr(op, f"batch_matmul{form}") for flags, form in _FORMS.i
 """By whether the first and the second operand are transposed."""
 
 
-def _of_rows(multiply, rows, weight, out_dtype):
+def of_rows(multiply, rows, weight, out_dtype):
     """Return products of the vectors along the last axis of ``rows``, however many axes it has."""
     if rows.ndim == 2:
         return product(multiply, rows, weight, out_dtype)
@@ -39,14 +39,14 @@ def _of_rows(multiply, rows, weight, out_dtype):
 # The number of units is that of the weight's rows.
 @relay("nn.dense", op.dense, ignore=("units",))
 def dense(data, weight, *, out_dtype):
-    return _of_rows(op.dense, data, weight, out_dtype)
+    return of_rows(op.dense, data, weight, out_dtype)
 
 
 @relay("nn.matmul", *PRODUCTS.values(), ignore=("units",))
 def matmul(tensor_a, tensor_b, *, out_dtype, transpose_a, transpose_b):
     multiply = PRODUCTS[bool(transpose_a), bool(transpose_b)]
     if not transpose_a:
-        return _of_rows(multiply, tensor_a, tensor_b, out_dtype)
+        return of_rows(multiply, tensor_a, tensor_b, out_dtype)
     return product(multiply, tensor_a, tensor_b, out_dtype)
 
 

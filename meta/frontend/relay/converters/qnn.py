@@ -24,7 +24,7 @@ from meta.frontend.core.arguments import known_number
 from meta.frontend.core.arithmetic import cast_to, product_dtype, rounded
 from meta.frontend.relay import quantization
 from meta.frontend.relay.converters.conv import require_kernel
-from meta.frontend.relay.converters.matrix import BATCHED
+from meta.frontend.relay.converters.matrix import BATCHED, of_rows
 from meta.frontend.relay.layout import change_layout, per_axis, read_layout
 from meta.frontend.relay.quantization import (
     along,
@@ -329,9 +329,7 @@ def _product(data, weight, zero, weight_zero, out_dtype):
     """Return data [..., k] times weight [n, k] transposed, each less its zero point."""
     dtype = out_dtype or "int32"
     x, w = shifted(data, zero, -1, dtype), shifted(weight, weight_zero, 0, dtype)
-    rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
-    y = op.dense(rows, w)
-    return y if x.ndim == 2 else op.reshape(y, (*x.shape[:-1], w.shape[0]))
+    return of_rows(op.dense, x, w, dtype)
 
 
 @relay("qnn.dense", op.dense, op.subtract, ignore=("units", *_PARAMETERS))
