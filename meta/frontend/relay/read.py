@@ -29,7 +29,7 @@ from meta.base.registry import nearest
 from meta.frontend.relay import ast
 from meta.frontend.relay.errors import RelayError
 from meta.frontend.relay.graph_json import read_json
-from meta.frontend.relay.graph_json.document import decode
+from meta.frontend.relay.graph_json.document import decode, encode
 from meta.frontend.relay.params import MAGIC, Source, read_params
 from meta.frontend.relay.text import parse_text
 
@@ -299,13 +299,7 @@ def _content(source: Source) -> tuple[bytes, str]:
     if isinstance(source, bytes):
         return source, "<bytes>"
     if isinstance(source, str) and ("\n" in source or _ONE_LINE.match(source)):
-        try:
-            return source.encode(), "<text>"
-        except UnicodeEncodeError as error:
-            raise RelayError(
-                "the text holds half a character (a lone surrogate)",
-                place=f"<text>, character {error.start}",
-            ) from None
+        return encode(source, "<text>"), "<text>"
     try:
         return read_file(source), str(source)
     except FormatError as error:

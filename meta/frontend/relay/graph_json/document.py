@@ -20,7 +20,7 @@ from meta.base.progress import bar
 from meta.frontend.relay.errors import RelayError
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
+_MARKS = {mark: re.compile(rf"[ \t\n\r]*\{mark}[ \t\n\r]*") for mark in "[]{},:"}
 _MAX_DIGITS = 30
 
 
@@ -57,6 +57,17 @@ def decode(data: bytes, source: str) -> str:
         ) from None
 
 
+def encode(text: str, source: str) -> bytes:
+    """Return a text as UTF-8. Raises RelayError where it is not made of whole characters."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise RelayError(
+            "the text holds half a character (a lone surrogate)",
+            place=f"{source}, character {error.start}",
+        ) from None
+
+
 class Scanner:
     """Reads a JSON text from the front, value by value."""
 
@@ -85,16 +96,7 @@ class Scanner:
 
     def take(self, character: str) -> bool:
         """Skip a character, and the blanks around it, if it is the next."""
-        self.skip_blanks()
-        if not self.text.startswith(character, self.position):
-            return False
-        self.position += 1
-        self.skip_blanks()
-        return True
-
-    def take_comma(self) -> bool:
-        """Skip a comma, if it is the next: what `take` does, faster."""
-        found = _COMMA.match(self.text, self.position)
+        found = _MARKS[character].match(self.text, self.position)
         if found is None:
             self.skip_blanks()
             return False
@@ -240,7 +242,7 @@ def _read_nodes(document: Document, scanner: Scanner) -> None:
             document.nodes.append(node)
             if len(document.nodes) % 4096 == 0:
                 progress.update(scanner.position - progress.n)
-            if not scanner.take_comma():
+            if not scanner.take(","):
                 break
     scanner.expect("]")
 
@@ -271,13 +273,7 @@ def _read_member(document: Document, scanner: Scanner, key: str) -> None:
 def read_document(text: str, source: str) -> Document:
     """Read the outer form; RelayError for what is no JSON, no graph, or another program's."""
     if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise RelayError(
-                "the text holds half a character (a lone surrogate)",
-                place=f"{source}, character {error.start}",
-            ) from None
+        encode(text, source)
     document, scanner = Document(source), Scanner(text, source)
     scanner.expect("{")
     seen: set[str] = set()
