@@ -57,10 +57,6 @@ def unsupported(module: Any) -> list[Failure]:
     return failures
 
 
-STATISTICS = (3, 4)
-"""Arguments of nn.batch_norm that are running statistics: state, but no parameters."""
-
-
 class RelaxModel(ImportedModel):
     """A model whose code is the function "main" of a Relax module."""
 
@@ -192,14 +188,16 @@ def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:
 
 
 def _statistics(module: Any) -> set[str]:
-    """Return the names of main's parameters that are running statistics."""
+    """Return the names of main's parameters that are running statistics: state that no gradient
+    trains.
+    """
     found: set[str] = set()
 
     def visit(expr: Any) -> None:
         is_operator = isinstance(expr, tvm.ir.Call) and isinstance(expr.op, tvm.ir.Op)
         if is_operator and expr.op.name == "relax.nn.batch_norm":
-            statistics = [expr.args[i] for i in STATISTICS]
-            found.update(str(s.name) for s in statistics if isinstance(s, tvm.ir.Var))
+            statistics = [a for a in expr.args[3:5] if isinstance(a, tvm.ir.Var)]
+            found.update(str(s.name) for s in statistics)
 
     tvm_relax.analysis.post_order_visit(module["main"], visit)
     return found

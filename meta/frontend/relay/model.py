@@ -22,9 +22,6 @@ from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 
-STATISTICS = {"nn.batch_norm": (3, 4)}
-"""Arguments of operators that training updates, but not by gradients."""
-
 
 class RelayModel(ImportedModel):
     """A model whose code is a Relay program.
@@ -102,12 +99,11 @@ def _array(name: str, tensor: torch.Tensor) -> ndarray:
 
 
 def _statistics(program: RelayProgram) -> set[ast.Expr]:
-    """Return the variables that are running statistics of an operator."""
-    found: set[ast.Expr] = set()
-    for call in program.calls():
-        assert isinstance(call.op, ast.Op)
-        found.update(call.args[i] for i in STATISTICS.get(call.op.name, ()) if i < len(call.args))
-    return found
+    """Return the variables that are running statistics: training updates them by no gradients."""
+    norms = [
+        c for c in program.calls() if isinstance(c.op, ast.Op) and c.op.name == "nn.batch_norm"
+    ]
+    return {argument for call in norms for argument in call.args[3:5]}
 
 
 Params = Source | Mapping[str, Any] | None
@@ -146,14 +142,12 @@ def load_parts(
 ) -> tuple[ast.Module, dict[str, torch.Tensor]]:
     """Return what `load` makes a model of: the program and the arrays."""
     module, inside = read_with_params(source, name)
-    return module, inside if params is None else _arrays(params)
-
-
-def _arrays(params: Source | Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    if params is None:
+        return module, inside
     if isinstance(params, str | bytes | os.PathLike):
-        return read_params(params)
+        return module, read_params(params)
     try:
-        return {name: as_array(value).torch() for name, value in params.items()}
+        return module, {name: as_array(value).torch() for name, value in params.items()}
     except (ArgumentError, AttributeError, TypeError) as error:
         raise ParamsError(
             "these are no parameters",

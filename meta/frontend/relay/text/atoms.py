@@ -104,10 +104,7 @@ def declare(r: Reader, *, free: bool = False) -> ast.Var:
     if lex.accept(":"):
         var.type = read_type(r)
     var.checked_type = take_comment(r)
-    if free:
-        r.scope.declare_free(var)
-    else:
-        r.scope.declare(var)
+    r.scope.declare(var, free)
     return var
 
 

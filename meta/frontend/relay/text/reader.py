@@ -99,9 +99,9 @@ def split_metadata(text: str) -> tuple[str, str | None]:
 class TextScope:
     """Variables by name, and expressions by number.
 
-    Variables hide one another and end with their scope; those of `declare_free` hold to the end of
-    the file. A number has no scope: it holds to the end of the file too. Only one that is bound
-    again, which no printer writes, hides the first in its own scope.
+    Variables hide one another and end with their scope; free ones hold to the end of the file. A
+    number has no scope: it holds to the end of the file too. Only one that is bound again, which no
+    printer writes, hides the first in its own scope.
     """
 
     def __init__(self) -> None:
@@ -125,15 +125,13 @@ class TextScope:
             else:
                 table[name] = before
 
-    def declare(self, var: ast.Var) -> None:
-        """Let a name mean a variable in the innermost scope."""
-        self._undo.append((self.variables, var.name, self.variables.get(var.name)))
-        self.variables[var.name] = var
-        self._lengths.add(len(var.name))
-
-    def declare_free(self, var: ast.Var) -> None:
-        """Let a name mean a variable from here to the end of the file."""
-        self.free[var.name] = var
+    def declare(self, var: ast.Var, free: bool) -> None:
+        """Let a name mean a variable in the innermost scope; a free one to the end of the file."""
+        if free:
+            self.free[var.name] = var
+        else:
+            self._undo.append((self.variables, var.name, self.variables.get(var.name)))
+            self.variables[var.name] = var
         self._lengths.add(len(var.name))
 
     def note_loose(self, run: str, rest: str) -> None:
