@@ -97,9 +97,9 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
     return counted
 
 
-def dispatch(call: CallValues, preference: Preference | None = None) -> OpEnv:
+def dispatch(call: CallValues) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
-    preference = current.get() if preference is None else preference
+    preference = current.get()
     key = (call.op, call.device, *map(_slot_key, call.op.slots, call.args))
     found = preference.envs.get(key)
     if found is not None:
