@@ -4,6 +4,7 @@ from typing import Any
 
 from meta import op
 from meta.grad.core import gradient, not_differentiable
+from meta.grad.sorting import topk
 
 not_differentiable(op.argwhere, op.upper_bound_argwhere, op.nonzero, why="the results are indices")
 not_differentiable(op.unique, why="which elements are equal changes in steps")
@@ -56,13 +57,7 @@ def dynamic_strided_slice_dx(begin: Any, end: Any, strides: Any, slice_mode: str
 def dynamic_topk(
     data: Any, k: Any, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any
 ) -> Any:
-    """dx = dy, put to where each element was; 0 elsewhere."""
-    if ret_type == "indices":
-        return op.zeros_like(data), None
-    if ret_type == "both":
-        return op.gather_dx(data, axis, y[1], dy[0]), None
-    indices = op.dynamic_topk(data, k, axis, "indices", is_ascend)
-    return op.gather_dx(data, axis, indices, dy), None
+    return topk(data, k, axis, ret_type, is_ascend, y, dy), None
 
 
 not_differentiable(op.dynamic_one_hot, why="indices have none, and the values are constants")

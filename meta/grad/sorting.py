@@ -15,14 +15,14 @@ def sort(data: Any, axis: int, is_ascend: bool, dy: Any) -> Any:
 
 
 @gradient(op.topk)
-def topk(data: Any, k: int, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any) -> Any:
+def topk(data: Any, k: Any, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any) -> Any:
     """dx = dy, put to where each element was; 0 elsewhere."""
     if ret_type == "indices":
         return op.zeros_like(data)
     if ret_type == "both":
         return op.gather_dx(data, axis, y[1], dy[0])
-    indices = op.topk(data, k, axis, "indices", is_ascend)
-    return op.gather_dx(data, axis, indices, dy)
+    find = op.topk if isinstance(k, int) else op.dynamic_topk
+    return op.gather_dx(data, axis, find(data, k, axis, "indices", is_ascend), dy)
 
 
 not_differentiable(op.searchsorted, why="the result is an index")

@@ -42,7 +42,13 @@ def dispatch(module: Module, *, device: Device) -> Module:
             return binding
         try:
             env = find(call)
-            _require_stays(call)
+            if call.out_device != call.device:
+                raise DeviceError(
+                    f"a program compiled for {call.device} holds no array on {call.out_device}",
+                    op=call.op.name,
+                    hint="run it under the interpreter: call the model; or copy outside of the "
+                    "program",
+                )
         except MetaError as error:
             error.span = binding.span or error.span
             raise
@@ -50,16 +56,6 @@ def dispatch(module: Module, *, device: Device) -> Module:
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
     return each_function(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
-
-
-def _require_stays(call: CallValues) -> None:
-    """Raise DeviceError if a result would be on another device than the program's."""
-    if call.out_device != call.device:
-        raise DeviceError(
-            f"a program compiled for {call.device} holds no array on {call.out_device}",
-            op=call.op.name,
-            hint="run it under the interpreter: call the model; or copy outside of the program",
-        )
 
 
 def prepared(op: Op, call: Call, device: Device) -> CallValues:

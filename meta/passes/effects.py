@@ -8,7 +8,7 @@ from meta.dialect.core import IN_PLACE
 from meta.ir import Binding, Call, Constant, Effect, Expr, Function, If, free_vars, operands
 from meta.ir.visit import nested_bindings, uses
 from meta.passes.calls import base_op, flat_atoms, written_atoms, written_parameters
-from meta.passes.lifetimes import Lifetimes, Memory, fused_function, numbered
+from meta.passes.lifetimes import Lifetimes, Memory, fused_function
 
 ANYTHING = "anything"
 """The place that every binding reads, and that a call of a function and a failure write."""
@@ -31,7 +31,7 @@ class Effects:
         self._is_main = function is live.module.main
         self._known_shared: set[Memory] = set()
         self._calls = False
-        for binding in numbered(function.body):
+        for binding in live.bindings:
             given: tuple[Expr, ...] = ()
             if self._is_call(binding):
                 given = (*operands(binding.value), binding.var)

@@ -11,8 +11,9 @@ as many. An ``opaque`` call stays alone. These are the kinds of TVM's operator f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from meta import op
 from meta.base.device import CPU, Device
@@ -80,42 +81,34 @@ def fuse_operators(
         ranges = None
         if checks_indices(device):
             ranges = IndexRanges(function, buffers, module.functions)
-        fuser = _Fuser(buffers, ranges, made, max_members)
-        functions[name] = replace(function, body=fuser.block(function.body))
+        grouped = partial(FusionGroups, buffers=buffers, ranges=ranges, max_members=max_members)
+        functions[name] = replace(function, body=_block(function.body, made, grouped))
     return module.with_functions({**functions, **made.functions})
 
 
-class _Fuser:
-    """Fuses the blocks of one function, each by itself."""
+def _block(block: Block, made: Outlined, grouped: Callable[[Block], FusionGroups]) -> Block:
+    """Fuse the calls of a block, and those of each block in it by themselves."""
+    groups, kept = grouped(block), list[Binding]()
+    for i, binding in enumerate(block.bindings):
+        group = groups.of.get(i)
+        if group is not None and group.size > 1:
+            kept += _fused(group, groups, made) if i == group.last else []
+        elif i not in groups.gone:
+            kept.append(with_inner_blocks(binding, lambda inner: _block(inner, made, grouped)))
+    return Block(tuple(kept), block.result)
 
-    def __init__(
-        self, buffers: Buffers, ranges: IndexRanges | None, made: Outlined, max_members: int
-    ) -> None:
-        self.buffers, self.ranges = buffers, ranges
-        self.made, self.max_members = made, max_members
 
-    def block(self, block: Block) -> Block:
-        groups = FusionGroups(block, self.buffers, self.ranges, self.max_members)
-        kept = []
-        for i, binding in enumerate(block.bindings):
-            group = groups.of.get(i)
-            if group is None or group.size == 1:
-                kept += [] if i in groups.gone else [with_inner_blocks(binding, self.block)]
-            elif i == group.last:
-                kept += self._fused(group, groups)
-        return Block(tuple(kept), block.result)
-
-    def _fused(self, group: FusionGroup, groups: FusionGroups) -> list[Binding]:
-        """Return the call of a group's function, what it reads and what it makes."""
-        views, copies = _copies(group, groups)
-        members = {i: groups.items[i] for i in sorted(group.members)}
-        placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
-        calls = [call for _, call in placed]
-        results = [m for i, m in members.items() if groups.leaves(i)]
-        # Lines of calls that an error may name: functions that differ in them are not one.
-        lines = tuple(members[i].span for i in members if i in groups.indices)
-        attrs = {FUSED: group.dialect}
-        return [*views, *self.made.call(calls, _stem(calls), attrs, results=results, key=lines)]
+def _fused(group: FusionGroup, groups: FusionGroups, made: Outlined) -> list[Binding]:
+    """Return the call of a group's function, what it reads and what it makes."""
+    views, copies = _copies(group, groups)
+    members = {i: groups.items[i] for i in sorted(group.members)}
+    placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
+    calls = [call for _, call in placed]
+    results = [m for i, m in members.items() if groups.leaves(i)]
+    # Lines of calls that an error may name: functions that differ in them are not one.
+    lines = tuple(members[i].span for i in members if i in groups.indices)
+    attrs = {FUSED: group.dialect}
+    return [*views, *made.call(calls, _stem(calls), attrs, results=results, key=lines)]
 
 
 def _stem(calls: list[Binding]) -> str:

@@ -25,15 +25,16 @@ from meta.ir import (
     TensorType,
     Tuple,
     TupleGetItem,
+    TupleType,
     Var,
     bindings,
-    type_of,
 )
 from meta.op.core import Op
+from meta.op.core.call import runtime_args
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
 from meta.passes.buffers import Buffers
-from meta.passes.calls import base_op, flat_atoms, named_args, tensor_type, typed_args
+from meta.passes.calls import base_op, flat_atoms, named_args, tensor_type, type_if_atom, typed_args
 
 Range = tuple[int, int]
 """The least and the largest value that there may be."""
@@ -143,22 +144,17 @@ def index_atoms(call: Call) -> Iterator[tuple[int, Any, IndexRange]]:
     """Yield the place in `runtime_args`, the atom (None: part of one) and the range of indices."""
     called = base_op(call.callee)
     if called is not None and called.indices is not None:
-        atoms = list(_runtime_atoms(called, call))
+        atoms = runtime_args(called, tuple(map(_parts, call.args)))
         for place, wanted in called.index_ranges(typed_args(called, call)):
             yield place, atoms[place], wanted
 
 
-def _runtime_atoms(called: Op, call: Call) -> Iterator[Any]:
-    """Yield arguments as `runtime_args` does; None for a part of a tuple that is a value."""
-    for slot, argument in zip(called.schema.slots, call.args, strict=True):
-        if slot.kind == "attribute" or argument is None:
-            continue
-        if slot.kind != "tensors":
-            yield argument
-        elif isinstance(argument, Tuple):
-            yield from argument.fields
-        else:
-            yield from (None for _ in type_of(argument).fields)  # type: ignore[union-attr]
+def _parts(argument: Any) -> Any:
+    """Return the atoms of a tuple, None for each part of one that is a value; else the argument."""
+    if isinstance(argument, Tuple):
+        return argument.fields
+    type_ = type_if_atom(argument)
+    return (None,) * len(type_.fields) if isinstance(type_, TupleType) else argument
 
 
 def _inside(found: Range, wanted: IndexRange) -> bool:

@@ -131,14 +131,14 @@ class _Promoter:
         self.promoted = promoted
         self.mapping: dict[Expr, Expr] = {}
 
-    def block(self, block: Block, held: dict[Var, Expr], read_later: frozenset[Var]) -> Block:
+    def block(self, block: Block, held: dict[Var, Expr], read_later: frozenset[Expr]) -> Block:
         """Return the block with values; updates ``held``. ``read_later``: read behind the block."""
-        later: dict[Binding, frozenset[Var]] = {}
-        reads = set(read_later)
+        later: dict[Binding, frozenset[Expr]] = {}
+        reads: set[Expr] = set(read_later)
         for binding in reversed(block.bindings):
             if isinstance(binding.value, If):
                 later[binding] = frozenset(reads)
-            reads |= self._read_in(binding)
+            reads.update(_refs(binding, Effect.READ))
         kept = [
             new
             for binding in block.bindings
@@ -147,7 +147,7 @@ class _Promoter:
         return Block(tuple(kept), with_operands(block.result, self.mapping))
 
     def binding(
-        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Var]
+        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Expr]
     ) -> list[Binding]:
         """Return what becomes of a binding."""
         var, value = binding.var, with_operands(binding.value, self.mapping)
@@ -169,12 +169,13 @@ class _Promoter:
         return [with_value(binding, value)]
 
     def conditional(
-        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Var]
+        self, binding: Binding, held: dict[Var, Expr], read_later: frozenset[Expr]
     ) -> list[Binding]:
         """Return an `If`, which yields what it wrote to references besides its value."""
         value, var, span = binding.value, binding.var, binding.span
         assert isinstance(value, If)
-        written = {r: None for r in self._written_in(binding) if r in held and r in read_later}
+        refs = dict.fromkeys(_refs(binding, Effect.WRITE))
+        written = [r for r in refs if isinstance(r, Var) and r in held and r in read_later]
         blocks = []
         for block in (value.then_block, value.else_block):
             inside = dict(held)
@@ -195,13 +196,9 @@ class _Promoter:
         ]
         return [Binding(whole, If(value.condition, *blocks), span), *fields]
 
-    def _read_in(self, binding: Binding) -> frozenset[Var]:
-        values = (b.value for b in (binding, *nested_bindings(binding.value)))
-        refs = (r for v in values if v.effect is Effect.READ for r in operands(v))
-        return frozenset(r for r in refs if isinstance(r, Var) and r in self.promoted)
 
-    def _written_in(self, binding: Binding) -> Iterator[Var]:
-        for inner in nested_bindings(binding.value):
-            match inner.value:
-                case Primitive("write_ref", (Var() as ref, _)):
-                    yield ref
+def _refs(binding: Binding, effect: Effect) -> Iterator[Expr]:
+    """Yield the references on which a binding, or one inside it, has this effect."""
+    for one in (binding, *nested_bindings(binding.value)):
+        if one.value.effect is effect:
+            yield next(operands(one.value))

@@ -252,16 +252,12 @@ class FunctionCasts:
             self.casts.wrote(binding)
 
     def _binding(self, binding: Binding) -> None:
-        value = binding.value
+        value = with_operands(binding.value, self._now)
         match value:
             case Var() | Constant() | Tuple():
-                self.bind(binding.var, self.atom(value))
-            case TupleGetItem():
-                owner = self.atom(value.value)
-                if isinstance(owner, Tuple):
-                    self.bind(binding.var, owner.fields[value.index])
-                else:
-                    self._emit(binding, TupleGetItem(owner, value.index))
+                self.bind(binding.var, value)
+            case TupleGetItem(Tuple() as owner, index):
+                self.bind(binding.var, owner.fields[index])
             case Call():
                 self._call(binding, value)
             case If():
@@ -271,16 +267,17 @@ class FunctionCasts:
             case Primitive() if value.stored:
                 is_ref = value.effect is not Effect.NONE
                 where = "a reference" if is_ref else f"a field of {value.details[0]}"
-                why = self._why(binding, where, _REFERENCE if is_ref else _FIELD)
+                reason = _REFERENCE if is_ref else _FIELD
+                why = Why(where, reason, None, binding.span)
                 wanted = value.wanted(self.module.types, binding.var.type)
                 operands = tuple(
-                    self.atom(atom) if type_ is None else self._coerced(atom, type_, why, binding)
+                    atom if type_ is None else self.casts.coerce(atom, type_, why, binding)
                     for atom, type_ in zip(value.operands, wanted, strict=True)
                 )
                 made = replace(value, operands=operands)
                 self._emit(binding, made, binding.var.type if is_ref else None)
             case _:  # no tensor is made, or of a type that stands there
-                self._emit(binding, with_operands(value, self._now))
+                self._emit(binding, value)
 
     def _emit(self, binding: Binding, value: Expr, type_: Type | None = None) -> None:
         """Emit a new value of a variable. What is written in place keeps its dtype."""
@@ -288,49 +285,36 @@ class FunctionCasts:
         new: Expr = self.casts.emit(value, made, binding, binding.var.name)
         old = binding.var.type
         if old is not None and self.casts.is_written(binding.var):
-            why = self._why(binding, "a write in place", "what is written keeps its dtype")
+            reason = "what is written keeps its dtype"
+            why = Why("a write in place", reason, None, binding.span)
             new = self.casts.coerce(new, old, why, binding)
         self.bind(binding.var, new)
 
-    def _coerced(self, old: Expr, type_: Type, why: Why, at: Binding) -> Expr:
-        return self.casts.coerce(self.atom(old), type_, why, at)
-
-    def _why(self, binding: Binding, consumer: str, reason: str) -> Why:
-        return Why(consumer, reason, None, binding.span)
-
     def _call(self, binding: Binding, call: Call) -> None:
-        called = base_op(call.callee)
+        called, callee = base_op(call.callee), call.callee
         if called is not None:
             self._operator(binding, call, called)
-        elif isinstance(call.callee, GlobalVar):
-            given = tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
-            types = tuple(map(type_if_atom, given))
-            name, type_ = self.instance(call.callee.name, types)
-            self._apply(binding, GlobalVar(name, type_), type_, f"@{call.callee.name}")
+            return
+        if isinstance(callee, GlobalVar):
+            shown, types = f"@{callee.name}", tuple(map(type_if_atom, call.args))
+            name, type_ = self.instance(callee.name, types)
+            callee = GlobalVar(name, type_)
         else:
-            callee = self.atom(call.callee)
-            function_type = type_of(callee)
-            if not isinstance(function_type, FuncType):
-                raise IRError("a function has no type; run infer_type first", span=binding.span)
-            name = call.callee.name if isinstance(call.callee, Var) else str(call.callee)
-            self._apply(binding, callee, function_type, f"%{name}")
-
-    def _apply(self, binding: Binding, callee: Expr, type_: FuncType, shown: str) -> None:
-        """Emit the call of a function whose parameters have these dtypes."""
-        assert isinstance(binding.value, Call)
-        why = self._why(binding, f"an argument of {shown}", _SIGNATURE)
-        pairs = zip(binding.value.args, type_.params, strict=True)
+            assert isinstance(binding.value, Call)
+            shown = f"%{getattr(binding.value.callee, 'name', callee)}"
+        function_type = type_of(callee)
+        if not isinstance(function_type, FuncType):
+            raise IRError("a function has no type; run infer_type first", span=binding.span)
+        why = Why(f"an argument of {shown}", _SIGNATURE, None, binding.span)
+        pairs = zip(call.args, function_type.params, strict=True)
         args = tuple(
-            self._coerced(a, t, why, binding) if isinstance(a, Expr) else a for a, t in pairs
+            self.casts.coerce(a, t, why, binding) if isinstance(a, Expr) else a for a, t in pairs
         )
         found = [type_if_atom(a) for a in args]
-        self._emit(binding, Call(callee, args), call_type(type_, found))
+        self._emit(binding, Call(callee, args), call_type(function_type, found))
 
     def _operator(self, binding: Binding, call: Call, called: Op) -> None:
-        given = Call(
-            call.callee, tuple(self.atom(a) if isinstance(a, Expr) else a for a in call.args)
-        )
-        types = typed_args(called, given)
+        types = typed_args(called, call)
         wanted = cast_dtypes(called, types, self.half)
         rule = rule_of(called)
         assert rule is not None
@@ -338,7 +322,7 @@ class FunctionCasts:
         stays = self.casts.is_shared_view(binding.var)
         large = too_large(called, types, self.half)
         args = []
-        for slot, argument, dtype in zip(called.schema.slots, given.args, wanted, strict=True):
+        for slot, argument, dtype in zip(called.schema.slots, call.args, wanted, strict=True):
             if dtype is not None and not stays:
                 reason = _REASONS["large" if large else rule.word].format(
                     dtype=dtype, half=self.half, numbers=", ".join(map(str, large))
@@ -368,7 +352,8 @@ class FunctionCasts:
             opened.append(inner)
             results.append(self.atom(block.result))
         type_ = self._meeting(binding, value, results)
-        why = self._why(binding, "the result of an If", "its branches meet in the wider dtype")
+        reason = "its branches meet in the wider dtype"
+        why = Why("the result of an If", reason, None, binding.span)
         blocks = []
         for inner, result in zip(opened, results, strict=True):
             with self.casts.reopened(inner):
@@ -376,8 +361,7 @@ class FunctionCasts:
                     _retyped(inner.bindings, result, type_), type_, why, binding
                 )
             blocks.append(Block(tuple(inner.bindings), result))
-        condition = self.atom(value.condition)
-        self._emit(binding, If(condition, *blocks), type_)
+        self._emit(binding, If(value.condition, *blocks), type_)
 
     def _meeting(self, binding: Binding, value: If, results: list[Expr]) -> Type:
         """Return the type of both branches; one that fails fits any."""

@@ -5,12 +5,12 @@ tensors apart and joins them, of `where`, and of products of transposed matrices
 from __future__ import annotations
 
 from meta import op
-from meta.ir import Expr, TupleGetItem
+from meta.ir import Expr
 from meta.op.core.check import inverse_permutation, permutation, swapped
 from meta.op.core.slicing import slice_ranges
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
-from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis
+from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, taken_apart
 
 VIEWS = (op.reshape, op.batch_flatten, op.expand_dims, op.squeeze, op.reshape_like)
 
@@ -74,17 +74,12 @@ def permuted(at: RuleSite) -> Expr | None:
     if order == tuple(range(len(order))):
         return at.same(source)
     x = tensor_of(source)
-    if at.type.is_static and _keeps_order(x.static_shape, order):
+    long = [a for a in order if x.shape[a] != 1]
+    if at.type.is_static and long == sorted(long):  # the elements lie in the same order
         return new_call(op.reshape, source, at.type.static_shape)
     if inner is None:
         return None
     return new_call(op.transpose, source, None if order == permutation(None, x.ndim) else order)
-
-
-def _keeps_order(shape: tuple[int, ...], order: tuple[int, ...]) -> bool:
-    """Whether a permutation leaves the elements in the order in which they lie."""
-    long = [a for a in order if shape[a] != 1]
-    return long == sorted(long)
 
 
 @RULES.rule(op.strided_slice)
@@ -143,13 +138,7 @@ def joined_again(at: RuleSite) -> Expr | None:
     parts = fields_of(at.args[0])
     if len(parts) == 1:
         return at.same(parts[0])
-    gets = [at.known.get(p) for p in parts]
-    if not gets or not all(
-        isinstance(g, TupleGetItem) and g.index == i for i, g in enumerate(gets)
-    ):
-        return None
-    owners = {g.value for g in gets}  # type: ignore[union-attr]
-    split = at.made_by(owners.pop(), op.split) if len(owners) == 1 else None
+    split = at.made_by(taken_apart(parts, at.known), op.split)
     if split is None or not same_axis(split.args[2], at.args[1], at.type.ndim):
         return None
     return at.same(split.args[0])

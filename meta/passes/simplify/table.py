@@ -176,18 +176,21 @@ def whole(atom: Expr, known: Definitions) -> Expr:
 
     Only that of a function's call or an `If`: its value goes on as it is.
     """
-    gets = [known.get(f) for f in fields_of(atom)]
-    owner = gets[0].value if gets and isinstance(gets[0], TupleGetItem) else None
+    owner = taken_apart(fields_of(atom), known)
     if owner is None or type_of(owner) != type_of(atom):
         return atom
     value = known.get(owner)
-    if not isinstance(value, Call | If) or op_call(value) is not None:
-        return atom
-    fields = all(
-        isinstance(g, TupleGetItem) and g.value is owner and g.index == i
-        for i, g in enumerate(gets)
-    )
-    return owner if fields else atom
+    return owner if isinstance(value, Call | If) and op_call(value) is None else atom
+
+
+def taken_apart(fields: tuple[Expr, ...], known: Definitions) -> Expr | None:
+    """Return the tuple whose first fields these are, in order; None if they are no such fields."""
+    gets = [known.get(field) for field in fields]
+    owners = {
+        get.value if isinstance(get, TupleGetItem) and get.index == i else None
+        for i, get in enumerate(gets)
+    }
+    return owners.pop() if len(owners) == 1 else None
 
 
 def _part(split: OpCall, joined: OpCall, index: int) -> Expr | None:
