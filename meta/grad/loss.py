@@ -1,5 +1,7 @@
 """Gradients of losses."""
 
+from math import prod
+
 from meta import op
 from meta.grad.core import gradient, gradients, not_differentiable
 
@@ -53,9 +55,7 @@ def cross_entropy_dpred(dy, y_true, y_pred, dy_):
 def _share(dy, y_pred, reduction):
     """Return dy over the number of elements that the reduction divides by."""
     counts = {"mean": y_pred.shape, "batchmean": y_pred.shape[:1]}
-    size = 1
-    for extent in counts.get(reduction, ()):
-        size *= extent
+    size = prod(counts.get(reduction, ()))
     return dy / float(size) if size > 1 else dy
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any
 
 from meta import op
@@ -125,9 +126,7 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
     dtype = x.dtype
     wide = dtype if dtype == "float64" else "float32"
     n, c, *extents = x.shape
-    points = 1
-    for extent in grid.shape[1:-1]:
-        points = points * extent
+    points = prod(grid.shape[1:-1])
     flat = op.reshape(op.cast(x, wide), (n, c, -1))
     grad = op.reshape(op.cast(dy, wide), (n, c, points))
     places = op.reshape(op.cast(grid, wide), (n, points, len(extents)))

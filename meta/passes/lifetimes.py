@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -220,11 +221,7 @@ class Lifetimes:
             change[buffer.binding] += buffer.size
             if buffer.last + 1 < len(change):
                 change[buffer.last + 1] -= buffer.size
-        live, total = [], 0
-        for step in change[: len(self.bindings)]:
-            total += step
-            live.append(total)
-        return live
+        return list(accumulate(change[:-1]))
 
 
 def fused_function(value: Expr, module: Module) -> Function | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 
 from meta.ir import Binding, Block, Function, GraphNode, Module, Var, operands, to_graph
 from meta.ir.visit import uses
@@ -92,17 +93,17 @@ class _Order:
             added = self._bytes(self._makes(node)) - self._bytes(ended | unused)
             return min(added, 1) if self._eager else added
 
-        following: dict[GraphNode, list[GraphNode]] = {node: [] for node in nodes}
-        waits = {node: len(node.inputs) + len(node.after) for node in nodes}
-        for node in nodes:
-            for earlier in (*node.inputs, *node.after):
-                following[earlier].append(node)
+        order = TopologicalSorter({node: (*node.inputs, *node.after) for node in nodes})
+        order.prepare()
         # What a binding adds only falls, when it becomes the last to need a buffer: it is then
         # entered once more, and of its entries the least comes first.
-        ready = [(net(node), node.position) for node in nodes if not waits[node]]
-        heapify(ready)
+        ready: list[tuple[int, int]] = []
+        entered: set[GraphNode] = set()
         made: dict[GraphNode, Binding] = {}
-        while ready:
+        while order.is_active():
+            for node in order.get_ready():
+                entered.add(node)
+                heappush(ready, (net(node), node.position))
             chosen = nodes[heappop(ready)[1]]
             if chosen in made:
                 continue
@@ -111,12 +112,9 @@ class _Order:
                 users[buffer].discard(chosen)
                 if len(users[buffer]) == 1:
                     (last,) = users[buffer]
-                    if isinstance(last, GraphNode) and not waits[last]:
+                    if isinstance(last, GraphNode) and last in entered:
                         heappush(ready, (net(last), last.position))
-            for node in following[chosen]:
-                waits[node] -= 1
-                if not waits[node]:
-                    heappush(ready, (net(node), node.position))
+            order.done(chosen)
         return Block(tuple(made.values()), block.result)
 
     def _makes(self, node: GraphNode) -> set[int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -71,11 +72,7 @@ def least(lifetimes: Sequence[Lifetime]) -> int:
     for life in lifetimes:
         changes[life.first] = changes.get(life.first, 0) + aligned(life.size)
         changes[life.last + 1] = changes.get(life.last + 1, 0) - aligned(life.size)
-    total = most = 0
-    for moment in sorted(changes):
-        total += changes[moment]
-        most = max(most, total)
-    return most
+    return max(accumulate(changes[moment] for moment in sorted(changes)), default=0)
 
 
 def aligned(size: int) -> int:
