@@ -17,7 +17,7 @@ from math import prod
 from typing import NoReturn
 
 from meta.base.errors import TypeInferError
-from meta.ir.names import is_identifier, quote
+from meta.ir.names import name_text
 
 
 class UnknownDim:
@@ -238,7 +238,8 @@ class SymbolicDim:
         parts = []
         for i, (atoms, coefficient) in enumerate(self.terms):
             size = abs(coefficient)
-            factors = [*([str(size)] if size != 1 or not atoms else []), *map(_atom_text, atoms)]
+            factors = [str(size)] if size != 1 or not atoms else []
+            factors += [name_text(a) if isinstance(a, str) else str(a) for a in atoms]
             sign = "-" if coefficient < 0 else "+"
             parts.append(f" {sign} " if i else "-" * (coefficient < 0))
             parts.append("*".join(factors))
@@ -306,9 +307,3 @@ def _low(atom: Atom) -> int | None:
         return 1
     low, _ = atom.numerator._bounds()
     return None if low is None else low // atom.divisor
-
-
-def _atom_text(atom: Atom) -> str:
-    if isinstance(atom, Quotient):
-        return str(atom)
-    return atom if is_identifier(atom) else quote(atom)

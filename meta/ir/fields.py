@@ -75,7 +75,7 @@ class Atoms(Atom):
         return f"({', '.join([printer.expr(v, depth) for v in value])})"
 
     def read(self, parser: Parser) -> Any:
-        return parser.items(parser.atom)
+        return parser.cursor.items(parser.atom)
 
     def words(self, value: Any, words: Words) -> None:
         words.add(str(len(value)))
@@ -91,7 +91,7 @@ class Arguments(Atoms):
     """A tuple of atoms and literals: ``(%a, 1)``."""
 
     def read(self, parser: Parser) -> Any:
-        return parser.items(parser.argument)
+        return parser.cursor.items(parser.argument)
 
     def check(self, value: Any, verifier: Verifier) -> None:
         for i, argument in enumerate(value):
@@ -177,7 +177,7 @@ class Parameters(NodeField):
         return f"({', '.join(map(printer.typed, value))})"
 
     def read(self, parser: Parser) -> Any:
-        return parser.items(parser.binder)
+        return parser.cursor.items(parser.binder)
 
     def words(self, value: Any, words: Words) -> None:
         words.add(str(len(value)))
@@ -199,7 +199,7 @@ class Attributes(NodeField):
     def read(self, parser: Parser) -> Any:
         found: dict[str, Any] = {}
         if parser.cursor.accept_name("attrs"):
-            parser.items(lambda: self._one(parser, found))
+            parser.cursor.items(lambda: self._one(parser, found))
         return found
 
     def _one(self, parser: Parser, found: dict[str, Any]) -> None:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
 
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir.names import unquote
+
+T = TypeVar("T")
 
 # A plain character class is repeated, not a choice: the engine keeps no state per character then,
 # and the base64 of a constant may be long.
@@ -137,6 +140,17 @@ class Cursor:
         """Step over that word, or fail."""
         if not self.accept_name(name):
             self.fail(repr(name))
+
+    def items(self, read: Callable[[], T], begin: str = "(", end: str = ")") -> tuple[T, ...]:
+        """Read ``(item, item)``, or in other brackets, with or without a last comma."""
+        items: list[T] = []
+        self.expect(begin)
+        while not self.accept(end):
+            items.append(read())
+            if not self.accept(","):
+                self.expect(end, f"',' or {end!r}")
+                break
+        return tuple(items)
 
     def span_at(self, start: int) -> Span | None:
         """Return the span comment of the line of an offset."""

@@ -7,8 +7,9 @@ the place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -45,8 +46,6 @@ from meta.ir.type_parser import (
     read_types,
 )
 from meta.ir.types import TensorType, Type
-
-T = TypeVar("T")
 
 _WORDS: dict[str, Literal] = {
     "None": None,
@@ -181,17 +180,6 @@ class Parser:
             constructors[constructor] = ConstructorDefinition(constructor, read_types(cursor))
         return TypeDefinition(name, tuple(constructors.values()))
 
-    def items(self, read: Callable[[], T]) -> tuple[T, ...]:
-        """Read ``(item, item)``, with or without a last comma."""
-        items: list[T] = []
-        self.cursor.expect("(")
-        while not self.cursor.accept(")"):
-            items.append(read())
-            if not self.cursor.accept(","):
-                self.cursor.expect(")", "',' or ')'")
-                break
-        return tuple(items)
-
     def binder(self) -> Var:
         """Read ``%name: type``, whose type may be missing, and put the variable in scope."""
         name, type_ = self.typed_name()
@@ -278,7 +266,7 @@ class Parser:
             else:
                 positional.append(self.argument())
 
-        self.items(read)
+        cursor.items(read)
         for slot in (slots or ())[len(positional) :]:
             if slot.name not in named and not slot.has_default:
                 cursor.fail(f"an argument for the slot {slot.name!r}", "none", at=at)
@@ -354,16 +342,8 @@ class Parser:
     def constant(self) -> Constant:
         """Read ``float32[2] [1.0, 2.5]`` or ``float32[] 1.0``."""
         cursor, at, found = self.cursor, self.cursor.start, self.static_type()
-        values: list[float | int | bool] = []
-        if not found.shape:
-            values.append(self.element(found.dtype))
-        else:
-            cursor.expect("[")
-            while not cursor.accept("]"):
-                values.append(self.element(found.dtype))
-                if not cursor.accept(","):
-                    cursor.expect("]", "',' or ']'")
-                    break
+        element = partial(self.element, found.dtype)
+        values = cursor.items(element, "[", "]") if found.shape else (element(),)
         try:
             return Constant(from_values(values, found.static_shape, found.dtype))
         except ValueError as error:
@@ -399,7 +379,7 @@ class Parser:
             cursor.advance()
             cursor.expect(")")
             return Tuple(())
-        fields = self.items(lambda: self.argument(depth + 1))
+        fields = cursor.items(lambda: self.argument(depth + 1))
         atoms = [isinstance(f, Expr) for f in fields]
         if any(atoms) and not all(atoms):
             cursor.fail("a tuple of atoms or a tuple of literals", "a tuple of both", at=at)

@@ -40,14 +40,7 @@ def read_type(cursor: Cursor, depth: int = 0) -> Type:
 
 def read_types(cursor: Cursor, depth: int = 0) -> tuple[Type, ...]:
     """Read ``(A, B)``, with or without a last comma."""
-    cursor.expect("(")
-    types: list[Type] = []
-    while not cursor.accept(")"):
-        types.append(read_type(cursor, depth))
-        if not cursor.accept(","):
-            cursor.expect(")", "',' or ')'")
-            break
-    return tuple(types)
+    return cursor.items(lambda: read_type(cursor, depth))
 
 
 def read_name(cursor: Cursor, what: str) -> str:
@@ -67,14 +60,7 @@ def read_tensor_type(cursor: Cursor) -> TensorType:
     if cursor.text not in DTYPES:
         cursor.fail("a dtype", hint=nearest(cursor.text, DTYPES))
     dtype = cursor.advance()
-    cursor.expect("[")
-    shape: list[Dim] = []
-    while not cursor.accept("]"):
-        shape.append(_read_dim(cursor))
-        if not cursor.accept(","):
-            cursor.expect("]", "',' or ']'")
-            break
-    return TensorType(tuple(shape), dtype)
+    return TensorType(cursor.items(lambda: _read_dim(cursor), "[", "]"), dtype)
 
 
 def _read_dim(cursor: Cursor) -> Dim:

@@ -16,7 +16,7 @@ from math import prod
 
 from meta.base.errors import TypeInferError
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, UnknownDim, product
-from meta.ir.names import is_identifier, quote
+from meta.ir.names import name_text
 
 __all__ = [
     "UNKNOWN",
@@ -126,7 +126,7 @@ class DataType(Type):
     name: str
 
     def __str__(self) -> str:
-        return f"type {self.name if is_identifier(self.name) else quote(self.name)}"
+        return f"type {name_text(self.name)}"
 
 
 @dataclass(frozen=True, slots=True)

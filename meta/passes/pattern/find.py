@@ -112,11 +112,8 @@ class Places:
         self._moved: dict[Binding, float] = {}
         self._outer: dict[User, Binding] = {}
         for binding in block.bindings:
-            for inner in inner_blocks(binding.value):
-                self._outer[inner] = binding
-                for nested in bindings(inner):
-                    self._outer[nested] = binding
-                    self._outer.update(dict.fromkeys(inner_blocks(nested.value), binding))
+            for one in (binding, *nested_bindings(binding.value)):
+                self._outer.update(dict.fromkeys((one, *inner_blocks(one.value)), binding))
 
     def of(self, user: User) -> float:
         """Return where a binding, or the one around it, is evaluated; the end for the result."""
