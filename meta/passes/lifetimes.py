@@ -143,6 +143,13 @@ class Lifetimes:
         """Return the numbers of the buffers that an atom may be, all those of a tuple."""
         return frozenset(_numbers(self._place(atom)))
 
+    def made(self) -> dict[Var, list[int]]:
+        """Return the numbers of the buffers that each binding makes, by its variable."""
+        found: dict[Var, list[int]] = {}
+        for number, buffer in enumerate(self.buffers):
+            found.setdefault(self.bindings[buffer.binding].var, []).append(number)
+        return found
+
     def memory(self, atom: Expr) -> frozenset[Memory]:
         """Return all memory that an atom may be; what two atoms share, writing to one changes."""
         return frozenset(_flat(self._place(atom)))

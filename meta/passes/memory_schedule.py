@@ -6,7 +6,7 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
-from meta.ir import Binding, Block, Function, GraphNode, Module, Var, operands, to_graph
+from meta.ir import Binding, Block, Function, GraphNode, Module, operands, to_graph
 from meta.ir.visit import uses
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
@@ -68,10 +68,7 @@ class _Order:
         self._module, self._eager = module, eager
         self._live = Lifetimes(function, module)
         self._effects = Effects(function, self._live)
-        self._made: dict[Var, set[int]] = {}
-        for number, buffer in enumerate(self._live.buffers):
-            made_by = self._live.bindings[buffer.binding].var
-            self._made.setdefault(made_by, set()).add(number)
+        self._made = {var: set(made) for var, made in self._live.made().items()}
 
     def block(self, block: Block) -> Block:
         """Return a block of the function in the new order."""

@@ -14,7 +14,6 @@ from meta.dialect.core import only
 from meta.ir import (
     Binding,
     Block,
-    Call,
     Constant,
     Expr,
     Function,
@@ -31,7 +30,7 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import is_pure, leaf_types
+from meta.passes.calls import is_pure, leaf_types, op_call
 from meta.passes.dispatch import dispatch
 from meta.passes.lifetimes import type_bytes
 from meta.passes.outline import unused
@@ -64,10 +63,9 @@ def steady(module: Module) -> frozenset[Var]:
 def _is_of(known: set[Var], binding: Binding) -> bool:
     """Whether a binding is computed of known variables, at least one, and constants."""
     value = binding.value
-    if isinstance(value, Call):
-        if not isinstance(value.callee, Op) or not is_pure(binding):
-            return False
-    elif not isinstance(value, Tuple | TupleGetItem):
+    if op_call(value) is None and not isinstance(value, Tuple | TupleGetItem):
+        return False
+    if not is_pure(binding):
         return False
     given = {a for a in operands(value) if not isinstance(a, Constant | Op)}
     return bool(given) and given <= known and _is_static(binding.var.type)

@@ -223,24 +223,17 @@ class TimedProgram:
         """Return what to recompute so that less is in use at the worst moment, if there is any."""
         worst = self.in_use.index(max(self.in_use))
         choices = []
-        for value, buffers in self.results.items():
-            if value not in refused and not any(self.live.buffers[n].leaves for n in buffers):
+        for value, buffers in self.live.made().items():
+            # What is computed in the blocks of an If stays there.
+            leaves = any(self.live.buffers[n].leaves for n in buffers)
+            if value in self.index and value not in refused and not leaves:
                 choice = self._choice(value, buffers, worst)
                 if choice is not None:
                     choices.append(choice)
         return max(choices, key=lambda choice: choice.gain, default=None)
 
-    @cached_property
-    def results(self) -> dict[Var, list[int]]:
-        """The buffers that each binding makes, by its variable."""
-        found: dict[Var, list[int]] = {}
-        for number, buffer in enumerate(self.live.buffers):
-            found.setdefault(self.bindings[buffer.binding].var, []).append(number)
-        return found
-
-    def _idle(self, number: int, worst: int) -> tuple[int, int] | None:
+    def _idle(self, number: int, made: int, worst: int) -> tuple[int, int] | None:
         """Return the uses of a buffer around the worst moment; None if it is not idle then."""
-        made = self.moments[self.live.buffers[number].binding]
         uses = [made, *(self.moments[i] for i in self.users.get(number, ()))]
         before, after = [m for m in uses if m < worst], [m for m in uses if m > worst]
         if not before or not after or worst in uses:
@@ -248,7 +241,8 @@ class TimedProgram:
         return max(before), min(after)
 
     def _choice(self, value: Var, buffers: list[int], worst: int) -> Recomputation | None:
-        idle = {n: uses for n in buffers if (uses := self._idle(n, worst)) is not None}
+        made = self.moments[self.index[value]]
+        idle = {n: uses for n in buffers if (uses := self._idle(n, made, worst)) is not None}
         if not idle:
             return None
         readers = {i for n in idle for i in self.users[n]}

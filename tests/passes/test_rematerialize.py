@@ -48,6 +48,16 @@ def test_before_and_after() -> None:
     verify(found, typed=True)
 
 
+def test_behind_a_branch() -> None:
+    branch = "%q = if %p {\n%u = exp(%x)\n%v = tanh(%u)\nyield %v\n} else {\nyield %x\n}"
+    lines = (branch, "%s = sum(%q)", *KEPT_FOR_LONG[:-1], "%g = add(%c, %s)", "%d = add(%a, %g)")
+    before = program(*lines, params="%x: float32[64], %p: bool[]")
+    peak = planned_peak(before.main, before)
+    found = rematerialize(before, budget=peak - ONE)
+    verify(found, typed=True)
+    assert planned_peak(found.main, found) <= peak - ONE
+
+
 def test_a_program_that_fits_stays() -> None:
     before = program(*KEPT_FOR_LONG)
     assert rematerialize(before, budget=5 * ONE) is before
