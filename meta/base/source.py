@@ -71,3 +71,8 @@ def caller_span() -> Span:
     """Return the line that called the function which calls this one."""
     frame = sys._getframe(2)
     return Span(frame.f_code.co_filename, frame.f_lineno)
+
+
+def short_site(site: str) -> str:
+    """Return a file:line relative to the working directory if it lies in it."""
+    return os.path.relpath(site) if site.startswith(os.getcwd() + os.sep) else site

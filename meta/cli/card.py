@@ -93,24 +93,19 @@ def _gradient(op: Op) -> dict[str, Any] | None:
     rule = op.aspects.gradient
     if rule is None:
         return None
-    given = {op.schema.reserved("dy")}
+    dy, types_only = op.schema.reserved("dy"), rule.types_only
+
+    def keeps_alive(parameter: str) -> bool:  # attributes and dy are not kept
+        i = op.schema.index.get(parameter)
+        return parameter != dy and (i is None or op.slots[i].is_tensor)
+
     return {
         "site": str(rule.site),
         "differentiable": rule.function is not None,
         "reason": rule.reason,
-        "keeps": [
-            p for p in rule.parameters if p not in rule.types_only and _is_kept(op, p, given)
-        ],
-        "types_only": sorted(rule.types_only),
+        "keeps": [p for p in rule.parameters if p not in types_only and keeps_alive(p)],
+        "types_only": sorted(types_only),
     }
-
-
-def _is_kept(op: Op, parameter: str, given: set[str]) -> bool:
-    """Whether a rule's parameter keeps a tensor alive: attributes and dy do not."""
-    if parameter in given:
-        return False
-    i = op.schema.index.get(parameter)
-    return i is None or op.slots[i].is_tensor
 
 
 def _cast_rule(op: Op) -> dict[str, Any]:

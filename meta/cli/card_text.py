@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.cli.table import section, short_site
+from meta.base.source import short_site
+from meta.cli.table import section
 
 MISSING = "MISSING"
 

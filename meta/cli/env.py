@@ -14,9 +14,10 @@ import torch
 import meta
 from meta.base import config
 from meta.base.device import Device, available
+from meta.base.source import short_site
 from meta.cli.cache import on_disk
 from meta.cli.cache import text as cache_lines
-from meta.cli.table import add_json, section, short_site, show
+from meta.cli.table import add_json, section, show
 from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,8 +38,3 @@ def columns(rows: Sequence[Sequence[object]], *, indent: str = "  ") -> list[str
 def section(title: str, rows: Sequence[Sequence[object]]) -> list[str]:
     """Return a heading and its rows; nothing if there are no rows."""
     return ["", title, *columns(rows)] if rows else []
-
-
-def short_site(site: str) -> str:
-    """Return a file:line relative to the working directory if it lies in it."""
-    return os.path.relpath(site) if site.startswith(os.getcwd() + os.sep) else site

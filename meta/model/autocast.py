@@ -51,9 +51,7 @@ class Autocast(Wrapper):
         return program, entry.leaves(*args, **kwargs)
 
     def _widened(self, given: Any) -> Any:
-        """Return arguments with those of half precision in float32, if the model's arrays or other
-        arguments are: they meet in one dtype before the pass casts them.
-        """
+        """Return half precision arguments in float32 if other arrays are: all meet in one dtype."""
         own = {a.dtype for a in self.model.state().values()}
         leaves, structure = tree.flatten(given)
         wide = "float32" in own or any(a.dtype == "float32" for a in leaves)

@@ -72,11 +72,7 @@ class Loop:
 
 
 class _LoopTrace(FunctionTrace):
-    """The function of a loop.
-
-    Where random calls get keys (in a checkpointed block), each carries one of its own along, which
-    is counted up with every step.
-    """
+    """The function of a loop; random calls that get keys carry them along, counted up per step."""
 
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer)

@@ -164,13 +164,14 @@ class Model:
 
     def train_mode(self) -> Model:
         """Switch this model and all models inside to training; returns the model."""
-        return self._set_mode(True)
+        return self.set_mode(True)
 
     def infer_mode(self) -> Model:
         """Switch this model and all models inside to inference; returns the model."""
-        return self._set_mode(False)
+        return self.set_mode(False)
 
-    def _set_mode(self, training: bool) -> Model:
+    def set_mode(self, training: bool) -> Model:
+        """Switch this model and all models inside to a mode; returns the model."""
         for model in self.models():
             model._training = training
         return self
@@ -314,9 +315,7 @@ def _inside(value: Any) -> list[tuple[str, Any]]:
 
 
 def _shown(model: Model, before: set[int]) -> str:
-    """Return a model as text: its plain attributes and arrays' types, then the models inside; each
-    model once.
-    """
+    """Return a model as text: plain attributes, types of arrays, models inside (each once)."""
     if id(model) in before:
         return f"{type(model).__name__}(...)"
     before.add(id(model))

@@ -59,17 +59,11 @@ def _traced(trace: Trace, block: Callable[..., Any], arguments: Any, name: str) 
 
 
 class _CheckpointTrace(FunctionTrace):
-    """A function that is to compute the same when it is called again: its random keys are drawn
-    by the code around and are parameters.
-
-    Attributes
-    ----------
-    keys: for each random call, the key outside and inside.
-    """
+    """A function whose random keys are parameters: called again, it computes the same."""
 
     def __init__(self, outer: Trace) -> None:
         super().__init__(outer)
-        self.keys: list[tuple[Value, Value]] = []
+        self.keys: list[tuple[Value, Value]] = []  # of each random call, outside and inside
 
     def draw_key(self) -> Symbol:
         """Return a key of this call alone."""

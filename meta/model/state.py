@@ -18,12 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-
 from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
 from meta.runtime.ndarray import as_array, ndarray
+from meta.vm.launch_checks import same_bits
 
 _MASTERS: dict[int, list[weakref.ref[ndarray]]] = {}
 """By the id of a parameter that is alive."""
@@ -129,9 +128,7 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
 def _problems(
     own: Mapping[str, ndarray], given: Mapping[str, Mapping[str, ndarray]], typed: Collection[str]
 ) -> list[str]:
-    """Describe the values that do not fit: other shapes; other kinds of numbers, of those that are
-    ``typed``; one array, and several values.
-    """
+    """Describe values of another shape or (if ``typed``) kind, and several values for one array."""
     problems = []
     for name, several in given.items():
         shape = own[name].shape
@@ -154,16 +151,11 @@ def _differ(own: ndarray, values: list[ndarray]) -> bool:
     if len(values) == 1:
         return False
     first, *others = (v.torch().to(own.torch()) for v in values)
-    return not all(torch.equal(_bits(first), _bits(other)) for other in others)
+    return not all(same_bits(first, other) for other in others)
 
 
 def _kind(dtype: str) -> str:
     return "float" if is_float(dtype) else "bool" if dtype == "bool" else "int"
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes: NaN equals itself."""
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
 # So many names of a kind are listed; a state of another model would fill screens.
@@ -203,19 +195,10 @@ def _advice(missing: tuple[str, ...], unknown: tuple[str, ...]) -> str | None:
     if not missing and not unknown:
         return None
     for change, shorter, longer in (("remove", missing, unknown), ("add", unknown, missing)):
-        prefix, fit = _prefix(shorter, longer)
+        pairs = ((name, short) for name in longer for short in shorter)
+        found = Counter(n.removesuffix(short) for n, short in pairs if n.endswith(f".{short}"))
+        prefix, fit = max(found.items(), key=lambda item: item[1], default=("", 0))
         if 2 * fit > min(len(missing), len(unknown)):
             rest = "" if fit == min(len(missing), len(unknown)) else f" {fit} of"
             return f"{change} the prefix {prefix!r}:{rest} the names then fit"
     return "pass strict=False to load what fits by name"
-
-
-def _prefix(shorter: tuple[str, ...], longer: tuple[str, ...]) -> tuple[str, int]:
-    """Return the prefix that makes most of the names of others, and of how many."""
-    found = Counter(
-        name.removesuffix(short)
-        for name in longer
-        for short in shorter
-        if name.endswith(f".{short}")
-    )
-    return max(found.items(), key=lambda item: item[1], default=("", 0))

@@ -16,7 +16,7 @@ from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.remember import remember
 from meta.base.source import definition_span
-from meta.ir import Block, Function, Module, TensorType, Type, Var, free_vars, type_of
+from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.op.core.call import array_type
@@ -138,7 +138,9 @@ class Traced:
         self._check_no_leak()
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
-        main, used = _without_unused(inputs, params, body)
+        free = set(free_vars(body))
+        used = [(v, a) for v, a in params if v in free]
+        main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))
         module = Module({"main": main, **trace.functions}, trace.types)
         convention = Convention(
             self.function.__qualname__,
@@ -148,7 +150,7 @@ class Traced:
             definition_span(self.function),
         )
         steady = self.owner is not None and not self.owner.training
-        return Program(module, used, convention, steady)
+        return Program(module, tuple(a for _, a in used), convention, steady)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         bound = inspect.BoundArguments(self.given, arguments)  # type: ignore[arg-type]
@@ -177,13 +179,3 @@ def trace(function: Callable[..., Any]) -> Traced:
     in Python: such code raises TraceError.
     """
     return Traced(function)
-
-
-def _without_unused(
-    inputs: list[Var], params: list[tuple[Var, ndarray]], body: Block
-) -> tuple[Function, tuple[ndarray, ...]]:
-    """Return main with the model's parameters that it uses, and those."""
-    free = set(free_vars(body))
-    used = [(v, a) for v, a in params if v in free]
-    main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))
-    return main, tuple(a for _, a in used)

@@ -240,9 +240,7 @@ class Optimizer(Model):
     def _calls(
         self, params: Mapping[str, Any], gradients: Mapping[str, Any]
     ) -> list[tuple[list[str], dict[str, Any], list[float], list[float]]]:
-        """Return what is updated by one call each: names, options, and of each parameter the
-        weight decay and the multiple of the learning rate.
-        """
+        """Return the calls: names, options, and by name weight decay and multiple of the rate."""
         calls: dict[Any, tuple[list[str], dict[str, Any], list[float], list[float]]] = {}
         for group in self.groups:
             options = {**self.options, **group}

@@ -460,9 +460,7 @@ def _from_exporter(obj: Any) -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory holds its values: torch may keep them with the opposite sign, or
-    conjugated. It shares memory with the given one where that can be.
-    """
+    """Return a tensor whose memory holds its values: torch may negate or conjugate lazily."""
     return tensor.detach().resolve_conj().resolve_neg()
 
 

@@ -111,16 +111,14 @@ def outcomes(
             continue
         taken: dict[str, int] = {}
         samples = case.samples if most else [*case.samples, *reshaped(case)]
-        for one, under_test, dtype in _of_dtypes(case, samples, device):
+        for one, under_test, dtype in _of_dtypes(case, samples):
             if (dtypes and dtype not in dtypes) or 0 < most <= taken.get(dtype, 0):
                 continue
             taken[dtype] = taken.get(dtype, 0) + 1
             yield _outcome(case, one, under_test, dtype, dialect, device)
 
 
-def _of_dtypes(
-    case: OpCase, samples: Iterable[Sample], device: Device
-) -> Iterator[tuple[Sample, str, str]]:
+def _of_dtypes(case: OpCase, samples: Iterable[Sample]) -> Iterator[tuple[Sample, str, str]]:
     """Iterate over samples with the dtype under test and the dtype that counts."""
     under_test = case.dtypes or ("float32",)
     for one in samples:
@@ -130,15 +128,11 @@ def _of_dtypes(
         elif first:
             yield one, under_test[0], FROM_TORCH[first[0]]
         else:
-            yield one, under_test[0], _result_dtype(case, one, under_test[0], device)
-
-
-def _result_dtype(case: OpCase, one: Sample, dtype: str, device: Device) -> str:
-    """Return the dtype of the first result of a call without tensors."""
-    type_ = inferred(case, one, dtype)
-    if isinstance(type_, TupleType) and type_.fields:
-        type_ = type_.fields[0]
-    return type_.dtype if isinstance(type_, TensorType) else "none"
+            type_ = inferred(case, one, under_test[0])
+            if isinstance(type_, TupleType) and type_.fields:
+                type_ = type_.fields[0]
+            dtype = type_.dtype if isinstance(type_, TensorType) else "none"
+            yield one, under_test[0], dtype
 
 
 def _outcome(

@@ -107,9 +107,7 @@ def check_second_gradient(case: OpCase, one: Sample, device: str = "cpu") -> Non
 def _both_sides(
     case: OpCase, one: Sample, device: str
 ) -> tuple[list[int], list[ndarray], ndarray, list[torch.Tensor], torch.Tensor]:
-    """Return which leaves of a sample are floating point, and the leaves and the first floating
-    point result of the operator and of the oracle, differentiable, in float64.
-    """
+    """Return which leaves are floats; leaves and result of operator and oracle, in float64."""
     leaves, structure = tree.flatten(one.make("float64"))
     floats = [i for i, t in enumerate(leaves) if t.dtype.is_floating_point]
     ours = _arrays(leaves, device)

@@ -74,9 +74,7 @@ def _shapes(case: OpCase, one: Sample) -> set[Shape]:
 
 
 def _results(case: OpCase, one: Sample) -> set[Shape] | None:
-    """Return the shapes of the results, None if the operator refuses a sample, or if they are not
-    known from the types.
-    """
+    """Return the shapes of the results; None if a sample is refused or types do not tell."""
     try:
         result = inferred(case, one, _dtype(case))
     except MetaError:

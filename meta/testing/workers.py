@@ -71,7 +71,11 @@ def in_processes(
                 late = time.monotonic() - worker.started > timeout
                 if worker.connection not in ready and not late:
                     continue
-                answer, goes_on = _late(worker, timeout) if late else _answer(worker)
+                if late:
+                    worker.process.kill()
+                    answer, goes_on = Lost(f"no answer within {timeout:g} s"), False
+                else:
+                    answer, goes_on = _answer(worker)
                 yield worker.unit, answer
                 if goes_on and waiting:
                     worker.give(waiting.popleft())
@@ -91,11 +95,6 @@ def _answer(worker: _Worker) -> tuple[Any, bool]:
     except (EOFError, ConnectionResetError):
         return Lost(f"the process ended with status {worker.end()}"), False
     return found
-
-
-def _late(worker: _Worker, timeout: float) -> tuple[Any, bool]:
-    worker.process.kill()
-    return Lost(f"no answer within {timeout:g} s"), False
 
 
 def answer_all(connection: Connection, answer: Callable[[Any], tuple[Any, bool]]) -> None:

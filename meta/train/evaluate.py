@@ -66,7 +66,7 @@ class Evaluator:
         weights: list[int] = []
         with (
             random_state.preserved(feed.generators),
-            inferring(self.model, self.loss),
+            in_mode(False, self.model, self.loss),
             bar(feed.length(), "evaluation", delay=1) as progress,
         ):
             while (batch := feed.take()) is not None:
@@ -82,20 +82,17 @@ def device_of(model: Model) -> Device:
 
 
 @contextmanager
-def inferring(*models: Any) -> Iterator[None]:
-    """Switch models, and those inside, to infer mode for a block; what is no model is left out."""
+def in_mode(training: bool, *models: Any) -> Iterator[None]:
+    """Switch models, and those inside, to a mode for a block; what is no model is left out."""
     inside = [m for model in models if isinstance(model, Model) for m in model.models()]
     modes = [(m, m.training) for m in inside]
     for model in inside:
-        model.infer_mode()
+        model.set_mode(training)
     try:
         yield
     finally:
-        for model, training in modes:  # a model comes before those inside of it
-            if training:
-                model.train_mode()
-            else:
-                model.infer_mode()
+        for model, was_training in modes:  # a model comes before those inside of it
+            model.set_mode(was_training)
 
 
 def _mean(values: list[ndarray], weights: list[int]) -> float:

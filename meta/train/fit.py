@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from meta.train import random_state
 from meta.train.callback import Callback, EarlyStop
 from meta.train.checkpoint import Checkpoints
 from meta.train.data import Feed
-from meta.train.evaluate import Evaluator, device_of
+from meta.train.evaluate import Evaluator, device_of, in_mode
 from meta.train.log import loggers
 from meta.train.objective import Loss, Objective
 from meta.train.record import Record
@@ -116,15 +116,28 @@ def fit(
         model.to(device=require(device))
         if isinstance(loss, Model):
             loss.to(device=require(device))
-    with _training(model), nullcontext() if checkpoints is None else checkpoints.locked():
-        if checkpoints is not None and not resume:
-            _require_new(checkpoints)
+    with (
+        nullcontext() if model.training else in_mode(True, model),
+        nullcontext() if checkpoints is None else checkpoints.locked(),
+    ):
+        if checkpoints is not None and not resume and (found := checkpoints.steps()):
+            raise ArgumentError(
+                "with resume=False the run begins anew, and there are checkpoints already",
+                found=f"{checkpoints.path(found[-1])}",
+                hint="remove them, or give another folder",
+            )
         if seed is not None:
             random_state.seed_all(seed)
         objective: Model = Objective(model, loss)
         if amp is not None:
             objective = meta.amp.autocast(objective, dtype=amp)
-        training_step = _training_step(optimizer, objective)
+        training_step = optimizer(objective)
+        if not isinstance(training_step, TrainingStep):
+            raise ArgumentError(
+                "the optimizer does not make a training step",
+                expected="what a with_<name> of meta.optim returns",
+                found=type(training_step).__name__,
+            )
         run = Run(
             model,
             objective,
@@ -138,30 +151,6 @@ def fit(
         )
         run.resume()
         return run.go()
-
-
-@contextmanager
-def _training(model: Model) -> Iterator[None]:
-    """Put a model into train mode for a block, unless it is in it."""
-    if model.training:
-        yield
-        return
-    model.train_mode()
-    try:
-        yield
-    finally:
-        model.infer_mode()
-
-
-def _training_step(optimizer: StepMaker, objective: Model) -> TrainingStep:
-    step = optimizer(objective)
-    if not isinstance(step, TrainingStep):
-        raise ArgumentError(
-            "the optimizer does not make a training step",
-            expected="what a with_<name> of meta.optim returns",
-            found=type(step).__name__,
-        )
-    return step
 
 
 def _of_average(wanted: bool | None, step: TrainingStep) -> bool | None:
@@ -267,12 +256,3 @@ def _require_schedule_and_seed(schedule: object, seed: object) -> None:
         raise ArgumentError("a schedule is a function of the step number", found=repr(schedule))
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**63):
         raise ArgumentError("a seed is an int", expected="0 <= seed < 2**63", found=repr(seed))
-
-
-def _require_new(checkpoints: Checkpoints) -> None:
-    if found := checkpoints.steps():
-        raise ArgumentError(
-            "with resume=False the run begins anew, and there are checkpoints already",
-            found=f"{checkpoints.path(found[-1])}",
-            hint="remove them, or give another folder",
-        )

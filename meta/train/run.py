@@ -234,7 +234,12 @@ class Run:
             if interrupts.requested:
                 raise KeyboardInterrupt
         except KeyboardInterrupt as interrupt:
-            self._interrupted(interrupt)
+            if not self._in_step:  # else it is the second Ctrl-C: half of a step is done
+                self._read_losses()
+                self._save()
+                kept = self.record.checkpoint
+                where = "" if kept is None else f"; kept in {kept}"
+                interrupt.args = (f"at step {self.step}{where}",)
             raise
 
     def _train(self, interrupts: Interrupts, progress: Any) -> None:
@@ -326,14 +331,6 @@ class Run:
         for callback in self._watching.callbacks:
             callback.on_end(self)
         self._save()
-
-    def _interrupted(self, interrupt: KeyboardInterrupt) -> None:
-        if self._in_step:  # the second Ctrl-C: half of a step is done
-            return
-        self._read_losses()
-        self._save()
-        where = "" if self.record.checkpoint is None else f"; kept in {self.record.checkpoint}"
-        interrupt.args = (f"at step {self.step}{where}",)
 
     def _evaluate(self) -> None:
         evaluator = self._watching.evaluator

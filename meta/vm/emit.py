@@ -89,7 +89,9 @@ class FunctionEmitter(Values):
                 if isinstance(binding.value, ir.If):
                     self.branch(binding.value, wanted, tail=True)
                     return ()
-                if self.tail_call(binding, wanted):
+                callee = self.callee(binding.value)
+                if callee is not None and not narrows(binding.var.type, wanted):
+                    self.add(bc.TailCall(callee, self.arguments(binding)))
                     return ()
             self.env[binding.var] = self.value(binding)
         span = bindings[-1].span if bindings else None
@@ -116,14 +118,6 @@ class FunctionEmitter(Values):
                 end.append(bc.Jump(len(self.blocks)))
             self.blocks.append([])
         return out
-
-    def tail_call(self, binding: ir.Binding, wanted: ir.Type | None) -> bool:
-        """Emit a call in tail position, if its result need not be looked at; return whether."""
-        callee = self.callee(binding.value)
-        if callee is None or narrows(binding.var.type, wanted):
-            return False
-        self.add(bc.TailCall(callee, self.arguments(binding)))
-        return True
 
     # Values.
 
@@ -183,19 +177,16 @@ class FunctionEmitter(Values):
                     hint="pass a constant tensor",
                     span=binding.span,
                 )
-        wanted = self.callee_type(binding.value)
+        callee = binding.value.callee
+        if isinstance(callee, ir.GlobalVar):
+            wanted: ir.Type | None = self.tables.functions[callee.name].type
+        else:
+            wanted = ir.type_of(callee)
+        assert isinstance(wanted, ir.FuncType)
         return tuple(
             self.checked(self.atom(a), ir.type_of(a), w, binding.span)
             for a, w in zip(binding.value.args, wanted.params, strict=True)
         )
-
-    def callee_type(self, call: ir.Call) -> ir.FuncType:
-        if isinstance(call.callee, ir.GlobalVar):
-            type_: ir.Type | None = self.tables.functions[call.callee.name].type
-        else:
-            type_ = ir.type_of(call.callee)
-        assert isinstance(type_, ir.FuncType)
-        return type_
 
     def call(self, call: ir.Call, binding: ir.Binding) -> bc.Operand:
         op = base_op(call.callee)

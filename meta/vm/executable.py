@@ -199,9 +199,7 @@ class Executable:
         return overridden() is not None and config.get("META_TF32") != self._tf32
 
     def _prepared_before(self, at_once: bool) -> Preparation | None:
-        """See that what depends on the arrays alone is that of the arrays as they are; unless
-        ``at_once``, return what may be updated once the program is launched, and launched again.
-        """
+        """Update what is prepared; unless ``at_once``, return it if that may follow the launch."""
         if self._seen != replaced.count:
             self._bind()
         found = self._preparation

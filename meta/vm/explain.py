@@ -4,7 +4,6 @@ others.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
+from meta.base.source import short_site
 from meta.dialect.core import Candidate, DialectOp, answers, dialects, only
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Function
@@ -69,7 +69,7 @@ class Explanation(list[Candidate]):
                 r["dialect"],
                 f"plevel {r['plevel']}",
                 "accepts" if r["accepts"] else f"refuses: {r['reason']}",
-                _short(r["site"]),
+                short_site(r["site"]),
             )
             for r in self.records()
         ]
@@ -126,12 +126,6 @@ def _lift(value: Any) -> Any:
 
 def _type(value: ndarray | TensorType) -> TensorType:
     return value if isinstance(value, TensorType) else array_type(value.key)
-
-
-def _short(site: str) -> str:
-    """Return a file:line relative to the working directory if it lies in it."""
-    inside = site.startswith(os.getcwd() + os.sep)
-    return os.path.relpath(site) if inside else site
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one type have the same bits, NaN included."""
-    return torch.equal(_bytes(a), _bytes(b))
+    return torch.equal(_bytes(a.contiguous()), _bytes(b.contiguous()))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -209,14 +209,12 @@ def _require_right(
             # Alone, an operator's kernel is the interpreter's: another backend is independent.
             with no_grad(), use(None), random.replay_keys(keys), prefer("torch"):
                 result = op(*args)
-            own = len(i.outs)
         else:
             module = program.bound.module()
             main = module.functions[site.operator]
             inner = module.with_functions({**module.functions, "main": main})
             result = interpreted(with_extents(inner, program.extents), arrays, keys)
-            own = len(i.outs)
-        return [*(a.torch() for a in _arrays(result)[:own]), *written]
+        return [*(a.torch() for a in _arrays(result)[: len(i.outs)]), *written]
 
     i = site.instruction
     reason = difference(outs, expected(), lambda: (expected(seed) for seed in range(3)))
@@ -374,7 +372,7 @@ def _arguments(kernel: KernelRef, op: Op, values: list[Any], extents: list[Any])
 
 def _overwritten(then: torch.Tensor, now: Any) -> bool:
     fits = isinstance(now, torch.Tensor) and now.shape == then.shape and now.dtype == then.dtype
-    return fits and not same_bits(now.contiguous(), then.contiguous())
+    return fits and not same_bits(now, then)
 
 
 def _name(site: LaunchSite) -> str:

@@ -142,20 +142,18 @@ def finite_observer(module: Callable[[], Module]) -> Observer:
             require_finite(before, outs, site.operator, f"{site.operator}({described})", site.span)
         except NonFiniteError as error:
             if fused:
-                _look_inside(module(), site.operator, kept)
+                # Its operators are run one by one, checked: the first that fails is the error.
+                program = module()
+                main = program.functions[site.operator]
+                inner = program.with_functions({**program.functions, "main": main})
+                arrays = [ndarray(v) if isinstance(v, torch.Tensor) else v for v in kept]
+                with config.override(META_CHECK_FINITE=True):
+                    run_module(inner, arrays)
                 error.hint = "it is a fused kernel, and its operators, one by one, do not do this"
             raise
         return result
 
     return observe
-
-
-def _look_inside(module: Module, function: str, values: tuple[Any, ...]) -> None:
-    """Run a fused function's operators one by one, checked; raises at the first that fails."""
-    arguments = [ndarray(v) if isinstance(v, torch.Tensor) else v for v in values]
-    inner = module.with_functions({**module.functions, "main": module.functions[function]})
-    with config.override(META_CHECK_FINITE=True):
-        run_module(inner, arguments)
 
 
 def _constants(site: LaunchSite) -> Iterable[float]:

@@ -47,9 +47,7 @@ def _linear(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
 
 
 def _llama3(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
-    """Low frequencies are divided, high ones are kept, those between are blended, by how often the
-    wave length fits into the original context (Grattafiori et al., arXiv:2407.21783).
-    """
+    """Divide low frequencies, keep high ones, blend those between (arXiv:2407.21783)."""
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     turns = parameters["original_max_position_embeddings"] * frequencies / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)
