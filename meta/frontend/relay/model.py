@@ -100,10 +100,11 @@ def _array(name: str, tensor: torch.Tensor) -> ndarray:
 
 def _statistics(program: RelayProgram) -> set[ast.Expr]:
     """Return the variables that are running statistics: training updates them by no gradients."""
-    norms = [
-        c for c in program.calls() if isinstance(c.op, ast.Op) and c.op.name == "nn.batch_norm"
-    ]
-    return {argument for call in norms for argument in call.args[3:5]}
+    found: set[ast.Expr] = set()
+    for call in program.calls():
+        if isinstance(call.op, ast.Op) and call.op.name == "nn.batch_norm":
+            found.update(call.args[3:5])
+    return found
 
 
 Params = Source | Mapping[str, Any] | None

@@ -121,12 +121,16 @@ def _from_start(index, extent):
 def scatter_elements(x, indices, updates, *, axis, reduction):
     at = axis % x.ndim
     index = _from_start(indices, x.shape[at])
-    if reduction in REDUCTIONS:
-        return op.scatter_reduce(x, index, updates, at, REDUCTIONS[reduction])
-    if reduction not in ("update", "add"):
-        raise Unconvertible(f"the reduction {reduction!r} is not supported")
-    function = op.scatter_add if reduction == "add" else op.scatter
-    return function(x, index, updates, at)
+    if reduction in ("update", "add"):
+        function = op.scatter_add if reduction == "add" else op.scatter
+        return function(x, index, updates, at)
+    return op.scatter_reduce(x, index, updates, at, _reduction(reduction))
+
+
+def _reduction(name):
+    if name not in REDUCTIONS:
+        raise Unconvertible(f"the reduction {name!r} is not supported")
+    return REDUCTIONS[name]
 
 
 @relax("scatter_nd", op.scatter_nd, op.scatter_reduce)
@@ -137,9 +141,7 @@ def scatter_nd(x, indices, updates, *, reduction, call):
     index = _coordinates_first(index)
     if reduction in ("update", "add"):
         return op.scatter_nd(x, index, updates, reduction)
-    if reduction not in REDUCTIONS:
-        raise Unconvertible(f"the reduction {reduction!r} is not supported")
-    return reduce_at(x, index, updates, REDUCTIONS[reduction], call)
+    return reduce_at(x, index, updates, _reduction(reduction), call)
 
 
 @relax("slice_scatter", op.strided_set)

@@ -15,7 +15,7 @@ from meta.ir.types import DataType, RefType
 from meta.op.core.tracing import Value
 
 if TYPE_CHECKING:
-    from meta.frontend.relay.convert.evaluate import Evaluator
+    from meta.frontend.relay.convert.evaluate import RelayEvaluator
     from meta.frontend.relay.convert.functions import Functions
 
 _BOOL = TensorType((), "bool")
@@ -115,7 +115,7 @@ class Data:
 class Matches:
     """The matches of a conversion."""
 
-    def __init__(self, context: Context, evaluator: Evaluator) -> None:
+    def __init__(self, context: Context, evaluator: RelayEvaluator) -> None:
         self.context, self.evaluator = context, evaluator
 
     def evaluate(self, node: ast.Match, env: Env) -> Any:

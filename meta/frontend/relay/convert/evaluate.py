@@ -1,4 +1,4 @@
-"""`Evaluator`: an abstract interpreter of Relay, whose operators are calls under a trace.
+"""`RelayEvaluator`: an abstract interpreter of Relay, whose operators are calls under a trace.
 
 It goes through the steps of a scope in order and recurses into the scopes inside; each kind of
 expression is a method. Functions are in `functions.py`, data, references and matches in `data.py`.
@@ -49,7 +49,7 @@ def convert(program: RelayProgram, trace: Trace, args: tuple[Any, ...], training
     """Return main's result for symbols and tuples of them; RelayError where that fails."""
     context = Context(program, trace, training)
     try:
-        return Evaluator(context).main(args)
+        return RelayEvaluator(context).main(args)
     except RecursionError:
         raise context.error(
             "functions call one another, or branches are nested, too deep to be converted"
@@ -102,7 +102,7 @@ _MAX_BLOCKS = MAX_NESTING // 2
 """Branches that are nested deeper become functions: the IR's blocks may nest `MAX_NESTING` deep."""
 
 
-class Evaluator:
+class RelayEvaluator:
     """Evaluates the scopes of a program's functions."""
 
     def __init__(self, context: Context) -> None:

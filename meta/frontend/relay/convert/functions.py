@@ -26,13 +26,13 @@ from meta.ir import Call, Function, FuncType, GlobalVar, Type, Var, compatible
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Value
 
 if TYPE_CHECKING:
-    from meta.frontend.relay.convert.evaluate import Evaluator
+    from meta.frontend.relay.convert.evaluate import RelayEvaluator
 
 
 class Functions:
     """The functions of a conversion, and what gives values types."""
 
-    def __init__(self, context: Context, evaluator: Evaluator) -> None:
+    def __init__(self, context: Context, evaluator: RelayEvaluator) -> None:
         self.context, self.evaluator = context, evaluator
         self._globals: dict[str, Closure] = {}
 

@@ -16,19 +16,19 @@ from meta.frontend.relay.graph_json.fields import BOOL, DTYPE, INT, NDARRAY, OBJ
 from meta.frontend.relay.graph_json.resolve import Kind, Resolver
 
 Fields = dict[str, Any]
-Part = tuple[Callable[[Resolver, int, Any], Any], str]
+FieldReader = tuple[Callable[[Resolver, int, Any], Any], str]
 """Makes an argument of the resolver, the node's index and a decoded field; and its encoding."""
 
 
-def _one(kind: type, what: str, encoding: str = OBJECT) -> Part:
+def _one(kind: type, what: str, encoding: str = OBJECT) -> FieldReader:
     return lambda r, index, value: r.expect(index, value, kind, what), encoding
 
 
-def _each(kind: type, what: str) -> Part:
+def _each(kind: type, what: str) -> FieldReader:
     return lambda r, index, value: r.each(index, value, kind, what), OBJECT
 
 
-def _value(what: str) -> Part:
+def _value(what: str) -> FieldReader:
     return _one(ast.Expr, what)
 
 
@@ -37,11 +37,11 @@ def _inner(value: Any) -> Any:
     return ast.UnknownType() if value is None else value
 
 
-def _type(what: str) -> Part:
+def _type(what: str) -> FieldReader:
     return lambda r, index, value: r.expect(index, _inner(value), ast.Type, what), OBJECT
 
 
-def _types(what: str) -> Part:
+def _types(what: str) -> FieldReader:
     """A list of types, in which null stands for one that is not known."""
 
     def read(r: Resolver, index: int, value: Any) -> tuple[ast.Type, ...]:
@@ -70,7 +70,7 @@ def _kind(
     nests: bool = False,
     placed: bool = False,
     typed: bool = False,
-    **parts: Part,
+    **parts: FieldReader,
 ) -> Kind:
     """Return the kind of a node that is made of its fields.
 

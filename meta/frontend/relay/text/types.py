@@ -161,11 +161,9 @@ def _dim(r: Reader) -> ast.Dim:
         if isinstance(item, int | ast.AnyDim | ast.SymbolDim) and not isinstance(item, bool):
             return item
         lex.fail("a dimension", f"a {type(item).__name__}", at=at)
-    if lex.kind == "number":
-        value = _integer(lex.text)
-        if value is not None:
-            lex.advance()
-            return value
+    if lex.kind == "number" and (value := _integer(lex.text)) is not None:
+        lex.advance()
+        return value
     lex.fail(f"a dimension: '?' or an integer from 0 to {_LARGEST}")
 
 
