@@ -162,7 +162,7 @@ class _AtomRewriter:
 
 def with_operands(expr: Expr, mapping: Mapping[Any, Expr]) -> Expr:
     """Return the expression with its `operands` replaced by what they map to; inner blocks stay."""
-    return map_atoms(expr, lambda atom: mapping.get(atom, atom))
+    return map_atoms(expr, lambda atom: mapping.get(atom, atom)) if mapping else expr
 
 
 def substitute(block: Block, mapping: Mapping[Any, Expr]) -> Block:
