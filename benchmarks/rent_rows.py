@@ -59,7 +59,7 @@ def parts(device: str) -> dict[str, Part]:
         found += [
             Part(f"schedule.{name}", _replaced("schedule_cpu", name, instead), True)
             for name, instead in (
-                ("one_pass", lambda *_: None),
+                ("_one_pass", lambda *_: None),
                 ("_share_rows", lambda *_: None),
                 ("_partial_results", _whole),
             )

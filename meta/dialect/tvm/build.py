@@ -166,7 +166,6 @@ def _build_missing(
     missing: Mapping[Key, str], functions: Mapping[str, tirx.PrimFunc], target: Target
 ) -> dict[Key, CompiledFunction]:
     made: dict[Key, CompiledFunction] = {}
-    keys: dict[str, Key] = {}
     wanted: list[_Wanted] = []
     for key, name in missing.items():
         known = _known(key)
@@ -180,8 +179,7 @@ def _build_missing(
             made[key] = _ready(run, found, found.workspaces)
             continue
         symbol = f"meta_{cache.digest(text)[:24]}"
-        keys[symbol] = key
-        wanted.append(_Wanted(symbol, name, functions[name], text))
+        wanted.append(_Wanted(key, symbol, name, functions[name], text))
     least = LEAST_BATCH[target.kind.name]
     batches = _batches(wanted, least, compile_threads())
     with bar(len(wanted), "kernels", delay=1.0) as progress:
@@ -190,7 +188,7 @@ def _build_missing(
             lambda i: progress.update(len(batches[i])),
         )
     for built in batches_built:
-        made.update({keys[symbol]: one for symbol, one in built.items()})
+        made.update(built)
     for key, one in made.items():
         remember(_kernels, key, one, KERNELS)
     return made
@@ -200,6 +198,7 @@ def _build_missing(
 class _Wanted:
     """A function to be compiled: its symbol, the caller's name for it, and its key as text."""
 
+    key: Key
     symbol: str
     name: str
     function: tirx.PrimFunc
@@ -219,18 +218,18 @@ def _batches(wanted: Sequence[_Wanted], least: int, most: int) -> list[list[_Wan
     return batches
 
 
-def _built(batch: Sequence[_Wanted], target: Target) -> dict[str, CompiledFunction]:
-    """Return the functions of a batch, compiled in one module, by their symbols."""
+def _built(batch: Sequence[_Wanted], target: Target) -> dict[Key, CompiledFunction]:
+    """Return the functions of a batch, compiled in one module."""
     try:
         module, needs = _compile({one.symbol: one.function for one in batch}, target)
     except Exception as error:
         raise _blame(batch, target, error) from error
     stored = cache.store(module, {one.symbol: one.text for one in batch}, needs) or {}
     built = {}
-    for symbol in needs:
-        found = stored.get(symbol)
+    for one in batch:
+        found = stored.get(one.symbol)
         library = module if found is None else found.module
-        built[symbol] = _ready(library.get_function(symbol), found, needs[symbol])
+        built[one.key] = _ready(library.get_function(one.symbol), found, needs[one.symbol])
     return built
 
 

@@ -38,20 +38,15 @@ def with_functions(source: str) -> str:
 
 def _exact(constant: tirx.FloatImm) -> tirx.PrimExpr:
     value, dtype = float(constant.value), str(constant.ty.dtype)
-    if math.isfinite(value):
-        return _by_bits(constant, value) if dtype == "float64" else constant
-    if dtype != "bfloat16":
-        return constant
-    # A function: TVM would make a cast of a constant a constant again.
-    single = tirx.const(value, "float32")
-    return tirx.call_pure_extern("bfloat16", "__float2bfloat16_rn", single)
-
-
-def _by_bits(constant: tirx.FloatImm, value: float) -> tirx.PrimExpr:
-    if float(f"{value:.15f}") == value:
-        return constant
-    (bits,) = struct.unpack("<q", struct.pack("<d", value))
-    return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(bits, "int64"))
+    finite = math.isfinite(value)
+    if dtype == "float64" and finite and float(f"{value:.15f}") != value:
+        (bits,) = struct.unpack("<q", struct.pack("<d", value))
+        return tirx.call_pure_extern("float64", "__longlong_as_double", tirx.const(bits, "int64"))
+    if dtype == "bfloat16" and not finite:
+        # A function: TVM would make a cast of a constant a constant again.
+        single = tirx.const(value, "float32")
+        return tirx.call_pure_extern("bfloat16", "__float2bfloat16_rn", single)
+    return constant
 
 
 def _by_float32(cast: tirx.Cast) -> tirx.PrimExpr:

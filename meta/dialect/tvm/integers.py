@@ -79,12 +79,8 @@ for _operator in WRAPPING:
 
 
 def _call(node: Any) -> Any:
-    return llvm_code.call(_OPERATORS[type(node)], node.a, node.b) if _wraps(node) else node
-
-
-def _wraps(node: Any) -> bool:
-    dtype = str(node.ty.dtype)
-    return dtype.startswith(("int", "uint")) and _reads(node)
+    wraps = str(node.ty.dtype).startswith(("int", "uint")) and _reads(node)
+    return llvm_code.call(_OPERATORS[type(node)], node.a, node.b) if wraps else node
 
 
 def _index(load: Any) -> Any:

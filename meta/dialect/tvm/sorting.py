@@ -25,20 +25,30 @@ def _too_long(call):
     return None
 
 
+def ranks(keys, at, is_ascend, counts=None):
+    """Return how many elements of an axis come before each, stably; of those that count, if any.
+
+    ``counts(*index)``: whether an element does; None: all do.
+    """
+    other = te.reduce_axis((0, keys.shape[at]), "other")
+
+    def before(*i):
+        there = (*i[:at], other.var, *i[at + 1 :])
+        own, its = keys(*i), keys(*there)
+        less = its < own if is_ascend else its > own
+        found = tirx.Or(less, tirx.And(its == own, other.var < i[at]))
+        found = found if counts is None else tirx.And(counts(*there), found)
+        return te.sum(found.astype("int32"), axis=other)
+
+    return te.compute(keys.shape, before, name="ranks")
+
+
 def _order(data, at, is_ascend, count):
     """Return the indices (int32) of the first ``count`` elements of the sorted axis."""
     shape, dtype = list(data.shape), str(data.dtype)
     taken = [*shape[:at], count, *shape[at + 1 :]]
     keys = te.compute(shape, lambda *i: ordered.key(data(*i), dtype, True), name="keys")
-    other = te.reduce_axis((0, shape[at]), "other")
-
-    def before(*i):
-        own, its = keys(*i), keys(*i[:at], other.var, *i[at + 1 :])
-        less = its < own if is_ascend else its > own
-        earlier = tirx.And(its == own, other.var < i[at])
-        return te.sum(tirx.Or(less, earlier).astype("int32"), axis=other)
-
-    rank = te.compute(shape, before, name="rank")
+    rank = ranks(keys, at, is_ascend)
     source = te.reduce_axis((0, shape[at]), "source")
 
     def index(*i):

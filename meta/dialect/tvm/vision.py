@@ -14,6 +14,7 @@ from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing, constant, single, wide
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.index import hand_built, zeros
+from meta.dialect.tvm.sorting import ranks
 from meta.op.core.window import pads
 from meta.op.vision import displacements
 
@@ -36,10 +37,10 @@ def _number(value, dtype):
 def _rows(data, order):
     """Return the rows of ``data`` in an order in which -1 stands for a row of -1."""
 
-    def element(b, j, k):
+    def element(b, j, *k):
         row = order(b, j)
         minus = tirx.const(-1, str(data.dtype))
-        return tirx.Select(row >= 0, data(b, tirx.max(row, 0), k), minus)
+        return tirx.Select(row >= 0, data(b, tirx.max(row, 0), *k), minus)
 
     return te.compute(data.shape, element, name="rows")
 
@@ -78,15 +79,7 @@ def _ranks(data, present, column):
     keys = te.compute(
         (batch, boxes), lambda b, j: ordered.key(data(b, j, column), dtype, True), name="keys"
     )
-    other = te.reduce_axis((0, boxes), "other")
-
-    def before(b, j):
-        own, its = keys(b, j), keys(b, other.var)
-        earlier = tirx.And(its == own, other.var < j)
-        counts = tirx.And(other.var < present(b), tirx.Or(its > own, earlier))
-        return te.sum(counts.astype("int32"), axis=other)
-
-    return te.compute((batch, boxes), before, name="ranks")
+    return ranks(keys, 1, is_ascend=False, counts=lambda b, j: j < present(b))
 
 
 class Suppression:
@@ -227,12 +220,7 @@ def non_max_suppression(
     if not return_indices:
         return _rows(data, order)
 
-    def name(b, j):
-        row = order(b, j)
-        return tirx.Select(row >= 0, indices(b, tirx.max(row, 0)), tirx.const(-1, "int32"))
-
-    kept = te.compute((batch, boxes), name, name="kept")
-    return [kept, te.compute((batch, 1), lambda b, _: state(b, 0), name="count")]
+    return [_rows(indices, order), te.compute((batch, 1), lambda b, _: state(b, 0), name="count")]
 
 
 class _Images:

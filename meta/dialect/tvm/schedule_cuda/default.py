@@ -19,6 +19,7 @@ from tvm.target import Target
 
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
+from meta.dialect.tvm.schedule_cuda.emit import threaded
 from meta.dialect.tvm.stages import (
     REDUCE,
     SPATIAL,
@@ -319,9 +320,9 @@ def _launch_opaque(function: tirx.PrimFunc) -> tirx.PrimFunc:
             return block
         body = tvm_ffi.structural_map(block.body, (tirx.For, _serial))
         if isinstance(block.body, tirx.For) and block.body.kind == tirx.ForKind.PARALLEL:
-            body = _grid(body.loop_var, body.extent, body.body)
+            body = threaded("blockIdx.x", body.loop_var, body.extent, body.body)
         else:
-            body = _grid(tirx.Var("only", "int32"), tirx.const(1, "int32"), body)
+            body = threaded("blockIdx.x", tirx.Var("only", "int32"), 1, body)
         return s_tir.SBlock(
             [], block.reads, block.writes, block.name_hint, body, block.init,
             block.alloc_buffers, block.match_buffers, block.annotations,
@@ -334,12 +335,6 @@ def _serial(loop: tirx.For) -> tirx.For:
     if loop.kind != tirx.ForKind.PARALLEL:
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
-
-
-def _grid(variable: tirx.Var, extent: Any, body: tirx.Stmt) -> tirx.For:
-    axis = tirx.IterVar(None, tirx.Var("blockIdx.x", variable.ty), 1, "blockIdx.x")
-    zero = tirx.const(0, variable.ty.dtype)
-    return tirx.For(variable, zero, extent, tirx.ForKind.THREAD_BINDING, body, axis)
 
 
 def without_bool(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -101,21 +101,22 @@ class Kernel:
         statement = tirx.AttrStmt(
             tirx.const(0, "int32"), "pragma_unroll_explicit", tirx.const(0, "int32"), statement
         )
-        statement = _bound("threadIdx.x", self.thread, threads, statement)
+        statement = threaded("threadIdx.x", self.thread, threads, statement)
         if rows > 1:
-            statement = _bound("threadIdx.y", self.row, rows, statement)
+            statement = threaded("threadIdx.y", self.row, rows, statement)
         else:
             zero = tirx.const(0, "int32")
             statement = tvm_ffi.structural_map(
                 statement, (tvm.ir.Var, lambda v: zero if v.same_as(self.row) else v)
             )
-        return _bound("blockIdx.x", self.block, blocks, statement)
+        return threaded("blockIdx.x", self.block, blocks, statement)
 
 
-def _bound(name: str, variable: Any, extent: int, body: Any) -> Any:
-    axis = tirx.IterVar(None, tirx.Var(name, "int32"), 1, name)
-    zero = tirx.const(0, "int32")
-    count = tirx.const(extent, "int32")
+def threaded(name: str, variable: Any, extent: Any, body: Any) -> Any:
+    """Return a loop whose iterations are the threads or blocks of an axis."""
+    axis = tirx.IterVar(None, tirx.Var(name, variable.ty), 1, name)
+    zero = tirx.const(0, variable.ty.dtype)
+    count = tirx.const(extent, variable.ty.dtype) if isinstance(extent, int) else extent
     return tirx.For(variable, zero, count, tirx.ForKind.THREAD_BINDING, body, axis)
 
 

@@ -138,12 +138,8 @@ class Windows(Injective):
         items = self.total // (plan.count * self.lanes)
         place = k.wide(k.block) * k.number(THREADS) + k.wide(k.thread)
         coordinates = k.registers(k.dtype, len(self.merged))
-        body: list[Any] = []
-        rest = place
-        for g in reversed(range(len(self.merged))):
-            extent = k.number(plan.extents[g])
-            body.append(store(coordinates, tirx.floormod(rest, extent) if g else rest, g))
-            rest = tirx.floordiv(rest, extent)
+        values = [*enumerate(k.unflat(place, plan.extents))]
+        body: list[Any] = [store(coordinates, value, g) for g, value in reversed(values)]
         held = {v: element(coordinates, g) for g, v in enumerate(plan.variables)}
         self._reduced: dict[int, tuple[Any, int]] = {}
         for i in plan.reductions:
