@@ -183,13 +183,13 @@ def _read_entry(path: Path) -> dict[str, Any] | None:
         entry = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):  # absent, unreadable or garbage: rebuilt
         return None
-    if not isinstance(entry, dict):
-        return None
-    if not all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol")):
-        return None
-    if not _LIBRARY_NAME.fullmatch(entry["library"]) or not _SYMBOL_NAME.fullmatch(entry["symbol"]):
-        return None
-    return entry
+    fits = (
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(name), str) for name in ("key", "library", "symbol"))
+        and _LIBRARY_NAME.fullmatch(entry["library"])
+        and _SYMBOL_NAME.fullmatch(entry["symbol"])
+    )
+    return entry if fits else None
 
 
 def load_verified(path: Path) -> Any | None:

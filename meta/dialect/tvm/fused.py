@@ -45,7 +45,7 @@ def fuse(function: Function, device: Device) -> OpEnv:
         leaf = _leaves(tensors, call.callee.compute.kind in _ARITHMETIC)
         (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
     place = function.attrs.get(IN_PLACE)
-    in_place = False if place is None else (place,)
+    in_place = () if place is None else (place,)
     result = function.body.result
     outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
     return deferred(prim_func(inputs, outputs, in_place=in_place), device)

@@ -29,8 +29,7 @@ _INT32_ELEMENTS = 2**31
 def prim_func(
     inputs: Sequence[te.Tensor | tirx.Var],
     outputs: Sequence[te.Tensor],
-    *,
-    in_place: bool | Sequence[int],
+    in_place: Sequence[int] = (),
 ) -> tirx.PrimFunc:
     """Return the unscheduled function ``(*inputs, *outputs) -> None``.
 
@@ -40,10 +39,9 @@ def prim_func(
         passed at each call as a Python int or float; in the order of the call.
     outputs: the tensors to compute, destination passing. A placeholder, or a tensor given twice,
         is copied.
-    in_place: the positions of the inputs whose memory the last outputs share, in their order;
-        True if any output may share memory with any input of its shape and dtype. An element
-        may be overwritten by the output's own computation of that element only, so an update must
-        be elementwise; other outputs see the old values.
+    in_place: the positions of the inputs whose memory the last outputs share, in their order. An
+        element may be overwritten by the output's own computation of that element only, so an
+        update must be elementwise; other outputs see the old values.
 
     The kernels accept any buffer that torch calls contiguous, at any address. (Only of a tensor
     that is empty at run time, in a dynamic dimension, the strides may be refused.)
@@ -66,38 +64,23 @@ def prim_func(
     if late:
         function = _permuted(function, len(inputs), [*early, *late])
     if in_place:
-        function = function.without_attr(NO_ALIAS)
-    if in_place and in_place is not True:
-        function = function.with_attr(OVERWRITTEN, list(in_place))
+        function = function.without_attr(NO_ALIAS).with_attr(OVERWRITTEN, list(in_place))
     return any_strides_if_empty(function)
 
 
 def _write_order(
-    inputs: Sequence[te.Tensor | tirx.Var],
-    outputs: Sequence[te.Tensor],
-    in_place: bool | Sequence[int],
+    inputs: Sequence[te.Tensor | tirx.Var], outputs: Sequence[te.Tensor], in_place: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """Split the outputs into those to store at once and those to store when all is computed.
 
     Late are those that overwrite an input that something reads which need not come before them.
     """
-    if not in_place:
-        return list(range(len(outputs))), []
-    overwritten: dict[int, list[te.Tensor]] = {i: [] for i in range(len(outputs))}
-    if in_place is True:
-        for i, output in enumerate(outputs):
-            overwritten[i] = [x for x in inputs if isinstance(x, te.Tensor) and _alike(x, output)]
-    else:
-        first = len(outputs) - len(in_place)
-        for i, position in enumerate(in_place):
-            overwritten[first + i] = [inputs[position]]
-    readers = _operations(outputs)
-    early, late = [], []
-    for i, output in enumerate(outputs):
-        before = _operations([output])
-        others = [operation for operation in readers if operation not in before]
-        targets = [tensor.op for tensor in overwritten[i]]
-        read = any(t.op in targets for operation in others for t in operation.input_tensors)
+    first, readers = len(outputs) - len(in_place), _operations(outputs)
+    early, late = list(range(first)), []
+    for i, position in enumerate(in_place, first):
+        others = readers - _operations([outputs[i]])
+        overwritten = inputs[position].op
+        read = any(t.op == overwritten for operation in others for t in operation.input_tensors)
         (late if read else early).append(i)
     return early, late
 
@@ -112,10 +95,6 @@ def _operations(tensors: Sequence[te.Tensor]) -> set[te.tensor.Operation]:
             found.add(operation)
             stack.extend(tensor.op for tensor in operation.input_tensors)
     return found
-
-
-def _alike(a: te.Tensor, b: te.Tensor) -> bool:
-    return a.dtype == b.dtype and tvm_ffi.structural_equal(a.shape, b.shape)
 
 
 def _permuted(function: tirx.PrimFunc, inputs: int, order: list[int]) -> tirx.PrimFunc:

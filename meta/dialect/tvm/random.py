@@ -115,7 +115,7 @@ def dropout(call):
     mask = _mask(x.shape, key, call.args.p)
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
-    function = prim_func([x, source], outputs, in_place=False)
+    function = prim_func([x, source], outputs)
     return deferred(function, call.device, LaunchPlan(key_after=1 if states is None else None))
 
 
@@ -133,7 +133,7 @@ def dropout_mask(key, shape, p):
 def random_key(call):
     key = te.var("key", "int64")
     output = te.compute((1,), lambda _: key, name="random_key")
-    function = prim_func([key], [output], in_place=False)
+    function = prim_func([key], [output])
     return deferred(function, call.device, LaunchPlan(key_after=0))
 
 

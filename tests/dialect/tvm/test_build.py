@@ -24,7 +24,7 @@ from tests.emulator import generated
 
 def plus(number: float) -> tirx.PrimFunc:
     x = tensor(4)
-    return prim_func([x], [te.compute((4,), lambda i: x[i] + number)], in_place=False)
+    return prim_func([x], [te.compute((4,), lambda i: x[i] + number)])
 
 
 def refused() -> tirx.PrimFunc:
@@ -32,7 +32,7 @@ def refused() -> tirx.PrimFunc:
     unknown = te.compute(
         (4,), lambda i: tirx.call_llvm_pure_intrin("float32", "llvm.cos", x[i], x[i])
     )
-    return prim_func([x], [unknown], in_place=False)
+    return prim_func([x], [unknown])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -82,7 +82,7 @@ def test_the_target_knows_how_many_multiprocessors_there_are():
     def source(gpu: chip.Chip) -> str:  # each thread has more elements where there are few of them
         x = tensor(1 << 18)
         twice = te.compute(x.shape, lambda i: x[i] * 2)
-        return generated.sources(prim_func([x], [twice], in_place=False), cuda(gpu))
+        return generated.sources(prim_func([x], [twice]), cuda(gpu))
 
     assert source(small) != source(chip.DEFAULT)
 

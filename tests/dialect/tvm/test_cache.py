@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 
 def _function(constant: float = 1.0):
     x = tensor(4, 4)
-    return prim_func([x], [te.compute((4, 4), lambda i, j: x[i, j] + constant)], in_place=False)
+    return prim_func([x], [te.compute((4, 4), lambda i, j: x[i, j] + constant)])
 
 
 def _works(constant: float = 1.0) -> bool:

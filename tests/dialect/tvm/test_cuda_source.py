@@ -18,7 +18,7 @@ from tests.emulator.generated import TARGET, emulated, sources
 def times(number: float, dtype: str) -> tirx.PrimFunc:
     x = te.placeholder((40,), dtype, name="x")
     y = te.compute((40,), lambda i: x[i] * tirx.const(number, dtype), name="y")
-    return prim_func([x], [y], in_place=False)
+    return prim_func([x], [y])
 
 
 @pytest.mark.parametrize("number", [1e-300, -1 / 3, math.sqrt(0.5), 0.1, 2.0, 1e18, math.inf])
@@ -50,7 +50,7 @@ def test_not_finite(dtype: str) -> None:
             made = tirx.Select(i % 4 == n, constants[n], made)
         return made
 
-    made = prim_func([], [te.compute((40,), chosen, name="y")], in_place=False)
+    made = prim_func([], [te.compute((40,), chosen, name="y")])
     y = torch.empty(40, dtype=getattr(torch, dtype))
     emulated(made, TARGET)(y)
     torch.testing.assert_close(y, torch.tensor(values * 10, dtype=y.dtype), equal_nan=True)
@@ -82,4 +82,4 @@ def test_casts_of_casts(found: str, wanted: str) -> None:
 def recast(found: str, half: str, wanted: str) -> tirx.PrimFunc:
     x = te.placeholder((37,), found, name="x")
     y = te.compute((37,), lambda i: x[i].astype(half).astype(wanted), name="y")
-    return prim_func([x], [y], in_place=False)
+    return prim_func([x], [y])

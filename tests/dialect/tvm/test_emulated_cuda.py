@@ -85,7 +85,7 @@ def test_the_gradient_is_right(case: OpCase, one: Sample, on_cuda: None) -> None
 def _function() -> tuple[object, torch.Tensor, torch.Tensor]:
     x = te.placeholder((100,), "float32", "x")
     y = te.compute((100,), lambda i: x[i] + 1, name="y")
-    return prim_func([x], [y], in_place=False), torch.rand(100), torch.empty(100)
+    return prim_func([x], [y]), torch.rand(100), torch.empty(100)
 
 
 @pytest.mark.parametrize(

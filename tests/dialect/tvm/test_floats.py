@@ -80,7 +80,7 @@ def test_the_forms() -> None:
     difference = te.compute((4,), lambda i: a[i] - b[i])
     same = te.compute((4,), lambda i: tirx.EQ(a[i], b[i]))
     whole = te.compute((4,), lambda i: n[i] - n[3 - i])
-    function = prim_func([a, b, n], [difference, same, whole], in_place=False)
+    function = prim_func([a, b, n], [difference, same, whole])
     text = function.script()
     assert "] + b[v_i] * T.float32(-1.0)" in text
     assert "] == b[v_i] * T.float32(-1.0) * T.float32(-1.0)" in text

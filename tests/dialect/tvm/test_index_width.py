@@ -30,7 +30,7 @@ def _index_dtypes(function: tirx.PrimFunc) -> set[str]:
 def test_the_width_follows_the_size(extent: int, dtype: str) -> None:
     x = te.placeholder((extent,), "uint8")
     y = te.compute((extent,), lambda i: x(i) + tirx.const(1, "uint8"))
-    assert _index_dtypes(prim_func([x], [y], in_place=False)) == {dtype}
+    assert _index_dtypes(prim_func([x], [y])) == {dtype}
 
 
 def test_a_large_stage_between_counts() -> None:
@@ -38,7 +38,7 @@ def test_a_large_stage_between_counts() -> None:
     square = te.compute((65536, 65536), lambda i, j: x(i) + x(j))
     axis = te.reduce_axis((0, 65536))
     y = te.compute((65536,), lambda i: te.max(square(i, axis), axis=axis))
-    assert _index_dtypes(prim_func([x], [y], in_place=False)) == {"int64"}
+    assert _index_dtypes(prim_func([x], [y])) == {"int64"}
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_cuda_source(dtype: str) -> None:
 
     outputs = list(map(output, EXPRESSIONS.values()))
     found = [torch.empty(values.shape, dtype=torch.int64) for _ in outputs]
-    emulated(prim_func([a, b], outputs, in_place=False))(values, values.flip(0), *found)
+    emulated(prim_func([a, b], outputs))(values, values.flip(0), *found)
     for (name, expression), result in zip(EXPRESSIONS.items(), found, strict=True):
         expected = expression(values, values.flip(0)).long()
         torch.testing.assert_close(result, expected, rtol=0, atol=0, msg=name)
@@ -101,6 +101,6 @@ def test_what_stays() -> None:
     k = te.reduce_axis((0, 4), "k")
     total = te.compute((8,), lambda i: te.sum(x[i, k], axis=k), name="total")
     moved = te.compute((8,), lambda i: total[(i + x[i, 0] * 2) % 8] * (i * 3 + 1), name="moved")
-    made = prim_func([x], [moved], in_place=False).script()
+    made = prim_func([x], [moved]).script()
     assert made.count(integers.MULTIPLY.removeprefix("tirx.")) == 1
     assert "meta_wrapping_add" not in made

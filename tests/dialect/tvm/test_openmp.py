@@ -29,7 +29,7 @@ def doubled() -> build.CompiledFunction:
     """Return a kernel whose loop is worth several threads."""
     x = te.placeholder((SIZE,), "float32", "x")
     y = te.compute((SIZE,), lambda i: x[i] * 2.0, "y")
-    function = prim_func([x], [y], in_place=False)
+    function = prim_func([x], [y])
     return build.build({"doubled": function}, tvm.target.Target({"kind": "llvm"}))["doubled"]
 
 

@@ -27,7 +27,7 @@ TARGET = for_device(CPU)
 @pytest.mark.parametrize("name", RECORDS)
 def test_result(name):
     inputs, outputs, oracle = RECORDS[name]()
-    run = kernel(prim_func(inputs, outputs, in_place=False), TARGET)
+    run = kernel(prim_func(inputs, outputs), TARGET)
     arrays = [sample(placeholder, seed) for seed, placeholder in enumerate(inputs)]
     results = [empty_like(output) for output in outputs]
     run(*arrays, *results)
@@ -39,9 +39,7 @@ def test_result(name):
 def test_unaligned_views(offset):
     """TVM's own default promises 64 bytes to LLVM; a view then crashes the process."""
     x = tensor(1024)
-    run = kernel(
-        prim_func([x], [te.compute((1024,), lambda i: x[i] * 2.0)], in_place=False), TARGET
-    )
+    run = kernel(prim_func([x], [te.compute((1024,), lambda i: x[i] * 2.0)]), TARGET)
     source, result = torch.randn(1100), torch.zeros(1100)
     run(source[offset : offset + 1024], result[offset : offset + 1024])
     torch.testing.assert_close(result[offset : offset + 1024], 2 * source[offset : offset + 1024])
@@ -75,7 +73,7 @@ def test_dynamic_shape():
         te.compute((n, 64), lambda i, j: x[i, j] + 1.0),
         te.compute((64,), lambda j: te.sum(x[k, j], axis=k)),
     ]
-    run = kernel(prim_func([x], outputs, in_place=False), TARGET)
+    run = kernel(prim_func([x], outputs), TARGET)
     for rows in (0, 1, 33):
         source = torch.randn(rows, 64)
         y, total = torch.empty(rows, 64), torch.full((64,), 7.0)
@@ -86,7 +84,7 @@ def test_dynamic_shape():
 
 def test_softmax_is_one_parallel_loop_over_rows():
     inputs, outputs, _ = RECORDS["softmax"]()
-    function = prim_func(inputs, outputs, in_place=False)
+    function = prim_func(inputs, outputs)
     text = schedule_cpu.schedule(function, TARGET).script()
     assert text.count("T.parallel(64)") == 1
 
@@ -96,7 +94,7 @@ def test_unrelated_outputs_share_no_rows():
     x = tensor(64, 64)
     left = te.compute((64, 32), lambda i, j: x[i, j], name="left")
     right = te.compute((64, 32), lambda i, j: x[i, j + 32], name="right")
-    text = schedule_cpu.schedule(prim_func([x], [left, right], in_place=False), TARGET).script()
+    text = schedule_cpu.schedule(prim_func([x], [left, right]), TARGET).script()
     loops = [line for line in text.splitlines() if line.startswith("    for ")]
     assert len(loops) == 2  # one after the other
 
@@ -106,19 +104,17 @@ def test_a_reduction_over_rows_keeps_its_columns_innermost():
     x, k = tensor(256, 512), te.reduce_axis((0, 256), "k")
     total = te.compute((512,), lambda j: te.sum(x[k, j], axis=k), name="total")
     mean = te.compute((512,), lambda j: te.exp(total[j]), name="scaled")
-    text = schedule_cpu.schedule(prim_func([x], [mean], in_place=False), TARGET).script()
+    text = schedule_cpu.schedule(prim_func([x], [mean]), TARGET).script()
     assert "v_k = T.axis.reduce(256, k)" in text
     assert "for k, j_1 in T.grid(256" in text
 
 
 def test_small_functions_stay_serial():
     inputs, outputs, _ = RECORDS["elementwise"]()
-    small = schedule_cpu.schedule(prim_func(inputs, outputs, in_place=False), TARGET)
+    small = schedule_cpu.schedule(prim_func(inputs, outputs), TARGET)
     assert (
         "parallel"
-        in schedule_cpu.schedule(
-            prim_func(*RECORDS["elementwise_big"]()[:2], in_place=False), TARGET
-        ).script()
+        in schedule_cpu.schedule(prim_func(*RECORDS["elementwise_big"]()[:2]), TARGET).script()
     )
     assert "parallel" not in small.script()
 

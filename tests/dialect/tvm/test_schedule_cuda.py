@@ -26,7 +26,7 @@ from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, una
 ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 
 
-def _compiled(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> tvm.runtime.Module:
+def _compiled(inputs, outputs, in_place=(), arch=chip.DEFAULT.arch) -> tvm.runtime.Module:
     capability = int(arch[3:-1]), int(arch[-1])
     target = cuda(replace(chip.DEFAULT, capability=capability))
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
@@ -35,7 +35,7 @@ def _compiled(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> tvm.ru
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 
 
-def _source(inputs, outputs, in_place=False, arch=chip.DEFAULT.arch) -> str:
+def _source(inputs, outputs, in_place=(), arch=chip.DEFAULT.arch) -> str:
     module = _compiled(inputs, outputs, in_place, arch)
     return "".join(part.inspect_source() for part in module.imports)
 
@@ -75,7 +75,7 @@ def test_one_launch_for_each_kernel():
     """No loop around a launch, as dlight makes of a reduction to a scalar with an epilogue."""
     inputs, outputs = _cross_entropy(64, 100)
     target = cuda()
-    function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
+    function = schedule_cuda.schedule(prim_func(inputs, outputs), target)
     sch = s_tir.Schedule(function)
     for block in blocks_of(sch):
         outermost = sch.get(sch.get_loops(block)[0])
@@ -90,7 +90,7 @@ def test_nothing_is_launched_on_an_empty_grid(shape):
     copy = te.compute(shape, lambda *i: x(*i), name="copy")
     for inputs, outputs in (([x], [total]), ([x], [total, copy]), _cross_entropy(0, 4)):
         target = cuda()
-        function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=False), target)
+        function = schedule_cuda.schedule(prim_func(inputs, outputs), target)
         assert "thread_binding(0" not in function.script()
         source = _source(inputs, outputs)
         assert source.count('extern "C" __global__') >= 2
@@ -150,7 +150,7 @@ def test_broken_source_shows_the_log():
 @pytest.mark.parametrize("name", ON_CUDA)
 def test_result(name):
     inputs, outputs, oracle = RECORDS[name]()
-    run = kernel(prim_func(inputs, outputs, in_place=False), for_device(Device("cuda")))
+    run = kernel(prim_func(inputs, outputs), for_device(Device("cuda")))
     arrays = [sample(placeholder, seed).cuda() for seed, placeholder in enumerate(inputs)]
     results = [empty_like(output).cuda() for output in outputs]
     run(*arrays, *results)
@@ -163,7 +163,7 @@ def test_result(name):
 @pytest.mark.parametrize("name", ["transpose", "matmul_big", "matvec", "sum_rows", "softmax"])
 def test_unaligned_views(name):
     inputs, outputs, oracle = RECORDS[name]()
-    run = kernel(prim_func(inputs, outputs, in_place=False), for_device(Device("cuda")))
+    run = kernel(prim_func(inputs, outputs), for_device(Device("cuda")))
 
     def shifted(array: torch.Tensor) -> torch.Tensor:
         buffer = torch.empty(array.numel() + 1, dtype=array.dtype, device="cuda")
@@ -181,7 +181,7 @@ def test_unaligned_views(name):
 def test_runs_on_the_current_stream():
     """A kernel called under a stream waits for that stream's work, and is captured by graphs."""
     inputs, outputs, _ = RECORDS["elementwise"]()
-    run = kernel(prim_func(inputs, outputs, in_place=False), for_device(Device("cuda")))
+    run = kernel(prim_func(inputs, outputs), for_device(Device("cuda")))
     x, y = torch.zeros(1000, device="cuda"), torch.zeros(1000, device="cuda")
     run(x, y)
     stream = torch.cuda.Stream()

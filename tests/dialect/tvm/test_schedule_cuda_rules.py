@@ -247,7 +247,7 @@ CASES: dict[str, tuple[Callable[[], Case], str, int]] = {
 
 def _source(case: Case) -> str:
     target = cuda()
-    function = schedule_cuda.schedule(prim_func(*case[:2], in_place=False), target)
+    function = schedule_cuda.schedule(prim_func(*case[:2]), target)
     function, _ = cuda_parameters.as_parameters(function)
     with target:
         module = tvm.compile(tvm.IRModule({"main": function}), target).mod
@@ -268,7 +268,7 @@ def test_kernels(name):
 def test_windows_are_right(name):
     """Emulated."""
     inputs, outputs, oracle = CASES[name][0]()
-    run = generated.emulated(prim_func(inputs, outputs, in_place=False))
+    run = generated.emulated(prim_func(inputs, outputs))
     x, made = sample(inputs[0]), empty_like(outputs[0])
     run(x, made)
     torch.testing.assert_close(made, oracle(x)[0].contiguous())
@@ -288,7 +288,7 @@ def test_overlapping_windows_read_each_element_once():
 def test_result(name, start):
     """At any address: ``start`` elements after that of a fresh tensor."""
     inputs, outputs, oracle = CASES[name][0]()
-    run = kernel(prim_func(inputs, outputs, in_place=False), for_device(Device("cuda")))
+    run = kernel(prim_func(inputs, outputs), for_device(Device("cuda")))
 
     def moved(array: torch.Tensor) -> torch.Tensor:
         buffer = torch.empty(array.numel() + start, dtype=array.dtype, device="cuda")
@@ -310,7 +310,7 @@ def test_result(name, start):
 def test_copies_replace_what_lies_at_odd_addresses():
     """On the CPU, whose code checks addresses in the same way."""
     x = tensor(8)
-    function = prim_func([x], [te.compute((8,), lambda i: x[i] + 1.0)], in_place=False)
+    function = prim_func([x], [te.compute((8,), lambda i: x[i] + 1.0)])
     sch = tvm.s_tir.Schedule(function)
     (block,) = sch.get_child_blocks(sch.get_sblock("root"))
     sch.vectorize(sch.get_loops(block)[0])

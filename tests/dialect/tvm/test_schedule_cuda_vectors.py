@@ -24,7 +24,7 @@ DTYPES = (
 
 def _vectorized(inputs: list[Any], outputs: list[Any], lanes: int) -> tirx.PrimFunc:
     """Return a function each of whose stages has a loop over ``lanes`` lanes inside of threads."""
-    sch = s_tir.Schedule(prim_func(inputs, outputs, in_place=False))
+    sch = s_tir.Schedule(prim_func(inputs, outputs))
     for block in sch.get_child_blocks(sch.get_sblock("root")):
         outer, lane = sch.split(sch.get_loops(block)[0], [None, lanes])
         place, thread = sch.split(outer, [None, 32])
@@ -86,7 +86,7 @@ def test_a_product_of_which_some_elements_are_kept() -> None:
     k = te.reduce_axis((0, 16))
     product = te.compute((20, 24), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k))
     kept = te.compute((20, 24), lambda i, j: tirx.Select(p[i, j], product[i, j] * 2.0, 0.0))
-    function = prim_func([a, b, p], [kept], in_place=False)
+    function = prim_func([a, b, p], [kept])
     assert not re.search(r"\*\(ushort\d\*\)\(p_ptr", generated.sources(function))
     arrays = [sample(placeholder, seed) for seed, placeholder in enumerate((a, b, p))]
     result = torch.empty(20, 24)

@@ -57,7 +57,7 @@ def test_a_transpose_is_exact(
     turned = topi.transpose(x, axes)
     made = te.compute(turned.shape, lambda *i: turned(*i).astype(out), name="made")
     given, result = sample(x), empty_like(made)
-    function = prim_func([x], [made], in_place=False)
+    function = prim_func([x], [made])
     assert "__shared__" in generated.sources(function)
     generated.emulated(function)(given, result)
     assert result.equal(given.permute(axes).to(TO_TORCH[out]))

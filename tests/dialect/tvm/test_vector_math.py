@@ -33,7 +33,7 @@ def _run(name: str, x: torch.Tensor, dtype: str) -> torch.Tensor:
     p = tensor(len(x), dtype=dtype)
     y = te.compute((len(x),), lambda i: getattr(tirx, name)(p[i]))
     result = torch.empty_like(x)
-    kernel(prim_func([p], [y], in_place=False), for_device(CPU))(x, result)
+    kernel(prim_func([p], [y]), for_device(CPU))(x, result)
     return result
 
 
@@ -87,7 +87,7 @@ def _run_pairs(name: str, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     p, q = tensor(len(x)), tensor(len(x))
     z = te.compute((len(x),), lambda i: getattr(tirx, name)(p[i], q[i]))
     result = torch.empty_like(x)
-    kernel(prim_func([p, q], [z], in_place=False), for_device(CPU))(x, y, result)
+    kernel(prim_func([p, q], [z]), for_device(CPU))(x, y, result)
     return result
 
 

@@ -62,8 +62,7 @@ def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     present = _needed(present, parameters)
     if not present or None in parts or not all(p.stage.static and p.stage.volume for p in present):
         return None
-    overwriting = None if no_alias else in_place.Overwriting(function)
-    made = _kernels(present, parameters, overwriting)
+    made = _kernels(present, parameters, in_place.overwriting(function))
     return None if made is None else _with_body(sch.mod["main"], *made)
 
 
@@ -97,7 +96,7 @@ def _scalar(block: Any, statement: s_tir.SBlock) -> Stage | None:
 
 
 def _kernels(
-    parts: list[KernelPart], parameters: set[Any], overwriting: in_place.Overwriting | None
+    parts: list[KernelPart], parameters: set[Any], overwriting: set[tuple[Any, Any]]
 ) -> tuple[list[Any], list[Any]] | None:
     """Return the kernels that compute all parts, in the order in which they are to run, and the
     arrays that they need beside the intermediate ones; None if no rule has some part.
@@ -115,9 +114,7 @@ def _kernels(
         kernels += made
         arrays += between
         parts = [part for part in parts if part not in taken]
-    if overwriting is not None and not in_place.safe(groups, inner, overwriting):
-        return None
-    return kernels, arrays
+    return (kernels, arrays) if in_place.safe(groups, inner, overwriting) else None
 
 
 def _with_body(function: tirx.PrimFunc, kernels: list[Any], arrays: list[Any]) -> tirx.PrimFunc:

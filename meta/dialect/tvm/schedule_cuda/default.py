@@ -21,6 +21,7 @@ from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cuda.emit import threaded
 from meta.dialect.tvm.stages import (
+    DIVIDES,
     REDUCE,
     SPATIAL,
     Stage,
@@ -134,19 +135,10 @@ def _beyond_dlight(function: tirx.PrimFunc) -> bool:
     sch = s_tir.Schedule(function, error_render_level="none")
     stages = [stage_of(sch, block) for block in blocks_of(sch)]
     return any(
-        s is not None and (s.volume == 0 or _slices(s) is not None or (s.reduce and _divides(s)))
+        s is not None
+        and (s.volume == 0 or _slices(s) is not None or (s.reduce and DIVIDES in s.traits))
         for s in stages
     )
-
-
-def _divides(stage: Stage) -> bool:
-    """Whether a stage reads at a quotient or a remainder."""
-    found: list[Any] = []
-    handlers = [(kind, found.append) for kind in (tirx.FloorDiv, tirx.FloorMod)]
-    for indices in (at for places in stage.loads.values() for at in places):
-        for index in indices:
-            tvm_ffi.structural_walk(index, handlers)
-    return bool(found)
 
 
 def _moved(function: tirx.PrimFunc) -> bool:

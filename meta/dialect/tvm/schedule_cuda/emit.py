@@ -163,19 +163,15 @@ def loop(name: str, count: int, body: Callable[[Any], Any], first: int = 0) -> A
     return for_each(i, count, body(i), tirx.ForKind.SERIAL, first)
 
 
-def copy(
-    count: int, width: int, target: Any, to: Any, source: Any, at: Any, step: int = 1
-) -> list[Any]:
+def copy(count: int, width: int, target: Any, to: Any, source: Any, at: Any) -> list[Any]:
     """Return the copy of ``count`` elements in accesses of ``width``.
 
-    ``target`` from the offset ``to``, ``source`` from ``at``; ``step``: 0 repeats one element.
+    ``target`` from the offset ``to``, ``source`` from ``at``.
     """
     return [
         each(
             width,
-            lambda v, part=part: store(
-                target, element(source, at + (part + v) * step), to + part + v
-            ),
+            lambda v, part=part: store(target, element(source, at + (part + v)), to + part + v),
             tirx.ForKind.VECTORIZED,
         )
         for part in range(0, count, width)

@@ -6,37 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.tirx.buffer import is_buffer_var
 
 from meta.dialect.tvm.lower import OVERWRITTEN
 from meta.dialect.tvm.schedule_cuda.walk import KernelPart, all_reads
 from meta.dialect.tvm.stages import at_axes
 
 
-class Overwriting:
-    """Which arguments of a function its results may overwrite."""
-
-    def __init__(self, function: tirx.PrimFunc) -> None:
-        self.pairs: set[tuple[Any, Any]] | None = None
-        if OVERWRITTEN in function.attrs:
-            places = [int(place) for place in function.attrs[OVERWRITTEN]]
-            results = function.params[len(function.params) - len(places) :]
-            arguments = [function.params[place] for place in places]
-            self.pairs = set(zip(arguments, results, strict=True))
-
-    def may_be(self, argument: Any, result: Any) -> bool:
-        """Whether both may be in the same memory: if it is not known, they are of one type."""
-        if self.pairs is not None:
-            return (argument, result) in self.pairs
-        return is_buffer_var(argument) and _type_of(argument) == _type_of(result)
+def overwriting(function: tirx.PrimFunc) -> set[tuple[Any, Any]]:
+    """Return the pairs (argument, result) of a function that are in the same memory."""
+    if not function.attrs or OVERWRITTEN not in function.attrs:
+        return set()
+    places = [int(place) for place in function.attrs[OVERWRITTEN]]
+    results = function.params[len(function.params) - len(places) :]
+    return {(function.params[at], result) for at, result in zip(places, results, strict=True)}
 
 
-def _type_of(buffer: Any) -> tuple[str, list[int | None]]:
-    extents = [e.value if isinstance(e, tirx.IntImm) else None for e in buffer.ty.shape]
-    return str(buffer.dtype), extents
-
-
-def safe(groups: Sequence[Sequence[KernelPart]], inner: set[Any], overwriting: Overwriting) -> bool:
+def safe(groups: Sequence[list[KernelPart]], inner: set[Any], pairs: set[tuple[Any, Any]]) -> bool:
     """Whether kernels of these parts, in this order, read all arguments before they change.
 
     In the kernel that overwrites it, an argument may be read at the element that is written, by
@@ -50,10 +35,10 @@ def safe(groups: Sequence[Sequence[KernelPart]], inner: set[Any], overwriting: O
             for node in all_reads(part.value):
                 if node.source in made:
                     continue
-                if any(overwriting.may_be(node.source, one) for one in written):
+                if any((node.source, one) in pairs for one in written):
                     return False
                 own = not part.stage.reduce and at_axes(node.indices, part.stage.axes)
-                if not own and any(overwriting.may_be(node.source, one) for one in now):
+                if not own and any((node.source, one) in pairs for one in now):
                     return False
         written |= now
     return True
