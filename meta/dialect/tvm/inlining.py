@@ -5,6 +5,7 @@ from __future__ import annotations
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import ScheduleError
 
+from meta.dialect.tvm.lower import no_alias
 from meta.dialect.tvm.stages import (
     BACKWARDS,
     BFLOAT16,
@@ -20,7 +21,7 @@ INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
 
 
-def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None:
+def inline(sch: s_tir.Schedule, function: tirx.PrimFunc) -> None:
     """Inline every elementwise stage whose recomputation is free or cheap."""
     blocks = blocks_of(sch)
     if len(blocks) == 1:
@@ -40,7 +41,7 @@ def inline(sch: s_tir.Schedule, function: tirx.PrimFunc, no_alias: bool) -> None
             continue  # TVM 0.27 leaves a bfloat16 as it is in what a name stands for
         if DIVIDES in stage.traits and any(BACKWARDS in r.traits for r in readers.values()):
             continue  # TVM 0.27 makes i // -2 + 36 of (73 - i) // 2
-        if not no_alias and any(i < o < j for o in outputs for j in readers):
+        if not no_alias(function) and any(i < o < j for o in outputs for j in readers):
             continue  # an input that it reads may be overwritten by then
         try:
             sch.compute_inline(stage.block)

@@ -26,6 +26,11 @@ OVERWRITTEN = "meta.overwritten"
 _INT32_ELEMENTS = 2**31
 
 
+def no_alias(function: tirx.PrimFunc) -> bool:
+    """Whether no parameters of a function share memory."""
+    return bool(function.attrs) and NO_ALIAS in function.attrs
+
+
 def prim_func(
     inputs: Sequence[te.Tensor | tirx.Var],
     outputs: Sequence[te.Tensor],

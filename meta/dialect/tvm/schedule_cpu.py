@@ -33,7 +33,7 @@ from meta.dialect.tvm.access import (
     vector_width,
 )
 from meta.dialect.tvm.inlining import inline
-from meta.dialect.tvm.lower import NO_ALIAS, element_aligned
+from meta.dialect.tvm.lower import element_aligned, no_alias
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
@@ -84,8 +84,8 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     sch = s_tir.Schedule(function, error_render_level="none")
-    no_alias = function.attrs is not None and NO_ALIAS in function.attrs
-    inline(sch, function, no_alias)
+    in_place = not no_alias(function)
+    inline(sch, function)
     stages = [(block, stage_of(sch, block)) for block in blocks_of(sch)]
     if any(stage is not None and stage.volume == 0 for _, stage in stages):
         for block, stage in stages:  # initial values only: TVM divides by the extents of loops
@@ -100,18 +100,18 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
             pieces.append(Piece(block, []))
         else:
             pieces.extend(_partial_results(sch, stage))
-    if no_alias and len(pieces) > 1:
+    if not in_place and len(pieces) > 1:
         grouped = _share_rows(sch, pieces)
         if grouped is not None:
             return grouped.mod["main"]
-    joined = None if no_alias else _one_pass(sch, [stage for _, stage in stages])
+    joined = None if not in_place else _one_pass(sch, [stage for _, stage in stages])
     if joined is not None:
         sch, loop = joined
         if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
             _parallel(sch, pieces[-1].block, [loop])
         return sch.mod["main"]
     for piece in pieces:
-        _alone(sch, piece, in_place=not no_alias)
+        _alone(sch, piece, in_place)
     return sch.mod["main"]
 
 

@@ -20,7 +20,6 @@ from tvm.target import Target
 
 from meta.dialect.tvm import cuda_parameters
 from meta.dialect.tvm.inlining import inline
-from meta.dialect.tvm.lower import NO_ALIAS
 from meta.dialect.tvm.schedule_cuda import (
     default,
     half_math,
@@ -51,11 +50,10 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
 
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Return the function as kernels of our own rules, None if they do not cover it."""
-    no_alias = function.attrs is not None and NO_ALIAS in function.attrs
     sch = s_tir.Schedule(function, error_render_level="none")
     if any(_part(sch, block) is None for block in blocks_of(sch)):
         return None
-    inline(sch, function, no_alias)
+    inline(sch, function)
     parts = [_part(sch, block) for block in blocks_of(sch)]
     present = [part for part in parts if part is not None and 0 not in part.stage.spatial]
     parameters = set(function.params)

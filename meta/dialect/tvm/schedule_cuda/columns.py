@@ -80,10 +80,8 @@ class Columns(Partial):
         result = outer_value * k.number(inner) + tirx.min(place, k.number(inner - 1))
         ends, between = self._ended(k, totals, result, exists, slice_of, slices)
         body += [*sums[0], tirx.IfThenElse(mine < wide, sequence([*sums[1], *ends]), None)]
-        made = [k.launch(body, along * slices * outer, across, down)]
-        if between:
-            made.append(self._combined(between, slices))
-        return made, between
+        kernel = k.launch(body, along * slices * outer, across, down)
+        return self._with_combined(kernel, between, slices)
 
     def _added(
         self, k: Kernel, totals: list[Any], down: int, wide: int

@@ -18,7 +18,7 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.dialect.tvm.inlining import inline
-from meta.dialect.tvm.lower import NO_ALIAS
+from meta.dialect.tvm.lower import no_alias
 from meta.dialect.tvm.schedule_cuda.emit import threaded
 from meta.dialect.tvm.stages import (
     DIVIDES,
@@ -72,8 +72,9 @@ RULES = (
 
 def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
     """Return ``function`` with every block bound to threads; what it computes is unchanged."""
-    no_alias = function.attrs is not None and NO_ALIAS in function.attrs
-    if no_alias and not _beyond_dlight(function):  # dlight inlines past the store over an input
+    if no_alias(function) and not _beyond_dlight(
+        function
+    ):  # dlight inlines past the store over an input
         moved = _moved(function)
         with target:
             for rule in RULES:
@@ -82,7 +83,7 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
                 scheduled = _try(rule, function, target)
                 if scheduled is not None:
                     return scheduled
-    return _bind_each(function, no_alias)
+    return _bind_each(function)
 
 
 def _try(rule: Any, function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
@@ -198,10 +199,10 @@ def _bound(sch: s_tir.Schedule, block: Any) -> bool:
     return "blockIdx" in text or "threadIdx" in text
 
 
-def _bind_each(function: tirx.PrimFunc, no_alias: bool) -> tirx.PrimFunc:
+def _bind_each(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Inline as on the CPU, then one kernel for each block."""
     sch = s_tir.Schedule(_launch_opaque(function), error_render_level="none")
-    inline(sch, function, no_alias)
+    inline(sch, function)
     for block in blocks_of(sch):
         if not sch.get_loops(block) and sch.get(block).iter_vars:
             sch.add_unit_loop(block)  # rfactor fails in a function with a block that has no loop

@@ -52,10 +52,7 @@ class Slices(Partial):
             body += across_threads(k, total, part.combine, THREADS, 1)
         ends, between = self._ended(k, totals, result, k.thread == 0, slice_of, slices)
         body += ends
-        made = [k.launch(body, slices * axes.count, THREADS)]
-        if between:
-            made.append(self._combined(between, slices))
-        return made, between
+        return self._with_combined(k.launch(body, slices * axes.count, THREADS), between, slices)
 
 
 def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
