@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from meta.base.errors import FileError, FormatError, OutOfMemory
 
@@ -59,6 +60,12 @@ def sha256(path: str | os.PathLike[str]) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def checksum(record: Any) -> str:
+    """Return a hash of JSON data, the same before it is written and after it is read."""
+    text = json.dumps(json.loads(json.dumps(record)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def require_file(path: str | os.PathLike[str], most: int = MAX_FILE_BYTES) -> None:

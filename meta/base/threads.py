@@ -36,7 +36,11 @@ def in_threads(
     """
     count = min(len(jobs), compile_threads())
     if count < 2:
-        return _one_by_one(jobs, done)
+        results = []
+        for i, job in enumerate(jobs):
+            results.append(job())
+            done(i)
+        return results
     with ThreadPoolExecutor(count, thread_name_prefix="meta-compile") as pool:
         numbers: dict[Future[T], int] = {
             pool.submit(contextvars.copy_context().run, job): i for i, job in enumerate(jobs)
@@ -47,11 +51,3 @@ def in_threads(
             for future in ended:
                 done(numbers[future])
         return [future.result() for future in numbers]
-
-
-def _one_by_one(jobs: Sequence[Callable[[], T]], done: Callable[[int], None]) -> list[T]:
-    results = []
-    for i, job in enumerate(jobs):
-        results.append(job())
-        done(i)
-    return results

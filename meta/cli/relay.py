@@ -167,14 +167,11 @@ def run_convert(options: argparse.Namespace) -> int:
     types = [tensor_type(text) for text in options.input] or declared_types(model)
     executable = meta.vm.compile(model, *types, device=device)
     executable.save(options.output)
-    record = {"device": str(device), "output": options.output, "inputs": list(map(str, types))}
-    show(options, record, convert_text)
+    inputs = list(map(str, types))
+    record = {"device": str(device), "output": options.output, "inputs": inputs}
+    line = f"{options.output}: inputs {', '.join(inputs)}; meta.vm.load reads it"
+    show(options, record, lambda _: line)
     return 0
-
-
-def convert_text(found: dict[str, Any]) -> str:
-    """Return the record for a terminal."""
-    return f"{found['output']}: inputs {', '.join(found['inputs'])}; meta.vm.load reads it"
 
 
 def declared_types(model: relay.RelayModel) -> list[TensorType]:

@@ -54,7 +54,7 @@ class Generator:
         self._ahead, self._ahead_from = np.empty(0, dtype=np.int64), counter
 
     def key(self) -> int:
-        """Return the next 63-bit key: a mix of seed and counter (SplitMix64's finaliser).
+        """Return the next 63-bit key: a mix of seed and counter.
 
         Raises TraceError in code that is traced.
         """
@@ -62,7 +62,7 @@ class Generator:
         replayed = _replayed.get()
         if replayed == []:
             raise _other_draws("more random numbers are drawn than the first time")
-        key = self._next_key() if replayed is None else replayed.pop(0)
+        key = int(self._next(1)[0]) if replayed is None else replayed.pop(0)
         for drawn in _recorded.get():
             drawn.append(key)
         return key
@@ -70,10 +70,14 @@ class Generator:
     def keys(self, count: int) -> np.ndarray[Any, Any]:
         """Return the next ``count`` keys, those that as many calls of `key` return (int64).
 
-        The result is for reading. Keys are computed many at a time, ahead of their use.
+        The result is for reading.
         """
         if _replayed.get() is not None or _recorded.get():
             return np.array([self.key() for _ in range(count)], dtype=np.int64)
+        return self._next(count)
+
+    def _next(self, count: int) -> np.ndarray[Any, Any]:
+        """Return the next keys, which are computed many at a time, ahead of their use."""
         with self._lock:
             first = self._counter - self._ahead_from
             if not 0 <= first <= len(self._ahead) - count:
@@ -81,14 +85,6 @@ class Generator:
                 self._ahead = _mixed(self._seed, self._counter + 1, max(AHEAD, 16 * count))
             self._counter += count
             return self._ahead[first : first + count]
-
-    def _next_key(self) -> int:
-        with self._lock:
-            self._counter += 1
-            z = (self._seed + self._counter * 0x9E3779B97F4A7C15) & (2**64 - 1)
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
-        return (z ^ (z >> 31)) >> 1
 
     def state(self) -> tuple[int, int]:
         """Return (seed, counter), for checkpoints."""
@@ -101,7 +97,7 @@ class Generator:
 
 
 def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
-    """Return the keys of ``count`` counters from ``first`` on, modulo 2**64 as `Generator.key`."""
+    """Return the keys of counters from ``first`` on: SplitMix64's finaliser of seed and counter."""
     z = np.arange(first, first + count, dtype=np.uint64)
     z *= np.uint64(0x9E3779B97F4A7C15)
     z += np.uint64(seed & (2**64 - 1))

@@ -52,6 +52,16 @@ def widest(case: OpCase) -> str:
     return case.dtypes[-1] if case.dtypes else "float32"
 
 
+def of_tensors(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
+    """Return a function of the tensors among another one's arguments, ``(args, kwargs)``."""
+
+    def call(*tensors: Any) -> Any:
+        args, kwargs = tree.unflatten(structure, list(tensors))
+        return function(*args, **kwargs)
+
+    return call
+
+
 def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = "cpu") -> None:
     """Arguments in `LAYOUTS` give what their compact copies give: on each dialect, and compiled.
 
@@ -60,12 +70,7 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
     """
     leaves, structure = tree.flatten(one.make(widest(case)))
     written = _written(case, leaves, structure)
-    op = OPERATORS[case.op]
-
-    def call(*tensors: Any) -> Any:
-        args, kwargs = tree.unflatten(structure, list(tensors))
-        return op(*args, **kwargs)
-
+    call = of_tensors(OPERATORS[case.op], structure)
     for name, layout in LAYOUTS.items():
         views = [
             sliced if layout is expanded and i in written else layout for i in range(len(leaves))

@@ -32,7 +32,7 @@ from meta.testing.compare import (
     numeric_gradient,
     to_torch,
 )
-from meta.testing.layout import check_layouts, widest
+from meta.testing.layout import check_layouts, of_tensors, widest
 from meta.testing.shapes import inferred, reshaped
 from meta.vm import compile
 from meta.vm.explain import Explanation, explain
@@ -48,10 +48,7 @@ def check_error(case: OpCase, one: ErrorSample, device: str = "cpu") -> None:
     tensors = [ndarray(t.to(device)) for t in leaves if isinstance(t, torch.Tensor)]
     assert len(tensors) == len(leaves), f"{case.op}({one}): only tensors are given as leaves"
 
-    def call(*tensors: Any) -> Any:
-        args, kwargs = tree.unflatten(structure, list(tensors))
-        return OPERATORS[case.op](*args, **kwargs)
-
+    call = of_tensors(OPERATORS[case.op], structure)
     _check_refused(lambda: call(*tensors), case, one, "eager")
     _check_refused(lambda: trace(call).program(*tensors), case, one, "traced")
 
@@ -113,11 +110,9 @@ def _both_sides(
     ours = _arrays(leaves, device)
     for i in floats:
         ours[i].requires_grad = True
-    args, kwargs = tree.unflatten(structure, ours)
-    y = first_float(OPERATORS[case.op](*args, **kwargs))
+    y = first_float(of_tensors(OPERATORS[case.op], structure)(*ours))
     theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
-    args, kwargs = tree.unflatten(structure, theirs)
-    return floats, ours, y, theirs, first_float(case.oracle(*args, **kwargs))
+    return floats, ours, y, theirs, first_float(of_tensors(case.oracle, structure)(*theirs))
 
 
 def _gradients(gradient: Any, pairs: list[tuple[Any, Any]], wrt: list[Any]) -> Any:
@@ -242,14 +237,9 @@ def check_executors(case: OpCase, one: Sample, device: str = "cpu") -> None:
     dtype = "float32" if "float32" in case.dtypes or not case.dtypes else case.dtypes[0]
     args, kwargs = one.make(dtype)
     expected = _oracle(case, args, kwargs)
-    op = OPERATORS[case.op]
     bounds = tolerance(case, dtype)
     leaves, structure = tree.flatten((args, kwargs))
-
-    def call(*tensors: Any) -> Any:
-        own_args, own_kwargs = tree.unflatten(structure, list(tensors))
-        return op(*own_args, **own_kwargs)
-
+    call = of_tensors(OPERATORS[case.op], structure)
     check(call(*_arrays(leaves, device)), expected, *bounds, what=f"eager {case.op}({one})")
     traced = trace(call)
     program = traced.program(*_arrays(leaves, device))
@@ -307,8 +297,8 @@ def _check_numeric(case: OpCase, one: Sample, expected: Any, dy: torch.Tensor, d
         tensors = list(leaves)
         for i, v in zip(floats, values, strict=True):
             tensors[i] = v.clone()
-        args, kwargs = tree.unflatten(structure, _arrays(tensors, device))
-        return first_float(OPERATORS[case.op](*args, **kwargs)).torch().cpu()
+        call = of_tensors(OPERATORS[case.op], structure)
+        return first_float(call(*_arrays(tensors, device))).torch().cpu()
 
     numeric = numeric_gradient(run, [leaves[i].clone() for i in floats], dy)
     for i, (found, wanted) in enumerate(zip(numeric, expected, strict=True)):
@@ -318,13 +308,9 @@ def _check_numeric(case: OpCase, one: Sample, expected: Any, dy: torch.Tensor, d
 
 def _arrays(values: Any, device: str) -> Any:
     """Replace torch tensors by ndarrays with memory of their own."""
-    if isinstance(values, torch.Tensor):
-        return ndarray(values.detach().clone().contiguous().to(device))
-    if isinstance(values, dict):
-        return {k: _arrays(v, device) for k, v in values.items()}
-    if isinstance(values, list | tuple):
-        return type(values)(_arrays(v, device) for v in values)
-    return values
+    leaves, structure = tree.flatten(values)
+    arrays = [ndarray(t.detach().clone().contiguous().to(device)) for t in leaves]
+    return tree.unflatten(structure, arrays)
 
 
 def _oracle(case: OpCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -333,5 +319,4 @@ def _oracle(case: OpCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     copies = [
         t.to(torch.float64 if t.dtype.is_floating_point else t.dtype, copy=True) for t in leaves
     ]
-    own_args, own_kwargs = tree.unflatten(structure, copies)
-    return case.oracle(*own_args, **own_kwargs)
+    return of_tensors(case.oracle, structure)(*copies)

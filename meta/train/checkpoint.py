@@ -17,7 +17,6 @@ from __future__ import annotations
 import base64
 import binascii
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -33,7 +32,7 @@ import torch
 
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.base.errors import ArgumentError, FormatError
-from meta.base.files import read_file, sha256, writing
+from meta.base.files import checksum, read_file, sha256, writing
 from meta.runtime.tensor_file import read_tensors, write_tensors
 
 NUMBERS = "biufc"
@@ -213,7 +212,7 @@ class Checkpoints:
                 write_tensors(part / MODEL, model)
                 write_tensors(part / TRAINING, training)
                 record["files"] = {name: sha256(part / name) for name in (MODEL, TRAINING)}
-                text = json.dumps({**record, "checksum": _checksum(record)})
+                text = json.dumps({**record, "checksum": checksum(record)})
                 (part / RECORD).write_text(text, encoding="utf-8")
                 for path in (*part.iterdir(), part):
                     _flush(path)
@@ -267,8 +266,7 @@ def _record(where: Path) -> dict[str, Any]:
             found=f"{record.get('version')} in {where}",
             hint="read it with the version of meta that wrote it",
         )
-    checksum = record.pop("checksum", None)
-    if checksum != _checksum(record):
+    if record.pop("checksum", None) != checksum(record):
         raise _refusal(where, f"{RECORD} was changed")
     return record
 
@@ -280,12 +278,6 @@ def _refusal(where: Path, what: str) -> FormatError:
         found=f"{where}: {what}",
         hint="remove the folder to go on from the checkpoint before it",
     )
-
-
-def _checksum(record: dict[str, Any]) -> str:
-    """Return a hash of a record, the same before it is written and after it is read."""
-    text = json.dumps(json.loads(json.dumps(record)), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def _flush(path: Path) -> None:

@@ -18,7 +18,6 @@ signature: loading a kernel runs its code, so load folders from people whom you 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -34,7 +33,7 @@ import torch
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, FormatError, IRError
-from meta.base.files import read_file, sha256, writing
+from meta.base.files import checksum, read_file, sha256, writing
 from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, parse, text, verify
@@ -108,7 +107,7 @@ def write_folder(
                 "more": more,
             }
             (part / MANIFEST).write_text(
-                json.dumps({**manifest, "checksum": _checksum(manifest)}, indent=1),
+                json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1),
                 encoding="utf-8",
             )
             _open_to_readers(part)
@@ -276,8 +275,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             found=f"format {manifest.get('version')}",
             hint="convert it: compile the model and save it once more",
         )
-    checksum = manifest.pop("checksum", None)
-    if checksum != _checksum(manifest) or set(manifest) != set(_FIELDS):
+    if manifest.pop("checksum", None) != checksum(manifest) or set(manifest) != set(_FIELDS):
         raise FormatError(f"{path} was changed after it was written")
     for name, kind in _KINDS.items():
         if not isinstance(manifest[name], kind):
@@ -289,10 +287,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
                 hint="copy the folder once more, or compile and save the model again",
             )
     return manifest
-
-
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _hash(path: Path) -> str:
