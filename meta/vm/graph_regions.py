@@ -352,7 +352,7 @@ class GraphStep:
                 fresh.append((r, tensor))
             else:
                 same.append((r, tensor))
-                self.graphs.add_static(tensor)
+                self.graphs.statics.add(id(tensor))  # the same tensor at every run
         back = [(r, t) for r, t in copied.items() if r in written]
         counted = [t for r, t in written.items() if t is not None and r not in copied]
         given = list(copied.items())

@@ -169,10 +169,6 @@ class Graphs:
         for step in self.steps:
             step.reset()
 
-    def add_static(self, tensor: torch.Tensor) -> None:
-        """Note the result of a recorded region, which is the same tensor at every run."""
-        self.statics.add(id(tensor))
-
     def is_static(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of an array, a constant or the arena."""
         where = buffer(tensor)
