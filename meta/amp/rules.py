@@ -16,16 +16,7 @@ from typing import Any
 
 from meta import op
 from meta.amp.core.resolve import Finite, float_dtypes
-from meta.amp.core.words import (
-    always,
-    custom,
-    finite,
-    narrow,
-    never,
-    of_each,
-    wide,
-    widest,
-)
+from meta.amp.core.words import always, custom, finite, narrow, never, of_each, wide, widest
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
 from meta.op.core.update import OPTIMIZERS, SINGLES

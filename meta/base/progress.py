@@ -25,10 +25,5 @@ def bar(total: int | None, what: str, delay: float = 0.0, done: int = 0) -> Any:
             "META_PROGRESS cannot be read", expected=" or ".join(_DISABLE), found=repr(wanted)
         )
     return tqdm(
-        total=total,
-        desc=what,
-        disable=_DISABLE[wanted],
-        leave=False,
-        delay=delay,
-        initial=done,
+        total=total, desc=what, disable=_DISABLE[wanted], leave=False, delay=delay, initial=done
     )

@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from meta.ir import (
-    Call,
-    Expr,
-    Function,
-    FuncType,
-    GlobalVar,
-    If,
-    Tuple,
-    TupleType,
-    Type,
-    Var,
-)
+from meta.ir import Call, Expr, Function, FuncType, GlobalVar, If, Tuple, TupleType, Type, Var
 from meta.model.carried import Carried
 from meta.op.core import tree
 from meta.op.core.tracing import BlockTrace, FunctionTrace, Symbol, Trace, Value

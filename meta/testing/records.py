@@ -15,10 +15,7 @@ from meta.base.errors import ArgumentError
 from meta.testing.case import OpCase
 
 PACKAGE = "tests.op"
-PLACES = (
-    Path(__file__).parent / "cases",
-    Path(__file__).parents[2] / "tests" / "op",
-)
+PLACES = (Path(__file__).parent / "cases", Path(__file__).parents[2] / "tests" / "op")
 """Where records are looked for: in an installed package, in a checkout."""
 
 

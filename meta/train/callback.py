@@ -56,12 +56,7 @@ class EarlyStop(Callback):
     """
 
     def __init__(
-        self,
-        patience: int,
-        metric: str = "loss",
-        *,
-        larger: bool = False,
-        least: float = 0.0,
+        self, patience: int, metric: str = "loss", *, larger: bool = False, least: float = 0.0
     ) -> None:
         if not isinstance(patience, int) or patience < 1 or not least >= 0:
             raise ArgumentError(

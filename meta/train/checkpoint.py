@@ -102,11 +102,7 @@ def _from_marked(kind: str, content: Any) -> Any:
 
 
 def _bytes(dtype: str, shape: Sequence[int], raw: bytes) -> dict[str, Any]:
-    return {
-        "dtype": dtype,
-        "shape": list(shape),
-        "data": base64.b64encode(raw).decode("ascii"),
-    }
+    return {"dtype": dtype, "shape": list(shape), "data": base64.b64encode(raw).decode("ascii")}
 
 
 def _raw(content: dict[str, Any]) -> bytearray:

@@ -54,11 +54,7 @@ class FunctionEmitter(Values):
     """Emits one function; ``captured`` are the variables that it is given before its parameters."""
 
     def __init__(
-        self,
-        tables: Tables,
-        name: str,
-        function: ir.Function,
-        captured: Sequence[ir.Var],
+        self, tables: Tables, name: str, function: ir.Function, captured: Sequence[ir.Var]
     ) -> None:
         super().__init__(tables, (*captured, *function.params))
         self.name, self.function = name, function

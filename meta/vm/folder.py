@@ -107,8 +107,7 @@ def write_folder(
                 "more": more,
             }
             (part / MANIFEST).write_text(
-                json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1),
-                encoding="utf-8",
+                json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1), encoding="utf-8"
             )
             _open_to_readers(part)
             _put(part, folder)

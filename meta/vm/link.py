@@ -95,11 +95,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
 
 class _Linker:
     def __init__(
-        self,
-        program: BoundProgram,
-        addresses: frozenset[int],
-        guards: bool,
-        graphs: Graphs | None,
+        self, program: BoundProgram, addresses: frozenset[int], guards: bool, graphs: Graphs | None
     ) -> None:
         self.code, self.kernels, self.device = program.code, program.kernels, program.device
         self.grapher = None if graphs is None else Grapher(program, graphs)

@@ -202,10 +202,7 @@ def _seconds(start: Any, end: Any) -> float:
 
 
 def profile(
-    program: BoundProgram,
-    arguments: Callable[[], list[torch.Tensor]],
-    repeat: int,
-    warmup: int,
+    program: BoundProgram, arguments: Callable[[], list[torch.Tensor]], repeat: int, warmup: int
 ) -> Profile:
     """Run a program ``warmup`` + ``repeat`` times, each on new ``arguments``, and measure the last
     ``repeat``.

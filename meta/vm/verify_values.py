@@ -246,9 +246,7 @@ def _blamed(
 
 
 def difference(
-    found: Sequence[torch.Tensor],
-    expected: Sequence[torch.Tensor],
-    moved: Callable[[], Any],
+    found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], moved: Callable[[], Any]
 ) -> str | None:
     """Return how results differ by more than rounding explains; None if they do not.
 

@@ -10,10 +10,4 @@ from meta.model.layers.conv import *  # noqa: F403
 from meta.model.layers.norm import *  # noqa: F403
 from meta.model.layers.pool import *  # noqa: F403
 
-__all__ = [
-    *activation.__all__,
-    *basic.__all__,
-    *conv.__all__,
-    *norm.__all__,
-    *pool.__all__,
-]
+__all__ = [*activation.__all__, *basic.__all__, *conv.__all__, *norm.__all__, *pool.__all__]

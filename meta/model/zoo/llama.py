@@ -59,12 +59,7 @@ _TYPES: dict[str, tuple[Callable[[torch.Tensor, Parameters], torch.Tensor], tupl
     "linear": (_linear, ("factor",)),
     "llama3": (
         _llama3,
-        (
-            "factor",
-            "low_freq_factor",
-            "high_freq_factor",
-            "original_max_position_embeddings",
-        ),
+        ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     ),
 }
 

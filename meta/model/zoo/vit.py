@@ -19,13 +19,7 @@ from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.config import Config, require_dict, require_divides
-from meta.model.zoo.transformer import (
-    activation,
-    attend,
-    initialize,
-    merge_heads,
-    split_heads,
-)
+from meta.model.zoo.transformer import activation, attend, initialize, merge_heads, split_heads
 from meta.runtime import random
 
 __all__ = ["ViTConfig", "ViTForImageClassification", "ViTModel", "vit_b_16"]
