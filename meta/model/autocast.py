@@ -37,18 +37,13 @@ class Autocast(Wrapper):
         """Return the result of ``model``, computed in mixed precision."""
         outer = current.get()
         assert isinstance(outer, Trace)
-        program, leaves = self._wrapped(outer, *self._widened((args, kwargs)))
-        module = autocast(program.module, **self._options(program))
-        atoms = [outer.lift(v).atom for v in (*leaves, *program.arrays)]
-        return program.convention.unflatten(outer.inline(module, atoms))
-
-    def _wrapped(
-        self, outer: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Program, list[Any]]:
-        """Return the program of ``model``, and its inputs among the arguments."""
+        args, kwargs = self._widened((args, kwargs))
         entry = self.model.traced_entry()
         program: Program = entry.program_on_types(outer.device, *args, **kwargs)
-        return program, entry.leaves(*args, **kwargs)
+        module = autocast(program.module, **self._options(program))
+        inputs = (*entry.leaves(*args, **kwargs), *program.arrays)
+        atoms = [outer.lift(v).atom for v in inputs]
+        return program.convention.unflatten(outer.inline(module, atoms))
 
     def _widened(self, given: Any) -> Any:
         """Return half precision arguments in float32 if other arrays are: all meet in one dtype."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -241,14 +242,14 @@ def training_step(
         raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
     if ema is not None:
         require_range("a step", "ema", ema, isinstance(ema, Real) and 0 <= ema < 1, "in [0, 1)")
-    shared = {
-        "groups": listed_groups(groups),
-        "master_weights": master_weights,
-        "maximize": maximize,
-    }
-
-    def of_params(params: Mapping[str, ndarray]) -> Optimizer:
-        return kind(params, learning_rate, **numbers, **shared)
+    of_params = partial(
+        kind,
+        learning_rate=learning_rate,
+        groups=listed_groups(groups),
+        master_weights=master_weights,
+        maximize=maximize,
+        **numbers,
+    )
 
     def make(model: Model) -> TrainingStep:
         return TrainingStep(model, of_params, clip_norm, clip_value, loss_scale, accumulate, ema)

@@ -65,11 +65,15 @@ class Bounds:
     axis: int | None = None
     position: int = 0
 
-    def __str__(self) -> str:
+    def legal(self, index: str) -> str:
+        """Return what an index of this name may be."""
         least = "" if self.low is None else f"{self.low} <= "
         also = "" if self.also is None else f", or {self.also}"
+        return f"{least}{index} < {self.high}{also}"
+
+    def __str__(self) -> str:
         part = "" if self.axis is None else f" at {self.position} of axis {self.axis}"
-        return f"{least}{self.argument}{part} < {self.high}{also}, as {self.op} needs"
+        return f"{self.legal(self.argument + part)}, as {self.op} needs"
 
 
 def bounds_of(op: str, found: IndexRange) -> Bounds:
@@ -133,25 +137,19 @@ def _look_closely(
     if bounds.axis is not None:
         place.insert(bounds.axis, bounds.position)
     index = indices[tuple(place)].item()
-    least = "" if bounds.low is None else f"{bounds.low} <= "
-    more = "" if bounds.also is None else f", or {bounds.also}"
-    legal = f"{least}index < {bounds.high}{more}"
+    hint = None
+    if bounds.also is not None:
+        hint = f"a row that is not to count has the label {bounds.also}"
+    elif bounds.op in ("take", "take_dx"):
+        hint = 'mode="clip" or mode="wrap" of take, where that is what is meant'
     raise IndexOutOfRange(
         f"index {index} at {place} of {bounds.argument} is out of range",
         op=bounds.op,
-        expected=f"{legal}; {bounds.high} is the extent of {bounds.into}",
+        expected=f"{bounds.legal('index')}; {bounds.high} is the extent of {bounds.into}",
         found=f"{index}; in all {count} of {part.numel()} are out of range",
-        hint=_hint(bounds),
+        hint=hint,
         span=span,
     )
-
-
-def _hint(bounds: Bounds) -> str | None:
-    if bounds.also is not None:
-        return f"a row that is not to count has the label {bounds.also}"
-    if bounds.op in ("take", "take_dx"):
-        return 'mode="clip" or mode="wrap" of take, where that is what is meant'
-    return None
 
 
 def with_indices_checked(run: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
