@@ -8,10 +8,13 @@ Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``
 ``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 32 parts that today's
 date chooses: 32 days' runs cover all.
 
+Tests marked ``long`` compile much for what they find. An ordinary run leaves them out, too; all
+other runs take them, so that continuous integration runs every one each time.
+
 Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 
 ``-m quick`` runs the tests of the folders in ``QUICK``, which take seconds each, and collects no
-others. Tests marked ``slow``, ``sweep`` or ``cuda`` are not quick.
+others. Tests marked ``slow``, ``long``, ``sweep`` or ``cuda`` are not quick.
 """
 
 import os
@@ -86,7 +89,7 @@ def part_of(test_id: str) -> int:
 
 
 QUICK = ("analysis", "base", "grad", "ir", "optim", "runtime")
-NOT_QUICK = ("slow", "sweep", "cuda")
+NOT_QUICK = ("slow", "long", "sweep", "cuda")
 TESTS = Path(__file__).parent
 
 
@@ -113,6 +116,7 @@ def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     kept, left_out = [], []
     for item in items:
         runs = not item.get_closest_marker("slow") or part_of(item.nodeid) in parts
+        runs = runs and (len(parts) > 0 or not item.get_closest_marker("long"))
         runs = runs and (sweeps or not item.get_closest_marker("sweep"))
         (kept if runs else left_out).append(item)
     if left_out:

@@ -27,6 +27,8 @@ Shape = tuple[int, ...]
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (5,), (17,), (33,), (1, 1), (3, 17))
 EXTENTS: tuple[Shape, ...] = ((), (0,), (1,), (17,))
 """What one extent is changed to: no axis, or an axis of another extent."""
+MOST_ELEMENTS = 1 << 16
+"""A larger tensor takes long and shows no more: a kernel of 17 x 17 x 17 over as many channels."""
 
 
 def reshaped(case: OpCase) -> Iterator[Sample]:
@@ -65,7 +67,8 @@ def _substituted(case: OpCase, one: Sample, extents: list[int]) -> Iterator[Samp
                 return tuple(e for extent in shape for e in (new if extent == old else (extent,)))
 
             made = _changed(one, place)
-            if _results(case, made) is not None:
+            most = max((math.prod(shape) for shape in _shapes(case, made)), default=0)
+            if most <= MOST_ELEMENTS and _results(case, made) is not None:
                 yield made
 
 

@@ -300,6 +300,7 @@ def assigned(x: torch.Tensor, at: tuple[Any, ...], values: torch.Tensor, add: bo
     return torch.ops.aten.index_put(x, [*at], values, add)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at", PLACES)
 def test_arrays_of_positions(at: tuple[Any, ...]) -> None:
     torch.manual_seed(0)

@@ -109,6 +109,7 @@ def gradients(module: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[
     return {"loss": loss, **dict(zip(parameters, found, strict=True))}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", rows(["bert", "gpt2", "llama", "t5-encoder", "vit", "resnet"]))
 def test_gradients(name: str) -> None:
     module, inputs = ROWS[name].module(), ROWS[name].batch()

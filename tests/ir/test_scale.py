@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from meta.base.source import Span
 from meta.ir import (
     BlockBuilder,
@@ -37,6 +39,7 @@ def within(seconds: float, what: str) -> Iterator[None]:
     assert spent < seconds, what
 
 
+@pytest.mark.long
 def test_long_program() -> None:
     type_ = TensorType((3, 4), "float32")
     x = Var("x", type_)

@@ -98,6 +98,7 @@ def spelled(x: torch.Tensor) -> list[str]:
     return [str(v) for v in x.tolist()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", sorted(FLOATS))
 def test_the_sign_of_a_floored_zero(dtype: str) -> None:
     a, b = (torch.tensor(list(c) * 3, dtype=TO_TORCH[dtype]) for c in zip(*QUOTIENTS, strict=True))

@@ -97,6 +97,7 @@ def test_the_gradient_is_right(case: OpCase, one: Sample) -> None:
     opcheck.check_gradient(case, one)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "one"), TWICE)
 def test_the_second_gradient_is_right(case: OpCase, one: Sample) -> None:
     opcheck.check_second_gradient(case, one)

@@ -153,6 +153,7 @@ def test_what_one_hands_to_the_other_in_vectors(opaque: Any, form: str) -> None:
     check(opaque, pairs, form, "float32", True, ((2, 160),))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_some_pairs(opaque: Any, form: str, dtype: str) -> None:

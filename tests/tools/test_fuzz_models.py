@@ -249,6 +249,7 @@ def _ops(program: Program) -> list[str]:
     return [s.op for s in all_steps(program.steps)]
 
 
+@pytest.mark.long
 def test_no_memory_is_kept() -> None:
     ways = [Way("eager", "torch"), Way("interpreter", "torch"), Way("vm3", "torch")]
     alive = []

@@ -15,6 +15,7 @@ from tests.train.problem import DATA
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("data", "kills", "every"),
     [

@@ -141,6 +141,7 @@ def test_a_loop_runs_in_constant_space() -> None:
     assert run(LOOP, meta.array(100_000), start).item() == 50_001.0
 
 
+@pytest.mark.long
 def test_a_deep_recursion() -> None:
     x = meta.array(2.0)
     x.requires_grad = True

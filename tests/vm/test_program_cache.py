@@ -279,6 +279,7 @@ def results(script: Path, cache: Path, *arguments: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_eight_processes_at_once_and_a_ninth_that_needs_no_compiler(tmp_path: Path) -> None:
     script, cache = tmp_path / "script.py", tmp_path / "shared"
     script.write_text(SCRIPT)

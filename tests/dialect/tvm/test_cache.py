@@ -93,6 +93,7 @@ def test_other_processes_hit(tmp_path):
     assert process.communicate()[0].strip() == "compilations 0"
 
 
+@pytest.mark.long
 def test_processes_at_once(tmp_path):
     processes = [_run_elsewhere(tmp_path, 6.0) for _ in range(3)]
     assert all("compilations" in p.communicate(timeout=120)[0] for p in processes)

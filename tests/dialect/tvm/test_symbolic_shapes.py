@@ -57,6 +57,7 @@ def first_calls() -> list[tuple[Any, tuple[Any, ...], CallValues, OpEnv]]:
     return found
 
 
+@pytest.mark.long
 def test_every_elementwise_operator() -> None:
     with only("tvm"):
         meta.relu(meta.array([1.0]))  # its operators are registered by the first dispatch

@@ -31,6 +31,7 @@ ORACLES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 SLOW = [pytest.param(d, marks=pytest.mark.slow) for d in ("float16", "bfloat16", "float64")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", *SLOW])
 @pytest.mark.parametrize("name", ORACLES)
 def test_fused_with_neighbours(name: str, dtype: str) -> None:

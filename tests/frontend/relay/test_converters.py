@@ -102,6 +102,7 @@ def test_on_cuda(case: ConverterCase, dialect: str) -> None:
         check(case, relay.apply(site_of(case, "cuda"), given, case.attrs))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "case", [pytest.param(c, id=c.id, marks=slow(FIRST[c.name] is not c)) for c in RESULTS]
 )

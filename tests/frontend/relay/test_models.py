@@ -75,6 +75,7 @@ def dialects(folder: Path) -> list[str]:
     return ["torch"] if folder.name in ONLY_TORCH else ["tvm", "torch"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", MODELS + OLD, ids=name_of)
 def test_models(folder: Path) -> None:
     for file in files(folder):
