@@ -16,13 +16,7 @@ import numpy as np
 
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
-from meta.op.core.elementwise import (
-    define_real,
-    described,
-    gradient_by_x_or_y,
-    real,
-    same,
-)
+from meta.op.core.elementwise import define_real, described, gradient_by_x_or_y, real, same
 from meta.op.shapes import reshape_like
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
@@ -144,10 +138,7 @@ def _finite(n: Any, nan: float, posinf: float | None, neginf: float | None) -> A
 
 @op
 def nan_to_num(
-    x: Scalar | Tensor,
-    nan: float = 0.0,
-    posinf: float | None = None,
-    neginf: float | None = None,
+    x: Scalar | Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """x with ``nan`` in place of NaN, ``posinf`` and ``neginf`` in place of the infinities.
 

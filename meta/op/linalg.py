@@ -61,11 +61,7 @@ def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 3, False, False)
 
 
-STORED_TRANSPOSED = {
-    matmul: (False, False),
-    dense: (False, True),
-    batch_matmul: (False, False),
-}
+STORED_TRANSPOSED = {matmul: (False, False), dense: (False, True), batch_matmul: (False, False)}
 """Whether x1 and x2 are stored transposed."""
 
 

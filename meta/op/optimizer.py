@@ -210,11 +210,7 @@ lamb = single(multi_tensor_lamb, ONE.format("LAMB", "lamb"))
 
 @op
 def sgd(
-    x: InOut,
-    dx: Tensor,
-    v: InOut,
-    learning_rate: Scalar | Tensor,
-    mu: Scalar | Tensor,
+    x: InOut, dx: Tensor, v: InOut, learning_rate: Scalar | Tensor, mu: Scalar | Tensor
 ) -> tuple[()]:
     """One step of gradient descent with momentum, in place.
 

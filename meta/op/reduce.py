@@ -140,11 +140,7 @@ def per_degree(count: int, correction: int) -> float:
 
 @op
 def var(
-    x: Tensor,
-    axis: Ints = (),
-    keepdims: bool = False,
-    exclude: bool = False,
-    correction: int = 1,
+    x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False, correction: int = 1
 ) -> Tensor:
     """The variance: the sum of (x - mean)² over n elements, divided by n - ``correction``.
 

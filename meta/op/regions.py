@@ -14,12 +14,7 @@ MOST_SAMPLES = 1024
 
 
 def pooled(
-    data: Tensor,
-    rois: Tensor,
-    pooled_size: Ints,
-    spatial_scale: float,
-    layout: str,
-    mode: str,
+    data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str, mode: str
 ) -> Tensor:
     """Check the arguments of pooling regions; return the type of the result."""
     require_ndim(data, 4, "data")

@@ -8,13 +8,7 @@ from meta import op
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Operand
-from meta.dialect.cudnn.launch import (
-    PROPAGATE_NAN,
-    Descriptor,
-    Tensor,
-    launched,
-    require_elements,
-)
+from meta.dialect.cudnn.launch import PROPAGATE_NAN, Descriptor, Tensor, launched, require_elements
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 

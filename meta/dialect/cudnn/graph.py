@@ -16,12 +16,7 @@ from typing import Any
 from meta.dialect.cudnn import library
 from meta.op.core.window import permutation
 
-_DTYPES = {
-    "float16": "HALF",
-    "bfloat16": "BFLOAT16",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-}
+_DTYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,9 +171,7 @@ def scaled_dot_product_attention_dx(
         bias, causal = _bias(query, keys, mask, causal)
         if kind == "cpu":
             dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                *(dy, query, keys, values, y, logsumexp, 0.0, causal),
-                attn_mask=bias,
-                scale=scale,
+                *(dy, query, keys, values, y, logsumexp, 0.0, causal), attn_mask=bias, scale=scale
             )
         else:
             dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)

@@ -5,14 +5,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import (
-    as_operands,
-    of_one,
-    of_two,
-    own_dtype,
-    rounded_number,
-    wide,
-)
+from meta.dialect.torch.operands import as_operands, of_one, of_two, own_dtype, rounded_number, wide
 
 of_one(
     {

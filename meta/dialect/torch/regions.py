@@ -68,10 +68,7 @@ class Samples:
         self.inside = self.inside & _per_region(exists)
         self.count = _per_region(vertical.count * horizontal.count)
         self.taps = [
-            (
-                _crossed((base[:, None, None] + y) * width, x, torch.add),
-                _crossed(wy, wx, torch.mul),
-            )
+            (_crossed((base[:, None, None] + y) * width, x, torch.add), _crossed(wy, wx, torch.mul))
             for y, wy in vertical.taps
             for x, wx in horizontal.taps
         ]
