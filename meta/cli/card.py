@@ -16,7 +16,6 @@ from typing import Any
 from meta.amp import rule_of as cast_rule_of
 from meta.base.device import Device, available
 from meta.base.registry import OPERATORS
-from meta.base.source import Span, definition_span
 from meta.dialect.core import FUSED_ONLY, DialectOp, candidates, dialects, level_text
 from meta.dialect.core.preference import Preference, current
 from meta.ir.types import Type
@@ -49,12 +48,12 @@ def card(op: Op) -> dict[str, Any]:
         "slots": [_slot(slot) for slot in op.slots],
         "random": op.random,
         "type": {"site": str(op.site), "known_now": known_now(op)},
-        "declare": {"site": _text(op.declare_site)},
+        "declare": {"site": None if op.declare_site is None else str(op.declare_site)},
         "gradient": _gradient(op),
         "cast_rule": _cast_rule(op),
         "kernels": _kernels(op, current.get(), available()),
         "absent_dialects": {d.name: d.unavailable for d in dialects() if d.unavailable is not None},
-        "converters": {name: _site_of(c) for name, c in sorted(op.aspects.converters.items())},
+        "converters": {name: str(site) for name, site in sorted(op.aspects.converters.items())},
         "signatures": {
             phase: [list(pair) for pair in op.signature(phase)]
             for phase in ("init", "forward", "backward")
@@ -151,17 +150,6 @@ def _verdicts(op: Op, preference: Preference, device: Device) -> dict[DialectOp,
             verdicts[kernel] = "chosen"
             before.append(kernel.dialect.name)
     return verdicts
-
-
-def _site_of(converter: Any) -> str | None:
-    site = getattr(converter, "site", None)
-    if site is None and hasattr(converter, "__code__"):
-        site = definition_span(converter)
-    return _text(site)
-
-
-def _text(site: Span | None) -> str | None:
-    return None if site is None else str(site)
 
 
 def _plain(value: Any) -> Any:

@@ -27,8 +27,8 @@ def test_card_of_every_operator(name: str) -> None:
     assert shown.startswith(f"{name}(")
     for slot in record["slots"]:
         assert slot["name"] in shown
-    for kernel in record["kernels"]:
-        file, line = kernel["site"].rsplit(":", 1)
+    for site in (*(k["site"] for k in record["kernels"]), *record["converters"].values()):
+        file, line = site.rsplit(":", 1)
         assert Path(file).is_file() and int(line) > 0
 
 
@@ -39,6 +39,7 @@ def test_card_of_softmax(capsys: pytest.CaptureFixture[str]) -> None:
     assert record["slots"][1]["name"] == "axis" and record["slots"][1]["default"] == -1
     assert record["type"]["site"] == str(definition_span(meta.softmax.type_function))
     assert record["gradient"]["keeps"] == ["y"]
+    assert "relay nn.softmax" in record["converters"]
     assert record["cast_rule"]["rule"] == "never"
     by_dialect = {kernel["dialect"]: kernel for kernel in record["kernels"]}
     assert by_dialect["tvm"]["fusion"] == "comm_reduce"

@@ -192,7 +192,7 @@ class Converters(Registry[Converter]):
     def _add(self, converter: Converter, site: Span) -> None:
         self.register(converter.name, converter, site)
         for op in converter.becomes:
-            op.aspects.converters[f"{self.source} {converter.name}"] = converter
+            op.aspects.converters[f"{self.source} {converter.name}"] = site
 
     def apply(self, site: CallSite, args: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Convert one call, of arrays, symbols and tuples, by the function of ``site.name``.

@@ -36,7 +36,7 @@ class Aspects:
     gradient: Any = None
     cast_rule: Any = None
     dialect_ops: list[Any] = field(default_factory=list)
-    converters: dict[str, Any] = field(default_factory=dict)
+    converters: dict[str, Span] = field(default_factory=dict)
 
 
 class Op(OpNode):
