@@ -178,7 +178,7 @@ def declared_types(model: relay.RelayModel) -> list[TensorType]:
     """Return the types of a model's inputs as its program declares them. Each unknown dimension is
     a symbolic one. ArgumentError for an input that is not declared to be a tensor.
     """
-    found = []
+    found: list[TensorType] = []
     for name, type_ in zip(model.input_names, model.input_types, strict=True):
         if not isinstance(type_, ast.TensorType):
             raise ArgumentError(

@@ -65,7 +65,8 @@ def selftest(
         return
     for unit, answer in in_processes(units, serve, (plan,), jobs, timeout):
         if isinstance(answer, Lost):
-            answer = [Outcome(*unit, ALL, FAIL, answer.why)]
+            op, dialect = unit
+            answer = [Outcome(op, dialect, ALL, FAIL, answer.why)]
         yield unit, answer
 
 

@@ -40,7 +40,8 @@ class Images:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
-        return self.x_train.shape[1:]  # type: ignore[return-value]
+        channels, height, width = self.x_train.shape[1:]
+        return channels, height, width
 
 
 def load(path: str | None, seed: int) -> Images:
