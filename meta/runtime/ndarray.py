@@ -460,7 +460,10 @@ def _from_exporter(obj: Any) -> torch.Tensor:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory holds its values: torch may negate or conjugate lazily."""
+    """Return a tensor whose memory holds its values: torch may negate or conjugate lazily.
+
+    It shares memory with the given one where that can be.
+    """
     return tensor.detach().resolve_conj().resolve_neg()
 
 

@@ -88,6 +88,20 @@ class OpEnv:
         far as it is known; a number, or a function that returns it.
     """
 
+    __slots__ = (
+        "_deferred",
+        "_kernel",
+        "_workspace",
+        "_wrappers",
+        "adjacent",
+        "allocates",
+        "artifact",
+        "dialect_op",
+        "not_capturable",
+        "polymorphic",
+        "strided",
+    )
+
     def __init__(
         self,
         run: Kernel | Deferred,

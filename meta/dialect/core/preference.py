@@ -56,7 +56,10 @@ def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
 
 
 def prefer(*names: str) -> Any:
-    """A context manager: try these dialects first, in this order, whatever their plevel."""
+    """Try these dialects first, in this order, whatever their plevel; then the others.
+
+    A context manager.
+    """
     first = known(names)
     return _changed(lambda before: {"first": first})
 

@@ -90,8 +90,10 @@ def _widening(base: Op, function: Kernel) -> Kernel:
     names = (*base.schema.names, "out")
 
     def run(*values: Any, **named: Any) -> Tensor:
-        given = dict(zip(names, values, strict=False)) | named if named else {}
-        *operands, out = [given[name] for name in names] if named else values
+        if named:
+            given = dict(zip(names, values, strict=False)) | named
+            values = tuple(given[name] for name in names)
+        *operands, out = values
         result: Tensor = out.copy_(function(*map(_at_least_single, operands)))
         return result
 

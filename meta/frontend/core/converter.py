@@ -49,6 +49,8 @@ class Unconvertible(Exception):
 class CallSite:
     """Where a converted call stands.
 
+    Attributes
+    ----------
     name: the source's name of the operator.
     version: major and minor version of the program that wrote the file, (0, 7); None if unknown.
     given: names of the attributes that the file states; the others have their defaults.
@@ -81,6 +83,8 @@ Function = Callable[..., Any]
 class Converter:
     """How one operator of another system is expressed.
 
+    Attributes
+    ----------
     name: the source's name. function: as described above; None if the operator is not converted.
     reason: why it is not converted. becomes: the base operators in the result.
     attributes: those that the function takes, with their names as its keywords. ignored: those
@@ -98,6 +102,8 @@ class Converter:
 class Converters(Registry[Converter]):
     """The converters of one source.
 
+    Parameters
+    ----------
     source: the source's name, "relay"; operators list their converters under it.
     attributes: the attributes of an operator with their defaults, or None for an operator that is
         not known; a converter that asks for another one is refused when it is registered.
@@ -119,6 +125,8 @@ class Converters(Registry[Converter]):
     ) -> Callable[[Function], Function]:
         """Register a function for one or more of the source's operators: a decorator.
 
+        Parameters
+        ----------
         names: the source's names, and the base operators that the function calls.
         ignore: attributes that have no meaning here, so that any value will do.
         rest: what ``**name`` takes, where the source does not state the attributes.
@@ -126,7 +134,7 @@ class Converters(Registry[Converter]):
         becomes = tuple(n for n in names if isinstance(n, Op))
 
         def register(function: Function) -> Function:
-            site = definition_span(getattr(function, "func", function))
+            site = definition_span(function)
             for name in (n for n in names if isinstance(n, str)):
                 taken = self._taken(name, function, ignore, rest, site)
                 made = Converter(name, function, None, becomes, taken, frozenset(ignore))

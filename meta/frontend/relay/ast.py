@@ -350,6 +350,8 @@ class TypeDefinition:
 class Module:
     """A Relay program. One that is a single function or expression has it as ``main``.
 
+    Attributes
+    ----------
     functions: by global name. types: by name. attrs: of the module.
     version: of the TVM that wrote it, (0, 15); None if the file does not say.
     text_version: the header of a text, "0.0.5"; None for JSON and for text without a header.

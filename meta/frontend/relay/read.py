@@ -318,6 +318,8 @@ def read_with_params(
 ) -> tuple[ast.Module, dict[str, torch.Tensor]]:
     """Read a program and the parameters that came with it: those of an archive, else none.
 
+    Parameters
+    ----------
     source: the path of a file of any kind, the bytes of one, or a program's text or JSON as a str.
     name: which module of an archive, if there are several.
 

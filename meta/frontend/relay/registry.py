@@ -32,6 +32,8 @@ class AttributeFacts:
 class OperatorFacts:
     """An operator of Relay.
 
+    Attributes
+    ----------
     attrs_type: type key of its attributes, None where it has none. since, until: the first and the
     last version of TVM that has it, "0.6.0". former: type keys of attributes in earlier versions.
     """

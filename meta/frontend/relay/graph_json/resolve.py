@@ -38,6 +38,8 @@ _T = TypeVar("_T")
 class Kind:
     """How the nodes of one type key are read.
 
+    Attributes
+    ----------
     build: from the resolver, the node's index and its decoded fields, makes the value.
     fields: encodings by name; a field that the node lacks is None. items: whether the node's data
     are references. nests: whether what it holds stands one level deeper. open: whether fields that

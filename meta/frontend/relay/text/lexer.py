@@ -193,6 +193,8 @@ def skip_comment(text: str, at: int) -> int | None:
 class Lexer:
     """The current token of a text.
 
+    Attributes
+    ----------
     kind: a group of `TOKEN`; of marks, their text. text: the token. start, end: offsets.
     type_comment: T if a comment ``/* ty=T */`` is between this token and the one before.
     """

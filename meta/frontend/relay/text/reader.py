@@ -199,6 +199,8 @@ def run(step: Step) -> Any:
 class Reader:
     """State of the parser.
 
+    Attributes
+    ----------
     old: whether the text is of version 0.0.1 to 0.0.4. type_vars: type parameters in scope.
     constructors: by name, the data type and how many fields each has. operators: names that were
     read as operators, and where first.
