@@ -3,6 +3,8 @@
 Their gradients are those of ATen, asked for by its own operators.
 """
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -75,27 +77,42 @@ def no_gradient_of_labels(out):
     out.zero_()
 
 
+CODES = {"none": 0, "mean": 1, "sum": 2, "batchmean": 2}
+"""ATen's numbers of the reductions; `kl_div` divides a sum by the number of rows."""
+
+
 def _share(dy, y_pred, reduction):
     """Return dy, divided by the number of elements, or of rows, that a mean is taken over."""
     counts = {"mean": y_pred.numel(), "batchmean": y_pred.shape[0] if y_pred.ndim else 1}
     return dy / max(counts[reduction], 1) if reduction in counts else dy
 
 
-def register(loss, loss_dpred, forward, slope):
-    """Register a loss, ``forward(y_pred, y_true, reduction, *attributes)``, and its gradient by
-    ``slope(y_pred, y_true, *attributes)``, the derivative of an element, a fresh tensor.
-    """
+def register(loss, forward):
+    """Register a loss: ``forward(y_pred, y_true, reduction, *attributes)``."""
 
     def kernel(y_true, y_pred, **attributes):
         return forward(widened(y_pred), widened(y_true), **attributes).to(y_pred.dtype)
 
-    def gradient_kernel(dy, y_true, y_pred, reduction, **attributes):
-        dy, y_pred_, y_true = widened(dy, y_pred, y_true)
-        found = slope(y_pred_, y_true, **attributes).mul_(_share(dy, y_pred, reduction))
+    dialect.kernel(loss)(with_signature(kernel, loss.schema.signature))
+
+
+def register_gradient(loss_dpred, backward):
+    """Register a gradient: ``backward(dy, y_pred, y_true, reduction, *attributes)``."""
+
+    def kernel(dy, y_true, y_pred, **attributes):
+        found = backward(*widened(dy, y_pred, y_true), **attributes)
         return found.to(y_pred.dtype).contiguous()
 
-    for base, function in ((loss, kernel), (loss_dpred, gradient_kernel)):
-        dialect.kernel(base)(with_signature(function, base.schema.signature))
+    dialect.kernel(loss_dpred)(with_signature(kernel, loss_dpred.schema.signature))
+
+
+def _by_slope(slope, dy, y_pred, y_true, reduction, **attributes):
+    """Return the gradient by the derivative of an element, which is a fresh tensor."""
+    return slope(y_pred, y_true, **attributes).mul_(_share(dy, y_pred, reduction))
+
+
+def mse_dpred(dy, y_pred, y_true, reduction):
+    return torch.ops.aten.mse_loss_backward(dy, y_pred, y_true, CODES[reduction])
 
 
 def probability(y_pred, y_true, reduction):
@@ -114,13 +131,11 @@ def probability_slope(y_pred, y_true):
 
 def kl_div(y_pred, y_true, reduction, log_target):
     # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
-    code = {"none": 0, "mean": 1, "sum": 2, "batchmean": 2}[reduction]
-    found = torch.kl_div(y_pred, y_true, code, log_target=log_target)
+    found = torch.kl_div(y_pred, y_true, CODES[reduction], log_target=log_target)
     return found / y_pred.shape[0] if reduction == "batchmean" else found
 
 
 for _name, _forward, _slope in (
-    ("mse_loss", F.mse_loss, lambda p, t: (p - t).mul_(2)),
     ("l1_loss", F.l1_loss, lambda p, t: torch.sign(p - t)),
     ("huber_loss", F.huber_loss, lambda p, t, delta: (p - t).clamp_(-delta, delta)),
     ("kl_div", kl_div, lambda p, t, log_target: -(t.exp() if log_target else t)),
@@ -131,4 +146,7 @@ for _name, _forward, _slope in (
         lambda p, t: torch.sigmoid(p).sub_(t),
     ),
 ):
-    register(getattr(op, _name), getattr(op, f"{_name}_dpred"), _forward, _slope)
+    register(getattr(op, _name), _forward)
+    register_gradient(getattr(op, f"{_name}_dpred"), partial(_by_slope, _slope))
+register(op.mse_loss, F.mse_loss)
+register_gradient(op.mse_loss_dpred, mse_dpred)
