@@ -9,7 +9,7 @@ import math
 import platform
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -60,7 +60,7 @@ def canonical(dtype: object) -> str:
         return _FROM_PYTHON[dtype]
     try:
         if dtype is not None:  # which is float64 to numpy
-            return _FROM_NUMPY[np.dtype(dtype)]  # type: ignore[call-overload]
+            return _FROM_NUMPY[np.dtype(cast(Any, dtype))]
     except (TypeError, ValueError, KeyError, SyntaxError):  # numpy parses text such as "f4, f4"
         pass
     raise ArgumentError(

@@ -7,6 +7,8 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
+from typing import Any
 
 from meta.base.remember import remember
 
@@ -37,7 +39,7 @@ class Span:
 
 def user_line() -> tuple[str, int] | None:
     """Return `user_span` as (file, line), which costs less: for what is rarely looked at."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         ours = _OURS.get(file)
@@ -47,7 +49,7 @@ def user_line() -> tuple[str, int] | None:
             remember(_OURS, file, ours, FILES)
         if not ours:
             return file, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
@@ -59,17 +61,16 @@ def user_span() -> Span | None:
     return None if line is None else Span(*line)
 
 
-def definition_span(function: object) -> Span:
+def definition_span(function: Any) -> Span:
     """Return where a function was defined; of a partial one, that which it calls."""
     if isinstance(function, partial):
         return definition_span(function.func)
-    code = function.__code__  # type: ignore[attr-defined]
-    return Span(code.co_filename, code.co_firstlineno)
+    return Span(function.__code__.co_filename, function.__code__.co_firstlineno)
 
 
-def caller_span() -> Span:
-    """Return the line that called the function which calls this one."""
-    frame = sys._getframe(2)
+def caller_span(above: int = 0) -> Span:
+    """Return the line that called the function which calls this one, or so many calls above it."""
+    frame = sys._getframe(2 + above)
     return Span(frame.f_code.co_filename, frame.f_lineno)
 
 

@@ -191,7 +191,7 @@ def _beginnings(form: tuple[NodePart | Text, ...]) -> tuple[dict[str, type[Expr]
 def _parts(kind: type[Expr]) -> tuple[NodePart, ...]:
     hints = get_type_hints(kind, include_extras=True)
     found = []
-    for name in (f.name for f in dataclasses.fields(kind)):  # type: ignore[arg-type]
+    for name in (f.name for f in dataclasses.fields(kind)):  # type: ignore[arg-type]  # it is one
         declared = [m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, NodeField)]
         if len(declared) != 1:
             raise TypeError(f"{kind.__name__}.{name} does not say what kind of field it is")

@@ -51,4 +51,4 @@ def checkpoint(block: Block, enabled: bool = True) -> Block:
         name = getattr(block, "__name__", "checkpoint")
         return call_checkpointed(block, args, kwargs, (), name)
 
-    return call  # type: ignore[return-value]
+    return call  # type: ignore[return-value]  # it is called as `block` is

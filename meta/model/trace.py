@@ -153,7 +153,7 @@ class Traced:
         return Program(module, tuple(a for _, a in used), convention, steady)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
-        bound = inspect.BoundArguments(self.given, arguments)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self.given, arguments)
         return self.function(*self._with_owner(bound.args), **bound.kwargs)
 
     def _check_no_leak(self) -> None:

@@ -106,7 +106,7 @@ class DynamicLossScale(LossScale):
     min_scale. max_bad_steps: the steps in a row after which `check` raises.
     """
 
-    def build(  # type: ignore[override]  # how a model is made is its own
+    def build(  # type: ignore[override]  # a constructor
         self,
         init: float = 2.0**16,
         growth_interval: int = 2000,

@@ -21,7 +21,7 @@ from meta.base.device import Device
 from meta.base.dtype import bounded, limits
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
-from meta.base.source import Span, definition_span
+from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
@@ -105,8 +105,7 @@ class Dialect:
     ahead: Callable[[Device], None] | None = None
 
     def __post_init__(self) -> None:
-        caller = inspect.currentframe().f_back.f_back  # type: ignore[union-attr]
-        self.site = Span(caller.f_code.co_filename, caller.f_lineno) if caller else Span("?", 0)
+        self.site = caller_span(1)  # above what `dataclass` makes
         self.ops: dict[str, DialectOp] = {}
         self.patterns: dict[str, FusedPattern] = {}
         # Compiles a function of this dialect's operators to one kernel, if the backend can.
@@ -170,7 +169,10 @@ class Dialect:
         return found
 
     def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
-        """Register a maker: of a call without data it returns an `OpEnv` or raises Unsupported."""
+        """Register a maker: of a call without data it returns an `OpEnv` or raises Unsupported.
+
+        ``plevel`` as in `kernel`. A decorator.
+        """
 
         def register(make: Maker) -> DialectOp:
             return self.register(base, make, definition_span(make), plevel)

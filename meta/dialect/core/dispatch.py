@@ -101,9 +101,9 @@ def dispatch(call: CallValues) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current.get()
     key = (call.op, call.device, *map(_slot_key, call.op.slots, call.args))
-    found = preference.envs.get(key)
+    found: OpEnv | None = preference.envs.get(key)
     if found is not None:
-        return found  # type: ignore[no-any-return]
+        return found
     refusals = []
     for answer in answers(call, preference):
         if answer.env is not None:

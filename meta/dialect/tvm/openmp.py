@@ -19,6 +19,7 @@ import os
 import sys
 from _ctypes import dlclose
 from functools import cache
+from typing import Any
 
 LAUNCHER = """
 @meta_omp_parallel = global ptr null
@@ -95,7 +96,7 @@ def _functions() -> dict[str, int] | None:
         return None
 
 
-def _address(function: object) -> int:
-    address = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+def _address(function: Any) -> int:
+    address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
     return address

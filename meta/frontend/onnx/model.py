@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from onnx import external_data_helper, helper, numpy_helper
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
@@ -36,7 +36,7 @@ class OnnxModel(RelaxModel):
     output_names: the names of the outputs, in order.
     """
 
-    def build(  # type: ignore[override]
+    def build(  # type: ignore[override]  # a constructor
         self, *program: Any, outputs: Sequence[tuple[str, str]]
     ) -> None:
         """Take what `RelaxModel` takes, and the name and the dtype of each output."""

@@ -60,7 +60,7 @@ def unsupported(module: Any) -> list[Failure]:
 class RelaxModel(ImportedModel):
     """A model whose code is the function "main" of a Relax module."""
 
-    def build(  # type: ignore[override]
+    def build(  # type: ignore[override]  # a constructor
         self, module: Any, arrays: Mapping[str, ndarray], input_names: Sequence[str]
     ) -> None:
         """Take a checked module; the arrays are main's parameters after the inputs, in order."""

@@ -36,7 +36,7 @@ KNOWN = {
 """By function of TOPI, its name here and those of its parameters that are tensors."""
 
 
-class NamingBuilder(BlockBuilder):  # type: ignore[misc]
+class NamingBuilder(BlockBuilder):  # type: ignore[misc]  # TVM declares no types
     """A block builder whose tensor expressions can be told apart by name."""
 
     def emit_te(self, func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -38,7 +38,7 @@ class RelayModel(ImportedModel):
         program.
     """
 
-    def build(  # type: ignore[override]
+    def build(  # type: ignore[override]  # a constructor
         self, module: ast.Module, params: Mapping[str, torch.Tensor] | None = None
     ) -> None:
         """Take a program and arrays for parameters of its ``main``.

@@ -78,7 +78,7 @@ def _fits(found: Any, wanted: torch.Tensor) -> bool:
 class TorchModel(RelaxModel):
     """A model imported from PyTorch: called like the module, with results of the same structure."""
 
-    def build(  # type: ignore[override]
+    def build(  # type: ignore[override]  # a constructor
         self, *program: Any, positional: int, structures: tuple[Any, Any]
     ) -> None:
         """Take what `RelaxModel` takes, how many inputs are positional in the exported program,
