@@ -1,17 +1,19 @@
 """`meta`: every tensor operator on the best backend at hand.
 
-``meta.<name>`` is the base operator of that name (see `meta.op`). Importing is light: backends load
-when first used.
+``meta.<name>`` is the base operator, or the function composed of operators, of that name (see
+`meta.op`). Importing is light: backends load when first used.
 """
 
 from __future__ import annotations
 
+from math import e, inf, nan, pi
 from typing import Any
 
 from meta import amp, analysis, dialect, frontend, grad, ir, model, op, optim, passes, train, vm
 from meta.base import errors
+from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
-from meta.base.registry import OPERATORS
+from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
 from meta.runtime import random
@@ -21,6 +23,9 @@ from meta.vm.pipeline import PassContext
 
 __version__ = "0.1.0"
 
+newaxis = None
+"""An index that inserts an axis: ``x[meta.newaxis]``."""
+
 __all__ = [
     "MetaError",
     "Model",
@@ -28,21 +33,31 @@ __all__ = [
     "amp",
     "analysis",
     "array",
+    "can_cast",
     "cond",
     "dialect",
+    "e",
     "errors",
     "explain",
+    "finfo",
     "from_dlpack",
     "frontend",
     "grad",
+    "iinfo",
+    "inf",
     "ir",
+    "isdtype",
     "model",
+    "nan",
     "ndarray",
+    "newaxis",
     "no_grad",
     "op",
     "optim",
     "passes",
+    "pi",
     "random",
+    "result_type",
     "scan",
     "train",
     "vm",
@@ -51,6 +66,7 @@ __all__ = [
 
 
 OPERATORS.show_in(globals())
+FUNCTIONS.show_in(globals())
 
 
 def __getattr__(name: str) -> Any:

@@ -111,3 +111,6 @@ OPERATORS: Registry[Any] = Registry("operator")
 """Every base operator by name. It lives here because arrays, the parser and the operators all look
 names up.
 """
+
+FUNCTIONS: Registry[Any] = Registry("function")
+"""Every public function that is composed of operators, by name (`meta.op.core.function`)."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import meta
+from meta.base.registry import FUNCTIONS
 from meta.cli import card_text
 
 PACKAGE = Path(meta.__file__).parent
@@ -34,7 +36,22 @@ def page(records: list[dict[str, Any]]) -> str:
     for family, members in groupby(own, key=lambda record: record["family"]):
         entries = [_entry(record) for record in members]
         parts.append(f"## {family} ({len(entries)})\n\n" + "\n".join(entries))
+    composed = "\n".join(_composed(f) for f in FUNCTIONS if _is_own(str(FUNCTIONS.site(f))))
+    parts.append(f"## Functions composed of operators ({len(FUNCTIONS)})\n\n{composed}")
     return "\n".join(parts)
+
+
+def _composed(name: str) -> str:
+    function = FUNCTIONS[name]
+    summary = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return f"- `{name}{signature_text(function)}`\\\n  {summary}\n"
+
+
+def signature_text(function: Any) -> str:
+    """Return the parameters of a function with their defaults, without annotations."""
+    signature = inspect.signature(function)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
 def _is_own(site: str) -> bool:

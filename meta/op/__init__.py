@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from meta.base.registry import OPERATORS
+from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.ir.operators import OP_RESOLVERS
 
 
@@ -33,6 +33,7 @@ class DialectNamespace:
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
 OPERATORS.show_in(globals())
+FUNCTIONS.show_in(globals())
 
 
 def __getattr__(name: str) -> Any:

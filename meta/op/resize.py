@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from meta import op as operators
 from meta.base import dtype as dtypes
+from meta.base.errors import ArgumentError
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core import Ints, Op, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
+from meta.op.core.function import function, operand
 from meta.op.core.resample import sampling, upsampled
 from meta.op.core.window import DATA, documented, permutation
 
@@ -187,3 +190,70 @@ def grid_sample(
     filled = all(extent != 0 for extent in x.shape[2:])
     require(filled, "there is nothing to sample", expected="extents of 1 or more", found=str(x))
     return TensorType((x.shape[0], x.shape[1], *grid.shape[1:-1]), x.dtype)
+
+
+_MODES = {
+    "nearest": ("nearest_neighbor", "asymmetric"),
+    "nearest-exact": ("nearest_neighbor", "tf_half_pixel_for_nn"),
+    "linear": ("linear", "half_pixel"),
+    "bilinear": ("linear", "half_pixel"),
+    "trilinear": ("linear", "half_pixel"),
+    "bicubic": ("cubic", "half_pixel"),
+}
+_RANK = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+"""Spatial axes of the modes that are for one number of them."""
+
+
+@function
+def interpolate(
+    x: Any,
+    size: int | tuple[int, ...] | None = None,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool = False,
+) -> Any:
+    """Resize the spatial axes of ``x``, as torch.nn.functional.interpolate does.
+
+    x: [n, c, w], [n, c, h, w] or [n, c, d, h, w]. size: of the spatial axes; or scale_factor, by
+    which their extents are multiplied. mode: "nearest", "nearest-exact", "area", and "linear",
+    "bilinear", "bicubic" or "trilinear" for 1, 2, 2 and 3 spatial axes. align_corners: the centres
+    of the corner elements are at the same places before and after; not for "nearest" and "area".
+    Raises ArgumentError unless one of size and scale_factor is given, and for a scale that gives a
+    broken size: kernels differ in where they then sample.
+    """
+    x = operand(x)
+    count = x.ndim - 2
+    if count not in (1, 2, 3):
+        raise ArgumentError("interpolate takes 1 to 3 spatial axes", found=f"shape {x.shape}")
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError("give one of size and scale_factor", found=f"{size}, {scale_factor}")
+    if mode != "area" and (mode not in _MODES or _RANK.get(mode, count) != count):
+        known = [m for m in _MODES if _RANK.get(m, count) == count]
+        expected = ", ".join([*known, "area"])
+        raise ArgumentError("unknown mode for these axes", expected=expected, found=mode)
+    if align_corners and mode not in _RANK:
+        raise ArgumentError("align_corners is not defined for this mode", found=mode)
+    extents = size if size is not None else _scaled(x.shape[2:], scale_factor)
+    if mode == "area":
+        average = getattr(operators, f"adaptive_avg_pool{count}d")
+        return average(x, extents)
+    method, coordinates = _MODES[mode]
+    return getattr(operators, f"resize{count}d")(
+        x,
+        extents,
+        method=method,
+        coordinate_transformation_mode="align_corners" if align_corners else coordinates,
+        rounding_method="floor" if method == "nearest_neighbor" else "",
+        cubic_alpha=-0.75,
+    )
+
+
+def _scaled(extents: tuple[int, ...], scale: Any) -> tuple[int, ...]:
+    """Return extents times scales; ArgumentError unless they are whole."""
+    factors = tuple(scale) if isinstance(scale, tuple | list) else (scale,) * len(extents)
+    if len(factors) != len(extents):
+        raise ArgumentError("one factor for each spatial axis", found=scale)
+    sizes = [e * f for e, f in zip(extents, factors, strict=True)]
+    if any(s != int(s) for s in sizes):
+        raise ArgumentError("the scaled size is broken", found=sizes, hint="pass size=")
+    return tuple(int(s) for s in sizes)

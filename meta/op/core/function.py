@@ -1,0 +1,38 @@
+"""`@function`: public functions that are composed of operators.
+
+Such a function has no kernel and no gradient rule of its own: the operators that it calls bring
+both. It takes arrays, what can become one, and values of a program that is being traced.
+``meta.<name>`` is found as an operator is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from meta.base.errors import RegistrationError
+from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.base.source import definition_span
+from meta.op.core.tracing import Symbol
+from meta.runtime.ndarray import as_array, ndarray
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def function(f: F) -> F:
+    """Register a composed function under its name; RegistrationError if the name is taken."""
+    site = definition_span(f)
+    if f.__name__ in OPERATORS:
+        raise RegistrationError(
+            f"the function {f.__name__!r} has the name of an operator",
+            found=f"{site} and {OPERATORS.site(f.__name__)}",
+            hint="rename one of them",
+            span=site,
+        )
+    FUNCTIONS.register(f.__name__, f, site)
+    return f
+
+
+def operand(x: Any) -> Any:
+    """Return a tensor argument as an ndarray, or as it is where it is traced."""
+    return x if isinstance(x, ndarray | Symbol) else as_array(x)
