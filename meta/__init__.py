@@ -9,7 +9,21 @@ from __future__ import annotations
 from math import e, inf, nan, pi
 from typing import Any
 
-from meta import amp, analysis, dialect, frontend, grad, ir, model, op, optim, passes, train, vm
+from meta import (
+    amp,
+    analysis,
+    dialect,
+    frontend,
+    grad,
+    ir,
+    linalg,
+    model,
+    op,
+    optim,
+    passes,
+    train,
+    vm,
+)
 from meta.base import errors
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
@@ -47,6 +61,7 @@ __all__ = [
     "inf",
     "ir",
     "isdtype",
+    "linalg",
     "model",
     "nan",
     "ndarray",

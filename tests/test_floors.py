@@ -20,7 +20,7 @@ FLOORS = [
     {"base"},
     {"ir", "runtime"},
     {"op"},
-    {"grad", "amp", "dialect"},
+    {"grad", "amp", "dialect", "linalg"},
     {"passes", "analysis"},
     {"vm"},
     {"model", "optim", "train", "distributed"},

@@ -119,6 +119,12 @@ class ExecutionError(MetaError, RuntimeError):
     """A program that fails while it runs, as it says itself: no case of a match fits."""
 
 
+class LinAlgError(MetaError, ValueError):
+    """A matrix for which there is no result: singular, not positive definite, or with NaN where an
+    iteration does not converge. torch's error is the cause.
+    """
+
+
 class CaptureError(MetaError, RuntimeError):
     """A program that was required to run as a CUDA graph and cannot."""
 

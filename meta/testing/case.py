@@ -161,6 +161,7 @@ class OpCase:
     grad: whether the gradient is checked, against torch's gradient of the oracle and numerically.
     second: whether the gradient's own gradient is checked, against torch's double backward; False
         where torch has none or the operator of the gradient says why it is not differentiable.
+    expanded: whether arguments may have equal elements throughout: singular matrices may not.
     why: if no case of a differentiable operator has ``grad``, the reason.
     rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
     why beside it.
@@ -175,6 +176,7 @@ class OpCase:
     devices: tuple[str, ...] = ("cpu", "cuda")
     grad: bool = True
     second: bool = True
+    expanded: bool = True
     why: str = ""
     rtol: dict[str, float] = field(default_factory=dict)
     atol: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,219 @@
+"""Linear systems, determinants and decompositions of matrices; `meta.linalg` has their short names.
+
+A matrix is the last two axes of a tensor, those before them are batch axes. It is float32 or
+float64: a half precision matrix is refused, with the cast that makes it float32. A matrix for which
+there is no result (a singular one) raises LinAlgError when the operator runs.
+
+A symmetric matrix is read from its lower triangle, as by LAPACK, numpy and torch. Its gradient is
+the symmetric one, as torch's.
+"""
+
+from meta.base.errors import TypeInferError
+from meta.ir.types import Dim
+from meta.op.core import Tensor, op
+from meta.op.core.check import broadcast_shapes, fit, require, require_same_dtype
+
+
+def _require_matrix(x: Tensor, name: str) -> None:
+    """Raise TypeInferError unless a tensor is a matrix, or a batch of them, of float32 or 64."""
+    if x.dtype not in ("float32", "float64"):
+        half = x.dtype in ("float16", "bfloat16")
+        raise TypeInferError(
+            f"{name} must be float32 or float64" + ", not of half precision" * half,
+            expected="float32 or float64",
+            found=str(x),
+            hint='cast it first: meta.cast(x, "float32")',
+        )
+    require(x.ndim >= 2, f"{name} must be a matrix", expected="at least 2 axes", found=str(x))
+
+
+def _require_square(x: Tensor, name: str) -> None:
+    _require_matrix(x, name)
+    square = fit(x.shape[-1:], x.shape[-2:-1])
+    require(square, f"{name} must be a square matrix", expected="shape [..., n, n]", found=str(x))
+
+
+def _smaller(x: Tensor) -> Dim:
+    """Return the smaller extent of a matrix; TypeInferError if it is not known which it is."""
+    rows, columns = x.shape[-2:]
+    return rows if rows == columns else min(x.with_shape((rows, columns)).static_shape)
+
+
+@op
+def linalg_inv(x: Tensor) -> Tensor:
+    """The inverse of each square matrix.
+
+    x: (..., n, n), float32 or float64; the result has its type. Raises TypeInferError for other
+    types and LinAlgError for a singular matrix.
+    """
+    _require_square(x, "x")
+    return x
+
+
+@op
+def linalg_pinv(x: Tensor, rtol: float | None = None) -> Tensor:
+    """The Moore-Penrose inverse of each matrix, by its singular values.
+
+    x: (..., m, n), float32 or float64. Result: (..., n, m). rtol: singular values up to ``rtol``
+    times the largest one count as 0; None is max(m, n) times the spacing of numbers at 1. The
+    gradient is that among matrices of the same rank. Raises TypeInferError for other types.
+    """
+    _require_matrix(x, "x")
+    return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
+
+
+@op
+def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
+    """The solution y of ``x1 @ y = x2``.
+
+    x1: (..., n, n). x2: a vector (n,), or matrices (..., n, k) of the same dtype; batch axes are
+    broadcast. Result: (..., n) for a vector, else (..., n, k). Raises TypeInferError for other
+    types and LinAlgError for a singular matrix.
+    """
+    _require_square(x1, "x1")
+    require_same_dtype(x1, x2)
+    found = f"x1={x1}, x2={x2}"
+    require(x2.ndim >= 1, "x2 must be a vector or a matrix", found=found)
+    rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
+    require(fit(rows, x1.shape[-1:]), "x2 has another number of rows than x1", found=found)
+    if x2.ndim == 1:
+        return x1.with_shape(x1.shape[:-1])
+    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    return x1.with_shape((*batch, x1.shape[-1], x2.shape[-1]))
+
+
+@op
+def linalg_solve_triangular(
+    x1: Tensor, x2: Tensor, upper: bool, unitriangular: bool = False
+) -> Tensor:
+    """The solution y of ``x1 @ y = x2`` with a triangular x1, whose other triangle is not read.
+
+    x1: (..., n, n), an upper triangle if ``upper``, else a lower one; with ones on the diagonal,
+    which is not read either, if ``unitriangular``. x2: (..., n, k) of the same dtype; batch axes
+    are broadcast. Result: (..., n, k). Raises TypeInferError for other types and LinAlgError for a
+    zero on the diagonal.
+    """
+    _require_square(x1, "x1")
+    require_same_dtype(x1, x2)
+    _require_matrix(x2, "x2")
+    fits = fit(x2.shape[-2:-1], x1.shape[-1:])
+    require(fits, "x2 has another number of rows than x1", found=f"x1={x1}, x2={x2}")
+    batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    return x1.with_shape((*batch, *x2.shape[-2:]))
+
+
+@op
+def linalg_det(x: Tensor) -> Tensor:
+    """The determinant of each square matrix; 1 if it has no elements.
+
+    x: (..., n, n), float32 or float64. Result: (...). Raises TypeInferError for other types.
+    """
+    _require_square(x, "x")
+    return x.with_shape(x.shape[:-2])
+
+
+@op
+def linalg_cofactor(x: Tensor) -> Tensor:
+    """The cofactors of each square matrix, the gradient of `linalg_det`: det(x) * inv(x).T where
+    x is regular, by singular values also where it is not.
+
+    x: (..., n, n), float32 or float64; the result has its type. Its own gradient is that of
+    regular matrices, and raises LinAlgError for a singular one. Raises TypeInferError for other
+    types.
+    """
+    _require_square(x, "x")
+    return x
+
+
+@op
+def linalg_slogdet(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The determinant of each square matrix as (sign, log(|det|)), which do not overflow.
+
+    x: (..., n, n), float32 or float64. Results: (...); sign is -1, 0 or 1, and of a singular
+    matrix they are 0 and -inf. Raises TypeInferError for other types.
+    """
+    _require_square(x, "x")
+    result = x.with_shape(x.shape[:-2])
+    return result, result
+
+
+@op
+def linalg_cholesky(x: Tensor, upper: bool = False) -> Tensor:
+    """The triangle l with ``x = l @ l.T`` of each symmetric positive definite matrix.
+
+    x: (..., n, n), float32 or float64; the result has its type, with zeros in the other triangle.
+    upper: u with ``x = u.T @ u`` instead. Raises TypeInferError for other types and LinAlgError
+    for a matrix that is not positive definite.
+    """
+    _require_square(x, "x")
+    return x
+
+
+@op
+def linalg_qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    """Matrices (q, r) with ``x = q @ r``, orthonormal columns in q and an upper triangle r.
+
+    x: (..., m, n), float32 or float64. With k = min(m, n), q is (..., m, k) and r (..., k, n); with
+    mode "complete", q is (..., m, m) and r (..., m, n). The gradient needs the first k columns of x
+    to be independent (else LinAlgError), and for m > n the mode "reduced" (else GradientError).
+    Raises TypeInferError for other types or modes.
+    """
+    _require_matrix(x, "x")
+    modes = ("reduced", "complete")
+    require(mode in modes, "unknown mode", expected=" or ".join(modes), found=repr(mode))
+    *batch, m, n = x.shape
+    k = m if mode == "complete" else _smaller(x)
+    return x.with_shape((*batch, m, k)), x.with_shape((*batch, k, n))
+
+
+@op
+def linalg_svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """The singular value decomposition: (u, s, vh) with ``x = u @ diag(s) @ vh``.
+
+    x: (..., m, n), float32 or float64. With k = min(m, n), s is (..., k), in descending order; u is
+    (..., m, m) and vh (..., n, n), or (..., m, k) and (..., k, n) without ``full_matrices``. The
+    gradient is infinite where it depends on the vectors of equal singular values. If m is not n it
+    needs ``full_matrices=False`` (else GradientError); the gradient of s alone is that of
+    `linalg_svdvals`. Raises TypeInferError for other types and LinAlgError for a matrix with NaN or
+    infinity.
+    """
+    _require_matrix(x, "x")
+    *batch, m, n = x.shape
+    k = _smaller(x)
+    rows, columns = (m, n) if full_matrices else (k, k)
+    u, vh = x.with_shape((*batch, m, rows)), x.with_shape((*batch, columns, n))
+    return u, x.with_shape((*batch, k)), vh
+
+
+@op
+def linalg_svdvals(x: Tensor) -> Tensor:
+    """The singular values of each matrix, in descending order.
+
+    x: (..., m, n), float32 or float64. Result: (..., min(m, n)). Raises TypeInferError for other
+    types and LinAlgError for a matrix with NaN or infinity.
+    """
+    _require_matrix(x, "x")
+    return x.with_shape((*x.shape[:-2], _smaller(x)))
+
+
+@op
+def linalg_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues, in ascending order, and eigenvectors, in columns, of symmetric matrices.
+
+    x: (..., n, n), float32 or float64. Results: (..., n) and (..., n, n). The gradient is infinite
+    where it depends on the vectors of equal eigenvalues. Raises TypeInferError for other types and
+    LinAlgError for a matrix with NaN or infinity.
+    """
+    _require_square(x, "x")
+    return x.with_shape(x.shape[:-1]), x
+
+
+@op
+def linalg_eigvalsh(x: Tensor) -> Tensor:
+    """The eigenvalues of each symmetric matrix, in ascending order.
+
+    x: (..., n, n), float32 or float64. Result: (..., n). Raises TypeInferError for other types and
+    LinAlgError for a matrix with NaN or infinity.
+    """
+    _require_square(x, "x")
+    return x.with_shape(x.shape[:-1])

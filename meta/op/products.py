@@ -1,0 +1,87 @@
+"""Products of vectors, and over several axes, composed of operators."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from meta.base.errors import TypeInferError
+from meta.op.core.check import normalize_axis
+from meta.op.core.function import function, operand
+from meta.op.reduce import sum
+from meta.op.shapes import expand_dims, reshape, swap_axis, transpose
+
+
+def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+    return TypeInferError(what, op=name, **more)
+
+
+@function
+def matrix_transpose(x: Any, /) -> Any:
+    """Return each matrix, (..., m, n), with its two axes exchanged.
+
+    Raises TypeInferError for fewer axes.
+    """
+    x = operand(x)
+    if x.ndim < 2:
+        found = f"shape {x.shape}"
+        what = "x must be a matrix"
+        raise _refused("matrix_transpose", what, expected="at least 2 axes", found=found)
+    return swap_axis(x, -1, -2)
+
+
+@function
+def outer(x1: Any, x2: Any, /) -> Any:
+    """Return the products of each element of one vector with each of another."""
+    x1, x2 = operand(x1), operand(x2)
+    if x1.ndim != 1 or x2.ndim != 1:
+        found = f"{x1.ndim} and {x2.ndim} axes"
+        raise _refused("outer", "x1 and x2 must be vectors", expected="1 axis each", found=found)
+    return expand_dims(x1, 1) * expand_dims(x2, 0)
+
+
+@function
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """Return the sums of products along an axis, counted from the end; the others are broadcast."""
+    x1, x2 = operand(x1), operand(x2)
+    common_extent(x1, x2, axis, "vecdot")
+    return sum(x1 * x2, axis)
+
+
+def common_extent(x1: Any, x2: Any, axis: int, name: str) -> Any:
+    """Return the extent of an axis of both; TypeInferError for an axis that is not the same one of
+    both, and for different extents.
+    """
+    if axis >= 0 and x1.ndim != x2.ndim:
+        found = f"axis {axis} of arrays with {x1.ndim} and {x2.ndim} axes"
+        raise _refused(name, "the axis must be counted from the end", found=found)
+    extents = [x.shape[normalize_axis(axis, x.ndim)] for x in (x1, x2)]
+    if extents[0] != extents[1]:
+        raise _refused(name, "the vectors differ in length", found=f"{extents[0]} and {extents[1]}")
+    return extents[0]
+
+
+@function
+def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Any, Any] = 2) -> Any:
+    """Return the sums of products over axes of both arrays; the others of x1 come first.
+
+    axes: as many of the last of x1 and the first of x2, or a pair of sequences of axes. Raises
+    TypeInferError for axes of different extents.
+    """
+    x1, x2 = operand(x1), operand(x2)
+    if isinstance(axes, int):
+        axes = (tuple(range(-axes, 0)), tuple(range(axes)))
+    over1, over2 = (
+        [normalize_axis(a, x.ndim) for a in o] for x, o in zip((x1, x2), axes, strict=True)
+    )
+    extents = [x1.shape[a] for a in over1], [x2.shape[a] for a in over2]
+    if extents[0] != extents[1]:
+        found = f"{extents[0]} and {extents[1]}"
+        raise _refused("tensordot", "the axes differ in extent", found=found)
+    kept1 = [a for a in range(x1.ndim) if a not in over1]
+    kept2 = [a for a in range(x2.ndim) if a not in over2]
+    shape1, shape2 = [x1.shape[a] for a in kept1], [x2.shape[a] for a in kept2]
+    rows, size, columns = prod(shape1), prod(extents[0]), prod(shape2)
+    left = reshape(transpose(x1, (*kept1, *over1)), (rows, size))
+    right = reshape(transpose(x2, (*over2, *kept2)), (size, columns))
+    return reshape(left @ right, (*shape1, *shape2))
