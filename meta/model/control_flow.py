@@ -177,7 +177,7 @@ def _row_loop(
     """Run along the first ``count`` rows in one loop; what is behind them in the result is zero."""
     loop = Loop(trace, "scan")
     where = str(trace.device)
-    first = op.full(0, (), "int64", where)
+    first = op.full((), 0, "int64", where)
     if reverse:
         first = first + (count - 1)
     (i,) = loop.carry(Carried(first, trace), "i")

@@ -22,7 +22,7 @@ def _filled(shape: Ints, dtype: str) -> TensorType:
 
 
 @op(float8=True)
-def zeros(shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu") -> Tensor:
+def zeros(shape: Ints, dtype: DType = "float32", device: DeviceName = "cpu") -> Tensor:
     """A tensor of zeros. shape: extents; an int is one axis. dtype, device: of the result.
 
     Raises TypeInferError for a negative extent.
@@ -37,33 +37,43 @@ def ones() -> None:
 
 @op(float8=True)
 def full(
-    fill_value: Scalar, shape: Ints, dtype: DType = "int32", device: DeviceName = "cpu"
+    shape: Ints, fill_value: Scalar, dtype: DType | None = None, device: DeviceName = "cpu"
 ) -> Tensor:
-    """A tensor of ``fill_value`` in ``dtype``. See `zeros`.
+    """A tensor of ``fill_value``. See `zeros`.
 
     fill_value: a whole number in the range of an integer dtype, 0 or 1 for bool, else
     NumberOutOfRange is raised; rounded to a floating point dtype. No kernel is built per value.
+    dtype: of the result; None is that of the number: bool, int64 or float32.
     """
-    return _filled(shape, dtype)
+    return _filled(shape, require_same_dtype(fill_value) if dtype is None else dtype)
+
+
+def bounds(start: int | float, stop: int | float | None) -> tuple[int | float, int | float]:
+    """Return where `arange` starts and stops: with one number it starts at 0."""
+    return (0, start) if stop is None else (start, stop)
 
 
 @op
 def arange(
     start: int | float,
-    stop: int | float,
-    step: int | float,
-    dtype: DType = "float32",
+    stop: int | float | None = None,
+    step: int | float = 1,
+    dtype: DType | None = None,
     device: DeviceName = "cpu",
 ) -> Tensor:
     """The numbers ``start + i * step`` for i = 0, 1, ... before ``stop``.
 
-    start, stop, step: Python numbers, because they decide the length, which is
-    ``max(0, ceil((stop - start) / step))``. Values are computed in int64 if all three are ints,
-    else in float64, then converted to ``dtype``, which may be any but bool.
+    ``arange(n)`` is ``arange(0, n)``. start, stop, step: Python numbers, because they decide the
+    length, which is ``max(0, ceil((stop - start) / step))``. Values are computed in int64 if all
+    three are ints, else in float64, then converted to ``dtype``, which may be any but bool; None is
+    int64 if all three are ints, else float32.
     Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite, and
     NumberOutOfRange if ``dtype`` has not the first or the last number.
     """
+    start, stop = bounds(start, stop)
     given = f"start={start}, stop={stop}, step={step}"
+    if dtype is None:
+        dtype = require_same_dtype(start, stop, step)
     require(
         all(map(math.isfinite, (start, stop, step))), "arange takes finite numbers", found=given
     )
@@ -113,20 +123,20 @@ def one_hot(
 
 
 @op(float8=True)
-def zeros_like(x: Tensor) -> Tensor:
-    """A tensor of zeros of the shape, dtype and device of ``x``."""
-    return x
+def zeros_like(x: Tensor, dtype: DType | None = None) -> Tensor:
+    """A tensor of zeros of the shape and device of ``x``. dtype: None is that of ``x``."""
+    return x if dtype is None else x.with_dtype(dtype)
 
 
 @op(like=zeros_like, float8=True)
 def ones_like() -> None:
-    """A tensor of ones of the shape, dtype and device of ``x``."""
+    """A tensor of ones of the shape and device of ``x``. See `zeros_like`."""
 
 
 @op(float8=True)
-def full_like(data: Tensor, fill_value: Scalar) -> Tensor:
-    """A tensor of ``fill_value`` of the shape, dtype and device of ``data``. See `full`."""
-    return data
+def full_like(x: Tensor, fill_value: Scalar, dtype: DType | None = None) -> Tensor:
+    """A tensor of ``fill_value`` of the shape and device of ``x``. See `full`, `zeros_like`."""
+    return x if dtype is None else x.with_dtype(dtype)
 
 
 @op

@@ -43,7 +43,7 @@ def flip(x: Tensor, axes: Ints) -> Tensor:
 
 def flipped_axes(axes: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
     """Return the axes that `flip` reverses, sorted."""
-    return () if axes == () else normalize_axes(axes, ndim)
+    return normalize_axes(axes, ndim)
 
 
 def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:

@@ -323,10 +323,10 @@ def lrn_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
 
 
 @op
-def l2_normalize(x: Tensor, eps: float = 1e-12, axis: Ints = ()) -> Tensor:
+def l2_normalize(x: Tensor, eps: float = 1e-12, axis: Ints | None = None) -> Tensor:
     """Scale vectors to length 1: ``x / sqrt(max(sum(x²), eps))``.
 
-    A vector lies along ``axis``, an int or several; () means all axes. Note that ``eps`` bounds
+    A vector lies along ``axis``, an int or several; None means all axes. Note that ``eps`` bounds
     the square of the length.
 
     x: floating point. Result: its type; half precision is computed in float32.

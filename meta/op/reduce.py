@@ -1,6 +1,7 @@
 """Reductions along axes.
 
-``axis`` is an int or several; () means all axes. ``exclude`` reduces all axes but those named.
+``axis`` is an int or several; None means all axes and () none of them. ``exclude`` reduces all axes
+but those named.
 ``keepdims`` leaves the reduced axes in place with size 1.
 """
 
@@ -14,8 +15,10 @@ from meta.op.core.check import extents_of, require, require_float, require_same_
 from meta.op.core.elementwise import described
 from meta.op.core.reduction import reduction
 
+Axes = Ints | None
 
-def _reduced(x: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:
+
+def _reduced(x: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:
     return Tensor(reduction(x.ndim, axis, keepdims, exclude).shape(x.shape), dtype)
 
 
@@ -24,18 +27,19 @@ def _wide(dtype: str) -> str:
     return dtype if is_float(dtype) else "int64"
 
 
-def _back(x: Tensor, dy: Tensor, axis: Ints, keepdims: bool | Ints, exclude: bool) -> Tensor:
+def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool) -> Tensor:
     reduced = _reduced(x, axis, keepdims, exclude, x.dtype)
     require_shape(dy, reduced, "dy has another shape than the reduction")
     return x
 
 
 @op
-def sum(x: Tensor, axis: Ints = (), keepdims: bool | Ints = 0, exclude: bool = False) -> Tensor:
+def sum(
+    x: Tensor, axis: Axes = None, keepdims: bool | Ints = False, exclude: bool = False
+) -> Tensor:
     """The sum of elements; 0 if there are none. Integers and bool give int64.
 
-    ``keepdims`` may also be a tuple, one flag per entry of ``axis`` (as from `get_kept_dims`); an
-    empty one with an empty ``axis`` sums nothing.
+    ``keepdims`` may also be a tuple, one flag per entry of ``axis`` (as from `get_kept_dims`).
     """
     return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
 
@@ -50,7 +54,7 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
 
 
 @op
-def mean(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
     TypeInferError unless ``x`` is floating point.
@@ -66,7 +70,7 @@ def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     return _back(dy.with_shape(extents_of(shape)), dy, *options)
 
 
-def _require_elements(x: Tensor, axis: Ints, exclude: bool) -> None:
+def _require_elements(x: Tensor, axis: Axes, exclude: bool) -> None:
     axes = reduction(x.ndim, axis, False, exclude).axes
     require(
         0 not in [x.shape[a] for a in axes],
@@ -109,7 +113,9 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
     @op(name=name)
     @described(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
-    def reduce(x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False) -> Tensor:
+    def reduce(
+        x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False
+    ) -> Tensor:
         if name in CHOICES:
             _require_elements(x, axis, exclude)
         return _reduced(x, axis, keepdims, exclude, dtype_of(x.dtype))
@@ -140,7 +146,11 @@ def per_degree(count: int, correction: int) -> float:
 
 @op
 def var(
-    x: Tensor, axis: Ints = (), keepdims: bool = False, exclude: bool = False, correction: int = 1
+    x: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    correction: int = 1,
 ) -> Tensor:
     """The variance: the sum of (x - mean)² over n elements, divided by n - ``correction``.
 

@@ -79,7 +79,7 @@ def squeezed_axes(x: Tensor, axis: int | tuple[int, ...] | None) -> tuple[int, .
     """Return the axes that `squeeze` removes."""
     if axis is None:
         return tuple(i for i, d in enumerate(x.shape) if d == 1)
-    return () if axis == () else normalize_axes(axis, x.ndim)
+    return normalize_axes(axis, x.ndim)
 
 
 @op(float8=True)

@@ -24,7 +24,7 @@ def canonicalize(module: Module) -> Module:
     - Numbers and constants are the second operand where operands may be exchanged; ``0 < x`` is
       ``x > 0``. A constant whose elements are equal is a number.
     - An axis is the operator's default where it means the same, else not negative; reduced axes are
-      a sorted tuple, all axes ().
+      a sorted tuple, all axes None.
     - Permutations are `transpose`, views are `reshape` to a written shape; `broadcast_to_like` and
       `cast_like` are `broadcast_to` and `cast`.
     - ``x1 @ x2.T`` is `dense`; an `einsum` that is a matrix product is that product.
@@ -131,15 +131,13 @@ def one_axis(at: RuleSite) -> Expr | None:
     op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.amax, op.amin, op.logsumexp
 )
 def reduced_axes(at: RuleSite) -> Expr | None:
-    """The axes of a reduction are a sorted tuple, () all of them; one flag to keep them, a bool."""
+    """The axes of a reduction are a sorted tuple, None all of them; one flag to keep them."""
     x, axis, keepdims, exclude = at.args
     source = tensor_type(x)
     if source is None or isinstance(keepdims, tuple):
         return None
     axes = normalize_axes(axis, source.ndim, exclude)
-    if not axes and source.ndim:
-        return None  # all but all of them: nothing is reduced
-    spelled = () if axes == tuple(range(source.ndim)) else axes
+    spelled = None if axes == tuple(range(source.ndim)) else axes
     kept = True if keepdims else at.op.slots[2].default
     if spelled == axis and not exclude and type(kept) is type(keepdims):
         return None
@@ -190,9 +188,11 @@ _NUMBERS = {
 @SPELLING.rule(op.full, op.full_like)
 def zeros_and_ones(at: RuleSite) -> Expr | None:
     """A tensor full of 0 or 1 is called so."""
-    number, rest = (at.args[0], at.args[1:]) if at.op is op.full else (at.args[1], at.args[:1])
+    first, number, dtype, *rest = at.args
     made = _NUMBERS.get((at.op, str(float(number))))
-    return None if made is None else new_call(made, *rest)
+    # Without a dtype that of the number counts, which is gone.
+    dtype = at.type.dtype if at.op is op.full else dtype
+    return None if made is None else new_call(made, first, dtype, *rest)
 
 
 @SPELLING.rule(op.add)

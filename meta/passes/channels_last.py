@@ -35,6 +35,7 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
+from meta.op.core.check import normalize_axes
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import called_op, named_args, new_call, tensor_of, tensor_type
 from meta.passes.lifetimes import type_bytes
@@ -136,9 +137,9 @@ def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
 def reduction(at: ImageCall) -> Call | None:
     """Axes that are left in the same order: the channels alone, or images and channels."""
     axes = at.args["axis"]
-    if not at.has("x") or at.args["keepdims"] or at.args["exclude"] or not isinstance(axes, tuple):
+    if not at.has("x") or at.args["keepdims"] or at.args["exclude"]:
         return None
-    gone = {axis % 4 for axis in axes} or set(range(4))
+    gone = normalize_axes(axes, 4)
     if [i for i in LAST if i not in gone] != [i for i in range(4) if i not in gone]:
         return None
     return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))

@@ -33,6 +33,7 @@ from meta.op.core import Op
 from meta.op.core.call import runtime_args
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.indices import IndexRange
+from meta.op.creation import bounds
 from meta.passes.buffers import Buffers
 from meta.passes.calls import base_op, flat_atoms, named_args, tensor_type, type_if_atom, typed_args
 
@@ -216,8 +217,8 @@ def _cut(ranges: IndexRanges, args: Args, part: int) -> Range | None:
 
 
 def _counted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    start, stop, step = args["start"], args["stop"], args["step"]
-    if not all(isinstance(n, int) for n in (start, stop, step)) or step == 0:
+    (start, stop), step = bounds(args["start"], args["stop"]), args["step"]
+    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(step, int) and step):
         return None
     count = len(range(start, stop, step))
     ends = start, start + max(count - 1, 0) * step

@@ -232,7 +232,7 @@ def test_out_of_memory(little_memory: int) -> None:
     assert free_bytes(device) <= little_memory - whole.numel()
     del whole
     with pytest.raises(OutOfMemory) as caught:
-        op.full(1.0, (large,), "float32", "cuda")
+        op.full((large,), 1.0, "float32", "cuda")
     assert caught.value.planned == 4 * large
     assert caught.value.free is not None and 0 < caught.value.free <= little_memory
     scalar = on_gpu(torch.ones(1))[0]
@@ -246,4 +246,4 @@ def test_out_of_memory(little_memory: int) -> None:
             compile(trace(lambda x: op.sum(op.tanh(x) * op.exp(x))), type_, device="cuda")
     x = random(64, 64)
     check(chain(x), compile(trace(chain), x)(x), 1e-6, 1e-6)
-    assert op.full(1.0, (1 << 20,), "float32", "cuda").shape == (1 << 20,)
+    assert op.full((1 << 20,), 1.0, "float32", "cuda").shape == (1 << 20,)

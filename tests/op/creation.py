@@ -10,12 +10,30 @@ from meta.testing.case import FLOATS
 DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 
 
-def _full(fill_value, shape, dtype="int32", device="cpu"):
-    return torch.from_numpy(np.full(shape, fill_value)).to(TO_TORCH[dtype])
+KINDS = {bool: torch.bool, int: torch.int64, float: torch.float32}
 
 
-def _arange(start, stop, step, dtype="float32", device="cpu"):
-    return torch.from_numpy(np.arange(start, stop, step)).to(TO_TORCH[dtype])
+def _full(shape, fill_value, dtype=None, device="cpu"):
+    wanted = KINDS[type(fill_value)] if dtype is None else TO_TORCH[dtype]
+    return torch.from_numpy(np.full(shape, fill_value)).to(wanted)
+
+
+def _arange(start, stop=None, step=1, dtype=None, device="cpu"):
+    start, stop = (0, start) if stop is None else (start, stop)
+    numbers = torch.from_numpy(np.arange(start, stop, step))
+    return numbers.to(KINDS[type(start + stop + step)] if dtype is None else TO_TORCH[dtype])
+
+
+def _filled(value):
+    """Make an oracle of zeros or ones."""
+    return lambda shape, dtype="float32", device="cpu": _full(shape, value, dtype)
+
+
+def _like(function):
+    """Make an oracle of a filled tensor of torch's ``function``."""
+    return lambda *args, dtype=None: function(
+        *args, dtype=None if dtype is None else TO_TORCH[dtype]
+    )
 
 
 def _one_hot(indices, on_value, off_value, depth, axis=-1, dtype="int32", device="cpu"):
@@ -34,6 +52,10 @@ FILLED = SHAPES + [sample((2, 3), dtype=dtype) for dtype in DTYPES]
 
 
 LIKE = [
+    sample(F(2, 3), dtype="int32"),
+    sample(I(3, low=0, high=9), dtype="float16"),
+    sample(B(0, 2), dtype="float64"),
+] + [
     sample(x)
     for x in (
         F(3, 4),
@@ -48,18 +70,14 @@ LIKE = [
 
 
 CASES = [
-    OpCase(
-        "zeros", FILLED, lambda shape, **options: _full(0, shape, **options), dtypes=(), grad=False
-    ),
-    OpCase(
-        "ones", FILLED, lambda shape, **options: _full(1, shape, **options), dtypes=(), grad=False
-    ),
+    OpCase("zeros", FILLED, _filled(0), dtypes=(), grad=False),
+    OpCase("ones", FILLED, _filled(1), dtypes=(), grad=False),
     OpCase(
         "full",
-        [sample(value, *s.args, **s.kwargs) for value in (7, -2.0) for s in SHAPES]
-        + [sample(1.0, (2, 3), dtype=dtype) for dtype in DTYPES]
-        + [sample(-2.75, (2, 3), dtype=dtype) for dtype in FLOATS]
-        + [sample(True, (2,)), sample(2**40 + 1, (2,), dtype="int64")],
+        [sample(*s.args, value, **s.kwargs) for value in (7, -2.5, True) for s in SHAPES]
+        + [sample((2, 3), 1.0, dtype=dtype) for dtype in DTYPES]
+        + [sample((2, 3), -2.75, dtype=dtype) for dtype in FLOATS]
+        + [sample((2,), -2.0, "int32"), sample((2,), 2**40 + 1), sample((2,), 0.5)],
         _full,
         dtypes=(),
         grad=False,
@@ -67,8 +85,14 @@ CASES = [
     OpCase(
         "arange",
         [
-            sample(0, 5, 1),
-            sample(5, 0, -2, dtype="int64"),
+            sample(5),
+            sample(2.5),
+            sample(1, 4),
+            sample(1, 2.5),
+            sample(0, 5, 1, dtype="float32"),
+            sample(-3),
+            sample(5, 0, -2),
+            sample(3, dtype="int8"),
             sample(3, 3, 1),
             sample(4, 0, 1),
             sample(-1.5, 2.0, 0.25),
@@ -104,17 +128,13 @@ CASES = [
         ],
         _one_hot,
     ),
-    OpCase("zeros_like", LIKE, torch.zeros_like, grad=False),
-    OpCase("ones_like", LIKE, torch.ones_like, grad=False),
+    OpCase("zeros_like", LIKE, _like(torch.zeros_like), grad=False),
+    OpCase("ones_like", LIKE, _like(torch.ones_like), grad=False),
     OpCase(
         "full_like",
-        [sample(*s.args, 1.0) for s in LIKE]
+        [sample(*s.args, 1.0, **s.kwargs) for s in LIKE]
         + [sample(F(3), 2), sample(F(3), 1.5), sample(I(3, low=0, high=9), -2.0)],
-        lambda data, fill_value: (
-            _full(fill_value, data.shape).to(data.dtype)
-            if isinstance(fill_value, int)
-            else torch.full(data.shape, fill_value, dtype=torch.float64).to(data.dtype)
-        ),
+        _like(torch.full_like),
         grad=False,
     ),
 ]
@@ -128,9 +148,9 @@ CASES += refusals(
         "zeros": [error((2, -1), match=NEGATIVE)],
         "ones": [error(-3, match=NEGATIVE)],
         "full": [
-            error(1.5, (2, -1), dtype="float32", match=NEGATIVE),
-            error(1.5, (2,), match="'fill_value' does not fit int32"),
-            error(2, (2,), dtype="bool", match="True, False, 0 or 1"),
+            error((2, -1), 1.5, match=NEGATIVE),
+            error((2,), 1.5, "int32", match="'fill_value' does not fit int32"),
+            error((2,), 2, dtype="bool", match="True, False, 0 or 1"),
         ],
         "arange": [
             error(0, 5, 0, match="the step of arange is 0"),

@@ -406,7 +406,7 @@ def lrn_dx(x, dy, *args, **kwargs):
     return torch.autograd.grad(lrn(x, *args, **kwargs), x, dy)[0]
 
 
-def l2_normalize(x, eps=1e-12, axis=()):
+def l2_normalize(x, eps=1e-12, axis=None):
     square = (x * x).sum(axis, keepdim=True) if x.ndim else x * x
     return x / torch.sqrt(torch.clamp_min(square, eps))
 

@@ -7,9 +7,9 @@ import torch
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 
 
-def axes_of(x, axis=(), exclude=False):
-    """Return the reduced axes, sorted; all where none is named."""
-    if axis == ():
+def axes_of(x, axis=None, exclude=False):
+    """Return the reduced axes, sorted; all for None."""
+    if axis is None:
         return list(range(x.ndim))
     named = {a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)}
     return sorted(set(range(x.ndim)) - named if exclude else named)
@@ -18,7 +18,7 @@ def axes_of(x, axis=(), exclude=False):
 def one_by_one(function):
     """Make an oracle of a reduction over one axis by moving the reduced axes to the end."""
 
-    def oracle(x, axis=(), keepdims=False, exclude=False):
+    def oracle(x, axis=None, keepdims=False, exclude=False):
         axes = axes_of(x, axis, exclude)
         rest = [i for i in range(x.ndim) if i not in axes]
         y = function(
@@ -40,7 +40,7 @@ def _count(x, axes):
     return n
 
 
-def summed(x, axis=(), keepdims=0, exclude=False):
+def summed(x, axis=None, keepdims=False, exclude=False):
     """Sum, with a flag per axis where ``keepdims`` is a tuple."""
     if isinstance(keepdims, tuple):
         flags = {a % x.ndim: bool(k) for a, k in zip(axis, keepdims, strict=True)}
@@ -80,7 +80,12 @@ USUAL = [
     sample(F(2, 3, 4), axis=(0, 2), keepdims=True),
     sample(F(2, 3, 4), axis=1, exclude=True),
     sample(F(2, 3), axis=(0, 1), exclude=True),
+    sample(F(2, 3), axis=()),
+    sample(F(2, 3), axis=(), keepdims=True),
+    sample(F(2, 3), axis=(), exclude=True),
+    sample(F(2, 3), axis=None, keepdims=True),
     sample(F()),
+    sample(F(), axis=()),
     sample(F(1, 1), axis=0),
     sample(F(2, 700), axis=1),
     sample(F(300, 3), axis=0),
@@ -232,6 +237,7 @@ _X, _INTS = F(2, 3), I(2, 3, low=0, high=3)
 AXES = [
     error(_X, 2, match="axis 2 is out of range for ndim 2"),
     error(_X, (1, -1), match="an axis is named twice"),
+    error(_X, None, False, True, match="exclude reduces the axes that are not named"),
 ]
 
 
@@ -244,6 +250,7 @@ CASES += refusals(
             *AXES,
             error(_X, (0, 1), (1,), match="keepdims must be one flag, or one per entry of axis"),
             error(_X, (0,), (1,), True, match="exclude takes one keepdims"),
+            error(_X, None, (1,), match="keepdims is one flag where axis is None"),
         ],
         "mean": [*AXES, error(_INTS, match="x must be floating point")],
         "max min argmax argmin": EXTREMES,
@@ -266,8 +273,8 @@ INF, MOMENTS_NAN = float("inf"), float("nan")
 
 
 def moments_axes_of(x, axis, exclude):
-    """Return the reduced axes; all where none is named."""
-    if axis == ():
+    """Return the reduced axes; all for None."""
+    if axis is None:
         return tuple(range(x.ndim))
     named = {a % x.ndim for a in ([axis] if isinstance(axis, int) else axis)}
     return tuple(sorted(set(range(x.ndim)) - named if exclude else named))
@@ -276,7 +283,7 @@ def moments_axes_of(x, axis, exclude):
 def over(function):
     """Make an oracle of a torch reduction; with no axes at all it sees one of extent 1."""
 
-    def oracle(x, axis=(), keepdims=False, exclude=False, **options):
+    def oracle(x, axis=None, keepdims=False, exclude=False, **options):
         axes = moments_axes_of(x, axis, exclude)
         if not axes:
             x, axes, keepdims = x.unsqueeze(-1), -1, False
@@ -310,6 +317,8 @@ DEGENERATE = [
     sample(F()),
     sample(F(2, 1), axis=1),
     sample(F(2, 3), axis=(0, 1), exclude=True),
+    sample(F(2, 3), axis=()),
+    sample(F(2, 3), axis=(), correction=0),
     sample(F(0)),
     sample(F(2, 0), axis=1, correction=0),
     sample(F(2, 0), axis=0),
@@ -361,6 +370,8 @@ CASES += [
             sample(F(2, 0), axis=1),
             sample(F(2, 0), axis=0, keepdims=True),
             sample(F(2, 3), axis=(0, 1), exclude=True),
+            sample(F(2, 3), axis=()),
+            sample(F(0, 3), axis=()),
             sample(F(2, 130, low=-30.0, high=30.0), axis=1),
             sample(C([[1e4, 1e4 - 16], [-1e4, -1e4]]), axis=1),
             sample(

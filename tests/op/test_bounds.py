@@ -92,7 +92,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[MetaError]]] = {
     "beyond int64": (lambda: meta.zeros((2**63,)), TypeInferError),
     "beyond all": (lambda: meta.zeros((10**400,)), TypeInferError),
     "memory": (lambda: meta.zeros((2**45,)), OutOfMemory),
-    "full": (lambda: meta.full(1.0, (2**50,)), OutOfMemory),
+    "full": (lambda: meta.full((2**50,), 1.0), OutOfMemory),
     "broadcast": (lambda: meta.broadcast_to(one, (2**40, 2**40)), TypeInferError),
     "broadcast beyond memory": (lambda: meta.broadcast_to(one, (2**40,)), OutOfMemory),
     "tile": (lambda: meta.tile(x, (2**40, 2**40)), TypeInferError),

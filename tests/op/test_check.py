@@ -69,10 +69,6 @@ def test_normalize_axis(axis: int, ndim: int) -> None:
 
 @given(st.lists(st.integers(-5, 5), max_size=4), st.integers(0, 4), st.booleans())
 def test_normalize_axes(axes: list[int], ndim: int, exclude: bool) -> None:
-    if not axes:
-        assert normalize_axes(axes, ndim, exclude) == tuple(range(ndim))
-        assert normalize_axes(None, ndim, exclude) == tuple(range(ndim))
-        return
     try:
         named = np.lib.array_utils.normalize_axis_tuple(axes, ndim)
     except ValueError:  # numpy's AxisError is one, and so is a repeated axis
@@ -83,6 +79,12 @@ def test_normalize_axes(axes: list[int], ndim: int, exclude: bool) -> None:
     assert normalize_axes(tuple(axes), ndim, exclude) == tuple(sorted(expected))
     if len(axes) == 1:
         assert normalize_axes(axes[0], ndim, exclude) == tuple(sorted(expected))
+
+
+def test_none_names_all_axes() -> None:
+    assert normalize_axes(None, 3) == (0, 1, 2)
+    with pytest.raises(TypeInferError, match="none is"):
+        normalize_axes(None, 3, exclude=True)
 
 
 @given(DTYPES, DTYPES)

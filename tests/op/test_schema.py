@@ -268,8 +268,9 @@ class TestArguments:
             (lambda: meta.reshape(X, (2.0,)), "argument 'shape' does not fit", "(2.0,) (tuple)"),
             (lambda: meta.sum(X, keepdims="no"), "argument 'keepdims' does not fit", "bool"),
             (lambda: meta.cast(X, "flaot32"), "unknown dtype", "did you mean 'float32'"),
-            (lambda: meta.full("1", (2,)), "argument 'fill_value' does not fit", "number"),
-            (lambda: meta.full(1j, (2,)), "argument 'fill_value' does not fit", "1j (complex)"),
+            (lambda: meta.full(0.5, (2,)), "argument 'shape' does not fit", "0.5 (float)"),
+            (lambda: meta.full((2,), "1"), "argument 'fill_value' does not fit", "number"),
+            (lambda: meta.full((2,), 1j), "argument 'fill_value' does not fit", "1j (complex)"),
             (lambda: meta.add(X, None), "argument 'x2' does not fit", "number or tensor"),
             (lambda: meta.add(X, np.complex64(1)), "argument 'x2' does not fit", "complex64"),
         ],
@@ -303,7 +304,7 @@ class TestArguments:
         assert meta.sum((X, X)).item() == 6
 
     def test_ints(self) -> None:
-        for axis in ((0, 1), [0, 1], (np.int64(0), np.int8(1)), ()):
+        for axis in ((0, 1), [0, 1], (np.int64(0), np.int8(1)), None):
             assert meta.sum(X, axis).shape == ()
         for axis in (1, np.int64(1), -1, [1]):
             assert meta.sum(X, axis=axis).numpy().tolist() == [3]

@@ -124,7 +124,7 @@ def computed(way: Way, query: Any, key: Any, value: Any, mask: Any) -> Any:
     elif way.scale == "array":
         scores = scores * meta.array(scale)
     elif way.scale == "computed":
-        scores = scores / op.sqrt(op.full(float(D), (), "float32"))
+        scores = scores / op.sqrt(op.full((), float(D), "float32"))
     if not way.mask_first:
         scores = _masked(way, scores, mask)
     if way.softmax == "softmax":

@@ -14,7 +14,7 @@ from meta.passes import canonicalize, simplify
 )
 def test_large_integers(dtype: str, number: int) -> None:
     module = parse(f"""func @main(%x: {dtype}[2]) -> {dtype}[2] {{
-        %c: {dtype}[2] = full({number}, shape=(2,), dtype="{dtype}")
+        %c: {dtype}[2] = full((2,), {number}, dtype="{dtype}")
         %y: {dtype}[2] = multiply(%x, %c)
         %z: {dtype}[2] = subtract(%y, %c)
         return %z

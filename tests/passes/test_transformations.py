@@ -361,7 +361,7 @@ def test_what_is_not_folded() -> None:
       %s: (float32[1, 3], float32[1, 3]) = split({C}, 2, 0)
       %z: float32[2, 3] = zeros((2, 3), "float32")
       %0: () = sgd(%z, %y, %y, 0.1, 0.0)
-      %big: float32[100, 1000] = full(0.5, (100, 1000), "float32")
+      %big: float32[100, 1000] = full((100, 1000), 0.5, "float32")
       %v: float32[6] = zeros((6,), "float32")
       %w: float32[2, 3] = reshape(%v, (2, 3))
       %1: () = sgd(%x, %y, %w, 0.1, 0.0)

@@ -184,7 +184,7 @@ def one_hot(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 def constant(p: Pool, i: int, j: int, k: int) -> list[Any]:
     makers = [
-        lambda: op.full(0.5 * i, (2, 3), p.dtype),
+        lambda: op.full((2, 3), 0.5 * i, p.dtype),
         lambda: op.arange(0.0, 3.0, 1.0, p.dtype),
         lambda: op.zeros((3,), p.dtype),
         lambda: op.ones((2, 3), p.dtype),

@@ -39,7 +39,7 @@ def broadcast(x: Any) -> Any:
 def test_an_eager_call() -> None:
     x = meta.array([1.0])
     with pytest.raises(OutOfMemory, match="full") as caught:
-        op.full(1.0, (TOO_MUCH,), "float32", "cpu")
+        op.full((TOO_MUCH,), 1.0, "float32", "cpu")
     check_error(caught.value, 4 * TOO_MUCH)
     assert op.exp(x).shape == (1,), "the process goes on"
 

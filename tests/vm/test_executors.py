@@ -46,7 +46,7 @@ def same_twice(x: Any) -> Any:
 
 
 def constants(x: Any) -> Any:
-    a = op.full(2.0, (6,), "float32")
+    a = op.full((6,), 2.0, "float32")
     return a, op.reshape(a, (2, 3)), x + a, op.arange(0.0, 3.0, 1.0, "int32")
 
 

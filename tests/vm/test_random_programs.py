@@ -51,7 +51,7 @@ STEPS = {
     "transpose": lambda values, i, j, k: [op.transpose(op.reshape(values[i], (2, 3)))],
     "twice": lambda values, i, j, k: [op.transpose(op.transpose(values[i]))],
     "cast": lambda values, i, j, k: [op.cast(values[i], "float32")],
-    "constant": lambda values, i, j, k: [op.full(0.5 * k, (N,), "float32")],
+    "constant": lambda values, i, j, k: [op.full((N,), 0.5 * k, "float32")],
     "dead": lambda values, i, j, k: [op.exp(values[i]), values[j]][1:],
     "write": write,
 }  # fmt: skip

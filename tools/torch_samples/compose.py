@@ -70,7 +70,7 @@ def replaced(x: Any, axis: int, value: Any) -> tuple[Any, ...]:
 
 def scalar(value: Any, like: Any) -> Any:
     """Return a number as a 0-d array of the dtype of another one."""
-    return meta.full(value, (), like.dtype)
+    return meta.full((), value, like.dtype)
 
 
 def shape_of(*size: Any) -> tuple[int, ...]:

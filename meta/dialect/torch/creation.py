@@ -7,6 +7,7 @@ from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, rounded_number
 from meta.dialect.torch.shapes import fresh
+from meta.op.creation import bounds
 
 
 def fill(fill_value, out):
@@ -32,6 +33,7 @@ kernels(
 
 @dialect.kernel(op.arange)
 def arange(start, stop, step, out):
+    start, stop = bounds(start, stop)
     dtype = torch.float64 if isinstance(start + stop + step, float) else torch.int64
     out.copy_(torch.arange(len(out), dtype=dtype, device=out.device).mul_(step).add_(start))
 

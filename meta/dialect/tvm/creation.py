@@ -6,6 +6,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.dialect.tvm.broadcast import cast, single, unfolded
 from meta.dialect.tvm.compute import ELEMWISE, INJECTIVE, OPAQUE, compute
+from meta.op.creation import bounds
 
 
 def _constant(value):
@@ -33,6 +34,7 @@ for _value, _bases in {0: (op.zeros, op.zeros_like), 1: (op.ones, op.ones_like)}
 
 @compute(op.arange, OPAQUE)
 def arange(start, stop, step, out):
+    start, stop = bounds(start, stop)
     dtype = "int64" if all(isinstance(v, int) for v in (start, stop, step)) else "float64"
     first, distance = tirx.const(start, dtype), tirx.const(step, dtype)
 

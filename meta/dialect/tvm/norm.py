@@ -307,5 +307,5 @@ def l2_normalize(x, eps, axis):
 
 @compute(op.l2norm, COMM_REDUCE)
 def l2norm(x):
-    total = _Over.of(x, ()).squares()
+    total = _Over.of(x, None).squares()
     return te.compute((), lambda: cast(te.sqrt(total()), x.dtype), name="l2norm")

@@ -25,7 +25,7 @@ def filled(value, shape, dtype, call):
     """A tensor of one number, which is known or not."""
     number = known_number(value)
     if number is not None:
-        return op.full(number_in(number, dtype), shape, dtype, str(call.device))
+        return op.full(shape, number_in(number, dtype), dtype, str(call.device))
     return op.broadcast_to(cast_to(op.reshape(value, ()), dtype), shape)
 
 

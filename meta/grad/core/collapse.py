@@ -23,7 +23,7 @@ def collapse(dy: Any, like: Any) -> Any:
         # Which axes were broadcast is known when the program runs.
         return in_dtype(OPERATORS["collapse_sum_like"](dy, like), like.dtype)
     axes = collapsed_axes(dy.shape, like.shape)
-    if axes:  # no axes would be all of them
+    if axes:
         dy = OPERATORS["sum"](dy, axes, 1)
         if dy.shape != like.shape:
             dy = OPERATORS["reshape"](dy, like.shape)

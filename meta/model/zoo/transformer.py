@@ -183,6 +183,6 @@ def causal_lm_loss(logits: Any, labels: Any) -> Any:
     token that is not counted as a successor.
     """
     n, steps = labels.shape
-    last = op.full(IGNORED, (n, 1), labels.dtype, device_of(labels))
+    last = op.full((n, 1), IGNORED, labels.dtype, device_of(labels))
     following = op.strided_slice(labels, (0, 1), (n, steps))
     return masked_lm_loss(logits, op.concatenate((following, last), 1))

@@ -40,8 +40,14 @@ def normalize_axis(axis: int, ndim: int) -> int:
 def normalize_axes(
     axis: int | Sequence[int] | None, ndim: int, exclude: bool = False
 ) -> tuple[int, ...]:
-    """Return sorted distinct axes: of none all, with ``exclude`` all but those given."""
-    if axis is None or axis == () or axis == []:
+    """Return sorted distinct axes: of None all, with ``exclude`` all but those given."""
+    if axis is None:
+        require(
+            not exclude,
+            "exclude reduces the axes that are not named, and none is",
+            expected="axis: an int or several, which stay",
+            found="axis=None",
+        )
         return tuple(range(ndim))
     given = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = [normalize_axis(a, ndim) for a in given]

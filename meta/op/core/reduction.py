@@ -33,19 +33,20 @@ class Reduction:
 
 def reduction(
     ndim: int,
-    axis: int | tuple[int, ...],
+    axis: int | tuple[int, ...] | None,
     keepdims: bool | int | tuple[int, ...] = False,
     exclude: bool = False,
 ) -> Reduction:
     """Read the arguments of a reduction.
 
-    ``axis`` () means all axes; ``exclude`` all but those named. ``keepdims`` is one flag for all
-    axes, or a tuple with one per entry of ``axis``; then no entries mean that nothing is reduced.
+    ``axis`` None means all axes, () none; ``exclude`` all but those named. ``keepdims`` is one flag
+    for all axes, or a tuple with one per entry of ``axis``.
     """
     if not isinstance(keepdims, tuple):
         axes = normalize_axes(axis, ndim, exclude)
         return Reduction(axes, axes if keepdims else ())
-    named = (axis,) if isinstance(axis, int) else axis
+    require(axis is not None, "keepdims is one flag where axis is None", found=keepdims)
+    named = (axis,) if isinstance(axis, int) else axis or ()
     require(not exclude, "exclude takes one keepdims for all axes", found=f"keepdims={keepdims}")
     require(
         len(named) == len(keepdims),
@@ -53,8 +54,6 @@ def reduction(
         expected=f"{len(named)} flags",
         found=keepdims,
     )
-    if not named:
-        return Reduction((), ())
     axes = normalize_axes(named, ndim)
     return Reduction(
         axes, tuple(sorted(a % ndim for a, k in zip(named, keepdims, strict=True) if k))

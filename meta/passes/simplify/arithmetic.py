@@ -51,7 +51,7 @@ def _filled(value: OpCall, atom: Any) -> Number | None:
         return _ALIKE[value.op]
     if value.op not in (op.full, op.full_like) or type_ is None:
         return None
-    number = value.args[0 if value.op is op.full else 1]
+    number = value.args[1]
     if isinstance(number, int) and abs(number) > _EXACT:
         return None
     if not math.isfinite(number):

@@ -45,10 +45,10 @@ def broadcast_of_broadcast(at: RuleSite) -> Expr | None:
     return new_call(op.broadcast_to, inner.args[0], at.type.static_shape)
 
 
-@RULES.rule(op.sum)
-def nothing_summed(at: RuleSite) -> Expr | None:
-    """A sum over no axis: ``axis`` and ``keepdims`` are both empty."""
-    return at.same(at.args[0]) if at.args[1:3] == ((), ()) else None
+@RULES.rule(op.sum, op.prod, op.mean, op.max, op.min, op.amax, op.amin)
+def nothing_reduced(at: RuleSite) -> Expr | None:
+    """A reduction over no axis, of which each element is its own result."""
+    return at.same(at.args[0]) if at.args[1] == () and not at.args[3] else None
 
 
 PERMUTATIONS = (op.transpose, op.transpose_dx, op.swap_axis)

@@ -25,9 +25,9 @@ MORE = [
 ]
 CASES = [*OFTEN, *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE)]
 BEHIND = {
-    "bias": lambda y: y + op.full(0.5, (1,), "float32", device="cpu"),
+    "bias": lambda y: y + op.full((1,), 0.5, "float32", device="cpu"),
     "relu, channels": lambda y: (
-        op.relu(y) * op.full(2.0, (y.shape[1], 1, 1), "float32", device="cpu")
+        op.relu(y) * op.full((y.shape[1], 1, 1), 2.0, "float32", device="cpu")
     ),
 }
 

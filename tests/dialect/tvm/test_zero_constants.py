@@ -18,7 +18,7 @@ FORMS: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "number before": lambda x, zero: (zero, x),
     "zeros behind": lambda x, zero: (x, meta.zeros_like(x)),
     "zeros before": lambda x, zero: (meta.zeros_like(x), x),
-    "full behind": lambda x, zero: (x, meta.full(zero, x.shape, x.dtype)),
+    "full behind": lambda x, zero: (x, meta.full(x.shape, zero, x.dtype)),
 }
 ORACLES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "multiply": torch.multiply,

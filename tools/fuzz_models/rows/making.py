@@ -42,13 +42,13 @@ _maker("ones", 1)
 
 def _full(d: Any) -> Call:
     dtype = d.choice((d.dtype, d.dtype, d.int_dtype))
-    return (d.number_like(dtype), d.shape()), {"dtype": dtype}
+    return (d.shape(), d.number_like(dtype)), {"dtype": dtype}
 
 
 add(
     Row(
         "full", _full,
-        lambda value, shape, dtype, device="cpu": torch.full(shape, value, dtype=_torch(dtype)),
+        lambda shape, value, dtype, device="cpu": torch.full(shape, value, dtype=_torch(dtype)),
         _dtype, "none", constant=True, weight=0.6,
     )
 )  # fmt: skip

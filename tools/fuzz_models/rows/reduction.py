@@ -11,14 +11,14 @@ from torch import Tensor
 
 from tools.fuzz_models.rows.row import Call, Row, add
 
-Axes = int | tuple[int, ...]
+Axes = int | tuple[int, ...] | None
 
 
 def reduced_axes(x: Tensor, axis: Axes, exclude: bool = False) -> tuple[int, ...]:
     """Return which axes a call reduces."""
-    named = tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
-    if not named:
+    if axis is None:
         return tuple(range(x.ndim))
+    named = tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
     return tuple(i for i in range(x.ndim) if (i in named) != exclude)
 
 
@@ -33,7 +33,7 @@ def along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Make a function of the last axis an operator with ``axis``, ``keepdims`` and ``exclude``."""
 
     def reference(
-        x: Tensor, axis: Axes = (), keepdims: bool = False, exclude: bool = False, **kwargs: Any
+        x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False, **kwargs: Any
     ) -> Tensor:
         axes = reduced_axes(x, axis, exclude)
         result = function(flattened(x, axes), **kwargs)
@@ -48,7 +48,9 @@ def draw_axes(d: Any, value: Any) -> dict[str, Any]:
     """Return axes and flags of a reduction."""
     kwargs: dict[str, Any] = {}
     if value.ndim and d.chance(0.8):
-        axes = d.random.sample(range(value.ndim), d.int(1, min(2, value.ndim)))
+        axes = d.random.sample(
+            range(value.ndim), d.int(0 if d.chance(0.1) else 1, min(2, value.ndim))
+        )
         axes = [a - value.ndim if d.chance(0.3) else a for a in axes]
         kwargs["axis"] = axes[0] if len(axes) == 1 and d.chance(0.7) else tuple(axes)
     if d.chance(0.4):
@@ -200,7 +202,7 @@ def _draw_spread(d: Any) -> Call:
     x = d.pick(lambda v: v.size >= 2, dtype="float")
     kwargs = draw_axes(d, d.value(x))
     value = d.value(x)
-    axes = reduced_axes(value.tensor, kwargs.get("axis", ()), kwargs.get("exclude", False))
+    axes = reduced_axes(value.tensor, kwargs.get("axis"), kwargs.get("exclude", False))
     if math.prod(value.shape[a] for a in axes) < 2:
         raise d.missing
     return (x,), {**kwargs, **({"correction": 0} if d.chance(0.4) else {})}

@@ -24,7 +24,7 @@ def filled(value: float) -> Any:
 
     def made(*size: Any, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
-        return meta.full(value, shape_of(*size), dtype or "float32")
+        return meta.full(shape_of(*size), value, dtype or "float32")
 
     return made
 
@@ -34,7 +34,7 @@ def new_filled(value: float) -> Any:
 
     def made(input: Any, *size: Any, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
-        return meta.full(value, shape_of(*size), dtype or input.dtype)
+        return meta.full(shape_of(*size), value, dtype or input.dtype)
 
     return made
 
@@ -44,7 +44,7 @@ def like(value: float) -> Any:
 
     def made(input: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
-        return meta.full(value, input.shape, dtype) if dtype else meta.full_like(input, value)
+        return meta.full_like(input, value, dtype)
 
     return made
 
@@ -52,8 +52,7 @@ def like(value: float) -> Any:
 def full(size: Any, fill_value: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
     """One number everywhere."""
     plain(kwargs)
-    kind = {bool: "bool", int: "int64", float: "float32"}[type(fill_value)]
-    return meta.full(fill_value, shape_of(size), dtype or kind)
+    return meta.full(shape_of(size), fill_value, dtype)
 
 
 def arange(
@@ -61,10 +60,8 @@ def arange(
 ) -> Any:
     """Numbers at equal distances."""
     plain(kwargs)
-    bounds = (0, start, step) if end is None else (start, end, step)
-    numbers = [int(b) if isinstance(b, bool) else b for b in bounds]
-    whole = all(isinstance(b, int) for b in numbers)
-    return meta.arange(*numbers, dtype or ("int64" if whole else "float32"))
+    numbers = [int(b) if isinstance(b, bool) else b for b in (start, end, step)]
+    return meta.arange(*numbers, dtype)
 
 
 def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **kwargs: Any) -> Any:

@@ -36,7 +36,7 @@ def into(function: Any) -> Any:
     def scattered(input: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> Any:
         decline_if(reduce == "multiply", "scatter that multiplies")
         if isinstance(src, int | float):
-            src = meta.full(src, index.shape, input.dtype)
+            src = meta.full(index.shape, src, input.dtype)
         write = meta.scatter_add if reduce == "add" else function
         if index.ndim == 0 or input.ndim == 0:
             vectors = map(at_least_1d, (input, index, src))
@@ -85,7 +85,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     # Once for every index, so that the gradient of the number is torch's.
     places = along(x, dim, indices(np.unique(index.numpy())))
     if isinstance(value, int | float):
-        values = meta.full(value, places.shape, x.dtype)
+        values = meta.full(places.shape, value, x.dtype)
     else:
         values = meta.broadcast_to(value, places.shape)
     return meta.reshape(meta.scatter(x, places, values, dim), input.shape)
@@ -108,7 +108,7 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     count, ndim = rows.shape
     if count >= size:
         return meta.strided_slice(rows, (0,), (size,))
-    filling = meta.full(fill_value, (size - count, ndim), "int64")
+    filling = meta.full((size - count, ndim), fill_value, "int64")
     return meta.concatenate((rows, filling), 0)
 
 

@@ -13,23 +13,16 @@ from meta.frontend.relax.registry import relax
 from meta.runtime.ndarray import array
 
 
-def _over(function, x, axis, keepdims, **options):
-    """Reduce over axes: None are all of them, () are none, which leaves each element by itself."""
-    if axis == ():
-        return function(op.expand_dims(x, -1), -1, False, **options)
-    return function(x, () if axis is None else axis, keepdims, **options)
-
-
 def _reducing(name, base, **options):
     @relax(name, base)
     def reduce(x, *, axis, keepdims):
-        return _over(base, x, axis, keepdims, **options)
+        return base(x, axis, keepdims, **options)
 
 
 @relax.each(op.max, op.min, op.prod, op.sum)
 def reduction(base, x, *, axis, keepdims):
     """The dtype stays."""
-    return op.cast(_over(base, x, axis, keepdims), x.dtype)
+    return op.cast(base(x, axis, keepdims), x.dtype)
 
 
 _reducing("argmax", op.argmax)
@@ -42,8 +35,8 @@ _reducing("variance", op.var, correction=0)
 def mean(x, *, axis, keepdims):
     """Of integers it is rounded towards zero."""
     if is_float(x.dtype):
-        return _over(op.mean, x, axis, keepdims)
-    total = op.cast(_over(op.sum, x, axis, keepdims), x.dtype)
+        return op.mean(x, axis, keepdims)
+    total = op.cast(op.sum(x, axis, keepdims), x.dtype)
     return truncated_quotient(total, x.size // max(total.size, 1))
 
 

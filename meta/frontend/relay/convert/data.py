@@ -244,7 +244,7 @@ class Matches:
         return self.evaluator.choose(found, rest, lambda: self._constant(False))
 
     def _constant(self, value: bool) -> Any:
-        return op.full(value, (), "bool", str(self.context.root.device))
+        return op.full((), value, "bool", str(self.context.root.device))
 
     def _bind(self, pattern: ast.Pattern, value: Any, env: Env) -> None:
         match pattern:

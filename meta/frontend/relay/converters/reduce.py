@@ -22,7 +22,8 @@ from meta.op.core.check import normalize_axes, normalize_axis
 
 def _over(axis, keepdims, exclude):
     """Return what follows the data in a base operator's call; without any axis named, all count."""
-    return axis or (), keepdims, exclude and bool(axis)
+    named = None if axis == () else axis
+    return named, keepdims, exclude and named is not None
 
 
 def _count(data, axes):
