@@ -20,7 +20,7 @@ FLOORS = [
     {"base"},
     {"ir", "runtime"},
     {"op"},
-    {"grad", "amp", "dialect", "linalg"},
+    {"grad", "amp", "dialect", "fft", "linalg"},
     {"passes", "analysis"},
     {"vm"},
     {"model", "optim", "train", "distributed"},

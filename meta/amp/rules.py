@@ -38,11 +38,13 @@ never(op.expm1, op.reciprocal, op.sinh, op.cosh)
 never(op.tan, op.prod, op.prod_dx)
 never(op.exp2, op.square, op.erfinv, op.lgamma, op.digamma, op.trigamma, op.i0, op.i1)
 # Sums of many terms: the range again, and with them the gradients of broadcast parameters.
-never(op.sum, op.var, op.l2norm, op.dft)
+never(op.sum, op.var, op.l2norm, op.dft, op.fft_r2c)
 # There is no kernel for half precision, and small pivots are what is left of large differences.
 never(op.linalg_inv, op.linalg_solve, op.linalg_solve_triangular, op.linalg_pinv)
 never(op.linalg_det, op.linalg_cofactor, op.linalg_slogdet, op.linalg_cholesky, op.linalg_qr)
 never(op.linalg_svd, op.linalg_svdvals, op.linalg_eigh, op.linalg_eigvalsh)
+# The parts of a complex number are at least float32.
+never(op.complex)
 # Probabilities and losses: the small ones carry the gradient.
 never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp)
 never(op.logsigmoid, op.softplus)

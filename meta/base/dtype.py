@@ -30,6 +30,9 @@ _TABLE: dict[str, tuple[torch.dtype, Any]] = {
     # For storage and `scaled_matmul`: they are moved and cast, and have no other arithmetic.
     "float8_e4m3fn": (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
     "float8_e5m2": (torch.float8_e5m2, ml_dtypes.float8_e5m2),
+    # For Fourier transforms and the arithmetic around them; no code is generated for them.
+    "complex64": (torch.complex64, np.complex64),
+    "complex128": (torch.complex128, np.complex128),
     "float16": (torch.float16, np.float16),
     "bfloat16": (torch.bfloat16, ml_dtypes.bfloat16),
     "float32": (torch.float32, np.float32),
@@ -40,10 +43,18 @@ TO_TORCH: dict[str, torch.dtype] = {name: row[0] for name, row in _TABLE.items()
 FROM_TORCH: dict[torch.dtype, str] = {row[0]: name for name, row in _TABLE.items()}
 TO_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[1]) for name, row in _TABLE.items()}
 _FROM_NUMPY: dict[Any, str] = {dtype: name for name, dtype in TO_NUMPY.items()}
-_FROM_PYTHON: dict[Any, str] = {float: "float32", int: "int64", bool: "bool"}
+_FROM_PYTHON: dict[Any, str] = {
+    complex: "complex64",
+    float: "float32",
+    int: "int64",
+    bool: "bool",
+}
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
 _INTEGERS = frozenset({"uint8", "int8", "int16", "int32", "int64", "uint64"})
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
+PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
+"""The dtype of the real and the imaginary part, by complex dtype."""
+COMPLEX: frozenset[str] = frozenset(PARTS)
 
 
 def canonical(dtype: object) -> str:
@@ -81,6 +92,16 @@ def is_real(dtype: str) -> bool:
     return dtype in FLOATS or dtype in FLOAT8
 
 
+def has_gradient(dtype: str) -> bool:
+    """Whether arrays of the dtype have gradients: floating point and complex ones, not float8."""
+    return dtype in FLOATS or dtype in COMPLEX
+
+
+def complex_of(dtype: str) -> str:
+    """Return the complex dtype whose parts are float32 or float64; a complex dtype itself."""
+    return dtype if dtype in COMPLEX else next(c for c, part in PARTS.items() if part == dtype)
+
+
 def bits(dtype: str) -> int:
     """Return the storage width of one element in bits."""
     return TO_TORCH[dtype].itemsize * 8
@@ -88,14 +109,14 @@ def bits(dtype: str) -> int:
 
 def promote(a: str, b: str) -> str:
     """Return the dtype in which two arrays are combined: torch's promotion table, and numpy's for
-    uint64 with another integer or bool, of which torch's has nothing. It has none of float8 either:
-    another floating point dtype holds it, and float16 holds both kinds.
+    uint64 with another integer, bool or complex, of which torch's has nothing. It has none of
+    float8 either: another floating point or complex dtype holds it, and float16 holds both kinds.
     """
     if a == b:
         return a
     if a in FLOAT8 or b in FLOAT8:
         other = b if a in FLOAT8 else a
-        return other if is_float(other) else "float16"
+        return other if has_gradient(other) else "float16"
     if "uint64" in (a, b) and not (is_float(a) or is_float(b)):
         return _FROM_NUMPY[np.promote_types(TO_NUMPY[a], TO_NUMPY[b])]
     return FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
@@ -103,7 +124,7 @@ def promote(a: str, b: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Smallest and largest finite value of a dtype, as Python numbers."""
+    """Smallest and largest finite value of a dtype, or of its parts, as Python numbers."""
 
     min: float | int
     max: float | int
@@ -114,7 +135,7 @@ def limits(dtype: str) -> Limits:
     """Return the finite range of a dtype."""
     if dtype == "bool":
         return Limits(0, 1)
-    if is_real(dtype):
+    if is_real(dtype) or dtype in COMPLEX:
         f = torch.finfo(TO_TORCH[dtype])
         return Limits(f.min, f.max)
     i = torch.iinfo(TO_TORCH[dtype])
@@ -154,6 +175,13 @@ def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     Of floating point numbers that are to be integers see `truncated_via`, by which x86 processors
     go, and others do not.
     """
+    if tensor.is_complex() and not dtype.is_complex:
+        raise ArgumentError(
+            "complex numbers have no value in this dtype",
+            expected=", ".join(sorted(COMPLEX)),
+            found=FROM_TORCH.get(dtype, str(dtype)),
+            hint="take a part of them: meta.real(x), meta.imag(x) or meta.abs(x)",
+        )
     if tensor.dtype.is_floating_point and FROM_TORCH.get(dtype, "float32") in _INTEGERS:
         by_itself = tensor.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
         return tensor if by_itself else truncated(tensor, dtype)

@@ -6,7 +6,7 @@ dtype, which has it rounded as IEEE 754 says: infinite where it is out of range.
 
 from __future__ import annotations
 
-from meta.base.dtype import is_real, limits
+from meta.base.dtype import COMPLEX, is_real, limits
 from meta.base.errors import NumberOutOfRange
 
 Number = bool | int | float
@@ -15,9 +15,9 @@ _WIDER = ("int16", "int32", "int64")
 
 def whole_range(dtype: str) -> tuple[int, int] | None:
     """Return the smallest and the largest number of an integer dtype or bool; None for a floating
-    point dtype, which takes every number.
+    point or complex dtype, which takes every number.
     """
-    if is_real(dtype):
+    if is_real(dtype) or dtype in COMPLEX:
         return None
     bounds = limits(dtype)
     return int(bounds.min), int(bounds.max)

@@ -7,7 +7,7 @@ Each operand's gradient is summed over the dimensions along which it was broadca
 import math
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import COMPLEX, has_gradient
 from meta.grad.core import gradient, gradients, not_differentiable, onto
 from meta.ir.types import TensorType
 
@@ -33,16 +33,21 @@ def subtract(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
     return onto(x1, lambda: dy), onto(x2, lambda: -dy), d_otherwise, None
 
 
+def _conj(x):
+    """Return the conjugate, by which a gradient is multiplied; of real numbers themselves."""
+    return op.conj(x) if getattr(x, "dtype", None) in COMPLEX else x
+
+
 @gradient(op.multiply)
 def multiply(x1, x2, dy):
-    return onto(x1, lambda: dy * x2), onto(x2, lambda: dy * x1)
+    return onto(x1, lambda: dy * _conj(x2)), onto(x2, lambda: dy * _conj(x1))
 
 
 @gradient(op.divide)
 def divide(x1: TensorType, x2, y, dy):
-    if isinstance(x2, bool | int | float) or is_float(x2.dtype):
-        dx1 = dy / x2
-        return onto(x1, lambda: dx1), onto(x2, lambda: -(dx1 * y))
+    if isinstance(x2, bool | int | float) or has_gradient(x2.dtype):
+        dx1 = dy / _conj(x2)
+        return onto(x1, lambda: dx1), onto(x2, lambda: -(dx1 * _conj(y)))
     return None, None  # a quotient of integers
 
 
@@ -177,5 +182,8 @@ def lerp(x, end, weight, dy):
 
 @gradient(op.abs)
 def abs(x, dy):
-    """dx = dy * sign(x); at the kink 0, as torch."""
+    """dx = dy * sign(x), of complex numbers dy * x / |x|; at the kink 0, as torch."""
+    if x.dtype in COMPLEX:
+        size = op.abs(x)
+        return x * op.cast(op.where(size == 0, 0, dy / size), x.dtype)
     return op.where(x > 0, dy, op.where(x < 0, -dy, 0))

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import COMPLEX, has_gradient, is_float
 from meta.grad.core import collapse, gradient, gradients, onto
 from meta.ir.types import TensorType
 
@@ -82,8 +82,13 @@ def atan2(x1, x2, dy):
 
 
 def _converted(dy: Any, x: TensorType) -> Any:
-    """Return dy in the dtype of x; integers, bool and float8 have no gradient."""
-    return op.cast(dy, x.dtype) if is_float(x.dtype) else None
+    """Return dy in the dtype of x; integers, bool and float8 have no gradient. Of a complex dy, the
+    real part is that of real numbers.
+    """
+    if not has_gradient(x.dtype):
+        return None
+    part = op.real(dy) if is_float(x.dtype) and dy.dtype in COMPLEX else dy
+    return op.cast(part, x.dtype)
 
 
 @gradient(op.cast)
@@ -94,7 +99,7 @@ def cast(data: TensorType, dy: Any) -> Any:
 @gradient(op.cast_like)
 def cast_like(x: TensorType, like_type: Any, dy: Any) -> Any:
     dx = _converted(dy, x)
-    return dx, op.zeros_like(like_type) if is_float(like_type.dtype) else None
+    return dx, op.zeros_like(like_type) if has_gradient(like_type.dtype) else None
 
 
 @gradient(op.group_cast)

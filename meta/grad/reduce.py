@@ -6,7 +6,7 @@ A gradient reaches the reduced elements by broadcasting, from its shape with all
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient
 from meta.grad.core import gradient, gradients, in_dtype, not_differentiable
 from meta.grad.scan import shifted
 from meta.ir.types import TensorType
@@ -28,7 +28,7 @@ not_differentiable(op.all, op.any, why="the result is a bool")
 @gradient(op.sum)
 def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
     """dx = dy, repeated; unlike `sum_dx` this does not keep x alive."""
-    if not is_float(x.dtype):
+    if not has_gradient(x.dtype):
         return None
     kept = reduction(x.ndim, axis, keepdims, exclude).kept_shape(x.known_shape)
     return op.broadcast_to(op.reshape(dy, kept), x.known_shape)

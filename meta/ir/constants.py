@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from meta.base.dtype import FLOAT8, FROM_TORCH, TO_TORCH, convertible, is_real, limits
+from meta.base.dtype import COMPLEX, FLOAT8, FROM_TORCH, TO_TORCH, convertible, is_real, limits
 
 INLINE_LIMIT = 16
 """Constants of at most this many elements are written where they are used."""
@@ -25,12 +25,13 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def inline_text(tensor: torch.Tensor) -> str | None:
-    """Return ``[1.0, 2.5]``, or ``1.0`` for 0 dims; None if it is too long or would lose a bit.
+    """Return ``[1.0, 2.5]``, or ``1.0`` for 0 dims; None if it is too long, would lose a bit or
+    has complex numbers.
 
     The shortest digits do not carry the payload of a nan, which `structural_equal` compares.
     """
     dtype = FROM_TORCH[tensor.dtype]
-    if tensor.numel() > INLINE_LIMIT:
+    if tensor.numel() > INLINE_LIMIT or dtype in COMPLEX:
         return None
     values = tensor.detach().cpu().reshape(-1).tolist()
     texts = _shortest(values, dtype) if is_real(dtype) else [str(v) for v in values]

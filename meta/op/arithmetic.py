@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from meta.base.dtype import is_float
+from meta.base.dtype import PARTS, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Takes, Tensor, TensorType, numbers, op
 from meta.op.core.check import (
@@ -65,7 +65,7 @@ def _where_true(
     return otherwise
 
 
-@op(commutative=True)
+@op(commutative=True, complex=True)
 def add(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
@@ -84,7 +84,7 @@ def add(
     return _where_true(operator.add, True, x1, x2, otherwise, where)
 
 
-@op(schema=add)
+@op(schema=add, complex=True)
 def subtract(*arguments: Any) -> Tensor:
     """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
@@ -127,6 +127,8 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
     f"another. {REFUSED}, and for other dtypes.",
 }
 """What the operands of a type function are."""
+OF_COMPLEX = ("multiply", "divide")
+"""What takes complex operands."""
 EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
 BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
     "multiply": (
@@ -214,7 +216,7 @@ COMMUTATIVE = ("multiply", "hypot", "logaddexp", "logaddexp2")
 def _define(
     name: str, type_of: Callable[[Function, Any, Any], TensorType], on_numbers: Function, what: str
 ) -> None:
-    @op(name=name, commutative=name in COMMUTATIVE)
+    @op(name=name, commutative=name in COMMUTATIVE, complex=name in OF_COMPLEX)
     @described(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
     def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
@@ -309,7 +311,7 @@ def fixed_point_number(x: Tensor) -> tuple[Tensor, Tensor]:
     return x.with_dtype("int32"), x.with_dtype("int32")
 
 
-@op
+@op(complex=True)
 def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     """x plus a bias per index of one axis: ``x + reshape(bias, [1.. C ..1])``.
 
@@ -326,7 +328,7 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     return x
 
 
-@op
+@op(complex=True)
 def negative(x: Scalar | Tensor) -> Tensor:
     """-x. ``x``: numbers of any shape and dtype; the result has its type.
 
@@ -339,7 +341,11 @@ def negative(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: -n, x)
 
 
-@op
+@op(complex=True)
 def abs(x: Scalar | Tensor) -> Tensor:
-    """Absolute value. ``x``: any shape and dtype; the result has its type. Integers wrap."""
+    """Absolute value. ``x``: any shape and dtype; the result has its type, of complex numbers that
+    of their parts. Integers wrap.
+    """
+    if isinstance(x, TensorType) and x.dtype in PARTS:
+        return x.with_dtype(PARTS[x.dtype])
     return same(lambda n: n if n > 0 else 0 - n, x)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from meta.base.dtype import COMPLEX
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
 from meta.op.core.elementwise import define_real, described, gradient_by_x_or_y, real, same
@@ -158,14 +159,24 @@ def cast(data: Tensor, dtype: DType) -> Tensor:
     uint64 holds what is in its range; integers wrap.
     What is beyond the range of a floating point dtype becomes infinite, and of float8_e4m3fn, which
     has no infinity, its largest number, 448. Float8 is rounded to 4 (e5m2: 3) bits, and has no
-    gradient, as integers have none.
+    gradient, as integers have none. Raises TypeInferError for complex numbers and a dtype that is
+    not complex.
     """
+    _require_real(data, dtype)
     return data.with_dtype(dtype)
+
+
+def _require_real(x: TensorType, dtype: str) -> None:
+    """Raise TypeInferError for complex numbers that are to be real ones."""
+    fits = x.dtype not in COMPLEX or dtype in COMPLEX
+    expected = "a complex dtype; take a part of them: meta.real(x), meta.imag(x) or meta.abs(x)"
+    require(fits, f"complex numbers have no value in {dtype}", expected=expected)
 
 
 @op(schema=reshape_like, float8=True)
 def cast_like(x: Tensor, like_type: Tensor) -> Tensor:
     """``x`` in the dtype of ``like_type``, converted as by `cast`."""
+    _require_real(x, like_type.dtype)
     return x.with_dtype(like_type.dtype)
 
 

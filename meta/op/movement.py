@@ -87,7 +87,7 @@ def sequence_mask(
     return x
 
 
-@op
+@op(complex=True)
 def roll(x: Tensor, shift: Ints, axis: Ints | None = None) -> Tensor:
     """``x`` shifted along axes; what leaves at one end comes back at the other.
 
@@ -398,7 +398,7 @@ def strided_slice(
     return x.with_shape(tuple(shape))
 
 
-@op(options=strided_slice)
+@op(options=strided_slice, complex=True)
 def strided_slice_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `strided_slice` of these arguments reads."""
     full = dy.with_shape(extents_of(shape))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import extents_of, require, require_float, require_same_dtype, require_shape
 from meta.op.core.elementwise import described
@@ -24,7 +24,7 @@ def _reduced(x: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool, dtype:
 
 def _wide(dtype: str) -> str:
     """Return the dtype of a sum: integers and bool are summed as int64."""
-    return dtype if is_float(dtype) else "int64"
+    return dtype if has_gradient(dtype) else "int64"
 
 
 def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool) -> Tensor:
@@ -33,7 +33,7 @@ def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints, exclude: boo
     return x
 
 
-@op
+@op(complex=True)
 def sum(
     x: Tensor, axis: Axes = None, keepdims: bool | Ints = False, exclude: bool = False
 ) -> Tensor:

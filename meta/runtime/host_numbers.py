@@ -25,8 +25,10 @@ def from_numbers(obj: object, values: np.ndarray[Any, Any], dtype: str) -> torch
     NumberOutOfRange for what the integers do not reach, as NaN and the infinities.
     """
     bounds = whole_range(dtype)
-    if bounds is None:
-        if values.dtype.kind not in "iub":  # floats, which float64 has all, and ints beyond 64 bits
+    if bounds is None or values.dtype.kind == "c":
+        if (
+            values.dtype.kind not in "iubc"
+        ):  # floats, which float64 has all, and ints beyond 64 bits
             values = values.astype(np.float64)
         tensor = _tensor(values)
         return convertible(tensor, TO_TORCH[dtype]).to(TO_TORCH[dtype])

@@ -105,6 +105,13 @@ def key_of(tensor: torch.Tensor) -> ArrayKey:
             found=f"a negated view of shape {tuple(tensor.shape)}",
             hint="copy it with meta.array(x), or use x.resolve_neg()",
         )
+    if dtype in dtypes.COMPLEX and tensor.is_conj():
+        raise ArgumentError(
+            "the memory of this tensor has the conjugates of its values",
+            expected="a tensor that is no conjugated view",
+            found=f"a conjugated view of shape {tuple(tensor.shape)}",
+            hint="copy it with meta.array(x), or use x.resolve_conj()",
+        )
     return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
 
 
@@ -183,9 +190,9 @@ class ndarray(Overloads):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        if value and not dtypes.is_float(self.dtype):
+        if value and not dtypes.has_gradient(self.dtype):
             raise GradientError(
-                "only floating point arrays have gradients",
+                "only floating point arrays have gradients, real or complex",
                 found=repr(self.dtype),
                 hint="cast it first",
             )
@@ -206,7 +213,7 @@ class ndarray(Overloads):
             return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
         return host.numpy().copy()
 
-    def item(self) -> float | int | bool:
+    def item(self) -> Any:
         """Return the value of an array with one element as a Python number.
 
         TraceError for an array of a model that is being traced, as for `numpy`.
@@ -229,7 +236,7 @@ class ndarray(Overloads):
         if where == self.device and kind == self.dtype:
             return self
         result = ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
-        result.tracked = self.requires_grad and dtypes.is_float(kind)
+        result.tracked = self.requires_grad and dtypes.has_gradient(kind)
         return result
 
     def update(self, value: object) -> None:
@@ -291,6 +298,12 @@ class ndarray(Overloads):
         ``linked``: one that requires a gradient stays linked to where it came from.
         """
         if gradient is None:
+            if self.dtype in dtypes.COMPLEX:
+                raise GradientError(
+                    "a complex result has a gradient in many directions",
+                    found=self.dtype,
+                    hint="pass gradient=, or differentiate a real number: meta.abs(x)",
+                )
             if self.size != 1:
                 raise GradientError(
                     "backward() without a gradient needs an array with one element",
@@ -349,15 +362,28 @@ class ndarray(Overloads):
         return bool(self.item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._real_item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._real_item())
 
     def __index__(self) -> int:
-        if dtypes.is_float(self.dtype) or self.dtype == "bool":
+        if dtypes.has_gradient(self.dtype) or self.dtype == "bool":
             raise ArgumentError("only an integer array can be an index", found=self.dtype)
-        return int(self.item())
+        return int(self._real_item())
+
+    def _real_item(self) -> Any:
+        value = self.item()
+        if isinstance(value, complex):
+            raise ArgumentError(
+                "a complex number is no real one",
+                found=value,
+                hint="complex(x), or a part of it: meta.real(x)",
+            )
+        return value
 
     def __repr__(self) -> str:
         extents = " x ".join(str(d) for d in self.shape)
@@ -425,8 +451,10 @@ def _from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
             expected=f"numbers of dtype {error.expected}",
             found=f"{type(obj).__name__} of dtype {values.dtype}",
         ) from None
-    if kind == "float64" and not hasattr(obj, "__array__"):
-        values = values.astype(np.float32)  # Python floats carry no precision of their own
+    if kind in ("float64", "complex128") and not hasattr(obj, "__array__"):
+        values = values.astype(
+            np.float32 if kind == "float64" else np.complex64
+        )  # Python floats carry no precision of their own
     if kind == "uint64":
         if not hasattr(obj, "__array__"):  # Python ints are int64
             raise ArgumentError(

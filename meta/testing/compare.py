@@ -57,6 +57,9 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
     assert found.shape == expected.shape, (
         f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     )
+    if found.is_complex() or expected.is_complex():
+        wide = torch.complex128
+        found, expected = (torch.view_as_real(t.to(wide).resolve_conj()) for t in (found, expected))
     if not found.dtype.is_floating_point and not expected.dtype.is_floating_point:
         assert torch.equal(found.to(torch.int64), expected.to(torch.int64)), (
             f"{what}: {found} expected {expected}"

@@ -143,11 +143,13 @@ class TestDtypes:
 
     def test_other_spellings(self) -> None:
         assert [dtypes.canonical(t) for t in (float, int, bool)] == ["float32", "int64", "bool"]
+        assert dtypes.canonical(complex) == dtypes.canonical("c8") == "complex64"
         assert dtypes.canonical(np.float16) == dtypes.canonical("f2") == "float16"
         assert dtypes.canonical(ml_dtypes.bfloat16) == "bfloat16"
 
     @pytest.mark.parametrize(
-        "dtype", [None, "complex64", complex, torch.complex64, "", "f4, f4", 3, [], {}, "O", ">f4"]
+        "dtype",
+        [None, "complex32", np.clongdouble, torch.complex32, "", "f4, f4", 3, [], {}, "O", ">f4"],
     )
     def test_unknown(self, dtype: Any) -> None:
         with pytest.raises(ArgumentError, match="unknown dtype") as caught:

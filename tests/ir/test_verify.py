@@ -75,7 +75,7 @@ untyped = Var("u")
         (If(p, Block((), x), Block((), t)), "the blocks yield float32[2] and (float32[2]"),
         (If(p, Block((), x), Block((), Call(ADD, (x, x)))), "the result is a Call"),
         (If(Call(ADD, (x, x)), Block((), x), Block((), x)), "the condition is a Call"),
-        (Constant(torch.zeros(2, dtype=torch.complex64)), "the element type torch.complex64"),
+        (Constant(torch.zeros(2, dtype=torch.float8_e5m2fnuz)), "the element type"),
         (Function((Var("a", F2),), Block((), x), F3), "the result %x has type float32[2]"),
         (Function((x,), Block((), x)), "%x is bound twice"),
         (Function((), Block((), x), None, {"a": [1]}), "the attribute 'a' is not a literal"),

@@ -12,7 +12,7 @@ from meta.op.creation import bounds
 
 def fill(fill_value, out):
     """Fill ``out`` with a number: integers drop its fraction; beyond a float's range it is inf."""
-    if out.is_floating_point():
+    if out.is_floating_point() or out.is_complex():
         out.fill_(bounded(fill_value, FROM_TORCH[out.dtype]))
     else:
         out.fill_(fill_value if out.dtype == torch.bool else int(fill_value))

@@ -15,7 +15,7 @@ from meta.op.reduce import per_degree
 
 def accumulator(dtype):
     """Return the dtype in which values of a dtype are added up."""
-    return wide(dtype) if dtype.is_floating_point else torch.int64
+    return wide(dtype) if dtype.is_floating_point or dtype.is_complex else torch.int64
 
 
 def _promised(y, call):

@@ -19,7 +19,7 @@ from typing import Any
 
 from tvm import te, tirx
 
-from meta.base.dtype import FLOAT8
+from meta.base.dtype import COMPLEX, FLOAT8
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core import OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
@@ -197,8 +197,8 @@ def _register(
         if reason is not None:
             raise Unsupported(reason)
         types = (*call.tensors(), *call.outputs)
-        if any(t.dtype in FLOAT8 for t in types):
-            raise Unsupported("no code is generated for float8")
+        if any(t.dtype in FLOAT8 or t.dtype in COMPLEX for t in types):
+            raise Unsupported("no code is generated for float8 and complex numbers")
         known = all(t.is_static for t in types)
         if not known and (static or aspect.kind not in (ELEMWISE, BROADCAST)):
             raise Unsupported("this kernel is built for extents that are numbers")

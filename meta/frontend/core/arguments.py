@@ -33,7 +33,9 @@ def known_number(value: Any) -> int | float | bool | None:
         return None
     if values.size != 1:
         raise Unconvertible(f"a scalar is needed, not shape {list(values.shape)}")
-    return values.item() if values.ndim == 0 else values.numpy().reshape(-1)[0].item()
+    number: int | float | bool
+    number = values.item() if values.ndim == 0 else values.numpy().reshape(-1)[0].item()
+    return number
 
 
 def constant(values: Any, dtype: str, call: CallSite) -> ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import FLOATS
+from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
 from meta.grad.core.tape import Edge, next_order, propagate, recording, recording_is
@@ -42,10 +42,10 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     if not watch.tracked:
         return result
     leaves, structure = tree.flatten(result)
-    leaves = [ndarray(a.torch(), a.key) if a.key.dtype in FLOATS else a for a in leaves]
+    leaves = [ndarray(a.torch(), a.key) if has_gradient(a.key.dtype) else a for a in leaves]
     node = _Node(run, watch.saved, keys, tuple(a.key for a in leaves))
     for i, array in enumerate(leaves):
-        if array.key.dtype in FLOATS:
+        if has_gradient(array.key.dtype):
             array.tracked = True
             array.node = Edge(node, i)
     return tree.unflatten(structure, leaves)

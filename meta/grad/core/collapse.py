@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient
 from meta.base.registry import OPERATORS
 from meta.ir import UNKNOWN
 from meta.op.shapes import collapsed_axes
@@ -40,6 +40,10 @@ def onto(operand: Any, gradient: Callable[[], Any]) -> Any:
 
     A Python number, an absent operand and an integer tensor have none.
     """
-    if operand is None or isinstance(operand, bool | int | float) or not is_float(operand.dtype):
+    if (
+        operand is None
+        or isinstance(operand, bool | int | float)
+        or not has_gradient(operand.dtype)
+    ):
         return None
     return collapse(gradient(), operand)

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import FLOATS, TO_TORCH
+from meta.base.dtype import TO_TORCH, has_gradient
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
@@ -131,7 +131,7 @@ class TapeNode:
         """Return an alias of the result, or of the tuple of them, that leads to this node."""
         aliases = tuple(map(_detached, value if isinstance(value, tuple) else (value,)))
         for i, alias in enumerate(aliases):
-            if alias.key.dtype in FLOATS:
+            if has_gradient(alias.key.dtype):
                 alias.tracked = True
                 alias.node = Edge(self, i)
         return aliases if isinstance(value, tuple) else aliases[0]
@@ -295,7 +295,7 @@ def _version(value: Any) -> Any:
 def _source(value: Any) -> Any:
     """Return where the gradient of an argument goes: an edge, a leaf, None, or a tuple of these."""
     if value.__class__ is ndarray:
-        if not value.tracked or value.key.dtype not in FLOATS:
+        if not value.tracked or not has_gradient(value.key.dtype):
             return None
         if value.node is None:
             return value
@@ -334,7 +334,7 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
         saved[name] = _type_of(value) if type_only else _detached(value) if index < 0 else value
     node = TapeNode(op, rule, sources, saved, tuple([r.key for r in results]))
     for i, r in enumerate(results):
-        if r.key.dtype in FLOATS:
+        if has_gradient(r.key.dtype):
             r.tracked = True
             r.node = Edge(node, i)
         else:

@@ -11,7 +11,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.base.bounds import MAX_AXES, MAX_BYTES, MAX_RESULTS
-from meta.base.dtype import bits, is_real, promote
+from meta.base.dtype import COMPLEX, bits, is_real, promote
 from meta.base.errors import TypeInferError
 from meta.base.number import fits, holding, refused
 from meta.ir.types import Dim, TensorType, UnknownDim
@@ -222,7 +222,7 @@ def require_same_dtype(*operands: Any) -> str:
 
 def _require_fits(number: int | float, tensor: TensorType) -> None:
     dtype = tensor.dtype
-    if is_real(dtype) or (isinstance(number, int) and dtype != "bool"):
+    if is_real(dtype) or dtype in COMPLEX or (isinstance(number, int) and dtype != "bool"):
         return
     kind = type(number).__name__
     wider = "float32" if isinstance(number, float) else "int64"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from textwrap import fill
 from typing import Any, TypeVar
 
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient, is_float
 from meta.base.errors import TypeInferError
 from meta.base.source import caller_span
 from meta.op.core import Op, Scalar, Tensor, TensorType, numbers, op
@@ -66,7 +66,7 @@ def arithmetic(on_numbers: Function, x1: Any, x2: Any, *, of_bools: bool = True)
 def real(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
     """Return the type of a real function of two operands, which is float32 of ints and bools."""
     result = arithmetic(on_numbers, x1, x2)
-    if isinstance(result, TensorType) and not is_float(result.dtype):
+    if isinstance(result, TensorType) and not has_gradient(result.dtype):
         return result.with_dtype("float32")
     return result
 

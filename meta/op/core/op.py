@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from meta.base.device import Device
-from meta.base.dtype import FLOAT8
+from meta.base.dtype import COMPLEX, FLOAT8
 from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
 from meta.base.number import fits, holding, refused
 from meta.base.registry import OPERATORS
@@ -53,6 +53,7 @@ class Op(OpNode):
     repeat them.
     commutative: whether the first two arguments may be exchanged.
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
+    complex: whether complex tensors are taken and returned, as by all that takes float8.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
@@ -66,12 +67,14 @@ class Op(OpNode):
         random: bool,
         commutative: bool = False,
         float8: bool = False,
+        complex: bool = False,
         indices: IndexRule | None = None,
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
         self.random, self.commutative, self.float8 = random, commutative, float8
+        self.complex = complex or float8
         self.indices = indices
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
@@ -104,7 +107,7 @@ class Op(OpNode):
         the user's errors.
         """
         if not self.float8:
-            self._refuse_float8(args, args)
+            self._refuse_dtypes(args, args)
         try:
             result = self.type_function(*args)
         except (TypeInferError, ArgumentError) as error:
@@ -126,13 +129,24 @@ class Op(OpNode):
             )
         self._require_numbers_fit(args, result)
         if not self.float8:
-            self._refuse_float8(args, types)
+            self._refuse_dtypes(args, types)
         return result
 
-    def _refuse_float8(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
-        """Raise TypeInferError if a tensor among ``types``, or in a tuple among them, is float8."""
+    def _refuse_dtypes(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
+        """Raise TypeInferError if a tensor among ``types``, or in a tuple among them, is float8, or
+        complex where the operator does not take that.
+        """
         flat = [t for a in types for t in (a if isinstance(a, tuple) else (a,))]
-        if any(isinstance(t, TensorType) and t.dtype in FLOAT8 for t in flat):
+        found = {t.dtype for t in flat if isinstance(t, TensorType)}
+        if found & COMPLEX and not self.complex:
+            raise TypeInferError(
+                "this operator does not take complex numbers",
+                op=self.name,
+                expected="tensors of other dtypes",
+                found=self._describe(args),
+                hint="take parts of them: meta.real(x), meta.imag(x), meta.abs(x) or meta.angle(x)",
+            )
+        if found & FLOAT8:
             raise TypeInferError(
                 "float8 is stored, moved and cast, and has no arithmetic but scaled_matmul",
                 op=self.name,
@@ -228,6 +242,7 @@ def op(
     random: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
+    complex: bool = ...,
     indices: IndexRule | None = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
@@ -240,6 +255,7 @@ def op(
     random: bool = False,
     commutative: bool = False,
     float8: bool = False,
+    complex: bool = False,
     indices: IndexRule | None = None,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
@@ -256,6 +272,7 @@ def op(
     random: the result is not determined by the arguments.
     commutative: exchanging the first two arguments changes no element of the result.
     float8: tensors of float8 are taken, too: it only moves or converts elements.
+    complex: complex tensors are taken, too. An operator that takes float8 takes them as well.
     indices: a function of some of the arguments, by name, that says which of them are indices, and
         into what; see `indices.py`.
 
@@ -279,6 +296,7 @@ def op(
             random=random,
             commutative=commutative,
             float8=float8,
+            complex=complex,
             indices=indices,
         )
         if like is not None:

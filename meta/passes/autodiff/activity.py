@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError, IRError
 from meta.grad.core import rule_of
 from meta.ir import (
@@ -109,8 +109,8 @@ def path(type_: Type, number: int) -> Iterator[int]:
 
 
 def carries_gradient(type_: Type) -> bool:
-    """Whether a leaf of this type has a gradient: floating point tensors do."""
-    return isinstance(type_, TensorType) and is_float(type_.dtype)
+    """Whether a leaf of this type has a gradient: floating point and complex tensors do."""
+    return isinstance(type_, TensorType) and has_gradient(type_.dtype)
 
 
 def may_lead_to_gradient(type_: Type) -> bool:

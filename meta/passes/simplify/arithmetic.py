@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, convertible, is_float
+from meta.base.dtype import TO_TORCH, convertible, has_gradient, is_float
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
@@ -55,7 +55,7 @@ def _filled(value: OpCall, atom: Any) -> Number | None:
     if isinstance(number, int) and abs(number) > _EXACT:
         return None
     if not math.isfinite(number):
-        return float(number) if is_float(type_.dtype) else None
+        return float(number) if has_gradient(type_.dtype) else None
     dtype = TO_TORCH[type_.dtype]
     held: Number = convertible(torch.tensor(number).double(), dtype).to(dtype).item()
     return held
@@ -71,7 +71,7 @@ def _constant(data: torch.Tensor) -> Number | None:
 
 def is_number(found: Number | None, value: float) -> bool:
     """Whether a fill is this number, with its sign: -0.0 is not 0.0."""
-    if found is None or isinstance(found, bool):
+    if found is None or isinstance(found, bool | complex):
         return False
     return str(float(found)) == str(float(value))
 
@@ -91,7 +91,7 @@ def nothing_added(at: RuleSite) -> Expr | None:
     """x - 0 and x + -0.0 are x, for -0.0 too; x + 0 is not, unless x is an integer."""
     if any(a is not None for a in at.args[2:]):
         return None
-    return _beside(at, -0.0 if at.op is op.add and is_float(at.type.dtype) else 0.0)
+    return _beside(at, -0.0 if at.op is op.add and has_gradient(at.type.dtype) else 0.0)
 
 
 @RULES.rule(op.multiply, op.divide, op.power)

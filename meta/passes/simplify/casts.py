@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meta import op
-from meta.base.dtype import FLOAT8, is_float
+from meta.base.dtype import COMPLEX, FLOAT8, is_float
 from meta.ir import Expr
 from meta.passes.calls import new_call, tensor_type
 from meta.passes.simplify.table import RULES, RuleSite
@@ -24,7 +24,7 @@ def holds(wide: str, narrow: str) -> bool:
     """Whether every value of the dtype ``narrow`` is one of ``wide``, too."""
     if wide == narrow:
         return True
-    if narrow in FLOAT8 or wide in FLOAT8:
+    if {narrow, wide} & (FLOAT8 | COMPLEX):
         return False
     if is_float(narrow):
         return wide in _WIDER_FLOATS.get(narrow, set())

@@ -7,7 +7,7 @@ import torch
 from tvm import te, topi
 
 from meta.base.device import CPU
-from meta.base.dtype import DTYPES, FLOAT8, TO_TORCH
+from meta.base.dtype import COMPLEX, DTYPES, FLOAT8, TO_TORCH
 from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import NO_ALIAS, prim_func
 from meta.dialect.tvm.target import for_device
@@ -16,7 +16,7 @@ from tests.dialect.tvm.functions import tensor
 TARGET = for_device(CPU)
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in FLOAT8])  # whose code is wrong
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d not in FLOAT8 | COMPLEX])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 130)])
 def test_dtypes(dtype, shape):
     x, y = tensor(*shape, dtype=dtype), tensor(*shape, dtype=dtype, name="y")
