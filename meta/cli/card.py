@@ -35,9 +35,9 @@ def summary(op: Op) -> str:
 def card(op: Op) -> dict[str, Any]:
     """Return what is known of an operator, as values that JSON has.
 
-    Backends are loaded. ``kernels`` are in the order in which they are asked under the preference
-    in force (`meta.dialect.prefer`, ...); ``here`` says per device of this machine what would
-    become of each. Places are "file:line".
+    Backends are loaded. ``kernels`` are in the order in which compiled programs ask them under
+    the preference in force (`meta.dialect.prefer`, ...); ``here`` says per device of this machine
+    what would become of each. Places are "file:line".
     """
     return {
         "name": op.name,
@@ -127,6 +127,7 @@ def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict
             "site": str(kernel.site),
             "devices": list(kernel.dialect.devices),
             "fusion": kernel.fusion,
+            "compiles": kernel.dialect.compiles,
             "here": {device: verdict[kernel] for device, verdict in verdicts.items()},
         }
         for kernel in candidates(op, preference, devices[0])

@@ -15,7 +15,8 @@ def text(record: dict[str, Any]) -> str:
     lines = [record["schema"], "", *(f"  {line}".rstrip() for line in record["doc"].splitlines())]
     lines += section("slots", _slots(record["slots"]))
     lines += section("aspects", _aspects(record))
-    lines += section("kernels, in the order in which they are asked", _kernels(record["kernels"]))
+    order = "in the order in which compiled programs ask; eager calls ask those that compile last"
+    lines += section(f"kernels, {order}", _kernels(record["kernels"]))
     if not record["kernels"]:
         none = "none needed: the value is known from the arguments' types"
         lines += ["", "kernels", f"  {none if record['type']['known_now'] else MISSING}"]
@@ -88,6 +89,7 @@ def _kernels(kernels: list[dict[str, Any]]) -> list[list[str]]:
             kernel["level"],
             "fuses: " + kernel["fusion"] if kernel["fusion"] else "",
             "runs on " + ", ".join(kernel["devices"]),
+            "compiles" if kernel["compiles"] else "",
             "; ".join(f"{device}: {verdict}" for device, verdict in kernel["here"].items()),
             short_site(kernel["site"]),
         ]

@@ -110,7 +110,7 @@ class DecidedCall:
             return
         if None not in self.keys:
             require_room(sum(map(type_bytes, call.outputs)), call.out_device, call.op.name)
-        env = dispatch(call)
+        env = dispatch(call, eager=True)
         if None in self.keys and not env.allocates:
             raise IRError(
                 f"the kernel {env.dialect_op} fills a result whose extents only it can know",

@@ -87,7 +87,8 @@ class Explanation(list[Candidate]):
 
 
 def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
-    """Ask every dialect for its answer to a call, without running it; print the result to see why.
+    """Ask every dialect for its answer to an eager call, without running it; print the result to
+    see why. (A compiled program asks in another order: see its own ``explain``.)
 
     The arguments are those of the call; a `TensorType` may stand for an array (then the device is
     the CPU, unless another argument says otherwise). Preferences (`prefer`, `only`, `exclude`) in
@@ -115,7 +116,7 @@ def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
     if isinstance(call.out, View):
         return Explanation(f"{call}\n    is a view of its argument; no kernel runs", [])
     with choice:
-        found = list(answers(call, current.get()))
+        found = list(answers(call, current.get(), eager=True))
     absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
     return Explanation(f"{call} -> {call.out}", found, absent)
 

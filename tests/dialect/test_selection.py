@@ -72,14 +72,15 @@ def value(base: Op, *args: Any) -> float:
 # The order.
 
 
-def test_the_larger_plevel_wins_then_the_first_registered(make: Make, twice: Op) -> None:
+def test_the_larger_plevel_wins_then_the_first_dialect(make: Make, twice: Op) -> None:
     one, two, three = (make(f"t{i}", plevel=p) for i, p in ((1, 5), (2, 15), (3, 15)))
     answer(three, twice, 3.0, plevel=REFERENCE)
-    answer(one, twice, 1.0)
     assert value(twice) == 3.0
+    answer(one, twice, 1.0)
+    assert value(twice) == 1.0, "by the dialects' order, in whichever order they were loaded"
     answer(two, twice, 2.0)
     assert value(twice) == 2.0, "what was decided before is decided anew"
-    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t2", "t3", "t1"]
+    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t2", "t1", "t3"]
 
 
 def test_a_level_may_hold_on_one_kind_of_device_only(make: Make, twice: Op) -> None:
@@ -118,6 +119,57 @@ def test_a_fused_only_kernel_never_runs_alone(make: Make, twice: Op) -> None:
     for context in (meta.dialect.prefer("t1"), meta.dialect.only("t1")):
         with context, pytest.raises(DispatchError, match="fused pattern only"):
             twice(X)
+
+
+# Eager calls.
+
+
+def test_an_eager_call_compiles_nothing_if_another_accepts(make: Make, twice: Op) -> None:
+    answer(make("t1", plevel=HANDWRITTEN, compiles=True), twice, 1.0)
+    answer(
+        make("t2", plevel=REFERENCE), twice, 2.0, when=lambda c: "odd" if c.args.by % 2 else None
+    )
+    answer(make("t3", plevel=LIBRARY, compiles=True), twice, 3.0)
+    assert [value(twice, by) for by in (2, 3)] == [2.0, 1.0], "else the highest that compiles"
+    found = meta.explain(twice, X)
+    assert [c.dialect_op.dialect.name for c in found] == ["t2", "t1", "t3"]
+    assert found.chosen.dialect_op.dialect.name == "t2"
+    for choice in (meta.dialect.prefer("t3"), meta.dialect.only("t3")):
+        with choice:
+            assert value(twice) == 3.0
+            assert meta.explain(twice, X).chosen.dialect_op.dialect.name == "t3"
+    assert meta.op.t1.test_twice(X).numpy()[0] == 1.0
+
+
+def test_a_compiled_program_chooses_by_level_alone(make: Make, twice: Op) -> None:
+    answer(make("t1", plevel=LIBRARY, compiles=True), twice, 1.0)
+    answer(make("t2", plevel=REFERENCE), twice, 2.0)
+    traced = meta.model.trace(lambda x: twice(x))
+    executable = meta.vm.compile(traced, X)
+    assert value(twice) == 2.0 and traced(X).numpy()[0] == 2.0, "so is the interpreter"
+    assert executable(X).numpy()[0] == 1.0
+    assert value(twice) == 2.0, "what a program compiled is no reason for an eager call"
+    assert executable.explain()[0].calls[0].chosen.dialect_op.dialect.name == "t1"
+    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t1", "t2"]
+
+
+def test_eager_calls_and_traces_do_not_import_tvm(tmp_path: Path) -> None:
+    out = run(
+        """
+        import meta
+        x = meta.array([[1.0, 2.0]])
+        x.requires_grad = True
+        traced = meta.model.trace(lambda x: meta.sum(meta.softmax(x * 2.0)))
+        traced(x).backward()
+        x[0], x + 1, meta.matmul(x, meta.transpose(x))
+        print("tvm" in sys.modules)
+        with meta.dialect.prefer("tvm"):
+            meta.tanh(x)
+        print("tvm" in sys.modules)
+        """,
+        tmp_path,
+    )
+    assert out.split() == ["False", "True"]
 
 
 # Preferences.
@@ -438,20 +490,53 @@ def test_an_installed_namespace_works_before_the_first_dispatch(stranger: Path) 
     assert out.split() == ["42.0", "42.0"]
 
 
-def test_a_package_that_cannot_be_imported_says_why_each_time(stranger: Path) -> None:
-    (stranger / "stranger_pkg.py").write_text("raise ImportError('libstranger.so')", "utf-8")
+BROKEN_PACKAGE = "raise ImportError('libstranger.so')"
+
+
+@pytest.mark.parametrize("before", ["", PACKAGE.format(package="")], ids=["at once", "later"])
+def test_a_package_that_cannot_be_imported_is_unavailable(before: str, stranger: Path) -> None:
+    text = f"{textwrap.dedent(before)}\n{BROKEN_PACKAGE}\n"
+    (stranger / "stranger_pkg.py").write_text(text, "utf-8")
     out = run(
         """
         import meta
-        for _ in range(2):
-            try:
-                meta.relu(meta.array([1.0]))
-            except Exception as error:
-                print(type(error).__name__, str(error).replace(chr(10), " "))
+        from meta.cli.main import main
+        x = meta.array([-1.0])
+        for name in ("stranger", "torch"):
+            with meta.dialect.prefer(name):
+                print(meta.relu(x).item())
+        print(meta.explain(meta.relu, x))
+        main(["env"])
+        try:
+            with meta.dialect.only("stranger"):
+                meta.relu(x)
+        except meta.errors.DispatchError:
+            print("nobody else")
+        try:
+            meta.op.stranger.tanh
+        except meta.errors.UnknownName as error:
+            print(error)
         """,
         stranger,
     )
-    assert out.count("libstranger.so") == 2
+    why = "its package stranger_pkg:stranger cannot be imported: ImportError: libstranger.so"
+    assert out.startswith("0.0\n0.0\n") and "nobody else" in out
+    assert f"stranger  unavailable: {why}" in out and f"unavailable: {why}" in out
+    assert f"dialect 'stranger' has no operator 'tanh' ({why})" in out
+
+
+def test_a_package_may_not_take_the_name_of_another_dialect(stranger: Path) -> None:
+    text = textwrap.dedent(PACKAGE.format(package="")).replace('"stranger"', '"torch"')
+    (stranger / "stranger_pkg.py").write_text(text, "utf-8")
+    (stranger / "stranger-1.0.dist-info" / "entry_points.txt").write_text(
+        "[meta.dialects]\ntorch = stranger_pkg:stranger\n", "utf-8"
+    )
+    out = run(
+        "import meta; print(meta.explain(meta.relu, meta.array([-1.0]))); "
+        "print(meta.relu(meta.array([-1.0])).item())",
+        stranger,
+    )
+    assert "the dialect 'torch' is defined twice" in out and out.endswith("0.0\n")
 
 
 FAMILY = """

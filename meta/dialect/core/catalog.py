@@ -6,16 +6,23 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache
+import threading
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from meta.base.registry import Registry
+from meta.dialect.core.failure import summary
 from meta.ir.operators import OP_RESOLVERS
 
 DIALECTS: Registry[Any] = Registry("dialect")
 GROUP = "meta.dialects"
+Absent = Callable[[str, str], object]
+"""Declares a dialect that is unavailable, by its name and the reason."""
+_absent: list[Absent] = []
+_discovering = threading.RLock()
+_discovered = False
 
 
 def declare_all() -> None:
@@ -41,25 +48,42 @@ def _resolver(point: EntryPoint) -> Any:
 
 
 def discover() -> None:
-    """Import the packages that announce a dialect; an error of one is raised each time."""
-    failure = _failure()
-    if failure is not None:
-        raise failure
-
-
-@cache
-def _failure() -> Exception | None:
-    """Import the packages; return the first error.
-
-    It is kept, because a second import would only say that what was registered before the error is
-    registered twice.
+    """Import the packages that announce a dialect, once. The dialect of one that raises is
+    unavailable, and the error is the reason.
     """
-    try:
+    global _discovered
+    with _discovering:
+        # A package may dispatch while it is imported.
+        if _discovered:
+            return
+        _discovered = True
         for point in entry_points(group=GROUP):
-            point.load()
-    except Exception as error:
-        return error
-    return None
+            before = set(DIALECTS)
+            try:
+                point.load()
+            except Exception as error:
+                _declare_broken(point, error, sorted(set(DIALECTS) - before))
+
+
+def declares_absent(declare: Absent) -> Absent:
+    """Say how a dialect that is unavailable is declared; `Dialect` is not known here. A
+    decorator.
+    """
+    _absent.append(declare)
+    return declare
+
+
+def _declare_broken(point: EntryPoint, error: Exception, registered: list[str]) -> None:
+    """Let the dialects that a package registered before its error be unavailable; if there are
+    none, one of the name that it announces.
+    """
+    reason = f"its package {point.value} cannot be imported: {summary(error)}"
+    if not registered:
+        # That of another dialect's may be the error.
+        name = point.value if point.name in DIALECTS else point.name
+        _absent[0](name, reason)
+    for name in registered:
+        DIALECTS[name].unavailable = reason
 
 
 def dialects() -> list[Any]:

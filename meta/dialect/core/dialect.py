@@ -22,7 +22,7 @@ from meta.base.dtype import bounded, limits
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
-from meta.dialect.core.catalog import DIALECTS
+from meta.dialect.core.catalog import DIALECTS, declares_absent
 from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
@@ -88,6 +88,8 @@ class Dialect:
     plevel: level of its operators unless they state their own or `measured` has one.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
+    compiles: whether it compiles a kernel for each new call, which takes long: eager calls go to
+        other dialects first (see `dispatch`), compiled programs by plevel alone.
     ahead: does for a device what takes long before the backend's first kernel in a process, and
         leaves the interpreter to others; see `begin_ahead`. What it has not done is done when it is
         needed.
@@ -103,6 +105,7 @@ class Dialect:
     package: str = ""
     restorer: str = ""
     ahead: Callable[[Device], None] | None = None
+    compiles: bool = False
 
     def __post_init__(self) -> None:
         self.site = caller_span(1)  # above what `dataclass` makes
@@ -349,6 +352,11 @@ class Dialect:
         if device.kind not in self.devices:
             return f"does not run on {device.kind}, only on {' and '.join(self.devices)}"
         return self.unavailable
+
+
+@declares_absent
+def _absent(name: str, reason: str) -> Dialect:
+    return Dialect(name, devices=("cpu", "cuda"), probe=lambda: reason)
 
 
 def check_parameters(

@@ -2,13 +2,18 @@
 
 The decision, in order:
 
-1. dialects that the user prefers, in the order given; then by plevel on the call's device, larger
-   first; then by order of registration;
+1. dialects that the user prefers, in the order given; then, for an eager call, those that need no
+   compiling before those that compile (`Dialect.compiles`), whatever is cached; then by plevel on
+   the call's device, larger first; then by the dialects' order of registration;
 2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds
    unusable;
 3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
    as BackendError if it is not one of `meta`;
 4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
+
+A call is eager if it runs as soon as it is made: a user's, one of the interpreter, one of the tape.
+It runs once, so compiling would take longer than it saves. Calls of compiled programs are not
+eager. A dialect that compiles is loaded only if no other accepts the eager call.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
-from meta.dialect.core.dialect import DialectOp
+from meta.dialect.core.dialect import Dialect, DialectOp
 from meta.dialect.core.failure import building
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
@@ -53,21 +58,34 @@ class Candidate:
         return f"{op.dialect.name:8s} plevel {self.plevel:<3d} {op.site}  {verdict}"
 
 
-def candidates(op: Op, preference: Preference, device: Device) -> list[DialectOp]:
-    """Return the operator's implementations in the order in which they are asked on a device."""
-    for dialect in dialects():
-        if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
-            dialect.load()
+def candidates(
+    op: Op, preference: Preference, device: Device, *, eager: bool = False
+) -> Iterator[DialectOp]:
+    """Yield the operator's implementations in the order in which they are asked on a device, by an
+    eager call or a compiled program. Dialects are loaded when it is their turn.
+    """
     rank = {name: i for i, name in enumerate(preference.first)}
-    return sorted(
-        op.aspects.dialect_ops,
-        key=lambda d: (rank.get(d.dialect.name, len(rank)), -d.plevel(device)),
-    )
+    known = dialects()
+    place = {dialect.name: i for i, dialect in enumerate(known)}
+    turns: dict[tuple[int, bool], list[Dialect]] = {}
+    for dialect in known:
+        turn = rank.get(dialect.name, len(rank)), eager and dialect.compiles
+        turns.setdefault(turn, []).append(dialect)
+    for _, asked in sorted(turns.items()):
+        for dialect in asked:
+            if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
+                dialect.load()
+        yield from sorted(
+            (one for one in op.aspects.dialect_ops if one.dialect in asked),
+            key=lambda one: (-one.plevel(device), place[one.dialect.name]),
+        )
 
 
-def answers(call: CallValues, preference: Preference) -> Iterator[Candidate]:
+def answers(
+    call: CallValues, preference: Preference, *, eager: bool = False
+) -> Iterator[Candidate]:
     """Ask the candidates one after the other, lazily."""
-    for dialect_op in candidates(call.op, preference, call.device):
+    for dialect_op in candidates(call.op, preference, call.device, eager=eager):
         plevel = dialect_op.plevel(call.device)
         dialect = dialect_op.dialect
         reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
@@ -97,15 +115,15 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
     return counted
 
 
-def dispatch(call: CallValues) -> OpEnv:
+def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current.get()
-    key = (call.op, call.device, *map(_slot_key, call.op.slots, call.args))
+    key = (call.op, call.device, eager, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is not None:
         return found
     refusals = []
-    for answer in answers(call, preference):
+    for answer in answers(call, preference, eager=eager):
         if answer.env is not None:
             remember(preference.envs, key, answer.env, DECISIONS)
             return answer.env

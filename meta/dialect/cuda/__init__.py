@@ -31,4 +31,11 @@ def probe() -> str | None:
     return nvrtc.refusal()
 
 
-cuda = Dialect("cuda", devices=("cuda",), plevel=HANDWRITTEN, probe=probe, package=__name__)
+cuda = Dialect(
+    "cuda",
+    devices=("cuda",),
+    plevel=HANDWRITTEN,
+    probe=probe,
+    package=__name__,
+    compiles=True,
+)

@@ -1,8 +1,10 @@
 """The `tvm` dialect: every operator that computes, as a TE compute function that Apache TVM
 compiles.
 
-It is the default everywhere (COMPILER). Add a kernel in the operator's family file with `@compute`.
-Nothing here imports TVM itself: the family files do, and they are loaded by the first dispatch.
+It is the default of compiled programs (COMPILER); eager calls go to dialects that need no compiling
+first. Add a kernel in the operator's family file with `@compute`.
+Nothing here imports TVM itself: the family files do, and they are loaded when the first program
+is compiled, or `tvm` is preferred.
 
 Operators whose result's shape depends on data (`argwhere`, `nonzero`, `unique`, `dynamic_reshape`
 and others) run on `torch`; on CUDA, updates of lists of tensors run on `cuda`.
@@ -70,4 +72,5 @@ tvm = Dialect(
     package=__name__,
     restorer=f"{__name__}.artifact",
     ahead=ahead,
+    compiles=True,
 )
