@@ -41,8 +41,8 @@ gradients(
 
 
 @gradient(op.clip)
-def clip(x, dy, a_min, a_max):
-    return op.clip_dx(x, dy, a_min, a_max) if is_float(x.dtype) else None
+def clip(x, dy, min, max):
+    return op.clip_dx(x, dy, min, max) if is_float(x.dtype) else None
 
 
 def _piecewise(backward):

@@ -12,8 +12,8 @@ not_differentiable(op.zeros, op.ones, op.full, op.arange, why="it takes no tenso
 @gradient(op.one_hot)
 def one_hot(dy, indices, on_value: TensorType, off_value: TensorType, depth, axis):
     """Each value gathers the gradient of the places that it fills; the indices have none."""
-    on = op.one_hot(indices, 1, 0, depth, axis, dy.dtype)
-    off = op.one_hot(indices, 0, 1, depth, axis, dy.dtype)
+    on = op.one_hot(indices, depth, 1, 0, axis, dy.dtype)
+    off = op.one_hot(indices, depth, 0, 1, axis, dy.dtype)
     return (None, collapse(dy * on, on_value), collapse(dy * off, off_value))
 
 

@@ -34,13 +34,13 @@ not_differentiable(op.scaled_matmul, why="its factors are float8, which has no g
 
 
 @gradient(op.einsum)
-def einsum(inputs: Any, dy: Any, equation: str) -> Any:
+def einsum(operands: Any, dy: Any, equation: str) -> Any:
     """The gradient of an operand is dy times the others, summed over the labels it lacks."""
-    read = subscripts(equation, [x.shape for x in inputs])
+    read = subscripts(equation, [x.shape for x in operands])
 
     def of(i: int) -> Any:
-        labels, shape = read.operands[i], inputs[i].shape
-        others = [*inputs[:i], *inputs[i + 1 :]]
+        labels, shape = read.operands[i], operands[i].shape
+        others = [*operands[:i], *operands[i + 1 :]]
         terms = [read.result, *read.operands[:i], *read.operands[i + 1 :]]
         # An axis that was broadcast is summed over, one that was only summed is repeated.
         own = tuple(dict.fromkeys(labels))
@@ -51,13 +51,13 @@ def einsum(inputs: Any, dy: Any, equation: str) -> Any:
             if any(label in term for term in terms)
             and (extent[label] != 1 or read.extents[label] == 1)
         ]
-        product = op.einsum((dy, *others), equation_of(terms, tuple(kept)))
+        product = op.einsum(equation_of(terms, tuple(kept)), dy, *others)
         extents = dict(zip(kept, product.shape, strict=True))
         spread = op.reshape(product, tuple(extents.get(label, 1) for label in own))
         whole = op.broadcast_to(spread, tuple(extent[label] for label in own))
         return _on_diagonals(whole, own, labels)
 
-    return tuple(of(i) for i in range(len(inputs)))
+    return tuple(of(i) for i in range(len(operands)))
 
 
 def _on_diagonals(x: Any, own: Labels, labels: Labels) -> Any:

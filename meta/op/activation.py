@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from meta.base.errors import TypeInferError
+from meta.base.number import whole_range
+from meta.base.registry import OPERATORS
 from meta.op.core import Op, Scalar, Tensor, TensorType, op
 from meta.op.core.check import (
     normalize_axis,
@@ -30,6 +32,7 @@ from meta.op.core.elementwise import (
     gradient_by_x_or_y,
     same,
 )
+from meta.op.core.function import operand
 
 
 def _floating(x: TensorType) -> TensorType:
@@ -160,24 +163,43 @@ def threshold_dx(x: Tensor, dy: Tensor, threshold: Scalar = 0.0) -> Tensor:
     return _of_x(x, dy)
 
 
-@op
-def clip(x: Scalar | Tensor, a_min: Scalar, a_max: Scalar) -> Tensor:
-    """min(max(x, a_min), a_max); a NaN stays, as does a bound that is one.
+@op(composed=True)
+def clip(x: Scalar | Tensor, min: Scalar, max: Scalar) -> Tensor:
+    """x, but at least ``min`` and at most ``max``; a NaN stays, as does a bound that is one.
+
+    In a call one bound may be left out, or None. Where max < min the result is max.
 
     ``x``: numbers of any shape, in whose dtype the result is and the bounds are taken.
     Raises TypeInferError for bool, and for integers with a bound that is a float or out of range.
     """
     if not isinstance(x, TensorType):
-        return _clipped(x, a_min, a_max)  # type: ignore[no-any-return]
+        return _clipped(x, min, max)  # type: ignore[no-any-return]
     require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
-    require_same_dtype(x, a_min, a_max)
+    require_same_dtype(x, min, max)
     return x
 
 
-def _clipped(x: Any, a_min: Any, a_max: Any) -> Any:
-    if any(math.isnan(n) for n in (x, a_min, a_max)):
+def _clipped(x: Any, low: Any, high: Any) -> Any:
+    if any(math.isnan(n) for n in (x, low, high)):
         return math.nan
-    return min(max(x, a_min), a_max)
+    return min(max(x, low), high)
+
+
+@clip.calls
+def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    if min is not None and max is not None:
+        return clip.plain(x, min, max)
+    if min is None and max is None:
+        raise TypeInferError("clip has no bounds", op="clip", expected="min, max or both")
+    if isinstance(x, bool | int | float):
+        least, most = -math.inf, math.inf
+    else:
+        x = operand(x)
+        require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
+        if x.dtype == "uint64" and max is None:
+            return OPERATORS["maximum"](x, min)  # its largest number is no argument
+        least, most = whole_range(x.dtype) or (-math.inf, math.inf)
+    return clip.plain(x, least if min is None else min, most if max is None else max)
 
 
 @op
@@ -305,7 +327,7 @@ GRADIENTS = {
     leaky_relu: "dy where x > 0, else negative_slope * dy",
     elu: "dy where x > 0, else dy * alpha * exp(x)",
     softplus: "dy * sigmoid(beta * x); dy beyond the threshold",
-    clip: "dy where a_min <= x <= a_max, else 0",
+    clip: "dy where min <= x <= max, else 0",
 }
 """Formulas of gradients by x that are operators, with the numbers of the forward ones."""
 

@@ -96,18 +96,19 @@ def arange(
 @op
 def one_hot(
     indices: Tensor,
-    on_value: Scalar | Tensor,
-    off_value: Scalar | Tensor,
     depth: int,
+    on_value: Scalar | Tensor = 1,
+    off_value: Scalar | Tensor = 0,
     axis: int = -1,
-    dtype: DType = "int32",
+    dtype: DType | None = None,
     device: DeviceName = "cpu",
 ) -> Tensor:
     """``on_value`` where the position along a new axis is the index, ``off_value`` elsewhere.
 
     indices: any integer dtype. An index outside [0, depth) gives ``off_value`` everywhere.
     on_value, off_value: numbers, or tensors with one element; converted to ``dtype``.
-    depth: length of the new axis. axis: its place in the result; -1 is last.
+    depth: length of the new axis. axis: its place in the result; -1 is last. dtype: None is that of
+    the values: of tensors their own, of Python numbers int64, float32 or bool.
     device: not used, the result lives where ``indices`` does.
     Result: shape of indices with ``depth`` inserted at ``axis``.
     Raises TypeInferError for other indices or values, a negative depth or an axis out of range.
@@ -119,6 +120,8 @@ def one_hot(
         require(single, f"{name} must be one number", found=str(value))
     require(depth >= 0, "depth is negative", found=depth)
     place = normalize_axis(axis, indices.ndim + 1)
+    if dtype is None:
+        dtype = require_same_dtype(on_value, off_value)
     return TensorType((*indices.shape[:place], depth, *indices.shape[place:]), dtype)
 
 

@@ -214,7 +214,7 @@ def dynamic_one_hot(
 ) -> Tensor:
     """`one_hot` of ``depth``, one integer of the run time."""
     _single(depth, "depth")
-    found: Tensor = one_hot.type_function(indices, on_value, off_value, 0, axis, dtype, "cpu")
+    found: Tensor = one_hot.type_function(indices, 0, on_value, off_value, axis, dtype, "cpu")
     return _unknown(found, {normalize_axis(axis, found.ndim)})
 
 

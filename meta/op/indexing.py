@@ -226,20 +226,28 @@ def _beside(index: Any, x: Any) -> Any:
     return index
 
 
-def matmul_any(a: Any, b: Any) -> Any:
-    """Return ``a @ b`` as numpy does: vectors, matrices, and stacks of matrices that broadcast.
+@matmul.calls
+def matmul_any(x1: Any, x2: Any) -> Any:
+    """Return ``x1 @ x2`` as numpy does: vectors, matrices, and stacks of matrices that broadcast.
 
-    A vector on the left is a row, on the right a column; that axis is not in the result.
+    A wildcard of a pattern stands for a matrix.
     """
-    a, b = (t if isinstance(t, Symbol) else as_array(t) for t in (a, b))
+    if isinstance(x1, Array) and isinstance(x2, Array) and x1.ndim == 2 == x2.ndim:
+        return matmul.plain(x1, x2)
+    if any(isinstance(x, Overloads) and not isinstance(x, Array) for x in (x1, x2)):
+        return matmul.plain(x1, x2)
+    a, b = (t if isinstance(t, Symbol) else as_array(t) for t in (x1, x2))
     if a.ndim == 0 or b.ndim == 0:
         raise TypeInferError(
-            "@ needs vectors or matrices; use * for numbers", found=f"{a.shape} @ {b.shape}"
+            "@ needs vectors or matrices; use * for numbers",
+            op="matmul",
+            expected="1 axis or more",
+            found=f"{a.shape} @ {b.shape}",
         )
     row, column = a.ndim == 1, b.ndim == 1
     a = expand_dims(a, 0) if row else a
     b = expand_dims(b, 1) if column else b
-    y = matmul(a, b) if a.ndim == b.ndim == 2 else _stacked(a, b)
+    y = matmul.plain(a, b) if a.ndim == b.ndim == 2 else _stacked(a, b)
     gone = (*((-2,) if row else ()), *((-1,) if column else ()))
     return squeeze(y, gone) if gone else y
 
@@ -250,8 +258,12 @@ def _stacked(a: Any, b: Any) -> Any:
     if b.ndim == 2:
         # One matrix for all: the rows of all matrices of the left stack are the rows of one.
         own = a.shape[:-2]
-        return reshape(matmul(reshape(a, (prod(own) * m, k)), b), (*own, m, n))
-    stack: Any = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        return reshape(matmul.plain(reshape(a, (prod(own) * m, k)), b), (*own, m, n))
+    try:
+        stack: Any = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except TypeInferError as error:
+        error.op = matmul.name
+        raise
     y = batch_matmul(_one_stack_axis(a, stack), _one_stack_axis(b, stack))
     return reshape(y, (*stack, m, n)) if len(stack) > 1 else y
 

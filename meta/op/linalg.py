@@ -6,6 +6,8 @@ Nothing is promoted: both operands have one dtype, which is the result's. Produc
 apart: `scaled_matmul`. `meta/op/core/subscripts.py` reads the notation of `einsum`.
 """
 
+from typing import Any
+
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
 from meta.op.core import DType, Op, Tensor, TensorType, op
@@ -30,12 +32,15 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
-@op
+@op(composed=True)
 def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix product ``x1 @ x2``.
 
-    x1: (m, k). x2: (k, n), same dtype: any but bool. Result: (m, n), zeros if k is 0.
-    Raises TypeInferError for other ndims, different dtypes or different inner extents.
+    x1: (m, k). x2: (k, n), same dtype: any but bool. Result: (m, n), zeros if k is 0. A call takes
+    vectors, and stacks of matrices that broadcast, too, as numpy's: it is composed of products of
+    matrices, or of `batch_matmul`. A vector on the left is a row, on the right a column; that axis
+    is not in the result.
+    Raises TypeInferError for numbers, different dtypes or different inner extents.
     """
     return _product(x1, x2, 2, False, False)
 
@@ -121,20 +126,27 @@ def scaled_matmul(
     return TensorType((m, n), dtype)
 
 
-@op
-def einsum(inputs: tuple[Tensor, ...], equation: str) -> Tensor:
+@op(composed=True)
+def einsum(equation: str, operands: tuple[Tensor, ...]) -> Tensor:
     """The sum, over the labels that the result lacks, of products of elements of the operands.
 
-    ``meta.einsum((a, b), "bij,bjk->bik")`` is a batch of matrix products, ``"ii->"`` a trace,
+    ``meta.einsum("bij,bjk->bik", a, b)`` is a batch of matrix products, ``"ii->"`` a trace,
     ``"i,j"`` an outer product. The notation is numpy's and torch's, see
     `meta.op.core.subscripts`: repeated labels (on one operand its diagonal), ellipsis, implicit
     results, axes of extent 1 that are broadcast.
 
-    inputs: at least one tensor; of one dtype, any but bool. Integers wrap.
+    operands: at least one tensor; of one dtype, any but bool. Integers wrap. In a call they follow
+    one by one, or as one tuple.
     Result: that dtype; products are summed in at least float32 and rounded once.
     Raises TypeInferError for a malformed equation or operands that do not fit it.
     """
-    require(len(inputs) > 0, "inputs is empty", expected="at least one tensor")
-    dtype = require_same_dtype(*inputs)
+    require(len(operands) > 0, "operands is empty", expected="at least one tensor")
+    dtype = require_same_dtype(*operands)
     require(dtype != "bool", "bools have no product", expected="a dtype of numbers")
-    return TensorType(subscripts(equation, [x.shape for x in inputs]).shape, dtype)
+    return TensorType(subscripts(equation, [x.shape for x in operands]).shape, dtype)
+
+
+@einsum.calls
+def _einsum(equation: str, *operands: Any, **named: Any) -> Any:
+    one = len(operands) == 1 and isinstance(operands[0], tuple)
+    return einsum.plain(equation, *(operands if named or one else (operands,)), **named)

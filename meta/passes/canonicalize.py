@@ -236,7 +236,7 @@ _BY_EQUATION = {
 @SPELLING.rule(op.einsum)
 def matrix_product(at: RuleSite) -> Expr | None:
     """An `einsum` that is a matrix product, or a batch of them, is called so."""
-    operands, equation = at.args
+    equation, operands = at.args
     fields = operands.fields if isinstance(operands, Tuple) else ()
     types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]
     if len(types) != 2 or len(fields) != 2:

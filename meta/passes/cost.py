@@ -151,8 +151,8 @@ def _attention(keys: int, values: int, per_score: int) -> Count:
 
 
 def _einsum(args: Any, outs: Any) -> int:
-    extents = subscripts(args.equation, [x.shape for x in args.inputs]).extents.values()
-    return len(args.inputs) * prod(e for e in extents if isinstance(e, int))
+    extents = subscripts(args.equation, [x.shape for x in args.operands]).extents.values()
+    return len(args.operands) * prod(e for e in extents if isinstance(e, int))
 
 
 EXACT: dict[Op, Count] = {

@@ -226,7 +226,7 @@ def _counted(ranges: IndexRanges, args: Args, part: int) -> Range | None:
 
 
 def _clipped(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    low, high = args["a_min"], args["a_max"]
+    low, high = args["min"], args["max"]
     if not (isinstance(low, int) and isinstance(high, int)) or low > high:
         return None
     return low, high

@@ -58,8 +58,8 @@ def _cases(name, oracle, *numbers, low=-2.0, high=2.0):
     ]
 
 
-def _clip(x, a_min, a_max):
-    return torch.clamp(x, a_min, a_max)
+def _clip(x, min=None, max=None):
+    return torch.clamp(x, min, max)
 
 
 def _threshold(x, threshold=0.0, value=0.0):

@@ -36,13 +36,14 @@ def _like(function):
     )
 
 
-def _one_hot(indices, on_value, off_value, depth, axis=-1, dtype="int32", device="cpu"):
+def _one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, device="cpu"):
     indices = indices.long()
     inside = (indices >= 0) & (indices < depth)
     hot = torch.nn.functional.one_hot(torch.where(inside, indices, depth), depth + 1)
     hot = hot[..., :depth].movedim(-1, axis)
+    wanted = KINDS.get(type(on_value)) if dtype is None else TO_TORCH[dtype]
     on_value, off_value = (torch.as_tensor(v).reshape(()) for v in (on_value, off_value))
-    return (hot * on_value + (1 - hot) * off_value).to(TO_TORCH[dtype])
+    return (hot * on_value + (1 - hot) * off_value).to(wanted)
 
 
 SHAPES = [sample(3), sample((2, 3)), sample(()), sample((0, 2)), sample((1, 4, 1), device="cpu")]
@@ -108,13 +109,16 @@ CASES = [
     OpCase(
         "one_hot",
         [
-            sample(I(5, low=0, high=4), 1, 0, 4),
-            sample(I(2, 3, low=-2, high=6, dtype="int32"), 1, 0, 4, axis=1),
-            sample(I(2, 3, low=0, high=4), 5, -3, 4, axis=0, dtype="int64"),
-            sample(I(2, 3, low=0, high=4), 1.5, -0.5, 4, axis=-2, dtype="float32"),
-            sample(I(low=0, high=3), 1, 0, 3, dtype="bool"),
-            sample(I(0, low=0, high=1), 1, 0, 3),
-            sample(I(3, low=0, high=1), 1, 0, 0),
+            sample(I(5, low=0, high=4), 4, 1, 0),
+            sample(I(2, 3, low=-2, high=6, dtype="int32"), 4, 1, 0, axis=1),
+            sample(I(2, 3, low=0, high=4), 4, 5, -3, axis=0, dtype="int64"),
+            sample(I(2, 3, low=0, high=4), 4, 1.5, -0.5, axis=-2, dtype="float32"),
+            sample(I(low=0, high=3), 3, 1, 0, dtype="bool"),
+            sample(I(4, low=0, high=3), 3),
+            sample(I(4, low=0, high=3), 3, 2.5, axis=0),
+            sample(I(4, low=0, high=3), depth=3, on_value=True, off_value=False),
+            sample(I(0, low=0, high=1), 3, 1, 0),
+            sample(I(3, low=0, high=1), 0, 1, 0),
         ],
         _one_hot,
         dtypes=(),
@@ -123,8 +127,8 @@ CASES = [
     OpCase(
         "one_hot",
         [
-            sample(I(4, low=0, high=3), F(), F(1, 1), 3, dtype="float64"),
-            sample(I(4, low=-1, high=4), F(1), 0, 3, axis=0, dtype="float64"),
+            sample(I(4, low=0, high=3), 3, F(), F(1, 1), dtype="float64"),
+            sample(I(4, low=-1, high=4), 3, F(1), 0, axis=0, dtype="float64"),
         ],
         _one_hot,
     ),
@@ -160,10 +164,10 @@ CASES += refusals(
             error(300, 0, -1, dtype="int8", match="the first number does not fit int8"),
         ],
         "one_hot": [
-            error(F(3), 1, 0, 4, match="indices must be integers"),
-            error(I(3, low=0, high=2), F(2), 0, 4, match="on_value must be one number"),
-            error(I(3, low=0, high=2), 1, 0, -1, match="depth is negative"),
-            error(I(3, low=0, high=2), 1, 0, 4, 2, match="axis 2 is out of range"),
+            error(F(3), 4, 1, 0, match="indices must be integers"),
+            error(I(3, low=0, high=2), 4, F(2), 0, match="on_value must be one number"),
+            error(I(3, low=0, high=2), -1, 1, 0, match="depth is negative"),
+            error(I(3, low=0, high=2), 4, 1, 0, 2, match="axis 2 is out of range"),
         ],
     }
 )

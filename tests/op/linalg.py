@@ -60,7 +60,6 @@ _SQUARE = F(3, 3)
 
 
 PRODUCTS = [
-    error(_SQUARE, F(3), match="x2 must have 2 axes"),
     error(_SQUARE, F(4, 4), match="the inner extents 3 and 4 differ"),
     error(_SQUARE, I(3, 3, low=0, high=2), match="cast the int64 one"),
     error(B(3, 3), B(3, 3), match="bools have no product"),
@@ -77,7 +76,15 @@ BATCHES = [
 
 CASES += refusals(
     {
-        "matmul matmul_nt matmul_tn matmul_tt dense": PRODUCTS,
+        "matmul": [
+            *PRODUCTS,
+            error(_SQUARE, F(), match="needs vectors or matrices"),
+            error(F(2, 3, 3), F(4, 3, 3), match="broadcast"),
+        ],
+        "matmul_nt matmul_tn matmul_tt dense": [
+            *PRODUCTS,
+            error(_SQUARE, F(3), match="x2 must have 2 axes"),
+        ],
         "batch_matmul batch_matmul_nt batch_matmul_tn batch_matmul_tt": BATCHES,
     }
 )
@@ -142,7 +149,7 @@ CASES += [
 ]
 
 
-def einsum(inputs, equation):
+def einsum(equation, inputs):
     """Take diagonals, broadcast the operands to all labels, multiply, and sum; no matrix products.
 
     Digits label the axes of an ellipsis, 0 the last one.
@@ -181,46 +188,46 @@ CASES += [
     OpCase(
         "einsum",
         samples=[
-            sample((F(2, 3, 4), F(2, 4, 5)), "bij,bjk->bik"),
-            sample((F(3, 4), F(4, 2)), "ij,jk"),
-            sample((F(3, 4),), "ij->ji"),
-            sample((F(3, 4),), "ba"),
-            sample((F(3, 4),), "ij->j"),
-            sample((F(3, 4),), "ij->"),
-            sample((F(3, 3),), "ii"),
-            sample((F(3, 3),), "ii->i"),
-            sample((F(2, 3, 2, 3, 2),), "abaca->b"),
-            sample((F(3, 2, 3, 3),), "ijii->ji"),
-            sample((F(3, 3), F(3)), "ii,i->i"),
-            sample((F(2, 2, 3), F(3, 3, 2)), "aab,bba->ba"),
-            sample((F(3), F(4)), "i,j"),
-            sample((F(), F(3)), ",i->i"),
-            sample((F(),), ""),
-            sample((F(2, 3), F(3, 4), F(4, 2)), "ab,bc,cd->ad"),
-            sample((F(2, 3), F(2, 3), F(2, 3)), "ij,ij,ij->i"),
-            sample((F(5, 2, 3), F(3, 4)), "...ij,jk->...ik"),
-            sample((F(2, 1, 3, 4), F(5, 4, 3)), "...ab,...bc->...ac"),
-            sample((F(2, 3, 4),), "...a"),
-            sample((F(2, 3, 4), F(4)), "...a,...a"),
-            sample((F(2, 3, 4),), "a...->..."),
-            sample((F(2, 3, 4),), "i...->i"),
-            sample((F(2, 3), F(2, 3)), "...,...->..."),
-            sample((F(3, 1), F(4, 2)), "ij,jk->ik"),
-            sample((F(1, 4), F(3, 4)), "ij,ij->j"),
-            sample((F(1, 4), F(3, 4)), "ij,ij->ij"),
-            sample((F(2, 0), F(0, 3)), "ij,jk->ik"),
-            sample((F(0, 3), F(3, 2)), "ij,jk->ik"),
-            sample((F(0, 0),), "ii"),
-            sample((F(0, 0),), "ii->i"),
-            sample((F(1, 1),), "ii"),
-            sample((F(2, 3), F(3, 2)), " Zb , bA -> AZ "),
-            sample((F(2, 3), F(3, 2)), "Zb,bA"),
+            sample("bij,bjk->bik", (F(2, 3, 4), F(2, 4, 5))),
+            sample("ij,jk", (F(3, 4), F(4, 2))),
+            sample("ij->ji", (F(3, 4),)),
+            sample("ba", (F(3, 4),)),
+            sample("ij->j", (F(3, 4),)),
+            sample("ij->", (F(3, 4),)),
+            sample("ii", (F(3, 3),)),
+            sample("ii->i", (F(3, 3),)),
+            sample("abaca->b", (F(2, 3, 2, 3, 2),)),
+            sample("ijii->ji", (F(3, 2, 3, 3),)),
+            sample("ii,i->i", (F(3, 3), F(3))),
+            sample("aab,bba->ba", (F(2, 2, 3), F(3, 3, 2))),
+            sample("i,j", (F(3), F(4))),
+            sample(",i->i", (F(), F(3))),
+            sample("", (F(),)),
+            sample("ab,bc,cd->ad", (F(2, 3), F(3, 4), F(4, 2))),
+            sample("ij,ij,ij->i", (F(2, 3), F(2, 3), F(2, 3))),
+            sample("...ij,jk->...ik", (F(5, 2, 3), F(3, 4))),
+            sample("...ab,...bc->...ac", (F(2, 1, 3, 4), F(5, 4, 3))),
+            sample("...a", (F(2, 3, 4),)),
+            sample("...a,...a", (F(2, 3, 4), F(4))),
+            sample("a...->...", (F(2, 3, 4),)),
+            sample("i...->i", (F(2, 3, 4),)),
+            sample("...,...->...", (F(2, 3), F(2, 3))),
+            sample("ij,jk->ik", (F(3, 1), F(4, 2))),
+            sample("ij,ij->j", (F(1, 4), F(3, 4))),
+            sample("ij,ij->ij", (F(1, 4), F(3, 4))),
+            sample("ij,jk->ik", (F(2, 0), F(0, 3))),
+            sample("ij,jk->ik", (F(0, 3), F(3, 2))),
+            sample("ii", (F(0, 0),)),
+            sample("ii->i", (F(0, 0),)),
+            sample("ii", (F(1, 1),)),
+            sample(" Zb , bA -> AZ ", (F(2, 3), F(3, 2))),
+            sample("Zb,bA", (F(2, 3), F(3, 2))),
             sample(
-                (I(2, 3, low=-9, high=9, dtype="int32"), I(3, 2, low=-9, high=9, dtype="int32")),
                 "ij,jk->ik",
+                (I(2, 3, low=-9, high=9, dtype="int32"), I(3, 2, low=-9, high=9, dtype="int32")),
             ),
-            sample((I(3, 3, low=0, high=9, dtype="uint8"),), "ii->i"),
-            sample((F(40, 33), F(33, 50)), "ij,jk->ki"),
+            sample("ii->i", (I(3, 3, low=0, high=9, dtype="uint8"),)),
+            sample("ij,jk->ki", (F(40, 33), F(33, 50))),
         ],
         oracle=einsum,
     ),

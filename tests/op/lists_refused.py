@@ -21,9 +21,9 @@ CASES = refusals(
             error(F(5), 6, (2, 3), 2, match="data has another number of elements"),
         ],
         "einsum": [
-            error((), "->", match="inputs is empty"),
-            error((F(2, 3), I(3, low=0, high=3)), "ij,j->i", match="cast the int64 one"),
-            error((B(2), B(2)), "i,i->i", match="bools have no product"),
+            error("->", (), match="operands is empty"),
+            error("ij,j->i", (F(2, 3), I(3, low=0, high=3)), match="cast the int64 one"),
+            error("i,i->i", (B(2), B(2)), match="bools have no product"),
         ],
         "threefry_generate": [
             error(F(10), 3, match="key is no state of the generator"),

@@ -101,7 +101,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[MetaError]]] = {
     "repeat beyond memory": (lambda: meta.repeat(x, 2**40, 0), OutOfMemory),
     "arange": (lambda: meta.arange(0, 10**18, 1), OutOfMemory),
     "arange beyond": (lambda: meta.arange(0, 2**62, 1), TypeInferError),
-    "one_hot": (lambda: meta.one_hot(meta.array([1, 2]), 1.0, 0.0, 10**15), OutOfMemory),
+    "one_hot": (lambda: meta.one_hot(meta.array([1, 2]), 10**15, 1.0, 0.0), OutOfMemory),
     "pad": (lambda: meta.pad(x, (0, 2**62, 0, 0)), TypeInferError),
     "pad beyond memory": (lambda: meta.pad(x, (0, 2**42, 0, 0)), OutOfMemory),
     "outer product": (

@@ -166,9 +166,9 @@ def _product(way: Way, query: Any, key: Any) -> Any:
         scores = op.batch_matmul_nt(query, key)
         return scores if way.form == "flat" else op.reshape(scores, (B, H, S, T))
     if way.form == "einsum":
-        return op.einsum((query, key), "bhqd,bhkd->bhqk")
+        return op.einsum("bhqd,bhkd->bhqk", query, key)
     if way.form == "einsum_bshd":
-        return op.einsum((query, key), "bqhd,bkhd->bhqk")
+        return op.einsum("bqhd,bkhd->bhqk", query, key)
     return query @ op.swap_axis(key, 2, 3)
 
 
@@ -177,9 +177,9 @@ def _result(way: Way, p: Any, value: Any) -> Any:
         y = op.batch_matmul(op.reshape(p, (B * H, S, T)), value)
         return op.reshape(y, (B, H, S, D))
     if way.form == "einsum":
-        return op.einsum((p, value), "bhqk,bhkd->bhqd")
+        return op.einsum("bhqk,bhkd->bhqd", p, value)
     if way.form == "einsum_bshd":
-        return op.transpose(op.einsum((p, value), "bhqk,bkhd->bqhd"), (0, 2, 1, 3))
+        return op.transpose(op.einsum("bhqk,bkhd->bqhd", p, value), (0, 2, 1, 3))
     if way.form == "projected":
         merged = op.reshape(op.transpose(p @ value, (0, 2, 1, 3)), (B, S, H * D))
         return op.transpose(op.reshape(merged, (B, S, H, D)), (0, 2, 1, 3))

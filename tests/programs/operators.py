@@ -179,7 +179,7 @@ def chosen(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 def one_hot(p: Pool, i: int, j: int, k: int) -> list[Any]:
     index = p.of(i, lambda v: v.dtype == "int32" and v.size <= p.LIMIT // 3)
-    return [op.one_hot(index, 1.0, 0.0, 3, -1, p.dtype)]
+    return [op.one_hot(index, 3, 1.0, 0.0, -1, p.dtype)]
 
 
 def constant(p: Pool, i: int, j: int, k: int) -> list[Any]:

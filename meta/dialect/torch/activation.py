@@ -118,13 +118,13 @@ def threshold_dx(x, dy, threshold, out):
 
 
 @dialect.kernel(op.clip, strided=False)
-def clip(x, a_min, a_max, out):
-    return out.copy_(torch.clamp(x, *_numbers(x, a_min, a_max)))
+def clip(x, min, max, out):
+    return out.copy_(torch.clamp(x, *_numbers(x, min, max)))
 
 
 @dialect.kernel(op.clip_dx, strided=False)
-def clip_dx(x, dy, a_min, a_max, out):
-    low, high = _numbers(x, a_min, a_max)
+def clip_dx(x, dy, min, max, out):
+    low, high = _numbers(x, min, max)
     return out.copy_(dy.masked_fill(~((x >= low) & (x <= high)), 0))
 
 

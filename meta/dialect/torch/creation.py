@@ -39,12 +39,12 @@ def arange(start, stop, step, out):
 
 
 @dialect.kernel(op.one_hot)
-def one_hot(indices, on_value, off_value, depth, axis, call):
+def one_hot(indices, depth, on_value, off_value, axis, call):
     shape = [1] * (indices.ndim + 1)
     shape[axis] = depth
     places = torch.arange(depth, device=indices.device).view(shape)
     hot = indices.long().unsqueeze(axis) == places
-    on, off = (_number(value, hot, TO_TORCH[call.args.dtype]) for value in (on_value, off_value))
+    on, off = (_number(value, hot, TO_TORCH[call.out.dtype]) for value in (on_value, off_value))
     return torch.where(hot, on, off).contiguous()
 
 

@@ -153,8 +153,8 @@ def dynamic_topk(data, k, axis, ret_type, is_ascend, dtype):
 
 @dialect.kernel(op.dynamic_one_hot)
 def dynamic_one_hot(indices, on_value, off_value, depth, axis, dtype, call):
-    op.one_hot.type_function(_type(indices), 1, 0, depth.item(), axis, dtype, "cpu")
-    return one_hot(indices, on_value, off_value, depth.item(), axis, call)
+    op.one_hot.type_function(_type(indices), depth.item(), 1, 0, axis, dtype, "cpu")
+    return one_hot(indices, depth.item(), on_value, off_value, axis, call)
 
 
 @dialect.kernel(op.dynamic_tile)

@@ -102,21 +102,21 @@ def scaled_matmul(x1, x2, scale1, scale2, out):
 
 def is_one_product(call):
     """Whether it is one matrix product, so that nothing is rounded before the end."""
-    read = subscripts(call.args.equation, [x.shape for x in call.args.inputs])
+    read = subscripts(call.args.equation, [x.shape for x in call.args.operands])
     factors = [
         dict(zip(labels, x.shape, strict=True))
-        for labels, x in zip(read.operands, call.args.inputs, strict=True)
+        for labels, x in zip(read.operands, call.args.operands, strict=True)
     ]
     shared = all(f.get(s) == read.extents[s] for s in read.summed for f in factors)
     return len(factors) == 2 and shared
 
 
 @dialect.kernel(op.einsum, plevel=LIBRARY, when=no_integers_on_cuda("matrix product"))
-def einsum(inputs, equation, call):
-    if inputs[0].dtype in HALF and not is_one_product(call):
-        wide = _einsum(*(x.float() for x in inputs), equation=equation)
-        return wide.to(inputs[0].dtype, copy=True, memory_format=torch.contiguous_format)
-    result = _einsum(*inputs, equation=equation)
-    places = {x.untyped_storage().data_ptr() for x in inputs}
+def einsum(equation, operands, call):
+    if operands[0].dtype in HALF and not is_one_product(call):
+        wide = _einsum(*(x.float() for x in operands), equation=equation)
+        return wide.to(operands[0].dtype, copy=True, memory_format=torch.contiguous_format)
+    result = _einsum(*operands, equation=equation)
+    places = {x.untyped_storage().data_ptr() for x in operands}
     shares = result.untyped_storage().data_ptr() in places  # it is an operand, or a view of one
     return fresh(result) if shares else result.contiguous()

@@ -46,8 +46,8 @@ compute(op.dense, OUT_ELEMWISE_FUSABLE)(_product(0, 1))
 
 
 @compute(op.einsum, OUT_ELEMWISE_FUSABLE)
-def einsum(inputs, equation, out):
-    read = subscripts(equation, [tuple(ints(x.shape)) for x in inputs])
+def einsum(equation, operands, out):
+    read = subscripts(equation, [tuple(ints(x.shape)) for x in operands])
     dtype = computing(out.dtype)
     over = {
         s: te.reduce_axis((0, read.extents[s]), name=f"r{i}") for i, s in enumerate(read.summed)
@@ -60,7 +60,7 @@ def einsum(inputs, equation, out):
 
     def element(*i):
         index = {**dict(zip(read.result, i, strict=True)), **over}
-        pairs = zip(inputs, read.operands, strict=True)
+        pairs = zip(operands, read.operands, strict=True)
         product = prod((factor(x, labels, index) for x, labels in pairs), start=1)
         return te.sum(product, axis=list(over.values())) if over else product.astype(out.dtype)
 

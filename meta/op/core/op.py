@@ -230,8 +230,35 @@ class Op(OpNode):
         )
 
 
+class ComposedOp(Op):
+    """An operator whose call may take more than its schema: other forms of the arguments, or cases
+    that are composed of several operators.
+
+    ``written``, set by `calls`, is what a call means. The program has calls by the schema only.
+    """
+
+    written: Callable[..., Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.written(*args, **kwargs)
+
+    def plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the operator itself, by its schema."""
+        return super().__call__(*args, **kwargs)
+
+    def calls(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register, as a decorator, what a call means."""
+        self.written = function
+        self.__signature__ = inspect.signature(function)
+        return function
+
+
 @overload
 def op(function: Callable[..., Any]) -> Op: ...
+@overload
+def op(
+    *, composed: bool, commutative: bool = ...
+) -> Callable[[Callable[..., Any]], ComposedOp]: ...
 @overload
 def op(
     *,
@@ -257,6 +284,7 @@ def op(
     float8: bool = False,
     complex: bool = False,
     indices: IndexRule | None = None,
+    composed: bool = False,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -275,6 +303,7 @@ def op(
     complex: complex tensors are taken, too. An operator that takes float8 takes them as well.
     indices: a function of some of the arguments, by name, that says which of them are indices, and
         into what; see `indices.py`.
+    composed: a call takes more than the schema; see `ComposedOp`.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
     no slot kind, and for ``indices`` that ask for what is no argument.
@@ -289,7 +318,7 @@ def op(
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
         _check_indices(op_name, own, indices)
-        made = Op(
+        made = (ComposedOp if composed else Op)(
             f,
             name=op_name,
             schema=own,

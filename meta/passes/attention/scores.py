@@ -49,8 +49,8 @@ def product(made: OpCall | None) -> ScoreProduct | None:
     if made is None or made.op not in _PRODUCTS:
         return None
     if made.op is op.einsum:
-        fields = made.args[0].fields if isinstance(made.args[0], Tuple) else ()
-        equation = made.args[1]
+        equation, operands = made.args
+        fields = operands.fields if isinstance(operands, Tuple) else ()
     else:
         fields, equation = made.args[:2], PRODUCTS[made.op]
     types = [t for t in map(tensor_type, fields) if t is not None and t.is_static]

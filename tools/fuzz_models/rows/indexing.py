@@ -214,13 +214,13 @@ def _one_hot(d: Any) -> Call:
     depth = d.choice((1, 3, 7, 17))
     index = _indices(d, depth, _taken_shape(d))
     dtype = d.choice((d.dtype, "int32", "float32"))
-    return (index, 1, 0, depth), {"axis": -1, "dtype": dtype}
+    return (index, depth), {"axis": -1, "dtype": dtype}
 
 
 add(
     Row(
         "one_hot", _one_hot,
-        lambda i, on, off, depth, axis, dtype: torch.nn.functional.one_hot(i, depth),
+        lambda i, depth, axis, dtype: torch.nn.functional.one_hot(i, depth),
         lambda o, a, k: k["dtype"], "none",
     )
 )  # fmt: skip

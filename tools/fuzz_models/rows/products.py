@@ -57,12 +57,12 @@ def _einsum(d: Any) -> Call:
     x = d.pick(lambda v: 1 <= v.ndim <= 3 and 0 < v.size <= 1000, dtype="float")
     value = d.value(x)
     y = d.pick(lambda v: v.shape == value.shape, dtype=value.dtype)
-    return ((x, y), d.choice(EQUATIONS[value.ndim])), {}
+    return (d.choice(EQUATIONS[value.ndim]), (x, y)), {}
 
 
 add(
     Row(
-        "einsum", _einsum, lambda x, equation: torch.einsum(equation, *x), "same", "product",
+        "einsum", _einsum, lambda equation, x: torch.einsum(equation, *x), "same", "product",
         smooth=True, weight=0.5,
     )
 )  # fmt: skip

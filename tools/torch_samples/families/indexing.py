@@ -202,7 +202,7 @@ def isin(
 def histogram_counts(input: Any, minlength: int = 0) -> Any:
     """How often every number from 0 occurs."""
     length = max(int(meta.max(input)) + 1 if input.size else 0, minlength)
-    hot = meta.one_hot(input, 1, 0, max(length, 1), -1, "int64")
+    hot = meta.one_hot(input, max(length, 1), 1, 0, -1, "int64")
     return meta.sum(hot, 0) if length else meta.zeros((0,), "int64")
 
 
@@ -218,7 +218,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 def one_hot(input: Any, num_classes: int = -1) -> Any:
     """1 at every index, 0 elsewhere."""
     depth = int(meta.max(input)) + 1 if num_classes == -1 else num_classes
-    return meta.one_hot(input, 1, 0, depth, -1, "int64")
+    return meta.one_hot(input, depth, 1, 0, -1, "int64")
 
 
 def embedding(

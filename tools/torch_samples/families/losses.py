@@ -251,7 +251,7 @@ def multi_margin(
     over = over * over if p == 2 else over
     if weight is not None:
         over = over * meta.take(weight, labels)
-    own = meta.one_hot(meta.reshape(target, (-1,)), 1, 0, x.shape[1], -1, "bool")
+    own = meta.one_hot(meta.reshape(target, (-1,)), x.shape[1], 1, 0, -1, "bool")
     loss = meta.sum(meta.where(own, 0, over), 1) / x.shape[1]
     return reduced(loss if target.ndim else meta.reshape(loss, ()), reduction)
 

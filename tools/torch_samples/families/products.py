@@ -234,7 +234,7 @@ ADAPTERS = {
     "cov": cov,
     "cross": cross,
     "dot": lambda a, b: a @ b,
-    "einsum": lambda tensors, equation: meta.einsum(tuple(tensors), equation),
+    "einsum": lambda tensors, equation: meta.einsum(equation, *tensors),
     "inner": inner,
     "kron": kron,
     "linalg.cross": lambda input, other, *, dim=-1: cross(input, other, dim),

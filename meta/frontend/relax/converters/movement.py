@@ -220,4 +220,4 @@ _te_padding("circular", "te.circular_pad", op.strided_slice, op.concatenate)
 
 @relax("te.einsum", op.einsum)
 def einsum(*operands, subscripts):
-    return op.einsum(operands, subscripts)
+    return op.einsum(subscripts, *operands)

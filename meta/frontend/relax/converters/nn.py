@@ -14,7 +14,6 @@ from meta.frontend.core.arguments import along
 from meta.frontend.core.arithmetic import product
 from meta.frontend.core.operators import dropout, nll_loss
 from meta.frontend.relax.registry import relax
-from meta.op.indexing import matmul_any
 from meta.runtime.ndarray import array
 
 _WINDOW = ("strides", "padding", "dilation", "groups")
@@ -71,7 +70,6 @@ _pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)
 _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 
 relax.same("nn.softmax", op.softmax, "axis")
-relax.same("einsum", op.einsum, subscripts="equation")
 relax.same("nn.log_softmax", op.log_softmax, "axis")
 relax("nn.dropout", op.dropout)(dropout)
 relax("nn.nll_loss", op.gather, op.take)(nll_loss)
@@ -166,10 +164,15 @@ def cross_entropy_with_logits(predictions, labels):
     return op.divide(total, float(predictions.shape[0])) if predictions.ndim > 1 else total
 
 
+@relax("einsum", op.einsum)
+def einsum(operands, *, subscripts):
+    return op.einsum(subscripts, *operands)
+
+
 @relax("matmul", op.matmul, op.batch_matmul)
 def matmul(x1, x2, *, out_dtype):
     """Vectors, matrices, and stacks of matrices that broadcast."""
-    return product(matmul_any, x1, x2, out_dtype)
+    return product(op.matmul, x1, x2, out_dtype)
 
 
 @relax("outer", op.multiply)

@@ -274,8 +274,8 @@ def winograd_weight(weight, *, tile_size, call):
         raise Unconvertible(f"the kernel is {height} by {width}, not square")
     g = array(_transform(tile_size, height), weight.dtype, device=call.device)
     if depth == [height]:
-        return op.einsum((g, g, g, weight), "de,ai,bj,oceij->daboc")
-    return op.einsum((g, g, weight), "ai,bj,ocdij->abdoc" if depth else "ai,bj,ocij->aboc")
+        return op.einsum("de,ai,bj,oceij->daboc", g, g, g, weight)
+    return op.einsum("ai,bj,ocdij->abdoc" if depth else "ai,bj,ocij->aboc", g, g, weight)
 
 
 def _undone(weight, tile_size, call):
@@ -291,11 +291,11 @@ def winograd_convolution(data, weight, *, tile_size, data_layout, call, **window
     """The kernel is [A, A, I, O], for NHWC [A, A, O, I], or with O in blocks, [A, A, O/b, I, b]."""
     p = _undone(weight, tile_size, call)
     if weight.ndim == 5:
-        w = op.einsum((p, p, weight), "ia,jb,abocv->ovcij")
+        w = op.einsum("ia,jb,abocv->ovcij", p, p, weight)
         w = op.reshape(w, (w.shape[0] * w.shape[1], *w.shape[2:]))
     else:
         order = "oc" if data_layout == "NHWC" else "co"
-        w = op.einsum((p, p, weight), f"ia,jb,ab{order}->ocij")
+        w = op.einsum(f"ia,jb,ab{order}->ocij", p, p, weight)
     return convolve(data, w, data_layout=data_layout, kernel_layout="OIHW", **window)
 
 
@@ -306,9 +306,9 @@ def winograd_convolution_3d(data, weight, *, tile_size, call, **window):
     """The kernel is [A, A, A, I, O], or [A, A, D, I, O] where its depth is not transformed."""
     p = _undone(weight, tile_size, call)
     if weight.shape[2] == weight.shape[0]:
-        w = op.einsum((p, p, p, weight), "ed,ia,jb,dabco->oceij")
+        w = op.einsum("ed,ia,jb,dabco->oceij", p, p, p, weight)
     else:
-        w = op.einsum((p, p, weight), "ia,jb,abdco->ocdij")
+        w = op.einsum("ia,jb,abdco->ocdij", p, p, weight)
     return convolve(data, w, kernel_layout="OIDHW", **window)
 
 

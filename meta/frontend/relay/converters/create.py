@@ -40,7 +40,7 @@ def arange(start, stop, step, *, dtype, call):
 def one_hot(indices, on_value, off_value, *, depth, axis, dtype):
     """Without a dtype that of the value."""
     return op.one_hot(
-        as_integers(indices), on_value, off_value, depth, axis, dtype or on_value.dtype
+        as_integers(indices), depth, on_value, off_value, axis, dtype or on_value.dtype
     )
 
 

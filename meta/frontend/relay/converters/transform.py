@@ -181,7 +181,7 @@ def collapse_sum_to(data, shape):
 
 @relay("einsum", op.einsum)
 def einsum(data, *, equation):
-    return op.einsum(data, equation.replace(" ", ""))
+    return op.einsum(equation.replace(" ", ""), *data)
 
 
 @relay("layout_transform", op.reshape, op.transpose, op.pad)
