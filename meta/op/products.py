@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from meta.base.dtype import COMPLEX
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axis
 from meta.op.core.function import function, operand
+from meta.op.fourier import conj
 from meta.op.reduce import sum
 from meta.op.shapes import expand_dims, reshape, swap_axis, transpose
 
@@ -42,9 +44,13 @@ def outer(x1: Any, x2: Any, /) -> Any:
 
 @function
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """Return the sums of products along an axis, counted from the end; the others are broadcast."""
+    """Return the sums of products along an axis, counted from the end; the others are broadcast.
+
+    Of complex vectors, the conjugate of x1 is multiplied.
+    """
     x1, x2 = operand(x1), operand(x2)
     common_extent(x1, x2, axis, "vecdot")
+    x1 = conj(x1) if x1.dtype in COMPLEX else x1
     return sum(x1 * x2, axis)
 
 

@@ -66,6 +66,10 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
         lambda x: op.cast(x, "complex128") * z(x),
         lambda x: x.to(torch.complex128) * z(x),
     ),
+    "vecdot": (
+        lambda x: meta.vecdot(z(x), z(x) * z(x)),
+        lambda x: torch.linalg.vecdot(z(x), z(x) * z(x)),
+    ),
     "slices": (lambda x: z(x)[1:, ::2], lambda x: z(x)[1:, ::2]),
     "fftshift": (lambda x: fft.fftshift(z(x)), lambda x: torch.fft.fftshift(z(x))),
     "ifftshift": (
