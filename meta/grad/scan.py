@@ -9,6 +9,7 @@ from meta.base.dtype import is_float
 from meta.grad.core import gradient, in_dtype
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
+from meta.op.scan import scanned_dtype
 
 
 def shifted(x: Any, axis: int, by: int) -> Any:
@@ -25,8 +26,9 @@ def shifted(x: Any, axis: int, by: int) -> Any:
 
 
 @gradient(op.cumsum)
-def cumsum(x: TensorType, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
+def cumsum(x: TensorType, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> Any:
     """dx[i] = the sum of dy[k] over k >= i (> i if exclusive)."""
+    dtype = scanned_dtype(x.dtype, dtype)
     if not is_float(dtype):
         return None
     back = op.cumsum(op.reverse(dy, axis), axis, dtype, exclusive)
@@ -34,11 +36,12 @@ def cumsum(x: TensorType, axis: int, dtype: str, exclusive: bool, dy: Any) -> An
 
 
 @gradient(op.cumprod)
-def cumprod(x: Any, axis: int, dtype: str, exclusive: bool, dy: Any) -> Any:
+def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> Any:
     """dx[i] = (product of x before i) * s[i] with s[i] = dy[i] + x[i + 1] * s[i + 1].
 
     If exclusive, s[i] = dy[i + 1] + x[i + 1] * s[i + 1].
     """
+    dtype = scanned_dtype(x.dtype, dtype)
     if not is_float(dtype):
         return None
     wide = in_dtype(x, dtype)

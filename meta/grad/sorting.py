@@ -11,7 +11,7 @@ not_differentiable(op.argsort, why="the result is an index")
 @gradient(op.sort)
 def sort(data: Any, axis: int, is_ascend: bool, dy: Any) -> Any:
     """dx = dy, put back to where each element was."""
-    return op.gather_dx(data, axis, op.argsort(data, axis, is_ascend), dy)
+    return op.gather_dx(data, axis, op.argsort(data, axis, is_ascend, "int32"), dy)
 
 
 @gradient(op.topk)

@@ -1,28 +1,35 @@
 """Operators whose elements depend on all elements before them along an axis. Add one here."""
 
+from meta.base.dtype import is_float
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require, require_float, require_same_dtype
 
 
+def scanned_dtype(own: str, dtype: str | None) -> str:
+    """Return the dtype of a scan of elements of the dtype ``own``."""
+    return dtype or (own if is_float(own) else "int64")
+
+
 @op
-def cumsum(x: Tensor, axis: int, dtype: DType = "float32", exclusive: bool = False) -> Tensor:
+def cumsum(x: Tensor, axis: int, dtype: DType | None = None, exclusive: bool = False) -> Tensor:
     """Sums of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
-    ``dtype``: to which elements are cast first; half precision is added in float32. ``exclusive``:
-    an element is not in its own sum, so that the first is 0. TypeInferError for the dtype bool.
+    ``dtype``: to which elements are cast first; None is that of ``x`` if it is floating point, else
+    int64. Half precision is added in float32. ``exclusive``: an element is not in its own sum, so
+    that the first is 0. TypeInferError for the dtype bool.
     """
     normalize_axis(axis, x.ndim)
     require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
-    return x.with_dtype(dtype)
+    return x.with_dtype(scanned_dtype(x.dtype, dtype))
 
 
 @op(like=cumsum)
 def cumprod() -> None:
     """Products of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
-    ``dtype``: to which elements are cast first; half precision is multiplied in float32.
-    ``exclusive``: an element is not in its own product, so that the first is 1. TypeInferError for
-    the dtype bool. The gradient is right also where elements are 0.
+    ``dtype``: as of `cumsum`; half precision is multiplied in float32. ``exclusive``: an element is
+    not in its own product, so that the first is 1. TypeInferError for the dtype bool. The gradient
+    is right also where elements are 0.
     """
 
 

@@ -25,7 +25,7 @@ def _last(extent: Dim) -> Dim:
 
 
 @op
-def argsort(data: Tensor, axis: int = -1, is_ascend: bool = True, dtype: DType = "int32") -> Tensor:
+def argsort(data: Tensor, axis: int = -1, is_ascend: bool = True, dtype: DType = "int64") -> Tensor:
     """The indices that sort ``data`` along ``axis``, as integers of ``dtype``.
 
     ``data``: at least one axis. The result has its shape. It is not differentiable. Raises

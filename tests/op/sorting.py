@@ -14,7 +14,7 @@ TIES = C([[1, 0, 1, 0, 2], [3, 3, -1, 3, -1]])
 SPECIAL = C([[NAN, 1, -INF, INF, NAN], [0.0, -0.0, NAN, -1, 0.0]])
 
 
-def argsort(data, axis=-1, is_ascend=True, dtype="int32"):
+def argsort(data, axis=-1, is_ascend=True, dtype="int64"):
     """numpy sorts ascending, NaN last; descending is ascending of what is reversed, reversed."""
     values = data.detach().numpy()
     if is_ascend:

@@ -14,8 +14,8 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, wide
 
 
-def _accumulate(function, identity, x, axis, dtype, exclusive):
-    out = TO_TORCH[dtype]
+def _accumulate(function, identity, x, axis, exclusive, call):
+    out = TO_TORCH[call.out.dtype]
     # Through the result's dtype, for its values are what is accumulated.
     x = convertible(x, out).to(out)
     y = function(x, dim=axis, dtype=wide(out))

@@ -326,7 +326,7 @@ def _sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
     return x.gather(axis, _order(x, axis, is_ascend))
 
 
-def _argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int32") -> Tensor:
+def _argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int64") -> Tensor:
     return _order(x, axis, is_ascend)
 
 
@@ -338,11 +338,11 @@ def _ordered(d: Any) -> Call:
 
 def _indexed(d: Any) -> Call:
     args, kwargs = _ordered(d)
-    return args, {**kwargs, **({"dtype": "int64"} if d.chance(0.5) else {})}
+    return args, {**kwargs, **({"dtype": "int32"} if d.chance(0.5) else {})}
 
 
 add(Row("sort", _ordered, _sort, "same", "none", smooth=True))
-add(Row("argsort", _indexed, _argsort, lambda o, a, k: k.get("dtype", "int32"), "none"))
+add(Row("argsort", _indexed, _argsort, lambda o, a, k: k.get("dtype", "int64"), "none"))
 
 
 def _topk_call(d: Any) -> Call:

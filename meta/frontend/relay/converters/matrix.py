@@ -233,7 +233,7 @@ def sparse_transpose(data, indices, indptr, *, call):
     """The transposed of a square matrix in CSR format: entries in the order of their columns."""
     if data.ndim != 1:
         raise Unconvertible("only the format CSR is supported")
-    order = op.argsort(indices)
+    order = op.argsort(indices, dtype="int32")
     columns = op.take(indices, order)
     count = indptr.shape[0]
     starts = op.arange(0, count, 1, dtype=indices.dtype, device=str(call.device))
