@@ -24,7 +24,7 @@ from meta.op.gathering import adv_index, take
 from meta.op.linalg import batch_matmul, matmul
 from meta.op.movement import strided_slice
 from meta.op.shapes import broadcast_to, expand_dims, reshape, squeeze, transpose
-from meta.runtime.ndarray import array, as_array, ndarray
+from meta.runtime.ndarray import array, array_key, as_array, ndarray
 
 Array = ndarray | Symbol
 
@@ -39,6 +39,13 @@ def getitem(x: Any, index: Any) -> Any:
     CUDA, with META_CHECK_INDICES only, without which the nearest element is read. Other faults are
     TypeInferErrors.
     """
+    if type(index) is int and type(x) is ndarray and current.get() is None and not x.tracked:
+        # A new plan for each integer would take far longer than the copy, which is the same bits on
+        # every backend.
+        shape = x.shape
+        if shape and -shape[0] <= index < shape[0]:
+            part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
+            return ndarray(part, array_key(shape[1:], x.dtype, x.device))
     items = _items(x, index if isinstance(index, tuple) else (index,))
     x = _slice(x, items)
     numbers = [i for i, item in enumerate(items) if _is_array(item)]

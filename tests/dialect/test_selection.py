@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,25 +147,6 @@ def test_a_compiled_program_chooses_by_level_alone(make: Make, twice: Op) -> Non
     assert value(twice) == 2.0, "what a program compiled is no reason for an eager call"
     assert executable.explain()[0].calls[0].chosen.dialect_op.dialect.name == "t1"
     assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t1", "t2"]
-
-
-def test_eager_calls_and_traces_do_not_import_tvm(tmp_path: Path) -> None:
-    out = run(
-        """
-        import meta
-        x = meta.array([[1.0, 2.0]])
-        x.requires_grad = True
-        traced = meta.model.trace(lambda x: meta.sum(meta.softmax(x * 2.0)))
-        traced(x).backward()
-        x[0], x + 1, meta.matmul(x, meta.transpose(x))
-        print("tvm" in sys.modules)
-        with meta.dialect.prefer("tvm"):
-            meta.tanh(x)
-        print("tvm" in sys.modules)
-        """,
-        tmp_path,
-    )
-    assert out.split() == ["False", "True"]
 
 
 # Preferences.
@@ -420,185 +397,6 @@ def test_strided_arguments_are_made_compact_for_kernels_that_need_it(make: Make,
         with meta.dialect.only(name):
             assert twice(strided).numpy().tolist() == [[1.0, 3.0], [2.0, 4.0]]
     assert seen == [True, False]
-
-
-# Packages of strangers.
-
-PACKAGE = """
-    import meta
-    from meta.dialect import Dialect, HANDWRITTEN
-
-    stranger = Dialect("stranger", devices=("cpu",), plevel=HANDWRITTEN{package})
-
-    @stranger.kernel(meta.op.relu)
-    def relu(x):
-        return x * 0 + 42
-    """
-RECORD = {
-    "METADATA": "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n",
-    "entry_points.txt": "[meta.dialects]\nstranger = stranger_pkg:stranger\n",
-}
-
-
-@pytest.fixture
-def stranger(tmp_path: Path) -> Path:
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    for name, text in RECORD.items():
-        (info / name).write_text(text, "utf-8")
-    return tmp_path
-
-
-def run(code: str, site: Path) -> str:
-    prelude = f"import sys; sys.path.insert(0, {str(site)!r})\n"
-    done = subprocess.run(
-        [sys.executable, "-c", prelude + textwrap.dedent(code)],
-        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_an_installed_package_is_found_when_it_is_needed(stranger: Path) -> None:
-    (stranger / "stranger_pkg.py").write_text(textwrap.dedent(PACKAGE.format(package="")), "utf-8")
-    out = run(
-        """
-        import meta
-        print("stranger_pkg" in sys.modules)
-        x = meta.array([1.0])
-        print(meta.relu(x).item())
-        with meta.dialect.exclude("stranger", "tvm"):
-            print(meta.relu(x).item())
-        print(meta.op.stranger.relu(x).item())
-        """,
-        stranger,
-    )
-    assert out.split() == ["False", "42.0", "1.0", "42.0"]
-
-
-def test_an_installed_namespace_works_before_the_first_dispatch(stranger: Path) -> None:
-    (stranger / "stranger_pkg.py").write_text(textwrap.dedent(PACKAGE.format(package="")), "utf-8")
-    out = run(
-        """
-        import meta
-        print(meta.op.stranger.relu(meta.array([1.0])).item())
-        with meta.dialect.prefer("stranger"):
-            print(meta.relu(meta.array([1.0])).item())
-        """,
-        stranger,
-    )
-    assert out.split() == ["42.0", "42.0"]
-
-
-BROKEN_PACKAGE = "raise ImportError('libstranger.so')"
-
-
-@pytest.mark.parametrize("before", ["", PACKAGE.format(package="")], ids=["at once", "later"])
-def test_a_package_that_cannot_be_imported_is_unavailable(before: str, stranger: Path) -> None:
-    text = f"{textwrap.dedent(before)}\n{BROKEN_PACKAGE}\n"
-    (stranger / "stranger_pkg.py").write_text(text, "utf-8")
-    out = run(
-        """
-        import meta
-        from meta.cli.main import main
-        x = meta.array([-1.0])
-        for name in ("stranger", "torch"):
-            with meta.dialect.prefer(name):
-                print(meta.relu(x).item())
-        print(meta.explain(meta.relu, x))
-        main(["env"])
-        try:
-            with meta.dialect.only("stranger"):
-                meta.relu(x)
-        except meta.errors.DispatchError:
-            print("nobody else")
-        try:
-            meta.op.stranger.tanh
-        except meta.errors.UnknownName as error:
-            print(error)
-        """,
-        stranger,
-    )
-    why = "its package stranger_pkg:stranger cannot be imported: ImportError: libstranger.so"
-    assert out.startswith("0.0\n0.0\n") and "nobody else" in out
-    assert f"stranger  unavailable: {why}" in out and f"unavailable: {why}" in out
-    assert f"dialect 'stranger' has no operator 'tanh' ({why})" in out
-
-
-def test_a_package_may_not_take_the_name_of_another_dialect(stranger: Path) -> None:
-    text = textwrap.dedent(PACKAGE.format(package="")).replace('"stranger"', '"torch"')
-    (stranger / "stranger_pkg.py").write_text(text, "utf-8")
-    (stranger / "stranger-1.0.dist-info" / "entry_points.txt").write_text(
-        "[meta.dialects]\ntorch = stranger_pkg:stranger\n", "utf-8"
-    )
-    out = run(
-        "import meta; print(meta.explain(meta.relu, meta.array([-1.0]))); "
-        "print(meta.relu(meta.array([-1.0])).item())",
-        stranger,
-    )
-    assert "the dialect 'torch' is defined twice" in out and out.endswith("0.0\n")
-
-
-FAMILY = """
-    import threading, time
-    import meta
-    from lazy_pkg import dialect
-    @dialect.kernel(meta.op.tanh)
-    def tanh(x): return x * 0 + 7
-    {then}
-    @dialect.kernel(meta.op.relu)
-    def relu(x): return x * 0 + 42
-    """
-LAZY = """
-    from meta.dialect import Dialect, HANDWRITTEN
-    dialect = Dialect("lazy", devices=("cpu",), plevel=HANDWRITTEN, package=__name__)
-    """
-
-
-def lazy_package(folder: Path, then: str) -> None:
-    package = folder / "lazy_pkg"
-    package.mkdir()
-    (package / "__init__.py").write_text(textwrap.dedent(LAZY), "utf-8")
-    (package / "family.py").write_text(textwrap.dedent(FAMILY.format(then=then)), "utf-8")
-
-
-def test_threads_wait_until_a_dialect_is_loaded(tmp_path: Path) -> None:
-    lazy_package(tmp_path, "time.sleep(0.3)")
-    out = run(
-        """
-        import threading, meta, lazy_pkg
-        with meta.dialect.only("torch"):
-            meta.relu(meta.array([1.0]))
-        found = []
-        def work():
-            with meta.dialect.only("lazy"):
-                found.append(meta.relu(meta.array([1.0])).item())
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for t in threads: t.start()
-        for t in threads: t.join()
-        print(*found)
-        """,
-        tmp_path,
-    )
-    assert out.split() == ["42.0"] * 4
-
-
-def test_a_dialect_that_fails_to_load_fails_again_for_the_same_reason(tmp_path: Path) -> None:
-    lazy_package(tmp_path, "raise OSError('libcuda.so is broken')")
-    out = run(
-        """
-        import meta, lazy_pkg
-        for _ in range(2):
-            try:
-                meta.tanh(meta.array([1.0]))
-            except OSError as error:
-                print(error)
-        with meta.dialect.exclude("lazy", "tvm"):
-            print(meta.tanh(meta.array([0.0])).item())
-        """,
-        tmp_path,
-    )
-    assert out.splitlines() == ["libcuda.so is broken", "libcuda.so is broken", "0.0"]
 
 
 def test_a_traced_dialect_operator_stays_with_its_dialect() -> None:

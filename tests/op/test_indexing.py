@@ -223,3 +223,28 @@ def test_matmul_with_foreign_arrays() -> None:
         meta.array(a) @ meta.array(1.0)
     with pytest.raises(TypeInferError, match="differ"):
         meta.array(a) @ meta.array(a)
+
+
+def test_one_integer_is_a_copy_for_each_dtype_and_layout() -> None:
+    for dtype in meta.base.dtype.DTYPES:
+        for x in (meta.array(np.arange(6).reshape(3, 2), dtype), meta.array(np.arange(3), dtype)):
+            for i in range(-3, 3):
+                row = x[i]
+                assert (row.dtype, row.shape) == (dtype, x.shape[1:])
+                assert np.array_equal(row.numpy(), x.numpy()[i])
+    values = torch.arange(6.0).reshape(2, 3)
+    strided = meta.ndarray(values.T)
+    row = strided[1]
+    values.zero_()
+    assert row.numpy().tolist() == [1.0, 4.0] and row.strides == (1,)
+    with pytest.raises(IndexOutOfRange, match="index 3 is out of range for axis 0"):
+        strided[3]
+    with pytest.raises(IndexOutOfRange, match="too many"):
+        meta.array(1.0)[0]
+
+
+def test_one_integer_of_an_array_with_a_gradient() -> None:
+    x = meta.array([[1.0, 2.0], [3.0, 4.0]])
+    x.requires_grad = True
+    x[1].backward([1.0, 2.0])
+    assert x.grad.numpy().tolist() == [[0.0, 0.0], [1.0, 2.0]]

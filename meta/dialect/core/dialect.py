@@ -8,7 +8,7 @@ docs/howto/backend.md. A package of one's own announces its object through the e
 from __future__ import annotations
 
 import importlib
-import inspect
+import importlib.util
 import pkgutil
 import threading
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.catalog import DIALECTS, declares_absent
-from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher
+from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher, parameters
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
 from meta.dialect.core.preference import forget, only
@@ -90,6 +90,8 @@ class Dialect:
     package: a package whose modules register the operators; imported when they are first asked for.
     compiles: whether it compiles a kernel for each new call, which takes long: eager calls go to
         other dialects first (see `dispatch`), compiled programs by plevel alone.
+    by_family: whether the package's module of the name of an operator family registers all kernels
+        of that family, so that an eager call needs no other module.
     ahead: does for a device what takes long before the backend's first kernel in a process, and
         leaves the interpreter to others; see `begin_ahead`. What it has not done is done when it is
         needed.
@@ -106,6 +108,7 @@ class Dialect:
     restorer: str = ""
     ahead: Callable[[Device], None] | None = None
     compiles: bool = False
+    by_family: bool = False
 
     def __post_init__(self) -> None:
         self.site = caller_span(1)  # above what `dataclass` makes
@@ -115,6 +118,7 @@ class Dialect:
         self.fuse: Callable[[Function, Device], OpEnv] | None = None
         self._loading, self._entered = threading.RLock(), False
         self._failure: Exception | None = None
+        self._families: set[str] = set()
         DIALECTS.register(self.name, self, self.site)
         OP_RESOLVERS[self.name] = self.resolve
 
@@ -148,6 +152,18 @@ class Dialect:
             finally:
                 self._entered = False
             self.package = ""
+
+    def load_family(self, family: str) -> None:
+        """Import what registers the kernels of an operator family, or all modules if
+        nothing says which do so. Otherwise as `load`.
+        """
+        if not self.by_family:
+            self.load()
+        elif self.package and family not in self._families and self.unavailable is None:
+            with self._loading, collection.paused():
+                if importlib.util.find_spec(f"{self.package}.{family}") is not None:
+                    importlib.import_module(f"{self.package}.{family}")
+                self._families.add(family)
 
     def resolve(self, name: str) -> DialectOp:
         """Return the implementation of an operator; UnknownName with the nearest names."""
@@ -215,7 +231,7 @@ class Dialect:
                 reason = when(call) if when is not None else None
                 if reason is not None:
                     raise Unsupported(reason)
-                wants_out = out in inspect.signature(function).parameters
+                wants_out = out in parameters(function)
                 run = bind_kernel(function, call)
                 return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)
 
@@ -363,7 +379,7 @@ def check_parameters(
     base: Op, function: Callable[..., Any], extra: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return a kernel's parameter names; RegistrationError for one that is no argument."""
-    names = tuple(inspect.signature(function).parameters)
+    names = parameters(function)
     unknown = [n for n in names if n not in base.schema.names and n not in extra]
     if unknown:
         raise RegistrationError(
@@ -376,7 +392,7 @@ def check_parameters(
 
 def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
     """Return ``function`` as a callable of the run-time values only (see `OpEnv.run`)."""
-    wanted = tuple(inspect.signature(function).parameters)
+    wanted = parameters(function)
     out, whole = call.op.schema.reserved("out"), call.op.schema.reserved("call")
     constants: dict[str, Any] = {whole: call} if whole in wanted else {}
     dtypes = {t.dtype for t in call.tensors()}

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch.autograd.graph import increment_version
@@ -74,7 +75,10 @@ def candidates(
     for _, asked in sorted(turns.items()):
         for dialect in asked:
             if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
-                dialect.load()
+                if eager:
+                    dialect.load_family(Path(op.site.file).stem)
+                else:
+                    dialect.load()
         yield from sorted(
             (one for one in op.aspects.dialect_ops if one.dialect in asked),
             key=lambda one: (-one.plevel(device), place[one.dialect.name]),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
@@ -40,6 +40,12 @@ RESULT, DEVICE = "result", "device"
 device."""
 FusedMaker = Callable[..., OpEnv]
 Types = Mapping[str, Any]
+
+
+@lru_cache(maxsize=4096)
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of a function's parameters. They are asked for each new kind of call."""
+    return tuple(inspect.signature(function).parameters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +188,7 @@ def launcher(
     parameters. What it has no parameter for is left out. Where all values are taken in order, there
     is nothing in between.
     """
-    wanted = tuple(inspect.signature(function).parameters)
+    wanted = parameters(function)
     constants = {n: v for n, v in constants.items() if n in wanted}
     order = [n for n in wanted if n in places]
     in_order = [places[n] for n in order] == list(range(count))

@@ -7,4 +7,6 @@ file.
 
 from meta.dialect.core import REFERENCE, Dialect
 
-torch = Dialect("torch", devices=("cpu", "cuda"), plevel=REFERENCE, package=__name__)
+torch = Dialect(
+    "torch", devices=("cpu", "cuda"), plevel=REFERENCE, package=__name__, by_family=True
+)
