@@ -64,11 +64,10 @@ def measure(device: str) -> dict[str, float]:
     a, b = meta.array(ta, device=device), meta.array(tb, device=device)
     with meta.PassContext(disabled=["fuse_operators"]):  # else the additions are a few kernels
         short, long = (meta.vm.compile(chain(n), a, b, cuda_graph=False) for n in (1, 201))
-    add = meta.add
     found = microseconds(
         {
             "torch eager call": (lambda: torch.add(ta, tb), 2000),
-            "eager call": (lambda: add(a, b), 2000),
+            "eager call": (lambda: meta.add(a, b), 2000),
             "VM call of one instruction": (lambda: short(a, b), 2000),
             "of 201": (lambda: long(a, b), 50),
         },

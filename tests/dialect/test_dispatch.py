@@ -325,3 +325,7 @@ def test_a_strided_argument_is_another_plan_but_not_another_kernel(mine: Dialect
         assert meta.relu(values.T).numpy().tolist() == [[0, 2, 4], [1, 3, 5]]
         assert meta.relu(as_array(values.T.contiguous())).numpy().tolist() == [[0, 2, 4], [1, 3, 5]]
     assert len(made) == 1
+
+
+def test_an_operator_is_a_plain_attribute() -> None:
+    assert vars(meta)["add"] is meta.op.add is OPERATORS["add"], "found without __getattr__"
