@@ -22,6 +22,7 @@ from meta import (
     op,
     optim,
     passes,
+    random,
     train,
     vm,
 )
@@ -31,7 +32,6 @@ from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
-from meta.runtime import random
 from meta.runtime.ndarray import array, from_dlpack, ndarray
 from meta.vm.explain import explain
 from meta.vm.pipeline import PassContext

@@ -20,7 +20,7 @@ FLOORS = [
     {"base"},
     {"ir", "runtime"},
     {"op"},
-    {"grad", "amp", "dialect", "fft", "linalg"},
+    {"grad", "amp", "dialect", "fft", "linalg", "random"},
     {"passes", "analysis"},
     {"vm"},
     {"model", "optim", "train", "distributed"},

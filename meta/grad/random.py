@@ -16,6 +16,10 @@ def dropout_dx(mask, reserve_space, dy_, p):
 
 
 not_differentiable(op.dropout_mask, why="what is kept does not depend on a number but on a key")
+not_differentiable(
+    *(op.random_uniform, op.random_normal, op.random_integers),
+    why="what is drawn does not depend on a number but on a key",
+)
 not_differentiable(op.random_key, why="a key is no number to compute with")
 not_differentiable(op.threefry_generate, op.threefry_split, why="states and numbers are integers")
 not_differentiable(op.bits_to_uniform, why="bits are integers")

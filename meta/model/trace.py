@@ -17,6 +17,7 @@ from meta.base.errors import ArgumentError, TraceError
 from meta.base.remember import remember
 from meta.base.source import definition_span
 from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
+from meta.model.host_draws import refuse_host_draws
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.op.core.call import array_type
@@ -134,7 +135,9 @@ class Traced:
             var, symbol = trace.parameter(array_type(array.key), name)
             trace.bind(array, symbol)
             params.append((var, array))
-        result = trace.run(self._call, tree.unflatten(structure, symbols))
+        given = tree.unflatten(structure, symbols)
+        run = functools.partial(trace.run, self._call, given)
+        result = refuse_host_draws(run, self.function, self.owner)
         self._check_no_leak()
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])

@@ -6,8 +6,9 @@ from `meta.runtime.random.default` when it is launched, so `meta.random.seed` re
 says what the ten words of a state are.
 """
 
-from meta.op.core import DeviceName, DType, Ints, Tensor, TensorType, op
-from meta.op.core.check import require, require_float, require_like
+from meta.base import dtype as dtypes
+from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
+from meta.op.core.check import extents_of, require, require_float, require_holds, require_like
 from meta.runtime.threefry import STATE_WORDS
 
 
@@ -75,6 +76,65 @@ def random_key(device: DeviceName = "cpu") -> Tensor:
     The next key of `meta.runtime.random.default`, which a call without a key would take.
     """
     return TensorType((1,), "int64")
+
+
+def _drawn(key: TensorType, shape: Ints, dtype: str) -> TensorType:
+    _key(key, "key")
+    require(dtypes.is_float(dtype), "the numbers are floating point", expected="float", found=dtype)
+    return TensorType(extents_of(shape), dtype)
+
+
+@op
+def random_uniform(
+    key: Tensor, shape: Ints, low: Scalar = 0.0, high: Scalar = 1.0, dtype: DType = "float32"
+) -> Tensor:
+    """Numbers uniform on [low, high), a pure function of the key and the position.
+
+    key: int64 tensor of one element, from `random_key`. shape: extents of the result.
+    Element i (in row-major order) is low + (high - low) * w / 2**24, where w are the upper 24 bits
+    of word i % 4 of Philox4x32-10(counter=i // 4, key); in float64 it has 53 bits, of words 0 and 1
+    or 2 and 3 of counter i // 2. What is rounded to ``high`` becomes ``low``.
+    low <= high is assumed; where they are equal, all numbers are ``low``.
+
+    Raises TypeInferError for another key, a negative extent or a dtype that is not floating point.
+    """
+    return _drawn(key, shape, dtype)
+
+
+@op
+def random_normal(
+    key: Tensor, shape: Ints, mean: Scalar = 0.0, std: Scalar = 1.0, dtype: DType = "float32"
+) -> Tensor:
+    """Numbers of a normal distribution, a pure function of the key and the position.
+
+    key, shape: as of `random_uniform`. Two neighbours are the cosine and the sine of Box and
+    Muller, "A note on the generation of random normal deviates", 1958, of two words of
+    Philox4x32-10, in float64 of four; half precision is computed in float32.
+
+    Raises TypeInferError as `random_uniform` does.
+    """
+    return _drawn(key, shape, dtype)
+
+
+@op
+def random_integers(
+    key: Tensor, shape: Ints, low: int, last: int, dtype: DType = "int64"
+) -> Tensor:
+    """Integers uniform on [low, last], both included, a pure function of the key and the position.
+
+    key, shape: as of `random_uniform`. Element i is low + floor(x * (last - low + 1) / 2**128),
+    where the 128 bits of x are the four words of Philox4x32-10(counter=i, key), the lowest first.
+
+    Raises TypeInferError for another key, a negative extent, last < low or a dtype that is not of
+    integers, and NumberOutOfRange if the dtype has not both bounds.
+    """
+    _key(key, "key")
+    whole = not dtypes.is_float(dtype) and dtype != "bool"
+    require(whole, "the numbers are integers", expected="an integer dtype", found=dtype)
+    require(low <= last, "there is no integer to draw", expected="low <= last", found=(low, last))
+    require_holds(dtype, low, "the first number")
+    require_holds(dtype, last, "the last number")
+    return TensorType(extents_of(shape), dtype)
 
 
 def _check(key: TensorType) -> TensorType:

@@ -77,3 +77,24 @@ def philox4x32(
 def keep_threshold(p: float) -> int:
     """Return t such that a random word is below t with probability ``p``."""
     return round(p * 2**32)
+
+
+def multiple(words: tuple[Any, Any, Any, Any], count: int) -> Any:
+    """Return floor(x * count / 2**128), where x has the 32-bit ``words``, the lowest first.
+
+    A number from 0 to count - 1, as 64 bits; each occurs with a probability that differs by less
+    than 2**-128 from 1 / count. count: 1 to 2**64. The words are held as those of `philox4x32`.
+    """
+    low, high = count & _WORD, count >> 32
+    columns: list[list[Any]] = [[] for _ in range(6)]  # terms of the product's 32-bit digits
+    for i, word in enumerate(words):
+        for product, at in ((word * low, i), (word * high, i + 1)):
+            columns[at].append(product & _WORD)
+            columns[at + 1].append((product >> 32) & _WORD)
+    carry: Any = 0
+    digits = []
+    for column in columns:
+        total = sum(column, carry)
+        carry = total >> 32
+        digits.append(total & _WORD)
+    return digits[5] << 32 | digits[4]

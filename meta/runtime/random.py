@@ -1,4 +1,4 @@
-"""Reproducible random numbers: one seed, one counter, the same numbers on every device and dialect.
+"""The keys of random numbers: one seed, one counter, the same on every device and dialect.
 
 A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox
 4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends
@@ -7,8 +7,6 @@ on the seed and the order of calls only.
 
 from __future__ import annotations
 
-import math
-import operator
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +14,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
-import torch
 
-from meta.base.device import require
-from meta.base.dtype import TO_TORCH, canonical, limits
 from meta.base.errors import ArgumentError
 from meta.runtime import traced
-from meta.runtime.ndarray import ndarray
 
 AHEAD = 1024
 """How many keys are computed at a time, at least."""
@@ -152,87 +146,3 @@ def _other_draws(found: str) -> ArgumentError:
 def seed(value: int) -> None:
     """Seed the default generator."""
     default.seed(value)
-
-
-def _generator() -> torch.Generator:
-    # On the CPU whatever the device, so that initial weights do not depend on where the model
-    # lives.
-    return torch.Generator().manual_seed(default.key())
-
-
-def _shape(shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        extents = tuple(map(operator.index, shape))
-    except TypeError:
-        extents = (-1,)
-    _require(min(extents, default=0) >= 0, "this is no shape", "ints of at least 0", shape)
-    return extents
-
-
-def _require(condition: bool, what: str, expected: str, found: object) -> None:
-    if not condition:
-        raise ArgumentError(what, expected=expected, found=repr(found))
-
-
-def _finish(values: torch.Tensor, dtype: object, device: object) -> ndarray:
-    return ndarray(values.to(device=str(require(device)), dtype=TO_TORCH[canonical(dtype)]))
-
-
-def normal(
-    shape: Sequence[int],
-    mean: float = 0.0,
-    std: float = 1.0,
-    *,
-    dtype: object = "float32",
-    device: object = "cpu",
-) -> ndarray:
-    """Return independent samples of a normal distribution; ArgumentError for a negative std."""
-    _require(std >= 0, "the standard deviation is negative", "std >= 0", std)
-    values = torch.empty(_shape(shape)).normal_(mean, std, generator=_generator())
-    return _finish(values, dtype, device)
-
-
-def uniform(
-    shape: Sequence[int],
-    low: float = 0.0,
-    high: float = 1.0,
-    *,
-    dtype: object = "float32",
-    device: object = "cpu",
-) -> ndarray:
-    """Return independent samples of the uniform distribution on [low, high).
-
-    Raises ArgumentError if low > high.
-    """
-    _require(low <= high, "the interval is empty", "low <= high", (low, high))
-    values = torch.empty(_shape(shape)).uniform_(low, high, generator=_generator())
-    result = _finish(values, dtype, device)
-    if low < high:
-        # Rounding to the dtype must not reach the bound.
-        bound = result.torch().new_tensor(high)
-        result.torch().clamp_(max=torch.nextafter(bound, torch.full_like(bound, -math.inf)))
-    return result
-
-
-def randint(
-    shape: Sequence[int], low: int, high: int, *, dtype: object = "int64", device: object = "cpu"
-) -> ndarray:
-    """Return independent integers, uniform on [low, high).
-
-    Raises ArgumentError unless low and high are ints that the dtype holds and low < high.
-    """
-    held = limits(canonical(dtype))
-    _require(
-        isinstance(low, int) and isinstance(high, int) and held.min <= low < high <= held.max + 1,
-        "there is no integer to draw",
-        f"ints, {held.min} <= low < high <= {held.max + 1}",
-        (low, high),
-    )
-    values = torch.randint(low, high, _shape(shape), generator=_generator())
-    return _finish(values, dtype, device)
-
-
-def permutation(count: int) -> ndarray:
-    """Return the ints 0 to count - 1 in random order (int64, on the CPU)."""
-    _require(isinstance(count, int) and count >= 0, "this is no count", "an int >= 0", count)
-    return ndarray(torch.randperm(count, generator=_generator()))

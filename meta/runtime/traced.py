@@ -21,8 +21,8 @@ def refuse_draw() -> None:
         raise TraceError(
             "random numbers are drawn while a function is traced: they would be constants of the "
             "program, the same in every run",
-            hint="draw outside of the traced function and pass the array as an argument; "
-            "meta.op.dropout draws anew in every run",
+            hint="meta.random.normal and the others draw anew in every run; draw keys and seed "
+            "outside of the traced function",
         )
 
 

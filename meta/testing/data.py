@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from meta import random
 from meta.base.dtype import TO_TORCH
-from meta.runtime import random
 from meta.runtime.ndarray import ndarray
 
 
@@ -24,7 +24,7 @@ def randn(
     requires_grad: bool = False,
 ) -> ndarray:
     """Return standard normal values from the default generator."""
-    array = random.normal(shape, dtype=dtype, device=device)
+    array: ndarray = random.normal(shape, dtype=dtype, device=device)
     array.requires_grad = requires_grad
     return array
 
@@ -33,7 +33,8 @@ def randint(
     shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64"
 ) -> ndarray:
     """Return integers, uniform on [low, high)."""
-    return random.randint(shape, low, high, dtype=dtype, device=device)
+    array: ndarray = random.randint(shape, low, high, dtype=dtype, device=device)
+    return array
 
 
 def randn_torch(

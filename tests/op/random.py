@@ -1,5 +1,6 @@
 """Test records of random numbers and dropout."""
 
+import math
 from math import prod
 
 import numpy as np
@@ -25,6 +26,55 @@ def dropout(x, p=0.5, in_states=None):
     words = [philox(i // 4, key)[i % 4] for i in range(x.numel())]
     mask = torch.tensor([w >= p * 2**32 for w in words], dtype=torch.bool).reshape(x.shape)
     return x * mask / (1 - p), mask, torch.empty(0, dtype=torch.uint8)
+
+
+DRAWN = ("float16", "bfloat16", "float32", "float64")
+
+
+def blocks(key, shape):
+    """Return the shape, the number of elements, and a function of random words."""
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    return extents, prod(extents), lambda i: philox(i, int(key) & 2**64 - 1)
+
+
+def top53(a, b):
+    return ((a >> 5) << 26) + (b >> 6)
+
+
+def random_uniform(key, shape, low=0.0, high=1.0, dtype="float32"):
+    extents, count, words = blocks(key, shape)
+    if dtype == "float64":
+        units = [top53(*words(i // 2)[i % 2 * 2 :][:2]) / 2**53 for i in range(count)]
+    else:
+        units = [(words(i // 4)[i % 4] >> 8) / 2**24 for i in range(count)]
+    kind = getattr(torch, dtype)
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    found = (torch.tensor(units, dtype=wide) * (high - low) + low).to(kind)
+    return torch.where(found >= high, torch.tensor(low, dtype=kind), found).reshape(extents)
+
+
+def random_normal(key, shape, mean=0.0, std=1.0, dtype="float32"):
+    extents, count, words = blocks(key, shape)
+    values = []
+    for i in range(count):
+        if dtype == "float64":
+            w = words(i // 2)
+            u, v = (top53(w[0], w[1]) + 1) / 2**53, top53(w[2], w[3]) / 2**53
+        else:
+            w = words(i // 4)[i % 4 // 2 * 2 :]
+            u, v = (w[0] + 1) / 2**32, w[1] / 2**32
+        turn = math.sin if i % 2 else math.cos
+        values.append(mean + std * math.sqrt(-2 * math.log(u)) * turn(2 * math.pi * v))
+    return torch.tensor(values, dtype=torch.float64).to(getattr(torch, dtype)).reshape(extents)
+
+
+def random_integers(key, shape, low, last, dtype="int64"):
+    extents, count, words = blocks(key, shape)
+    values = []
+    for i in range(count):
+        x = sum(w << 32 * j for j, w in enumerate(words(i)))
+        values.append(low + (x * (last - low + 1) >> 128))
+    return torch.tensor(values, dtype=getattr(torch, dtype)).reshape(extents)
 
 
 KEY = C(0x0123456789ABCDEF, dtype="int64")
@@ -68,6 +118,47 @@ CASES = [
         ],
         lambda key, shape, p=0.5: dropout(torch.ones(shape), p, key)[1],
         grad=False,
+    ),
+    OpCase(
+        "random_uniform",
+        [
+            *(sample(KEY, s, dtype=d) for s in ((4, 5), (), (0, 3), 7) for d in DRAWN),
+            sample(C([-1], dtype="int64"), (33,), -3.0, -2.0),
+            sample(KEY, (33,), 1024.0, 1032.0, dtype="bfloat16"),
+        ],
+        random_uniform,
+        dtypes=(),
+        dialects=("torch",),
+        grad=False,
+        errors=[error(KEY, (3,), dtype="int32", match="numbers are floating point")],
+    ),
+    OpCase(
+        "random_normal",
+        [
+            *(sample(KEY, s, dtype=d) for s in ((4, 5), (), (0, 3), 7) for d in DRAWN),
+            sample(KEY, (33,), 3.0, 0.5),
+        ],
+        random_normal,
+        dtypes=(),
+        dialects=("torch",),
+        grad=False,
+        errors=[error(KEY, (3,), dtype="int32", match="numbers are floating point")],
+    ),
+    OpCase(
+        "random_integers",
+        [
+            *(sample(KEY, s, -3, 9) for s in ((4, 5), (), (0, 3), 7)),
+            *(sample(KEY, (33,), low, 2**63 - 1) for low in (-(2**63), -(2**62), 5, 2**63 - 1)),
+            sample(KEY, (33,), -128, 127, dtype="int8"),
+        ],
+        random_integers,
+        dtypes=(),
+        dialects=("torch",),
+        grad=False,
+        errors=[
+            error(KEY, (3,), 5, 4, match="no integer to draw"),
+            error(KEY, (3,), 0, 1, dtype="float32", match="numbers are integers"),
+        ],
     ),
     # A fresh key each time: see test_random.py.
     OpCase("random_key", [], lambda device="cpu": None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,6 +31,11 @@ DRAWS = [
     lambda: random.uniform((50,)),
     lambda: random.randint((50,), 0, 1000),
     lambda: random.permutation(50),
+    lambda: random.exponential((50,)),
+    lambda: random.gumbel((50,)),
+    lambda: random.bernoulli(np.full(50, 0.5, "f")),
+    lambda: random.multinomial(np.ones(50, "f"), 50),
+    lambda: random.multinomial(np.ones(50, "f"), 50, replacement=True),
 ]
 
 
@@ -110,9 +116,12 @@ def test_permutation() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_dtypes(dtype: str) -> None:
-    for draw in (random.normal, random.uniform):
+    draws: tuple[Any, ...] = random.normal, random.uniform, random.exponential, random.gumbel
+    for draw in draws:
         found = draw((3, 4), dtype=dtype)
         assert (found.dtype, found.shape, found.device) == (dtype, (3, 4), "cpu")
+    if dtype == "float64":
+        return
     random.seed(9)
     exact = random.normal((5,)).numpy()
     random.seed(9)
@@ -149,7 +158,6 @@ def test_uniform_stays_below_its_bound(dtype: str) -> None:
         lambda: random.randint((2,), 0.5, 3),
         lambda: random.randint((2,), 0, 300, dtype="int8"),
         lambda: random.normal((-1,)),
-        lambda: random.normal(3),
         lambda: random.normal((2.0,)),
         lambda: random.permutation(-1),
     ],
@@ -158,3 +166,59 @@ def test_wrong_arguments(draw: Any) -> None:
     with pytest.raises(ArgumentError) as caught:
         draw()
     assert caught.value.span is not None and caught.value.span.file == __file__
+
+
+def distance(values: np.ndarray[Any, Any], cumulative: Any) -> float:
+    """Return Kolmogorov and Smirnov's distance between samples and a distribution."""
+    x = np.sort(values.astype("f8").ravel())
+    expected, n = cumulative(x), len(x)
+    above, below = np.arange(1, n + 1) / n - expected, expected - np.arange(n) / n
+    return float(max(above.max(), below.max()))
+
+
+def bell(x: Any) -> Any:
+    return 0.5 * (1 + np.vectorize(math.erf)(x / 2**0.5))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("draw", "cumulative"),
+    [
+        (random.normal, bell),
+        (random.uniform, lambda x: x),
+        (random.exponential, lambda x: 1 - np.exp(-x)),
+        (random.gumbel, lambda x: np.exp(-np.exp(-x))),
+    ],
+)
+def test_distributions(draw: Any, cumulative: Any, dtype: str) -> None:
+    values = draw((N,), dtype=dtype).numpy()
+    assert distance(values, cumulative) < 1.95 / N**0.5, "with a probability of 0.001 by chance"
+    pairs = np.corrcoef(values[:-1], values[1:])[0, 1]
+    assert abs(pairs) < 4 / N**0.5
+
+
+def test_weights() -> None:
+    p = np.array([[0.1, 0.0, 0.3, 0.6], [5.0, 5.0, 0.0, 0.0]], "f")
+    drawn = random.multinomial(p, N, replacement=True).numpy()
+    for row, weights in zip(drawn, p / p.sum(1, keepdims=True), strict=True):
+        found = np.bincount(row, minlength=4) / N
+        assert (np.abs(found - weights) < 0.02).all() and (found[weights == 0] == 0).all()
+    first = random.multinomial(np.tile(p[:1], (N, 1)), 3).numpy()
+    assert (np.sort(first, 1) == [0, 2, 3]).all(), "each once, and none of weight 0"
+    assert (np.abs(np.bincount(first[:, 0], minlength=4) / N - p[0]) < 0.02).all()
+    ones = random.bernoulli(np.tile(np.array([0, 0.25, 1], "f"), (N, 1))).numpy()
+    assert ones.dtype == np.float32 and set(ones.ravel()) == {0, 1}
+    assert ones[:, 0].max() == 0 and ones[:, 2].min() == 1 and abs(ones[:, 1].mean() - 0.25) < 0.02
+
+
+def test_wide_integers() -> None:
+    values = random.randint((N,), -(2**63), 2**63).numpy() / 2**63
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 3**-0.5) < 0.01
+    many = random.randint((N,), 0, 3 * 2**61).numpy()
+    assert abs((many < 2**61).mean() - 1 / 3) < 0.02
+
+
+def test_permuted_rows() -> None:
+    x = np.arange(60).reshape(20, 3)
+    found = random.permutation(meta.array(x)).numpy()
+    assert (found != x).any() and (found[found[:, 0].argsort()] == x).all()

@@ -1,5 +1,6 @@
 """Random numbers and dropout on ATen."""
 
+import math
 from math import prod
 
 import torch
@@ -8,7 +9,7 @@ from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels
 from meta.runtime import random
-from meta.runtime.philox import keep_threshold, philox4x32, split
+from meta.runtime.philox import keep_threshold, multiple, philox4x32, split
 from meta.runtime.threefry import (
     ROUNDS,
     after,
@@ -20,18 +21,35 @@ from meta.runtime.threefry import (
     with_room,
 )
 
+PIECE = 2**14
+"""Blocks that are computed at a time on a CPU, so that what is between stays in its cache."""
 
-def _words(count, key, device):
-    """Return the first words of a key, as int64; word i is lane i % 4 of block i // 4."""
-    block = torch.arange((count + 3) // 4, device=device)
+
+def _lanes(first, count, key, device):
+    """Return the four random words of blocks from ``first`` on, as int64 vectors.
+
+    key: an int or a 0-d tensor.
+    """
+    block = torch.arange(first, first + count, device=device)
     zero = torch.zeros_like(block)
-    counter = (*split(block), zero, zero)
-    words = philox4x32(counter, split(key), lambda *lanes: torch.stack(lanes, 1))
-    return words.flatten()[:count]
+    return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
+
+
+def _fill(out, key, each, make):
+    """Fill ``out``, ``each`` elements per block: ``make(*lanes)`` is of shape [blocks, each]."""
+    flat = out.view(-1)
+    blocks = -(-len(flat) // each)
+    step = PIECE if out.device.type == "cpu" else max(blocks, 1)
+    for first in range(0, blocks, step):
+        count = min(step, blocks - first)
+        part = flat[first * each : (first + count) * each]
+        part.copy_(make(*_lanes(first, count, key, out.device)).flatten()[: len(part)])
 
 
 def _mask(key, shape, p, device):
-    return (_words(prod(shape), key, device) >= keep_threshold(p)).reshape(shape)
+    mask = torch.empty(shape, dtype=torch.bool, device=device)
+    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= keep_threshold(p))
+    return mask
 
 
 @dialect.kernel(op.dropout)
@@ -49,6 +67,55 @@ kernels(
         op.random_key: lambda device: torch.tensor([random.default.key()], device=device),
     }
 )
+
+
+def _bits53(a, b):
+    """Return the 53 upper bits of two words, as integers."""
+    return a >> 5 << 26 | b >> 6
+
+
+def _unit(*lanes):
+    """Return numbers uniform on [0, 1) in float32."""
+    return (torch.stack(lanes, 1) >> 8).to(torch.float32) * 2.0**-24
+
+
+def _unit_double(a, b, c, d):
+    return torch.stack((_bits53(a, b), _bits53(c, d)), 1).to(torch.float64) * 2.0**-53
+
+
+def _box_muller(radius, angle):
+    """Return normal numbers of numbers uniform on (0, 1] and [0, 1)."""
+    radius, angle = torch.sqrt(-2 * torch.log(radius)), angle * (2 * math.pi)
+    return torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), -1).flatten(1)
+
+
+def _bell(a, b, c, d):
+    """Return normal numbers in float32."""
+    first, second = (torch.stack(pair, 1) for pair in ((a + 1, c + 1), (b, d)))
+    return _box_muller(*(words.to(torch.float32) * 2.0**-32 for words in (first, second)))
+
+
+def _bell_double(a, b, c, d):
+    words = (_bits53(a, b) + 1, _bits53(c, d))
+    return _box_muller(*(w.to(torch.float64)[:, None] * 2.0**-53 for w in words))
+
+
+@dialect.kernel(op.random_uniform)
+def random_uniform(key, low, high, out):
+    each, make = (2, _unit_double) if out.dtype == torch.float64 else (4, _unit)
+    _fill(out, key.reshape(()), each, lambda *lanes: make(*lanes) * (high - low) + low)
+    out.masked_fill_(out >= high, low)
+
+
+@dialect.kernel(op.random_normal)
+def random_normal(key, mean, std, out):
+    each, make = (2, _bell_double) if out.dtype == torch.float64 else (4, _bell)
+    _fill(out, key.reshape(()), each, lambda *lanes: make(*lanes) * std + mean)
+
+
+@dialect.kernel(op.random_integers)
+def random_integers(key, low, last, out):
+    _fill(out, key.reshape(()), 1, lambda *lanes: multiple(lanes, last - low + 1) + low)
 
 
 class Int64:

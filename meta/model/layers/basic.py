@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from meta import op
-from meta.base.errors import ArgumentError
+from meta import op, random
+from meta.base.errors import ArgumentError, TraceError
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
-from meta.runtime import random
+from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ndarray
 
 __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"]
@@ -21,6 +21,11 @@ __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"
 
 def parameter(array: ndarray) -> ndarray:
     """Mark an array as trained and return it."""
+    if isinstance(array, Value):
+        raise TraceError(
+            "a parameter is made while a function is traced",
+            hint="make layers and parameters in build, or outside of the traced function",
+        )
     array.requires_grad = True
     return array
 

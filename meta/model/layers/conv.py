@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from meta import op
+from meta import op, random
 from meta.base.errors import ArgumentError
 from meta.model.layers.basic import fan_in_uniform
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
 from meta.op.core.check import pair
-from meta.runtime import random
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar
 
-from meta import op
+from meta import op, random
 from meta.model.layers.basic import Dropout, Embedding, Linear, parameter
 from meta.model.layers.norm import LayerNorm
 from meta.model.model import Model
@@ -23,7 +23,6 @@ from meta.model.zoo.transformer import (
     merge_heads,
     split_heads,
 )
-from meta.runtime import random
 from meta.runtime.ndarray import array
 
 __all__ = ["GPT2Config", "GPT2LMHeadModel", "GPT2Model"]

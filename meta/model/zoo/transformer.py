@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from meta import op
+from meta import op, random
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.registry import nearest
@@ -16,7 +16,6 @@ from meta.model.layers.basic import Embedding
 from meta.model.model import Model
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
-from meta.runtime import random
 
 __all__ = ["causal_lm_loss", "masked_lm_loss"]
 

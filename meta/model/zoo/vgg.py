@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meta import op
+from meta import op, random
 from meta.model.layers.activation import ReLU
 from meta.model.layers.basic import Dropout, Linear, Sequential
 from meta.model.layers.conv import Conv2d, initialize_convolutions
@@ -17,7 +17,6 @@ from meta.model.layers.norm import BatchNorm
 from meta.model.layers.pool import MaxPool2d
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.runtime import random
 
 __all__ = ["VGG", "VGGConfig", "vgg11", "vgg11_bn"]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from meta import op
+from meta import op, random
 from meta.base.errors import TypeInferError
 from meta.model.layers.basic import Dropout, Linear, parameter
 from meta.model.layers.conv import Conv2d
@@ -20,7 +20,6 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.zoo.config import Config, require_dict, require_divides
 from meta.model.zoo.transformer import activation, attend, initialize, merge_heads, split_heads
-from meta.runtime import random
 
 __all__ = ["ViTConfig", "ViTForImageClassification", "ViTModel", "vit_b_16"]
 

@@ -212,6 +212,8 @@ class Trace:
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         bound = op.schema.bind(args, kwargs, self.lift_tensor)
+        if op.name == "random_key" and (key := self.draw_key()) is not None:
+            return key
         if op.random:
             bound = self._with_key(op, bound)
         if self.before_call is not None:

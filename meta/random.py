@@ -1,0 +1,278 @@
+"""Random numbers: one seed, and the same numbers on every device, on arrays and in programs.
+
+Each call draws a key from one stream (`meta.runtime.random`), which `seed` starts anew, and expands
+it by an operator. In traced code the call becomes part of the program, which draws a key of its own
+in every run. So the numbers are a function of the seed and the order of calls, whichever executor
+runs them.
+
+``shape`` is an int or a sequence of ints; ``dtype`` and ``device`` are those of the result. Without
+a device, it is where the array parameters are; else, in traced code, where the program's inputs
+are; else the CPU. ArgumentError says what is wrong with an argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta import op
+from meta.base.device import require
+from meta.base.dtype import canonical, is_float, limits
+from meta.base.errors import ArgumentError
+from meta.ir.types import SymbolicDim
+from meta.op.core.handler import current
+from meta.op.core.tracing import Symbol, Trace
+from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.random import Generator, default, seed
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "default",
+    "exponential",
+    "gumbel",
+    "multinomial",
+    "normal",
+    "permutation",
+    "randint",
+    "seed",
+    "uniform",
+]
+
+Shape = int | Sequence[int]
+Array = Any
+"""An array, or a traced value."""
+
+
+def normal(
+    shape: Shape,
+    mean: float | Array = 0.0,
+    std: float | Array = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = None,
+) -> Array:
+    """Return independent samples of a normal distribution.
+
+    mean, std: numbers, std >= 0; or arrays of ``dtype`` that broadcast to ``shape``, which get the
+    gradients of ``mean + std * z`` (Kingma and Welling, "Auto-encoding variational Bayes", 2014).
+    """
+    extents, place = _shape(shape), _place(device, mean, std)
+    if _is_number(mean) and _is_number(std):
+        _require(std >= 0, "the standard deviation is negative", "std >= 0", std)
+        return op.random_normal(_key(place), extents, float(mean), float(std), _floating(dtype))
+    z = op.random_normal(_key(place), extents, dtype=_floating(dtype))
+    return _of_shape(op.add(op.multiply(z, _tensor(std)), _tensor(mean)), extents)
+
+
+def uniform(
+    shape: Shape,
+    low: float | Array = 0.0,
+    high: float | Array = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = None,
+) -> Array:
+    """Return independent samples of the uniform distribution on [low, high).
+
+    low, high: numbers, low <= high; or arrays of ``dtype`` that broadcast to ``shape``, which get
+    the gradients of ``low + (high - low) * u``. What is rounded to ``high`` becomes ``low``.
+    """
+    extents, place = _shape(shape), _place(device, low, high)
+    if _is_number(low) and _is_number(high):
+        _require(low <= high, "the interval is empty", "low <= high", (low, high))
+        return op.random_uniform(_key(place), extents, float(low), float(high), _floating(dtype))
+    u = op.random_uniform(_key(place), extents, dtype=_floating(dtype))
+    low, high = _tensor(low), _tensor(high)
+    y = op.add(op.multiply(u, op.subtract(high, low)), low)
+    return _of_shape(op.where(op.less(y, high), y, low), extents)
+
+
+def randint(
+    shape: Shape, low: int, high: int, *, dtype: object = "int64", device: object = None
+) -> Array:
+    """Return independent integers, uniform on [low, high); ``dtype`` has them all."""
+    name = canonical(dtype)
+    whole = not is_float(name) and name != "bool"
+    _require(whole, "the numbers are integers", "an integer dtype", name)
+    held = limits(name)
+    _require(
+        isinstance(low, int) and isinstance(high, int) and held.min <= low < high <= held.max + 1,
+        "there is no integer to draw",
+        f"ints, {held.min} <= low < high <= {held.max + 1}",
+        (low, high),
+    )
+    return op.random_integers(_key(_place(device)), _shape(shape), low, high - 1, name)
+
+
+def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
+    """Return 1 with probability ``p`` and else 0, independently for each element of ``p``.
+
+    p: a number, or an array of floats from 0 to 1. dtype: of the result; None: that of p.
+    """
+    if _is_number(p):
+        _require(0 <= p <= 1, "p is not a probability", "0 <= p <= 1", p)
+    weights = _wide(p)
+    name = canonical(dtype) if dtype is not None else _lifted(p).dtype
+    u = op.random_uniform(_key(_place(None, weights)), weights.shape, dtype=weights.dtype)
+    return op.cast(op.less(u, weights), name)
+
+
+def exponential(
+    shape: Shape,
+    scale: float | Array = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = None,
+) -> Array:
+    """Return independent samples of the exponential distribution with mean ``scale``.
+
+    scale: a number >= 0, or an array of ``dtype`` that broadcasts to ``shape``, which gets a
+    gradient. All samples of scale 1 are above 0.
+    """
+    if _is_number(scale):
+        _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
+    extents = _shape(shape)
+    drawn = _exponential(extents, _floating(dtype), _place(device, scale))
+    drawn = op.cast(drawn, canonical(dtype))
+    if _is_number(scale) and scale == 1:
+        return drawn
+    return _of_shape(op.multiply(drawn, _tensor(scale)), extents)
+
+
+def gumbel(
+    shape: Shape,
+    loc: float | Array = 0.0,
+    scale: float | Array = 1.0,
+    *,
+    dtype: object = "float32",
+    device: object = None,
+) -> Array:
+    """Return independent samples of the Gumbel distribution, ``loc - scale * log(e)`` with samples
+    ``e`` of the exponential one.
+
+    loc, scale: numbers, scale >= 0; or arrays of ``dtype`` that broadcast to ``shape``, which get
+    gradients.
+    """
+    if _is_number(scale):
+        _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
+    extents = _shape(shape)
+    e = _exponential(extents, _floating(dtype), _place(device, loc, scale))
+    drawn = op.cast(op.negative(op.log(e)), canonical(dtype))
+    return _of_shape(op.add(op.multiply(drawn, _tensor(scale)), _tensor(loc)), extents)
+
+
+def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
+    """Return indices along the last axis of ``p``, drawn with probabilities proportional to it.
+
+    p: floats >= 0, not all 0 along the last axis; their sum may be any. Result: int64, of p's shape
+    with ``num_samples`` for the last extent. With ``replacement`` the draws are independent;
+    without, all indices of a row differ, and those of weight 0 come after all others
+    (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+    """
+    weights = _wide(p)
+    _require(len(weights.shape) > 0, "p has no axis", "at least one axis", weights.shape)
+    count, place = weights.shape[-1], _place(None, weights)
+    fits = isinstance(num_samples, int) and (
+        0 <= num_samples and (replacement or num_samples <= count)
+    )
+    _require(fits, "so many cannot be drawn", f"0 to {count} without replacement", num_samples)
+    if not replacement:
+        e = _exponential(weights.shape, weights.dtype, place)
+        return op.topk(op.divide(weights, e), num_samples, ret_type="indices")
+    _require(count > 0, "p has no element to draw", "a last extent above 0", weights.shape)
+    sums = op.cumsum(weights, -1, weights.dtype)
+    shape = (*weights.shape[:-1], num_samples)
+    u = op.random_uniform(_key(place), shape, dtype=weights.dtype)
+    return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), right=True)
+
+
+def permutation(x: int | Array, *, device: object = None) -> Array:
+    """Return the ints 0 to x - 1 in random order (int64); of an array, its slices along axis 0."""
+    if not isinstance(x, int):
+        rows = _lifted(x)
+        _require(len(rows.shape) > 0, "x has no axis", "at least one axis", rows.shape)
+        return op.take(rows, permutation(rows.shape[0], device=_place(device, rows)), 0)
+    _require(not isinstance(x, bool) and x >= 0, "this is no count", "an int >= 0", x)
+    words = op.random_integers(_key(_place(device)), (x,), -(2**63), 2**63 - 1)
+    return op.argsort(words, dtype="int64")
+
+
+def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
+    """Return samples of the exponential distribution with mean 1, in at least float32."""
+    double = dtype == "float64"
+    u = op.random_uniform(_key(place), extents, dtype="float64" if double else "float32")
+    # What is left of 1 has 24 or 53 bits; samples below the last one are its half.
+    least = 2.0**-54 if double else 2.0**-25
+    return op.maximum(op.negative(op.log(op.subtract(1.0, u))), least)
+
+
+def _key(place: str) -> Array:
+    """Return the next key on a device; in traced code, what draws one in every run."""
+    if isinstance(current.get(), Trace):
+        return op.random_key(place)
+    return ndarray(torch.tensor([default.key()], device=place))
+
+
+def _place(device: object, *given: Any) -> str:
+    if device is not None:
+        return str(require(device))
+    handler = current.get()
+    if isinstance(handler, Trace):
+        return str(handler.device)
+    found = (str(a.device) for a in given if isinstance(a, ndarray | torch.Tensor))
+    return str(require(next(found, "cpu")))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number)
+
+
+def _lifted(value: Any) -> Array:
+    if _is_number(value):
+        value = torch.tensor(float(value))
+    return value if isinstance(value, Symbol | ndarray) else as_array(value)
+
+
+def _tensor(value: Any) -> Any:
+    """Return a parameter as operators take it: a Python float or an array."""
+    return float(value) if _is_number(value) else _lifted(value)
+
+
+def _wide(p: Any) -> Array:
+    """Return probabilities in float32 or float64."""
+    p = _lifted(p)
+    _require(is_float(p.dtype), "p has no floats", "floating point probabilities", p.dtype)
+    return p if p.dtype in ("float32", "float64") else op.cast(p, "float32")
+
+
+def _floating(dtype: object) -> str:
+    name = canonical(dtype)
+    _require(is_float(name), "the numbers are floating point", "a floating point dtype", name)
+    return name
+
+
+def _shape(shape: Any) -> tuple[Any, ...]:
+    given = shape if isinstance(shape, Sequence) else (shape,)
+    try:
+        extents = tuple(e if isinstance(e, SymbolicDim) else operator.index(e) for e in given)
+    except TypeError:
+        extents = (-1,)
+    fits = all(isinstance(e, SymbolicDim) or e >= 0 for e in extents)
+    _require(fits, "this is no shape", "ints of at least 0", shape)
+    return extents
+
+
+def _of_shape(result: Array, extents: tuple[Any, ...]) -> Array:
+    fits = tuple(result.shape) == extents
+    _require(fits, "a parameter does not broadcast to the shape", str(extents), result.shape)
+    return result
+
+
+def _require(condition: bool, what: str, expected: str, found: object) -> None:
+    if not condition:
+        raise ArgumentError(what, expected=expected, found=repr(found))
