@@ -32,6 +32,7 @@ from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
+from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, from_dlpack, ndarray
 from meta.vm.explain import explain
 from meta.vm.pipeline import PassContext
@@ -76,6 +77,7 @@ __all__ = [
     "random",
     "result_type",
     "scan",
+    "strict_dtypes",
     "train",
     "vm",
     "while_loop",

@@ -44,6 +44,8 @@ KNOBS: dict[str, Knob] = {
         ("META_VERIFY", _flag, False,
          "verify the IR after every pass, check what kernels of eager calls promise, and compare "
          "the first call of a compiled program with the interpreter"),
+        ("META_STRICT_DTYPES", _flag, False,
+         "operands of several dtypes are an error, not cast to one"),
         ("META_CHECK_FINITE", _flag, False,
          "stop at the first operator that makes a NaN or an infinity of values without them"),
         ("META_CHECK_INDICES", _flag, False,

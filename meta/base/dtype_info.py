@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import DTYPES, TO_TORCH, bits, canonical, is_float, is_real, limits, promote
+from meta.base.dtype import DTYPES, TO_TORCH, bits, canonical, is_real, limits, promote
 from meta.base.errors import ArgumentError
 
 _KINDS: dict[str, frozenset[str]] = {
@@ -126,7 +126,7 @@ def result_type(*arrays_and_dtypes: Any) -> str:
         )
     common = reduce(promote, dtypes)
     for number in numbers:
-        if isinstance(number, float) and not is_float(common):
+        if isinstance(number, float) and isdtype(common, ("bool", "integral")):
             common = "float32"
         elif isinstance(number, int) and not isinstance(number, bool) and common == "bool":
             common = "int64"

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.remember import remember
@@ -79,8 +80,8 @@ class Traced:
 
         A `TensorType` stands for an array, and may have symbolic dimensions.
         The signature is: structure of the arguments, shape, dtype and device of each array, Python
-        values, and for a model its parameters, its plain Python attributes and whether it is in
-        train mode.
+        values, whether dtypes are strict, and for a model its parameters, its plain Python
+        attributes and whether it is in train mode.
         """
         arguments = self._bind(args, kwargs)
         leaves, structure = tree.flatten(arguments)
@@ -90,6 +91,7 @@ class Traced:
             tuple(a.key if isinstance(a, ndarray) else a for a in given),
             tree.fingerprint(structure),
             None if self.owner is None else self.owner.signature(),
+            config.get("META_STRICT_DTYPES"),
         )
         found = self.programs.get(key)
         if found is None:
@@ -124,6 +126,7 @@ class Traced:
         return bind(self.function.__qualname__, self.given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: list[Type], structure: Any) -> Program:
+        trace.promotes = True
         inputs, symbols = [], []
         for name, type_ in zip(tree.leaf_names(structure), types, strict=True):
             var, symbol = trace.parameter(type_, name)

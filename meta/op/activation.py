@@ -163,7 +163,7 @@ def threshold_dx(x: Tensor, dy: Tensor, threshold: Scalar = 0.0) -> Tensor:
     return _of_x(x, dy)
 
 
-@op(composed=True)
+@op(composed=True, promotes=("x", "min", "max"))
 def clip(x: Scalar | Tensor, min: Scalar, max: Scalar) -> Tensor:
     """x, but at least ``min`` and at most ``max``; a NaN stays, as does a bound that is one.
 

@@ -1,9 +1,10 @@
 """Arithmetic of one to three operands, with NumPy's broadcasting.
 
-Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype, if that can
-hold its kind (`op/core/check.py`) and its value. Two Python numbers give a Python number. Add
-one of two operands to `BINARY`, with a type function such as `arithmetic`, for a result in the
-operands' dtype, or `real`, for a real function, which is float32 for ints and bools.
+Tensors have one dtype (`op/core/promotion.py` casts those of users' calls), and a Python number
+takes a tensor's dtype, if that can hold its kind (`op/core/check.py`) and its value. Two Python
+numbers give a Python number. Add one of two operands to `BINARY`, with a type function such as
+`arithmetic`, for a result in the operands' dtype, or `real`, for a real function, which is float32
+for ints and bools.
 
 A fixed-point number is ``multiplier * 2**(shift - 31)``, both int32; 2**30 <= multiplier < 2**31
 for one that is normalised. Jacob et al., "Quantization and training of neural networks for
@@ -65,7 +66,7 @@ def _where_true(
     return otherwise
 
 
-@op(commutative=True, complex=True)
+@op(commutative=True, complex=True, promotes=("x1", "x2"))
 def add(
     x1: Addend | Tensor,
     x2: Addend | Tensor,
@@ -84,7 +85,7 @@ def add(
     return _where_true(operator.add, True, x1, x2, otherwise, where)
 
 
-@op(schema=add, complex=True)
+@op(schema=add, complex=True, promotes=("x1", "x2"))
 def subtract(*arguments: Any) -> Tensor:
     """x1 - x2, with ``otherwise`` and ``where`` as in `add`; integers wrap. Not for two bools.
 
@@ -216,7 +217,12 @@ COMMUTATIVE = ("multiply", "hypot", "logaddexp", "logaddexp2")
 def _define(
     name: str, type_of: Callable[[Function, Any, Any], TensorType], on_numbers: Function, what: str
 ) -> None:
-    @op(name=name, commutative=name in COMMUTATIVE, complex=name in OF_COMPLEX)
+    @op(
+        name=name,
+        commutative=name in COMMUTATIVE,
+        complex=name in OF_COMPLEX,
+        promotes=("x1", "x2"),
+    )
     @described(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
     def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
@@ -226,7 +232,7 @@ for _name, _row in BINARY.items():
     _define(_name, *_row)
 
 
-@op
+@op(promotes=("x1", "x2"))
 def nextafter(x1: Tensor, x2: Tensor) -> Tensor:
     """The number of the dtype that follows x1 on the way to x2; x2 where they are equal.
 
@@ -242,7 +248,7 @@ def _together(*operands: Any) -> TensorType:
     return TensorType(broadcast_shapes(*map(shape_of, operands)), dtype)
 
 
-@op
+@op(promotes=("x", "tensor1", "tensor2", "value"))
 def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 * tensor2.
 
@@ -254,7 +260,7 @@ def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> T
     return _together(x, tensor1, tensor2, value)
 
 
-@op
+@op(promotes=("x", "tensor1", "tensor2"))
 def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 / tensor2.
 
@@ -266,7 +272,7 @@ def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> T
     return _together(x, tensor1, tensor2, value)
 
 
-@op
+@op(promotes=("x", "end", "weight"))
 def lerp(x: Tensor, end: Tensor, weight: Scalar | Tensor) -> Tensor:
     """x + weight * (end - x): ``x`` for weight 0, ``end`` for weight 1, exactly.
 

@@ -101,7 +101,7 @@ def frac(x: Scalar | Tensor) -> Tensor:
     return numbers.of_float(lambda n: n - np.trunc(n), x)  # type: ignore[return-value]
 
 
-@op
+@op(promotes=("x1", "x2"))
 def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The angle of the point (x2, x1) from the x axis, from -pi to pi; signed zeros count as in C.
 

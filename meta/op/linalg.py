@@ -32,7 +32,7 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
-@op(composed=True)
+@op(composed=True, promotes=("x1", "x2"))
 def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix product ``x1 @ x2``.
 
@@ -55,7 +55,7 @@ def dense(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 2, False, True)
 
 
-@op(schema=matmul)
+@op(schema=matmul, promotes=("x1", "x2"))
 def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix products ``x1[i] @ x2[i]`` for every i.
 
@@ -126,7 +126,7 @@ def scaled_matmul(
     return TensorType((m, n), dtype)
 
 
-@op(composed=True)
+@op(composed=True, promotes=("operands",))
 def einsum(equation: str, operands: tuple[Tensor, ...]) -> Tensor:
     """The sum, over the labels that the result lacks, of products of elements of the operands.
 

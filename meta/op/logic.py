@@ -1,6 +1,7 @@
 """Comparisons, logical operators, bits and classes of floats.
 
-Nothing is promoted: tensors have one dtype, and a Python number takes a tensor's dtype. A number
+Tensors have one dtype (`op/core/promotion.py` casts those of users' calls), and a Python number
+takes a tensor's dtype. A number
 that is only compared may be of any size. Python numbers alone give a Python number. Add one here
 with a type function of `op/core/elementwise.py`: `comparison`, `logical` or `arithmetic`.
 """
@@ -38,7 +39,7 @@ def _bitwise(function: Function, x1: Any, x2: Any, *, bools: bool = True) -> Ten
     return arithmetic(function, x1, x2)
 
 
-@op(commutative=True)
+@op(commutative=True, promotes=("x1", "x2"))
 def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that both have; of bools the logical and.
 
@@ -48,13 +49,13 @@ def bitwise_and(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return _bitwise(operator.and_, x1, x2)
 
 
-@op(commutative=True)
+@op(commutative=True, promotes=("x1", "x2"))
 def bitwise_or(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that one or both have; of bools the logical or. Arguments as of `bitwise_and`."""
     return _bitwise(operator.or_, x1, x2)
 
 
-@op(commutative=True)
+@op(commutative=True, promotes=("x1", "x2"))
 def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """The bits that exactly one has; of bools whether they differ. Arguments as `bitwise_and`."""
     return _bitwise(operator.xor, x1, x2)
@@ -79,7 +80,7 @@ def _shifted_left(x1: int, x2: int) -> int:
     return bits - 2**64 if bits >= 2**63 else bits
 
 
-@op
+@op(promotes=("x1", "x2"))
 def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
 
@@ -89,7 +90,7 @@ def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     return _bitwise(_shifted_left, x1, x2, bools=False)
 
 
-@op
+@op(promotes=("x1", "x2"))
 def right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
 
@@ -171,7 +172,9 @@ COMMUTATIVE = ("equal", "not_equal", "logical_and", "logical_or", "logical_xor")
 def _define_comparison(
     name: str, type_of: Callable[..., TensorType], on_numbers: Function, summary: str
 ) -> None:
-    @op(name=name, commutative=name in COMMUTATIVE)
+    together = ("x1", "x2") if type_of is comparison else ()
+
+    @op(name=name, commutative=name in COMMUTATIVE, promotes=together)
     @described(summary)
     def compare(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
@@ -183,7 +186,7 @@ for _name, _row in COMPARISONS.items():
     _define_comparison(_name, *_row)
 
 
-@op
+@op(promotes=("x", "y"))
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
 
@@ -203,7 +206,7 @@ def _close(x1: Any, x2: Any, rtol: float, atol: float, equal_nan: bool) -> bool:
     return bool(x1 == x2 or near)
 
 
-@op
+@op(promotes=("x1", "x2"))
 def isclose(
     x1: AnyScalar | Tensor,
     x2: AnyScalar | Tensor,

@@ -299,7 +299,7 @@ def _alike(x: tuple[Tensor, ...]) -> None:
     require_same_dtype(*x)
 
 
-@op(float8=True)
+@op(float8=True, promotes=("x",))
 def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors along an axis. They agree in dtype and in all other extents."""
     _alike(x)
@@ -366,7 +366,7 @@ def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
-@op(float8=True)
+@op(float8=True, promotes=("x",))
 def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
     _alike(x)

@@ -64,7 +64,7 @@ def logit(x: Scalar | Tensor, eps: float | None = None) -> Tensor:
     return floating(partial(_of_numbers, lambda t: torch.special.logit(t, eps)), x)
 
 
-@op
+@op(promotes=("x1", "x2"))
 def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(x2), and 0 where x1 is 0; NaN where x2 is.
 
@@ -75,7 +75,7 @@ def xlogy(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(partial(_of_numbers, torch.special.xlogy), x1, x2)
 
 
-@op
+@op(promotes=("x1", "x2"))
 def xlog1py(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     """x1 * log(1 + x2), and 0 where x1 is 0; NaN where x2 is. Arguments as of `xlogy`."""
     return real(partial(_of_numbers, torch.special.xlog1py), x1, x2)

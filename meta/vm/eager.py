@@ -40,6 +40,7 @@ from meta.op.core.call import (
     written_places,
 )
 from meta.op.core.op import Op
+from meta.op.core.promotion import cast_together, common_dtype
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
@@ -166,6 +167,16 @@ class DecidedCall:
         return results[0] if self.single else results
 
 
+class Promotion:
+    """What stands for a plan where operands are cast to a common dtype first: it has no kernel."""
+
+    __slots__ = ("common",)
+    simple = None
+
+    def __init__(self, common: str) -> None:
+        self.common = common
+
+
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     """Return a function that allocates an uninitialised compact tensor."""
     strides, step = [], 1
@@ -233,11 +244,21 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             bound = op.schema.bind(args, {}, _lift)
             if _respelled(op, args, bound):
                 return eager(op, bound, {})
+            if op.promotes:
+                common = common_dtype(op, bound)
+                if common is not None:
+                    remember(plans, key, Promotion(common), DECISIONS)
+                    return eager(op, cast_together(op, bound, common), {})
             found = _plan(op, bound)
             # A result known now may depend on the value of a number, of which the key has the type
             # only.
             if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
                 remember(plans, key, found, DECISIONS)
+        elif found.__class__ is Promotion:
+            bound = args if len(args) == len(op.slots) else op.schema.arrange(args, {})
+            if config.get("META_STRICT_DTYPES"):
+                _plan(op, bound)  # the same call without casts, which is an error
+            return eager(op, cast_together(op, bound, found.common), {})
         elif found.bounds and not found.takes(values):
             _plan(op, op.schema.bind(args, {}, _lift))  # the same call made anew, which is an error
         plan = found

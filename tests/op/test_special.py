@@ -154,7 +154,7 @@ def test_numbers_give_a_number_at_once(name, args, value):
     ],
 )
 def test_what_makes_no_sense_is_refused(name, args, says):
-    with pytest.raises(TypeInferError, match=says):
+    with meta.strict_dtypes(), pytest.raises(TypeInferError, match=says):
         getattr(meta, name)(*args)
 
 

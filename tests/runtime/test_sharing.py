@@ -62,7 +62,6 @@ class TestSharing:
             [1],
             None,
             read_only,
-            np.ones(2, complex),
             np.ones(2, ">f4"),
             np.zeros(2, "O"),
         ):

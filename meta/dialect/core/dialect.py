@@ -60,7 +60,7 @@ class DialectOp(OpNode):
         self.fusion: str | None = None
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
-        self.random = base.random
+        self.random, self.promotes = base.random, base.promotes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         handler = current.get()

@@ -11,7 +11,8 @@ Rules that hold for all operators:
 - **Declare**: only an operator for which inferring the type and allocating the result is not enough
   writes one. `reshape` and other views set ``call.out`` to a `View`, `device_copy` sets
   ``call.out_device``.
-- **Dtypes**: nothing is promoted (`require_same_dtype`). The tensors of a call have one dtype. The
+- **Dtypes**: a type function promotes nothing (`require_same_dtype`). The tensors of a call have
+  one dtype; operands of several dtypes in a user's call are cast before (`promotion.py`). The
   exceptions are logical operators, ``add(otherwise=)``, float32 statistics beside half precision
   data, and gradient operators that need only the type of an argument.
 - **Numbers**: a Python number is typed once, in the schema: a ``Scalar`` takes the dtype of the

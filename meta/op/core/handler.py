@@ -16,8 +16,8 @@ class CallHandler(Protocol):
     """Gives a call its meaning.
 
     ``op`` is a base operator or, except for the default handler, a dialect's (which has the same
-    ``schema``, ``infer``, ``call_values`` and ``random``). ``args`` and ``kwargs`` are as the
-    caller wrote them.
+    ``schema``, ``infer``, ``call_values``, ``random`` and ``promotes``). ``args`` and ``kwargs``
+    are as the caller wrote them.
     """
 
     def __call__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...

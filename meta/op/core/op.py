@@ -55,6 +55,7 @@ class Op(OpNode):
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
     complex: whether complex tensors are taken and returned, as by all that takes float8.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
+    promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -69,13 +70,14 @@ class Op(OpNode):
         float8: bool = False,
         complex: bool = False,
         indices: IndexRule | None = None,
+        promotes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name)
         self.schema = schema
         self.type_function = function
         self.random, self.commutative, self.float8 = random, commutative, float8
         self.complex = complex or float8
-        self.indices = indices
+        self.indices, self.promotes = indices, promotes
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -257,7 +259,7 @@ class ComposedOp(Op):
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
 def op(
-    *, composed: bool, commutative: bool = ...
+    *, composed: bool, commutative: bool = ..., promotes: tuple[str, ...] = ...
 ) -> Callable[[Callable[..., Any]], ComposedOp]: ...
 @overload
 def op(
@@ -271,6 +273,7 @@ def op(
     float8: bool = ...,
     complex: bool = ...,
     indices: IndexRule | None = ...,
+    promotes: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -285,6 +288,7 @@ def op(
     complex: bool = False,
     indices: IndexRule | None = None,
     composed: bool = False,
+    promotes: tuple[str, ...] = (),
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -304,6 +308,8 @@ def op(
     indices: a function of some of the arguments, by name, that says which of them are indices, and
         into what; see `indices.py`.
     composed: a call takes more than the schema; see `ComposedOp`.
+    promotes: names of the slots whose operands are cast to one dtype in a user's call; see
+        `promotion.py`.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
     no slot kind, and for ``indices`` that ask for what is no argument.
@@ -327,6 +333,7 @@ def op(
             float8=float8,
             complex=complex,
             indices=indices,
+            promotes=promotes,
         )
         if like is not None:
             made.type_function = like.type_function

@@ -34,6 +34,7 @@ from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args
 from meta.op.core.handler import current, use
 from meta.op.core.op import Op
+from meta.op.core.promotion import cast_together, common_dtype
 from meta.runtime import traced
 from meta.runtime.ndarray import as_array, ndarray
 
@@ -133,7 +134,10 @@ class Trace:
     functions: the global functions that the body calls, by name.
     types: the data types of its values, by name; add one with `define`.
     device: where the inputs are, so where new arrays should be made.
+    promotes: whether the code that is traced is a user's, whose operands are promoted.
     """
+
+    promotes = False
 
     def __init__(self, device: Device = CPU) -> None:
         self.builder = BlockBuilder()
@@ -218,6 +222,9 @@ class Trace:
             bound = self._with_key(op, bound)
         if self.before_call is not None:
             bound = self.before_call(op, bound)
+        if self.promotes and op.promotes:
+            common = common_dtype(op, bound)
+            bound = bound if common is None else cast_together(op, bound, common)
         written = written_args(op, bound)
         for symbol in written:
             if isinstance(symbol.atom, Constant):
@@ -323,6 +330,7 @@ class BlockTrace(Trace):
         self.functions, self.global_names = outer.functions, outer.global_names
         self.types = outer.types
         self.before_call, self.trained = outer.before_call, outer.trained
+        self.promotes = outer.promotes
 
     def is_bound(self, array: ndarray) -> bool:
         """Whether an array stands for an argument, here or in the code around."""

@@ -1,0 +1,68 @@
+"""Promotion: operands of several dtypes in a call that a user writes are cast to one.
+
+Operators are strict, and so are programs: the casts are calls like others, which the printed
+program shows and gradients pass through. Code that derives programs (passes, gradient rules,
+importers) is not promoted, because a second dtype there is a mistake. An operator names the slots
+that are promoted together: ``@op(promotes=("x1", "x2"))``.
+
+Dtypes are combined by `meta.result_type`: those of one kind as the Array API says, an integer with
+a floating point dtype as torch does, and Python numbers are weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from meta.base import config
+from meta.base.dtype import FLOAT8
+from meta.base.dtype_info import result_type
+from meta.base.registry import OPERATORS
+
+
+def strict_dtypes() -> AbstractContextManager[None]:
+    """Let nothing be promoted in a block: operands of several dtypes are a TypeInferError there,
+    which names the cast.
+
+    For the whole process: META_STRICT_DTYPES=1.
+    """
+    return config.override(META_STRICT_DTYPES=True)
+
+
+def common_dtype(op: Any, args: tuple[Any, ...]) -> str | None:
+    """Return the dtype to which operands of a user's call are cast; the arguments are canonical.
+
+    None where nothing is to be cast: under `strict_dtypes`, and for float8, which has no
+    arithmetic, too.
+    """
+    operands = list(_operands(op, args))
+    dtypes = {x.dtype for x in operands if not isinstance(x, int | float)}
+    if not dtypes or dtypes & FLOAT8 or (len(dtypes) == 1 and len(operands) == 1):
+        return None
+    common = result_type(*dtypes, *(x for x in operands if isinstance(x, int | float)))
+    if dtypes == {common} or config.get("META_STRICT_DTYPES"):
+        return None
+    return common
+
+
+def cast_together(op: Any, args: tuple[Any, ...], common: str) -> tuple[Any, ...]:
+    """Return canonical arguments with the operands that are promoted together in one dtype."""
+    cast = OPERATORS["cast"]
+
+    def in_common(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(in_common(t) for t in x)
+        return (
+            x if x is None or isinstance(x, int | float) or x.dtype == common else cast(x, common)
+        )
+
+    places = {op.schema.index[name] for name in op.promotes}
+    return tuple(in_common(a) if i in places else a for i, a in enumerate(args))
+
+
+def _operands(op: Any, args: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield the tensors and numbers that are promoted together."""
+    for name in op.promotes:
+        given = args[op.schema.index[name]]
+        yield from given if isinstance(given, tuple) else () if given is None else (given,)
