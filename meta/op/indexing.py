@@ -24,7 +24,8 @@ from meta.op.gathering import adv_index, take
 from meta.op.linalg import batch_matmul, matmul
 from meta.op.movement import strided_slice
 from meta.op.shapes import broadcast_to, expand_dims, reshape, squeeze, transpose
-from meta.runtime.ndarray import array, array_key, as_array, ndarray
+from meta.runtime.array_key import array_key
+from meta.runtime.ndarray import array, as_array, ndarray
 
 Array = ndarray | Symbol
 

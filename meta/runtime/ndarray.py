@@ -8,7 +8,6 @@ operators. What defines an array for dispatch (shape, dtype, device, compactness
 from __future__ import annotations
 
 import copy
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,109 +16,25 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.bounds import MAX_AXES
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, GradientError, MetaError
-from meta.base.overloads import Overloads
+from meta.base.methods import Methods
 from meta.base.registry import OPERATORS
 from meta.runtime import outside, traced
+from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.dlpack import from_exporter
 from meta.runtime.host_numbers import from_numbers
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
 
-
-class ArrayKey:
-    """What dispatch needs to know of an array. Interned: equal keys are the same object."""
-
-    __slots__ = ("compact", "device", "dtype", "shape", "type")
-
-    def __init__(self, shape: tuple[int, ...], dtype: str, device: Device, compact: bool) -> None:
-        self.shape, self.dtype, self.device, self.compact = shape, dtype, device, compact
-        self.type: Any = None  # the IR type, filled in by the first floor that knows types
-
-
-KEYS = 1 << 15
-"""Keys from which on those are forgotten that nobody holds."""
-_KEYS: dict[tuple[Any, ...], ArrayKey] = {}
-_most_keys = KEYS
-_UNHELD = 4
-"""References to a key that nobody holds: of the dict, the list of its items, a name, a call."""
 # What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
 _BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
-_DEVICES: dict[torch.device, Device] = {torch.device("cpu"): CPU}
-
-
-def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool = True) -> ArrayKey:
-    """Return the one key of this description."""
-    description = (shape, dtype, device, compact)
-    key = _KEYS.get(description)
-    if key is None:
-        if len(_KEYS) >= _most_keys:
-            _forget_keys()
-        if len(shape) > MAX_AXES:
-            raise ArgumentError(
-                "this array has too many axes", expected=f"at most {MAX_AXES}", found=len(shape)
-            )
-        key = _KEYS.setdefault(description, ArrayKey(*description))
-    return key
-
-
-def _forget_keys() -> None:
-    """Let those keys go that nobody holds. A key that comes back is another object, so what is held
-    stays: who has it compares it with those of new arrays.
-    """
-    global _most_keys
-    for description, key in list(_KEYS.items()):
-        if sys.getrefcount(key) <= _UNHELD:
-            _KEYS.pop(description, None)
-    _most_keys = max(KEYS, 2 * len(_KEYS))
-
-
-def key_of(tensor: torch.Tensor) -> ArrayKey:
-    """Return the key of a torch tensor; ArgumentError for a dtype or layout and DeviceError for a
-    device that `meta` does not have.
-    """
-    device = _DEVICES.get(tensor.device)
-    if device is None:
-        device = _DEVICES.setdefault(tensor.device, Device(tensor.device))
-    dtype = dtypes.FROM_TORCH.get(tensor.dtype)
-    if dtype is None:
-        raise ArgumentError(
-            "a tensor of this dtype is not supported",
-            expected=", ".join(dtypes.DTYPES),
-            found=str(tensor.dtype),
-            hint="convert it first, for example with .to(torch.float32)",
-        )
-    if tensor.layout is not torch.strided:
-        raise ArgumentError(
-            "a tensor of this layout is not supported",
-            expected="a dense tensor",
-            found=str(tensor.layout),
-            hint="convert it first, with .to_dense()",
-        )
-    if tensor.is_neg():
-        raise ArgumentError(
-            "the memory of this tensor has its values with the opposite sign",
-            expected="a tensor that is no negated view",
-            found=f"a negated view of shape {tuple(tensor.shape)}",
-            hint="copy it with meta.array(x), or use x.resolve_neg()",
-        )
-    if dtype in dtypes.COMPLEX and tensor.is_conj():
-        raise ArgumentError(
-            "the memory of this tensor has the conjugates of its values",
-            expected="a tensor that is no conjugated view",
-            found=f"a conjugated view of shape {tuple(tensor.shape)}",
-            hint="copy it with meta.array(x), or use x.resolve_conj()",
-        )
-    return array_key(tuple(tensor.shape), dtype, device, tensor.is_contiguous())
-
-
+_PLACES = ("cpu", "cuda")
 adding = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
 
-class ndarray(Overloads):
+class ndarray(Methods):
     """An n-dimensional array. Create one with `array`, or as the result of an operator.
 
     Attributes
@@ -171,6 +86,16 @@ class ndarray(Overloads):
     def size(self) -> int:
         """Number of elements."""
         return self.tensor.numel()
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.tensor.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.tensor.nbytes
 
     @property
     def device(self) -> Device:
@@ -225,12 +150,24 @@ class ndarray(Overloads):
             )
         return self.tensor.item()
 
-    def to(self, *, device: object = None, dtype: object = None) -> ndarray:
+    def to(self, target: object = None, *, device: object = None, dtype: object = None) -> ndarray:
         """Return the array on another device or in another dtype; the array itself if nothing
         changes.
 
+        ``target`` is one of both: ``x.to("cuda")``, ``x.to("float16")``, ``x.to(torch.float16)``.
+
         The result is a new leaf: a gradient does not flow through `to` (use `meta.cast` for that).
         """
+        if target is not None:
+            if device is not None or dtype is not None:
+                raise ArgumentError(
+                    "to() takes a device or a dtype, or both by their names",
+                    hint="x.to(device=..., dtype=...)",
+                )
+            if isinstance(target, Device | torch.device) or str(target).startswith(_PLACES):
+                device = target
+            else:
+                dtype = target
         where = self.device if device is None else require(device)
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:
@@ -238,6 +175,27 @@ class ndarray(Overloads):
         result = ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
         result.tracked = self.requires_grad and dtypes.has_gradient(kind)
         return result
+
+    def cpu(self) -> ndarray:
+        """Return the array on the CPU; see `to`."""
+        return self.to(device="cpu")
+
+    def cuda(self, index: int = 0) -> ndarray:
+        """Return the array on an NVIDIA GPU; see `to`. DeviceError where there is none."""
+        return self.to(device=f"cuda:{index}")
+
+    def detach(self) -> ndarray:
+        """Return an array that shares memory with this one, and that no gradient reaches."""
+        traced.refuse_read(self)
+        return ndarray(self.tensor.detach(), self.key, self.name)
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists of Python numbers; of a 0-d array one number.
+
+        TraceError for an array of a model that is being traced, as for `numpy`.
+        """
+        traced.refuse_read(self)
+        return self.tensor.tolist()
 
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.

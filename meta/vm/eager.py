@@ -44,7 +44,8 @@ from meta.op.core.promotion import cast_together, common_dtype
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
-from meta.runtime.ndarray import ArrayKey, array_key, as_array, described, ndarray
+from meta.runtime.array_key import ArrayKey, array_key
+from meta.runtime.ndarray import as_array, described, ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
 

@@ -25,8 +25,9 @@ from meta.ir import Dim, Module, TensorType, TupleType, Type
 from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import replace as replaced
+from meta.runtime.array_key import array_key
 from meta.runtime.heap import keep_freed_memory
-from meta.runtime.ndarray import array_key, ndarray
+from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
 from meta.runtime.tensor_file import read_tensors
 from meta.vm.bytecode import Invoke

@@ -30,7 +30,7 @@ from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
 from meta.passes.calls import base_op
-from meta.runtime.ndarray import array_key
+from meta.runtime.array_key import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
 from meta.vm.eager import DecidedCall, allocator
 

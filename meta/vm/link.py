@@ -17,7 +17,7 @@ import torch
 from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
 from meta.passes.lifetimes import type_bytes
-from meta.runtime.ndarray import array_key
+from meta.runtime.array_key import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, FunctionCode, KernelRef

@@ -22,7 +22,8 @@ from meta.dialect.core import DIALECTS, dispatch
 from meta.dialect.core.preference import forget
 from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues, InOut, Op, Scalar, Tensor, TensorType, op
-from meta.runtime.ndarray import ArrayKey, as_array
+from meta.runtime.array_key import ArrayKey
+from meta.runtime.ndarray import as_array
 
 X = TensorType((2, 3), "float32")
 

@@ -21,7 +21,8 @@ from meta.op.core.call import written_args
 from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.runtime import random
-from meta.runtime.ndarray import ArrayKey, as_array, ndarray
+from meta.runtime.array_key import ArrayKey
+from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.replace import replace_tensor
 
 

@@ -30,7 +30,8 @@ from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
-from meta.runtime.ndarray import ArrayKey, adding, ndarray
+from meta.runtime.array_key import ArrayKey
+from meta.runtime.ndarray import adding, ndarray
 from meta.runtime.no_gradient import NoGradient
 
 recording: ContextVar[bool] = ContextVar("meta_recording", default=True)

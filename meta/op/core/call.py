@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
 from meta.ir.types import TensorType, TupleType, Type
-from meta.runtime.ndarray import ArrayKey
+from meta.runtime.array_key import ArrayKey
 
 if TYPE_CHECKING:
     from meta.op.core.op import Op

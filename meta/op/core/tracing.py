@@ -13,7 +13,7 @@ from typing import Any
 
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
-from meta.base.overloads import Overloads
+from meta.base.methods import Methods
 from meta.base.source import Span, user_span
 from meta.ir.builder import BlockBuilder
 from meta.ir.expr import (
@@ -65,7 +65,7 @@ class Value:
         )
 
 
-class Symbol(Value, Overloads):
+class Symbol(Value, Methods):
     """A tensor of a program under construction."""
 
     __slots__ = ()

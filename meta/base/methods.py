@@ -1,0 +1,125 @@
+"""Methods of tensor-like values: `x.sum(axis=0)`, `x.reshape(2, 3)`, ... call the operators.
+
+Arrays and traced symbols share them, so a method has the arguments, the errors and the gradient of
+the operator of its name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meta.base.errors import ArgumentError
+from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
+
+
+def _method(name: str) -> Any:
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        return OPERATORS[name](self, *arguments, **options)
+
+    method.__name__ = name
+    method.__doc__ = f"Return ``meta.{name}`` of this array and the arguments."
+    return method
+
+
+def _integers(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what is given as ``(2, 3)`` or as ``2, 3``."""
+    one = numbers[0] if len(numbers) == 1 else None
+    return tuple(one) if isinstance(one, tuple | list) else numbers
+
+
+class Methods(Overloads):
+    """Mixin of the methods that call the operator of the same name, and of short spellings."""
+
+    __slots__ = ()
+
+    sum, mean, prod = _method("sum"), _method("mean"), _method("prod")
+    max, min = _method("max"), _method("min")
+    argmax, argmin = _method("argmax"), _method("argmin")
+    std, var = _method("std"), _method("var")
+    any, all = _method("any"), _method("all")
+    logsumexp, cumsum, cumprod = _method("logsumexp"), _method("cumsum"), _method("cumprod")
+    sort, argsort = _method("sort"), _method("argsort")
+    squeeze, expand_dims = _method("squeeze"), _method("expand_dims")
+    clip, abs, sign, square = _method("clip"), _method("abs"), _method("sign"), _method("square")
+    sqrt, rsqrt, exp, log = _method("sqrt"), _method("rsqrt"), _method("exp"), _method("log")
+    sin, cos, tanh, sigmoid = _method("sin"), _method("cos"), _method("tanh"), _method("sigmoid")
+    softmax, log_softmax, relu = _method("softmax"), _method("log_softmax"), _method("relu")
+    floor, ceil, trunc, round = (
+        _method("floor"),
+        _method("ceil"),
+        _method("trunc"),
+        _method("round"),
+    )
+    isnan, isinf, isfinite = _method("isnan"), _method("isinf"), _method("isfinite")
+
+    def astype(self, dtype: object) -> Any:
+        """Return ``meta.cast`` to a dtype. A gradient flows through it."""
+        return OPERATORS["cast"](self, dtype)
+
+    def reshape(self, *shape: Any) -> Any:
+        """Return ``meta.reshape`` to a shape, given as a tuple or as numbers."""
+        return OPERATORS["reshape"](self, _integers(shape))
+
+    def permute(self, *axes: Any) -> Any:
+        """Return the array with its axes in this order, given as a tuple or as numbers."""
+        return OPERATORS["transpose"](self, _integers(axes))
+
+    def flatten(self) -> Any:
+        """Return the elements in row-major order, as a vector."""
+        return OPERATORS["reshape"](self, (-1,))
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return ``meta.transpose`` to an order of axes, given as a tuple or as numbers.
+
+        As NumPy's: without axes their order is reversed. (torch's exchanges two axes.)
+        """
+        order = _integers(axes) if axes and axes != (None,) else None
+        return OPERATORS["transpose"](self, order)
+
+    def clone(self) -> Any:
+        """Return a copy. A gradient flows through it."""
+        return OPERATORS["copy"](self)
+
+    def __pos__(self) -> Any:
+        return OPERATORS["copy"](self)
+
+    def unsqueeze(self, axis: int) -> Any:
+        """Return the array with an axis of extent 1 inserted, as ``meta.expand_dims``."""
+        return OPERATORS["expand_dims"](self, axis)
+
+    @property
+    def T(self: Any) -> Any:
+        """The transposed matrix. ArgumentError for other than 2 axes."""
+        if self.ndim != 2:
+            raise ArgumentError(
+                "x.T is of a matrix",
+                expected="2 axes",
+                found=f"shape {self.shape}",
+                hint="x.mT for a stack of matrices, or x.permute(*axes)",
+            )
+        return OPERATORS["transpose"](self, (1, 0))
+
+    @property
+    def mT(self: Any) -> Any:
+        """Each matrix of a stack transposed. ArgumentError for less than 2 axes."""
+        if self.ndim < 2:
+            raise ArgumentError(
+                "x.mT is of matrices", expected="2 axes or more", found=f"shape {self.shape}"
+            )
+        order = tuple(range(self.ndim))
+        return OPERATORS["transpose"](self, (*order[:-2], order[-1], order[-2]))
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        # Else numpy's functions would call the methods above, with numpy's own arguments.
+        return function(*_to_numpy(arguments), **_to_numpy(options))
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, Methods):
+        return np.asarray(value)
+    if type(value) in (list, tuple):
+        return type(value)(_to_numpy(v) for v in value)
+    return {k: _to_numpy(v) for k, v in value.items()} if type(value) is dict else value

@@ -1,0 +1,86 @@
+"""Methods of arrays and of traced symbols."""
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta.base.errors import ArgumentError
+
+VALUES = np.linspace(-2, 2, 12, dtype="float32").reshape(3, 4)
+CALLS = [
+    (lambda x: x.sum(axis=0), lambda t: t.sum(0)),
+    (lambda x: x.mean(), lambda t: t.mean()),
+    (lambda x: x.max(axis=1, keepdims=True), lambda t: t.amax(1, keepdim=True)),
+    (lambda x: x.argmin(axis=1), lambda t: t.argmin(1)),
+    (lambda x: x.clip(-1, 1).exp(), lambda t: t.clip(-1, 1).exp()),
+    (lambda x: x.reshape(2, 6), lambda t: t.reshape(2, 6)),
+    (lambda x: x.reshape((2, -1)), lambda t: t.reshape(2, -1)),
+    (lambda x: x.unsqueeze(0).permute(2, 0, 1), lambda t: t.unsqueeze(0).permute(2, 0, 1)),
+    (lambda x: x.T, lambda t: t.T),
+    (lambda x: x.unsqueeze(0).mT, lambda t: t.unsqueeze(0).mT),
+    (lambda x: x.flatten(), lambda t: t.flatten()),
+    (lambda x: x.unsqueeze(0).transpose(), lambda t: t[None].permute(2, 1, 0)),
+    (lambda x: x.unsqueeze(0).transpose(1, 0, 2), lambda t: t[None].permute(1, 0, 2)),
+    (lambda x: +x.clone(), lambda t: t),
+    (lambda x: x.astype("int64"), lambda t: t.long()),
+    (lambda x: x.softmax(), lambda t: t.softmax(-1)),
+]
+
+
+@pytest.mark.parametrize("call, oracle", CALLS)
+def test_method_is_the_operator(call, oracle):
+    x, want = meta.array(VALUES), oracle(torch.from_numpy(VALUES)).numpy()
+    for y in (call(x), meta.model.trace(call)(x)):
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-6)
+        assert y.dtype == str(want.dtype) and y.shape == want.shape
+
+
+def test_transposed_needs_axes():
+    with pytest.raises(ArgumentError, match=r"x\.T is of a matrix"):
+        _ = meta.array([1.0]).T
+    with pytest.raises(ArgumentError, match=r"x\.mT is of matrices"):
+        _ = meta.array([1.0]).mT
+
+
+def test_numpy_functions_still_give_numpy_arrays():
+    x = meta.array(VALUES)
+    assert isinstance(np.sum(x, axis=0), np.ndarray)
+    assert np.array_equal(np.concatenate([x, x]), np.concatenate([VALUES, VALUES]))
+    assert np.argmax(x) == 11
+
+
+def test_places_and_values():
+    x = meta.array(VALUES)
+    assert x.tolist() == VALUES.tolist() and meta.array(2.5).tolist() == 2.5
+    assert (x.itemsize, x.nbytes) == (4, 48)
+    assert x.cpu() is x and x.to("cpu") is x and x.to("float32") is x
+    for half in (x.to("float16"), x.to(torch.float16), x.to(np.float16), x.to(dtype="float16")):
+        assert half.dtype == "float16"
+    with pytest.raises(ArgumentError, match="unknown dtype"):
+        x.to("gpu")
+    with pytest.raises(ArgumentError, match="device or a dtype"):
+        x.to("cpu", dtype="float16")
+
+
+def test_gradients_pass_a_clone_and_not_what_is_detached():
+    x = meta.array(VALUES)
+    x.requires_grad = True
+    (x.clone() * x.detach()).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), VALUES)
+    assert not x.detach().requires_grad
+    x.detach().update(VALUES + 1)
+    np.testing.assert_array_equal(x.numpy(), VALUES + 1)
+
+
+def test_values_of_a_traced_model_are_not_read():
+    class Net(meta.Model):
+        def build(self):
+            self.w = meta.array(VALUES)
+
+        @meta.model.trace
+        def forward(self, x):
+            return x * self.w.tolist()[0][0]
+
+    with pytest.raises(meta.errors.TraceError):
+        Net()(meta.array(VALUES))
