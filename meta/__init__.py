@@ -26,7 +26,7 @@ from meta import (
     train,
     vm,
 )
-from meta.base import errors
+from meta.base import errors, habits
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
@@ -91,4 +91,8 @@ FUNCTIONS.show_in(globals())
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in habits.MODULE:
+        raise errors.UnknownName(
+            f"meta has no {name!r}", hint=f"it is called {habits.MODULE[name]}"
+        )
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from meta.base.errors import ArgumentError
+from meta.base import habits
+from meta.base.errors import ArgumentError, UnknownName
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 
@@ -111,6 +112,12 @@ class Methods(Overloads):
             )
         order = tuple(range(self.ndim))
         return OPERATORS["transpose"](self, (*order[:-2], order[-1], order[-2]))
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what an attribute that there is not is called here; only missing ones come here."""
+        if name in habits.ARRAY:
+            raise UnknownName(f"an array has no {name!r}", hint=f"write {habits.ARRAY[name]}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         # Else numpy's functions would call the methods above, with numpy's own arguments.

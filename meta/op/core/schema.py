@@ -31,6 +31,7 @@ from typing import Annotated, Any, Union
 import numpy as np
 
 from meta.base import dtype as dtypes
+from meta.base import habits
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
 from meta.base.registry import close_names, nearest
@@ -423,4 +424,6 @@ def _other_argument(name: str, names: Sequence[str]) -> str | None:
     """Return what to try instead of an argument that there is not."""
     if name == "out":
         return "operators return new arrays; x.update(result) writes one into x"
+    if habits.ARGUMENT.get(name) in names:
+        return f"the argument is called {habits.ARGUMENT[name]!r}"
     return nearest(name, names) if close_names(name, names) else None

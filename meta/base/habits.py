@@ -1,0 +1,61 @@
+"""Names that people type from habit of torch, NumPy and JAX, and what they are called here.
+
+They are no aliases: one thing has one name. An error gives the right one.
+"""
+
+from __future__ import annotations
+
+MODULE: dict[str, str] = {
+    "as_tensor": "meta.array",
+    "asarray": "meta.array",
+    "bmm": "meta.matmul",
+    "cat": "meta.concatenate",
+    "clamp": "meta.clip",
+    "compile": "meta.vm.compile",
+    "concat": "meta.concatenate",
+    "empty": "meta.zeros",
+    "from_numpy": "meta.array, or meta.from_dlpack to share memory",
+    "grid_sampler": "meta.grid_sample",
+    "jit": "meta.model.trace",
+    "load": "meta.model.load_weights, or meta.vm.load for a compiled program",
+    "manual_seed": "meta.random.seed",
+    "mm": "meta.matmul",
+    "nn": "meta.model for layers, meta.<name> for functions",
+    "permute": "meta.transpose",
+    "permute_dims": "meta.transpose",
+    "pow": "meta.power",
+    "rand": "meta.random.uniform",
+    "randn": "meta.random.normal",
+    "remainder": "meta.mod",
+    "swapaxes": "meta.swap_axis",
+    "tensor": "meta.array",
+    "unsqueeze": "meta.expand_dims",
+    "vmap": "a batch axis: operators broadcast",
+}
+"""By a name of the module: what to write."""
+
+ARRAY: dict[str, str] = {
+    "data": "x.detach()",
+    "dim": "x.ndim",
+    "double": 'x.astype("float64")',
+    "expand": "meta.broadcast_to(x, shape)",
+    "float": 'x.astype("float32")',
+    "half": 'x.astype("float16")',
+    "long": 'x.astype("int64")',
+    "masked_fill": "meta.masked_fill(x, mask, value)",
+    "numel": "x.size",
+    "repeat": "meta.tile(x, reps), or meta.repeat for elements",
+    "requires_grad_": "x.requires_grad = True",
+    "view": "x.reshape(shape)",
+    "zero_": "x.update(meta.zeros_like(x))",
+}
+"""By a name of an array's attribute: what to write."""
+
+ARGUMENT: dict[str, str] = {
+    "dim": "axis",
+    "dims": "axes",
+    "keepdim": "keepdims",
+    "input": "x",
+    "other": "x2",
+}
+"""By the name of an argument: what it is called."""
