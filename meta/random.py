@@ -23,6 +23,7 @@ from meta import op
 from meta.base.device import require
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
+from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
@@ -48,6 +49,16 @@ Array = Any
 """An array, or a traced value."""
 
 
+def _draw(random: Any, *args: Any, **options: Any) -> Array:
+    """Return numbers of an operator. Those of an eager call are the same on every dialect, so the
+    choice of `only` and `exclude`, which is about what is computed, does not hold for it.
+    """
+    if current.get() is not None:
+        return random(*args, **options)
+    with unrestricted():
+        return random(*args, **options)
+
+
 def normal(
     shape: Shape,
     mean: float | Array = 0.0,
@@ -64,8 +75,10 @@ def normal(
     extents, place = _shape(shape), _place(device, mean, std)
     if _is_number(mean) and _is_number(std):
         _require(std >= 0, "the standard deviation is negative", "std >= 0", std)
-        return op.random_normal(_key(place), extents, float(mean), float(std), _floating(dtype))
-    z = op.random_normal(_key(place), extents, dtype=_floating(dtype))
+        return _draw(
+            op.random_normal, _key(place), extents, float(mean), float(std), _floating(dtype)
+        )
+    z = _draw(op.random_normal, _key(place), extents, dtype=_floating(dtype))
     return _of_shape(op.add(op.multiply(z, _tensor(std)), _tensor(mean)), extents)
 
 
@@ -85,8 +98,10 @@ def uniform(
     extents, place = _shape(shape), _place(device, low, high)
     if _is_number(low) and _is_number(high):
         _require(low <= high, "the interval is empty", "low <= high", (low, high))
-        return op.random_uniform(_key(place), extents, float(low), float(high), _floating(dtype))
-    u = op.random_uniform(_key(place), extents, dtype=_floating(dtype))
+        return _draw(
+            op.random_uniform, _key(place), extents, float(low), float(high), _floating(dtype)
+        )
+    u = _draw(op.random_uniform, _key(place), extents, dtype=_floating(dtype))
     low, high = _tensor(low), _tensor(high)
     y = op.add(op.multiply(u, op.subtract(high, low)), low)
     return _of_shape(op.where(op.less(y, high), y, low), extents)
@@ -106,7 +121,7 @@ def randint(
         f"ints, {held.min} <= low < high <= {held.max + 1}",
         (low, high),
     )
-    return op.random_integers(_key(_place(device)), _shape(shape), low, high - 1, name)
+    return _draw(op.random_integers, _key(_place(device)), _shape(shape), low, high - 1, name)
 
 
 def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
@@ -118,7 +133,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
         _require(0 <= p <= 1, "p is not a probability", "0 <= p <= 1", p)
     weights = _wide(p)
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
-    u = op.random_uniform(_key(_place(None, weights)), weights.shape, dtype=weights.dtype)
+    u = _draw(op.random_uniform, _key(_place(None, weights)), weights.shape, dtype=weights.dtype)
     return op.cast(op.less(u, weights), name)
 
 
@@ -187,7 +202,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     _require(count > 0, "p has no element to draw", "a last extent above 0", weights.shape)
     sums = op.cumsum(weights, -1, weights.dtype)
     shape = (*weights.shape[:-1], num_samples)
-    u = op.random_uniform(_key(place), shape, dtype=weights.dtype)
+    u = _draw(op.random_uniform, _key(place), shape, dtype=weights.dtype)
     return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), right=True)
 
 
@@ -198,14 +213,14 @@ def permutation(x: int | Array, *, device: object = None) -> Array:
         _require(len(rows.shape) > 0, "x has no axis", "at least one axis", rows.shape)
         return op.take(rows, permutation(rows.shape[0], device=_place(device, rows)), 0)
     _require(not isinstance(x, bool) and x >= 0, "this is no count", "an int >= 0", x)
-    words = op.random_integers(_key(_place(device)), (x,), -(2**63), 2**63 - 1)
+    words = _draw(op.random_integers, _key(_place(device)), (x,), -(2**63), 2**63 - 1)
     return op.argsort(words, dtype="int64")
 
 
 def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
     """Return samples of the exponential distribution with mean 1, in at least float32."""
     double = dtype == "float64"
-    u = op.random_uniform(_key(place), extents, dtype="float64" if double else "float32")
+    u = _draw(op.random_uniform, _key(place), extents, dtype="float64" if double else "float32")
     # What is left of 1 has 24 or 53 bits; samples below the last one are its half.
     least = 2.0**-54 if double else 2.0**-25
     return op.maximum(op.negative(op.log(op.subtract(1.0, u))), least)

@@ -38,4 +38,4 @@ def test_an_operator_in_one_file() -> None:
     )
     assert found.returncode == 0, found.stdout + found.stderr
     chosen = [line.split()[1] for line in found.stdout.splitlines() if line.startswith("->")]
-    assert chosen == ["example" if d == "cuda" else "tvm" for d in get_testable_devices()]
+    assert chosen == ["example" if d == "cuda" else "torch" for d in get_testable_devices()]

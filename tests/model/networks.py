@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import meta
-from meta import op
+from meta import op, random
 from meta.model import (
     GELU,
     BatchNorm,
@@ -21,7 +21,6 @@ from meta.model import (
     Sequential,
     trace,
 )
-from meta.runtime import random
 
 
 class TorchLeNet(torch.nn.Module):

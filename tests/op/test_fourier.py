@@ -246,5 +246,5 @@ REFUSED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_makes_no_sense_is_refused(name: str) -> None:
     call, match = REFUSED[name]
-    with pytest.raises(TypeInferError, match=match):
+    with meta.strict_dtypes(), pytest.raises(TypeInferError, match=match):
         call()

@@ -143,7 +143,7 @@ def test_lans_takes_one_floating_point_dtype() -> None:
     with pytest.raises(TypeInferError, match="differ in dtype"):
         op.lans((*[randn((2,))] * 3, randn((2,), dtype="float64")), 1, 0.1, *SETTINGS)
     with pytest.raises(TypeInferError, match="must be floating point"):
-        op.lans((op.zeros((2,)),) * 4, 1, 0.1, *SETTINGS)
+        op.lans((op.zeros((2,), "int32"),) * 4, 1, 0.1, *SETTINGS)
     with pytest.raises(TypeInferError, match="step must be one number"):
         op.lans((randn((2,)),) * 4, ones(2), 0.1, *SETTINGS)
 

@@ -62,7 +62,7 @@ def test_a_loss_that_never_is_finite_is_traced_to_its_operator(executor: str) ->
 
 def test_an_overflow_is_left_out_and_training_goes_on() -> None:
     scale = DynamicLossScale(init=2.0**127, growth_interval=1000)
-    record = train(epochs=12, optimizer=with_sgd(0.1, 0.9, loss_scale=scale), seed=3)
+    record = train(epochs=12, optimizer=with_sgd(0.1, 0.9, loss_scale=scale), seed=6)
     own = record.training_step.loss_scale
     assert own is not None and own.scale.item() < 2.0**127
     assert record.losses[-1] < record.losses[0]

@@ -10,10 +10,10 @@ import meta
 
 
 def axes(x: Any, dim: Any) -> Any:
-    """Return torch's ``dim`` as `meta` has it: None is all axes, and 0-d tensors have an axis."""
+    """Return torch's ``dim`` as `meta` has it: None and () are all axes, and 0-d tensors have an axis."""
     if dim is None or x.ndim == 0:
-        return ()
-    return tuple(dim) if isinstance(dim, tuple | list) else dim
+        return None
+    return tuple(dim) or None if isinstance(dim, tuple | list) else dim
 
 
 def axis_of(x: Any, dim: int) -> int:

@@ -70,6 +70,14 @@ def only(*names: str) -> Any:
     return _changed(lambda before: {"only": allowed})
 
 
+def unrestricted() -> Any:
+    """Use every dialect again, within a block in which `only` or `exclude` holds.
+
+    A context manager.
+    """
+    return _changed(lambda before: {"only": None, "excluded": frozenset()})
+
+
 def exclude(*names: str) -> Any:
     """Do not use these dialects, in addition to those excluded already. A context manager."""
     added = frozenset(known(names))
