@@ -10,7 +10,7 @@ import meta
 
 
 def axes(x: Any, dim: Any) -> Any:
-    """Return torch's ``dim`` as `meta` has it: None and () are all axes, and 0-d tensors have an axis."""
+    """Return torch's ``dim`` as `meta` has it: () is all axes as well, and 0-d tensors have one."""
     if dim is None or x.ndim == 0:
         return None
     return tuple(dim) or None if isinstance(dim, tuple | list) else dim
