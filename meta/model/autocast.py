@@ -26,7 +26,8 @@ class Autocast(Wrapper):
 
     def call_signature(self) -> inspect.Signature:
         """Return what a call of ``model`` takes."""
-        return self.model.traced_entry().given
+        given: inspect.Signature = self.model.traced_entry().given
+        return given
 
     def signature(self) -> tuple[Any, ...]:
         """Return what a trace depends on."""

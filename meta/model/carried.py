@@ -29,6 +29,8 @@ class Carried:
     come in the order of another state that is given, if that has the same.
     """
 
+    structure: Any
+
     def __init__(self, value: Any, trace: Trace | None = None, like: Carried | None = None) -> None:
         if like is not None:
             value = tree.in_order_of(value, like.structure)
@@ -36,7 +38,7 @@ class Carried:
         where = CPU if trace is None else trace.device
         where = next((v.device for v in leaves if isinstance(v, ndarray)), where)
         arrays = [_as_array(v, where) for v in leaves]
-        self.leaves = arrays if trace is None else [trace.lift(a) for a in arrays]
+        self.leaves: list[Any] = arrays if trace is None else [trace.lift(a) for a in arrays]
         self.types = [_type(leaf) for leaf in self.leaves]
         self.key = (tree.fingerprint(self.structure), tuple(self.types))
 

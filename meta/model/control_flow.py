@@ -18,7 +18,7 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import TraceError, TypeInferError
-from meta.ir import If
+from meta.ir import Block, If
 from meta.model.carried import (
     HINT,
     Carried,
@@ -57,7 +57,8 @@ def cond(
         chosen = then_fn if truth(pred, "pred") else else_fn
         return Carried(chosen(*operands)).tree()
     condition = predicate(trace.lift(pred), "pred")
-    blocks, states = [], []
+    blocks: list[Block] = []
+    states: list[Carried] = []
     for function in (then_fn, else_fn):
         block = BlockTrace(trace)
         first = states[0] if states else None
@@ -188,7 +189,7 @@ def _row_loop(
     new, y = _carried_and_y(f, loop.body.run(f, state.tree(), x))
     new = next_carried(state, new, "scan", f, loop.body)
     y = Carried(y, loop.body)
-    buffers = [op.zeros((rows.count, *t.shape), t.dtype, where) for t in y.types]
+    buffers = [op.zeros((rows.count, *r.shape), r.dtype, where) for r in y.leaves]
     stacks = loop.carry(Carried(buffers, trace), "ys")
     at = loop.body.run(op.reshape, i, (1,))
     written = [
@@ -224,7 +225,7 @@ class _Rows:
 
     def __init__(self, xs: Any, length: int | None, trace: Trace | None) -> None:
         self.state = Carried(xs, trace)
-        counts: set[Any] = {t.shape[0] if t.ndim else None for t in self.state.types}
+        counts: set[Any] = {x.shape[0] if x.ndim else None for x in self.state.leaves}
         if length is not None:
             counts.add(length)
         count = counts.pop() if len(counts) == 1 else None

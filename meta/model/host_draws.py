@@ -64,7 +64,7 @@ def _torch() -> bytes:
 
 
 def _torch_cuda() -> list[bytes]:
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # of torch
         return []
     return [g.get_state().numpy().tobytes() for g in torch.cuda.default_generators]
 

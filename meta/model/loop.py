@@ -23,7 +23,7 @@ class Loop:
         self.inits: list[Value] = []
         self.params: list[Value] = []
 
-    def carry(self, start: Carried, name: str) -> list[Value]:
+    def carry(self, start: Carried, name: str) -> list[Any]:
         """Add carried values; return what stands for them in the loop."""
         names = tree.leaf_names(start.structure, name)
         added = [

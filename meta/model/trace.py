@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base import config
@@ -125,7 +125,7 @@ class Traced:
         site = definition_span(self.function)
         return bind(self.function.__qualname__, self.given, args, kwargs, site)
 
-    def _trace(self, trace: Trace, types: list[Type], structure: Any) -> Program:
+    def _trace(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
         trace.promotes = True
         inputs, symbols = [], []
         for name, type_ in zip(tree.leaf_names(structure), types, strict=True):

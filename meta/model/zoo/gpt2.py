@@ -87,9 +87,10 @@ class GPT2Attention(Model):
     @trace
     def forward(self, x: Any, mask: Any = None) -> Any:
         """Apply it to [n, steps, width]."""
-        parts = (split_heads(part, self.heads) for part in op.split(self.c_attn(x), 3, -1))
+        parts = op.split(self.c_attn(x), 3, -1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
         dropped = self.dropout_p if self.training else 0.0
-        y = attend(*parts, mask, causal=True, scale=self.scale, dropout_p=dropped)
+        y = attend(q, k, v, mask, causal=True, scale=self.scale, dropout_p=dropped)
         return self.resid_dropout(self.c_proj(merge_heads(y)))
 
 

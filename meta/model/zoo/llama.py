@@ -43,7 +43,7 @@ def _default(frequencies: torch.Tensor, _: Parameters) -> torch.Tensor:
 
 def _linear(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     """Positions are divided by the factor (Chen et al., arXiv:2306.15595)."""
-    return frequencies / parameters["factor"]
+    return torch.div(frequencies, parameters["factor"])
 
 
 def _llama3(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
@@ -51,7 +51,8 @@ def _llama3(frequencies: torch.Tensor, parameters: Parameters) -> torch.Tensor:
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     turns = parameters["original_max_position_embeddings"] * frequencies / (2 * math.pi)
     share = ((turns - low) / (high - low)).clamp(0, 1)
-    return (1 - share) * frequencies / parameters["factor"] + share * frequencies
+    scaled = torch.div((1 - share) * frequencies, parameters["factor"])
+    return torch.add(scaled, share * frequencies)
 
 
 _TYPES: dict[str, tuple[Callable[[torch.Tensor, Parameters], torch.Tensor], tuple[str, ...]]] = {

@@ -68,6 +68,7 @@ class VGG(Model):
         for layer in self.classifier:
             if isinstance(layer, Linear):
                 layer.weight.update(random.normal(layer.weight.shape, 0.0, 0.01))
+                assert layer.bias is not None
                 layer.bias.torch().zero_()
 
     @trace
