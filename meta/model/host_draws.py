@@ -25,10 +25,13 @@ from meta.base.source import Span, definition_span
 Read = Callable[[], Any]
 
 
-def refuse_host_draws(run: Callable[[], Any], function: Any, owner: Any) -> Any:
+def refuse_host_draws(
+    run: Callable[[], Any], again: Callable[[], Any], function: Any, owner: Any
+) -> Any:
     """Return ``run()``; TraceError if a random number is drawn meanwhile, but by an operator.
 
-    function: what is traced. owner: the model whose method it is, or None.
+    again: runs the function anew and leaves the program under construction as it is. function: what
+    is traced. owner: the model whose method it is, or None.
     """
     reads = {**_GLOBAL, **_named(function, owner)}
     before = {name: read() for name, read in reads.items()}
@@ -36,7 +39,7 @@ def refuse_host_draws(run: Callable[[], Any], function: Any, owner: Any) -> Any:
     drawn = next((name for name, read in reads.items() if read() != before[name]), None)
     if drawn is None:
         return result
-    line = _line(run, reads[drawn])
+    line = _line(again, reads[drawn])
     if line is None and threading.active_count() > 1:
         return result  # drawn by another thread
     raise TraceError(

@@ -23,7 +23,7 @@ from meta.model.model import Model
 from meta.op.core import tree
 from meta.op.core.call import array_type
 from meta.op.core.handler import current
-from meta.op.core.tracing import Trace, Value
+from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.convention import Convention, Program, bind
 from meta.vm.interpreter import interpret
@@ -140,7 +140,8 @@ class Traced:
             params.append((var, array))
         given = tree.unflatten(structure, symbols)
         run = functools.partial(trace.run, self._call, given)
-        result = refuse_host_draws(run, self.function, self.owner)
+        again = functools.partial(BlockTrace(trace).run, self._call, given)
+        result = refuse_host_draws(run, again, self.function, self.owner)
         self._check_no_leak()
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -169,3 +170,30 @@ def test_a_model_s_generator_draws_nothing() -> None:
     with pytest.raises(TraceError, match=r"self\.rng draws") as caught:
         Holds()(some())
     assert caught.value.span.line == Holds.forward.function.__code__.co_firstlineno + 2
+
+
+def test_the_program_is_traced_once_where_another_thread_may_have_drawn() -> None:
+    """The second run, which looks for the line, adds nothing: running statistics move once."""
+    drawn: list[int] = []
+
+    class Net(meta.Model):
+        def build(self) -> None:
+            self.norm = meta.model.BatchNorm(3)
+
+        @meta.model.trace
+        def forward(self, x: Any) -> Any:
+            if not drawn:  # as by another thread: the second run sees no draw
+                drawn.append(1)
+                np.random.rand()
+            return self.norm(x)
+
+    stop = threading.Event()
+    other = threading.Thread(target=stop.wait)
+    other.start()
+    try:
+        net = Net().train_mode()
+        program = net.forward.program(meta.array(np.ones((8, 3), "float32")))
+    finally:
+        stop.set()
+        other.join()
+    assert str(program.module).count("batch_norm_train(") == 1
