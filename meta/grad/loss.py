@@ -146,3 +146,15 @@ def binary_cross_entropy_with_logits_dpred(dy, y_true, y_pred, reduction, dy_):
     shared = dy_ * _share(dy, y_pred, reduction)
     by_pred = op.sigmoid_dx(None, op.sigmoid(y_pred), shared)
     return _by_dy(dy_, at_one, reduction), -shared, by_pred
+
+
+@gradient(op.ctc_losses)
+def ctc_losses(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, dy):
+    """See `ctc_losses_dx`."""
+    dx = op.ctc_losses_dx(
+        dy, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity
+    )
+    return dx, None, None, None
+
+
+not_differentiable(op.ctc_losses_dx, why="the gradient of a gradient is not implemented")

@@ -15,7 +15,7 @@ from meta.model import trace
 from meta.passes import autodiff, infer_type
 from meta.runtime.ndarray import ndarray
 from meta.testing import check
-from tests.op.ctc import RAISES, WRONG
+from tests.op.loss import RAISES, WRONG
 
 
 def agree(ours: Any, theirs: Any, leaves: list[torch.Tensor]) -> None:
