@@ -72,28 +72,17 @@ def linspace(
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     """Return the coordinates of the grid that vectors span, one array for each.
 
-    arrays: vectors or 0-d arrays. indexing: "ij", result i varies along axis i; "xy", the first two
-    axes are exchanged, as in NumPy and the Array API (torch's default is "ij").
+    arrays: vectors or 0-d arrays of one dtype. indexing: "ij", result i varies along axis i; "xy",
+    the first two axes are exchanged, as in NumPy and the Array API (torch's default is "ij").
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError("unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
-    given = [operand(a) for a in arrays]
-    if any(a.ndim > 1 for a in given):
-        raise ArgumentError(
-            "an axis of a grid must be a vector", found=", ".join(str(a.shape) for a in given)
-        )
-    order = list(range(len(given)))
-    if indexing == "xy" and len(given) > 1:
-        order[:2] = [1, 0]
-    extents = [0] * len(given)
-    for a, axis in zip(given, order, strict=True):
-        extents[axis] = a.shape[0] if a.ndim else 1
-    columns = []
-    for a, axis in zip(given, order, strict=True):
-        own = [1] * len(given)
-        own[axis] = extents[axis]
-        columns.append(op.broadcast_to(op.reshape(a, tuple(own)), tuple(extents)))
-    return tuple(columns)
+    if not arrays:
+        return ()
+    if indexing == "ij" or len(arrays) == 1:
+        return op.mesh_grid(arrays)  # type: ignore[no-any-return]
+    second, first, *others = op.mesh_grid((arrays[1], arrays[0], *arrays[2:]))
+    return first, second, *others
 
 
 @function

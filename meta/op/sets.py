@@ -22,7 +22,7 @@ def allclose(
 ) -> Any:
     """Return whether all elements are close, as `isclose` says: a 0-d array of bool."""
     close = op.isclose(x1, x2, rtol, atol, equal_nan)
-    return op.all(close, tuple(range(close.ndim)))
+    return op.all(close)
 
 
 @function
@@ -44,11 +44,7 @@ def count_nonzero(
     """Return how many elements are not 0 along ``axis`` (None: all), as int64. A NaN is not 0."""
     x = operand(x)
     nonzero = x if x.dtype == "bool" else op.not_equal(x, 0)
-    return op.sum(nonzero, _axes(x, axis), keepdims)
-
-
-def _axes(x: Any, axis: int | tuple[int, ...] | None) -> int | tuple[int, ...]:
-    return tuple(range(x.ndim)) if axis is None else axis
+    return op.sum(nonzero, axis, keepdims)
 
 
 @function
@@ -202,7 +198,7 @@ def nansum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bo
     """Return the sum of the elements that are not NaN along ``axis`` (None: all); 0 of none."""
     x = operand(x)
     kept = op.where(op.isnan(x), 0, x) if is_float(x.dtype) else x
-    return op.sum(kept, _axes(x, axis), keepdims)
+    return op.sum(kept, axis, keepdims)
 
 
 @function
@@ -212,7 +208,7 @@ def nanmean(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: b
     x: floating point.
     """
     x = operand(x)
-    count = op.sum(op.logical_not(op.isnan(x)), _axes(x, axis), keepdims)
+    count = op.sum(op.logical_not(op.isnan(x)), axis, keepdims)
     return op.divide(nansum(x, axis=axis, keepdims=keepdims), op.cast(count, x.dtype))
 
 
