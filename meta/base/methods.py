@@ -75,8 +75,16 @@ class Methods(Overloads):
     def transpose(self, *axes: Any) -> Any:
         """Return ``meta.transpose`` to an order of axes, given as a tuple or as numbers.
 
-        As NumPy's: without axes their order is reversed. (torch's exchanges two axes.)
+        As NumPy's: without axes their order is reversed. ArgumentError for two numbers, which are
+        an order in NumPy, and two axes to exchange in torch.
         """
+        if len(axes) == 2:
+            raise ArgumentError(
+                "two axes are their order in NumPy and are exchanged in torch",
+                found=f"x.transpose{axes}",
+                hint=f"x.permute{axes} for an order, meta.swap_axis(x, {axes[0]}, {axes[1]}) to "
+                "exchange them, x.mT for the last two",
+            )
         order = _integers(axes) if axes and axes != (None,) else None
         return OPERATORS["transpose"](self, order)
 

@@ -256,8 +256,10 @@ class Model:
         moved: dict[int, ndarray] = {}
         masters: list[tuple[ndarray, ndarray]] = []
         for name, array in self.state().items():
-            new = array.to(device=device, dtype=dtype if is_float(array.dtype) else None)
-            new.name = array.name or name
+            own = array.detach()  # what is moved is a leaf again
+            new = own.to(device=device, dtype=dtype if is_float(array.dtype) else None)
+            new = array if new is own else new
+            new.requires_grad, new.name = array.requires_grad, array.name or name
             if new is not array and array.grad is not None:
                 new.grad, array.grad = array.grad.to(device=new.device, dtype=new.dtype), None
             moved[id(array)] = new

@@ -1,4 +1,5 @@
-"""Tensors of host numbers: Python's, numpy's scalars, and nested lists of them.
+"""Tensors of what the host has: Python's numbers, numpy's, nested lists of them, and DLPack
+exporters.
 
 A number goes to the dtype asked for at once, so that float64 and int64 have all its digits.
 """
@@ -11,9 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from meta.base.dtype import TO_NUMPY, TO_TORCH, convertible
+from meta.base.dtype import TO_NUMPY, TO_TORCH, canonical, convertible
+from meta.base.errors import ArgumentError, MetaError
 from meta.base.number import refused, whole_range
+from meta.runtime import outside
+from meta.runtime.dlpack import from_exporter
 
+# What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
+BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
 _EXACT = 2**53
 """From here on float64 does not have every integer."""
 
@@ -26,10 +32,8 @@ def from_numbers(obj: object, values: np.ndarray[Any, Any], dtype: str) -> torch
     """
     bounds = whole_range(dtype)
     if bounds is None or values.dtype.kind == "c":
-        if (
-            values.dtype.kind not in "iubc"
-        ):  # floats, which float64 has all, and ints beyond 64 bits
-            values = values.astype(np.float64)
+        if values.dtype.kind not in "iubc":
+            values = values.astype(np.float64)  # it has all floats, and ints beyond 64 bits
         tensor = _tensor(values)
         return convertible(tensor, TO_TORCH[dtype]).to(TO_TORCH[dtype])
     if dtype == "bool":
@@ -61,3 +65,63 @@ def _tensor(values: np.ndarray[Any, Any]) -> torch.Tensor:
     if values.dtype == np.ulonglong:
         values = values.view(np.uint64)  # numpy has two types of this width
     return torch.from_numpy(np.array(values, order="C"))
+
+
+def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
+    """Convert nested Python numbers, to ``dtype`` at once, or anything numpy understands."""
+    if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
+        return shared(obj)
+    numbers = isinstance(obj, np.generic) or not hasattr(obj, "__array__")
+    try:
+        values = np.asarray(obj)
+        if numbers and dtype is not None and _are_numbers(values):
+            return from_numbers(obj, values, dtype)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        if isinstance(error, MetaError):
+            raise
+        raise ArgumentError(
+            "this object cannot become an array", found=f"{type(obj).__name__}: {error}"
+        ) from error
+    if not values.dtype.isnative:
+        values = values.astype(values.dtype.newbyteorder("="))
+    try:
+        kind = canonical(values.dtype)
+    except ArgumentError as error:
+        raise ArgumentError(
+            "this object cannot become an array",
+            expected=f"numbers of dtype {error.expected}",
+            found=f"{type(obj).__name__} of dtype {values.dtype}",
+        ) from None
+    if kind in ("float64", "complex128") and not hasattr(obj, "__array__"):
+        # Python's floats carry no precision of their own.
+        values = values.astype(np.float32 if kind == "float64" else np.complex64)
+    if kind == "uint64":
+        if not hasattr(obj, "__array__"):  # Python ints are int64
+            raise ArgumentError(
+                "this object cannot become an array",
+                expected="ints from -2**63 to 2**63 - 1, a numpy array of uint64, or a dtype",
+                found=type(obj).__name__,
+            )
+        values = values.view(np.uint64)  # numpy has two types of this width
+    if kind in BITS:
+        bits = np.dtype(f"i{values.itemsize}")
+        return torch.from_numpy(values.view(bits).copy()).view(TO_TORCH[kind])
+    if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
+        values = values.copy()  # torch has no such tensors
+    return torch.from_numpy(values)
+
+
+def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
+    """Whether numpy found numbers of a dtype that there is, or ints of more than 64 bits."""
+    if values.dtype == object:
+        return bool(values.size) and all(isinstance(v, bool | int | float) for v in values.flat)
+    return values.dtype in TO_NUMPY.values()
+
+
+def shared(obj: Any) -> torch.Tensor:
+    """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses."""
+    if isinstance(obj, torch.Tensor):
+        return obj.detach()
+    tensor = from_exporter(obj)
+    outside.share(tensor)
+    return tensor

@@ -17,18 +17,15 @@ import torch
 
 from meta.base import dtype as dtypes
 from meta.base.device import CPU, Device, require
-from meta.base.errors import ArgumentError, GradientError, MetaError
+from meta.base.errors import ArgumentError, GradientError
 from meta.base.methods import Methods
 from meta.base.registry import OPERATORS
 from meta.runtime import outside, traced
 from meta.runtime.array_key import ArrayKey, key_of
-from meta.runtime.dlpack import from_exporter
-from meta.runtime.host_numbers import from_numbers
+from meta.runtime.host_numbers import BITS, from_host, shared
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
 
-# What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
-_BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
 _PLACES = ("cpu", "cuda")
 adding = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
@@ -133,8 +130,8 @@ class ndarray(Methods):
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
         traced.refuse_read(self)
         host = self.tensor.detach().cpu()
-        if self.dtype in _BITS:
-            bits = host.contiguous().view(_BITS[self.dtype]).numpy()
+        if self.dtype in BITS:
+            bits = host.contiguous().view(BITS[self.dtype]).numpy()
             return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
         return host.numpy().copy()
 
@@ -156,7 +153,7 @@ class ndarray(Methods):
 
         ``target`` is one of both: ``x.to("cuda")``, ``x.to("float16")``, ``x.to(torch.float16)``.
 
-        The result is a new leaf: a gradient does not flow through `to` (use `meta.cast` for that).
+        A gradient flows through it, as through `meta.cast` and `meta.device_copy`.
         """
         if target is not None:
             if device is not None or dtype is not None:
@@ -172,9 +169,13 @@ class ndarray(Methods):
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:
             return self
-        result = ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
-        result.tracked = self.requires_grad and dtypes.has_gradient(kind)
-        return result
+        if not self.tracked:
+            return ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
+        found = self if kind == self.dtype else OPERATORS["cast"](self, kind)
+        if where != self.device:
+            found = OPERATORS["device_copy"](found, str(self.device), str(where))
+        found.name = self.name
+        return found
 
     def cpu(self) -> ndarray:
         """Return the array on the CPU; see `to`."""
@@ -279,6 +280,16 @@ class ndarray(Methods):
             )
         return seed
 
+    def __copy__(self) -> ndarray:
+        """Return a leaf with memory of its own, as numpy's arrays do, without a gradient."""
+        result = ndarray(self.tensor.detach().clone(), name=self.name)
+        result.tracked = self.requires_grad
+        return result
+
+    def __reduce__(self) -> Any:
+        """Pickle values, dtype, device and name of a leaf, and whether it requires a gradient."""
+        return _unpickled, (self.numpy(), str(self.device), self.name, self.requires_grad)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
         result = memo[id(self)] = ndarray(copy.deepcopy(self.tensor, memo), name=self.name)
@@ -294,6 +305,12 @@ class ndarray(Methods):
         return self.tensor.__dlpack_device__()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if self.requires_grad:
+            raise GradientError(
+                "numpy would compute with this array, of which no gradient knows",
+                found=f"an array of shape {self.shape} that requires a gradient",
+                hint="use the function of meta; or give numpy x.detach()",
+            )
         kind = dtypes.TO_NUMPY[self.dtype]
         if copy is not False:
             return self.numpy().astype(kind if dtype is None else dtype, copy=False)
@@ -304,8 +321,8 @@ class ndarray(Methods):
                 found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
         outside.share(self.tensor)
-        if self.dtype in _BITS:
-            return self.tensor.view(_BITS[self.dtype]).numpy().view(kind)
+        if self.dtype in BITS:
+            return self.tensor.view(BITS[self.dtype]).numpy().view(kind)
         return self.tensor.numpy()
 
     def __len__(self) -> int:
@@ -343,6 +360,18 @@ class ndarray(Methods):
             )
         return value
 
+    def __format__(self, spec: str) -> str:
+        """Format a 0-d array as its number; an array with axes takes no format."""
+        if not spec:
+            return str(self)
+        if self.shape:
+            raise ArgumentError(
+                "only a 0-d array takes a format",
+                found=f"{spec!r} of an array of shape {self.shape}",
+                hint="format x.item(), or x.numpy() with numpy.array2string",
+            )
+        return format(self.item(), spec)
+
     def __repr__(self) -> str:
         extents = " x ".join(str(d) for d in self.shape)
         return f"{self.numpy()}\n<NDArray [{extents}] @ {self.device}, dtype={self.dtype}>"
@@ -359,6 +388,13 @@ def described(
     array.grad = array.node = None
     array.name = ""
     return array
+
+
+def _unpickled(values: Any, device: str, name: str, requires_grad: bool) -> ndarray:
+    """Return a pickled array; DeviceError where its device is absent."""
+    made = array(values, device=device, name=name)
+    made.requires_grad = requires_grad
+    return made
 
 
 def array(obj: object, dtype: object = None, *, device: object = None, name: str = "") -> ndarray:
@@ -378,71 +414,10 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     elif isinstance(obj, torch.Tensor):
         tensor = _plain(obj)
     else:
-        tensor = _from_host(obj, kind)
+        tensor = from_host(obj, kind)
     kind = kind or key_of(tensor).dtype
     result = copied(tensor, where, dtypes.TO_TORCH[kind])
     return ndarray(result.contiguous(), name=name)
-
-
-def _from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
-    """Convert nested Python numbers, to ``dtype`` at once, or anything numpy understands."""
-    if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
-        return _from_exporter(obj)
-    numbers = isinstance(obj, np.generic) or not hasattr(obj, "__array__")
-    try:
-        values = np.asarray(obj)
-        if numbers and dtype is not None and _are_numbers(values):
-            return from_numbers(obj, values, dtype)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        if isinstance(error, MetaError):
-            raise
-        raise ArgumentError(
-            "this object cannot become an array", found=f"{type(obj).__name__}: {error}"
-        ) from error
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
-    try:
-        kind = dtypes.canonical(values.dtype)
-    except ArgumentError as error:
-        raise ArgumentError(
-            "this object cannot become an array",
-            expected=f"numbers of dtype {error.expected}",
-            found=f"{type(obj).__name__} of dtype {values.dtype}",
-        ) from None
-    if kind in ("float64", "complex128") and not hasattr(obj, "__array__"):
-        values = values.astype(
-            np.float32 if kind == "float64" else np.complex64
-        )  # Python floats carry no precision of their own
-    if kind == "uint64":
-        if not hasattr(obj, "__array__"):  # Python ints are int64
-            raise ArgumentError(
-                "this object cannot become an array",
-                expected="ints from -2**63 to 2**63 - 1, a numpy array of uint64, or a dtype",
-                found=type(obj).__name__,
-            )
-        values = values.view(np.uint64)  # numpy has two types of this width
-    if kind in _BITS:
-        bits = np.dtype(f"i{values.itemsize}")
-        return torch.from_numpy(values.view(bits).copy()).view(dtypes.TO_TORCH[kind])
-    if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
-        values = values.copy()  # torch has no such tensors
-    return torch.from_numpy(values)
-
-
-def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
-    """Whether numpy found numbers of a dtype that there is, or ints of more than 64 bits."""
-    if values.dtype == object:
-        return bool(values.size) and all(isinstance(v, bool | int | float) for v in values.flat)
-    return values.dtype in dtypes.TO_NUMPY.values()
-
-
-def _from_exporter(obj: Any) -> torch.Tensor:
-    """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses."""
-    if isinstance(obj, torch.Tensor):
-        return obj.detach()
-    shared = from_exporter(obj)
-    outside.share(shared)
-    return shared
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -461,7 +436,7 @@ def as_array(obj: object) -> ndarray:
         return obj
     if isinstance(obj, torch.Tensor):
         return ndarray(_plain(obj))
-    return ndarray(_from_host(obj))
+    return ndarray(from_host(obj))
 
 
 def from_dlpack(obj: Any) -> ndarray:
@@ -477,4 +452,4 @@ def from_dlpack(obj: Any) -> ndarray:
             found="a read-only numpy array",
             hint="copy it with meta.array(x)",
         )
-    return ndarray(_from_exporter(obj))
+    return ndarray(shared(obj))

@@ -36,6 +36,25 @@ def test_method_is_the_operator(call, oracle):
         assert y.dtype == str(want.dtype) and y.shape == want.shape
 
 
+def test_two_axes_of_transpose_are_refused():
+    x = meta.array(VALUES)
+    with pytest.raises(ArgumentError, match="permute"):
+        x.transpose(0, 1)
+    assert x.transpose((1, 0)).shape == (4, 3)
+
+
+def test_numpy_drops_no_gradient():
+    x = meta.array(VALUES)
+    x.requires_grad = True
+    for call in (np.asarray, np.sin, np.sum, lambda x: np.concatenate([x, x]), np.array):
+        with pytest.raises(meta.errors.GradientError, match="detach"):
+            call(x)
+    assert isinstance(np.sin(x.detach()), np.ndarray)
+    y = VALUES + x  # ours, as numpy leaves it to us
+    y.sum().backward()
+    assert (x.grad.numpy() == 1).all()
+
+
 def test_transposed_needs_axes():
     with pytest.raises(ArgumentError, match=r"x\.T is of a matrix"):
         _ = meta.array([1.0]).T

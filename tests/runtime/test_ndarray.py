@@ -6,7 +6,9 @@ Operators are in `test_operators.py`, shared memory in `test_sharing.py`, the ra
 
 from __future__ import annotations
 
+import copy
 import operator
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +18,7 @@ import torch
 
 import meta
 from meta.base.device import Device, available
-from meta.base.dtype import DTYPES, TO_NUMPY
+from meta.base.dtype import DTYPES, TO_NUMPY, has_gradient
 from meta.base.errors import ArgumentError, DeviceError, GradientError
 from meta.runtime.ndarray import as_array
 
@@ -293,7 +295,32 @@ class TestTo:
         same(x.to(dtype=int), [1, -2], "int64")
         assert not x.to(dtype="int8").requires_grad
         half = x.to(dtype=torch.float16)
-        assert half.requires_grad and half.node is None and half.name == "x"
+        assert half.requires_grad and half.name == "x"
+        (half * 3.0).backward([1.0, 2.0])
+        same(x.grad, [3, 6])
+
+    def test_copies_have_memory_of_their_own(self) -> None:
+        x = meta.array([1.5, 2.5], name="x")
+        x.requires_grad = True
+        y = copy.copy(x)
+        assert y.requires_grad and y.name == "x"
+        y.update([0, 0])
+        same(x, [1.5, 2.5])
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_pickled(self, dtype: str) -> None:
+        x = meta.cast(meta.array([[0, 1, 1]], "int32"), dtype)
+        x.name = "x"
+        x.requires_grad = has_gradient(dtype)
+        y = pickle.loads(pickle.dumps(x))
+        assert y.key is x.key and (y.name, y.requires_grad) == (x.name, x.requires_grad)
+        np.testing.assert_array_equal(y.numpy(), x.numpy())
+
+    def test_format(self) -> None:
+        x = meta.array(2.0) / 3
+        assert f"{x:.2f}" == "0.67" and f"{x}" == str(x)
+        with pytest.raises(ArgumentError, match="0-d"):
+            f"{meta.array([1.0]):.2f}"
 
     def test_errors(self) -> None:
         with pytest.raises(ArgumentError, match="unknown dtype"):

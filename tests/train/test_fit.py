@@ -86,9 +86,9 @@ def test_a_run_is_torchs_run(executor: str) -> None:
 def test_it_learns() -> None:
     model = network()
     before = evaluate(model, loss, held_out(), executor="interpreter")
-    record = train(model, epochs=12, eval_data=held_out(), metrics={"accuracy": accuracy}, seed=3)
+    record = train(model, epochs=12, eval_data=held_out(), metrics={"accuracy": accuracy}, seed=5)
     assert record.metrics["loss"] < 0.5 * before["loss"]
-    assert record.metrics["accuracy"] >= 0.8
+    assert record.metrics["accuracy"] > 0.8
     assert [e["step"] for e in record.evaluations] == [PER_EPOCH * (i + 1) for i in range(12)]
 
 
