@@ -57,13 +57,13 @@ def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     for name, code in blocks:
         with open(tmp_path / name, "a", encoding="utf-8") as file:
             file.write(f"\n\n{code}")
-    card = _run(tmp_path, "-m", "meta", "op", "multi_tensor_lion")
+    card = _run(tmp_path, "-m", "meta", "op", "multi_tensor_adadelta")
     assert "MISSING" not in card.replace("converters", ""), card
     (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     printed = _run(tmp_path, "-c", use)
-    assert printed.startswith("Lion(learning_rate=0.01, beta1=0.9, beta2=0.99, weight_decay=0.1")
+    assert printed.startswith("Adadelta(learning_rate=0.01, rho=0.9, eps=1e-06, weight_decay=0.1")
     report = _run(
-        tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "lion",
+        tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "adadelta",
         "tests/op/test_ops.py", "tests/dialect/cuda/test_list_kernel.py",
     )  # fmt: skip
     assert re.search(r"\b\d\d passed", report), report

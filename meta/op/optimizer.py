@@ -197,6 +197,80 @@ def multi_tensor_lans(
     return {"x": x - k.learning_rate * along, "m": m, "v": v}
 
 
+@optimizer(
+    derived={"rest": 1 - _number("alpha")}, alpha=0.99, eps=1e-8, momentum=0.0, weight_decay=0.0
+)
+def multi_tensor_rmsprop(
+    k: Numbers,
+    x: Expr,
+    g: Expr,
+    v: Expr,
+    m: Expr | None = None,
+    velocity: Expr | None = None,
+) -> Stores:
+    """One step of RMSprop for several parameters, in place. With ``g = g + weight_decay * x``:
+
+    ``v = alpha * v + (1 - alpha) * g**2``, ``u = g / (sqrt(v) + eps)``,
+    ``x = x - learning_rate * u``.
+
+    m: means of the gradient; with them ``m = alpha * m + (1 - alpha) * g``, and ``v - m**2``, a
+    variance, takes the place of ``v`` in ``u``; one that rounding makes negative is 0. () is
+    without. velocity: with them ``velocity = momentum * velocity + u`` is subtracted in place of
+    ``u``; () is without. alpha: how much of v and m stays, in [0, 1).
+
+    Tieleman and Hinton, "Neural networks for machine learning", lecture 6.5, 2012; centered as
+    Graves, arXiv:1308.0850, with the epsilon of torch.optim.RMSprop.
+    """
+    g = g + k.weight_decay * x
+    v = k.alpha * v + k.rest * g * g
+    stores = {"v": v}
+    variance = v
+    if m is not None:
+        m = k.alpha * m + k.rest * g
+        difference = v - m * m
+        variance = where(difference < 0, 0, difference)
+        stores["m"] = m
+    u = g / (sqrt(variance) + k.eps)
+    if velocity is not None:
+        u = k.momentum * velocity + u
+        stores["velocity"] = u
+    return {"x": x - k.learning_rate * u, **stores}
+
+
+@optimizer(
+    derived={"slower": constant(1) / ((_number("step") - 1) * _number("learning_rate_decay") + 1)},
+    learning_rate_decay=0.0,
+    eps=1e-10,
+    weight_decay=0.0,
+)
+def multi_tensor_adagrad(k: Numbers, x: Expr, g: Expr, v: Expr) -> Stores:
+    """One step of Adagrad for several parameters, in place. With ``g = g + weight_decay * x``:
+
+    ``v = v + g**2``, ``x = x - rate * g / (sqrt(v) + eps)``, where
+    ``rate = learning_rate / (1 + (step - 1) * learning_rate_decay)``.
+
+    Duchi et al., "Adaptive subgradient methods for online learning and stochastic optimization",
+    JMLR 12, 2011; rate and epsilon as in torch.optim.Adagrad.
+    """
+    g = g + k.weight_decay * x
+    v = v + g * g
+    return {"x": x - k.learning_rate * k.slower * (g / (sqrt(v) + k.eps)), "v": v}
+
+
+@optimizer(beta1=0.9, beta2=0.99, weight_decay=0.0)
+def multi_tensor_lion(k: Numbers, x: Expr, g: Expr, m: Expr) -> Stores:
+    """One step of Lion for several parameters, in place.
+
+    ``u = sign(beta1 * m + (1 - beta1) * g) + weight_decay * x``, ``x = x - learning_rate * u``,
+    ``m = beta2 * m + (1 - beta2) * g``.
+
+    Chen et al., "Symbolic discovery of optimization algorithms", arXiv:2302.06675, program 1.
+    """
+    c = k.beta1 * m + (1 - k.beta1) * g
+    u = where(c > 0, 1, where(c < 0, -1, c)) + k.weight_decay * x  # a NaN stays
+    return {"x": x - k.learning_rate * u, "m": k.beta2 * m + (1 - k.beta2) * g}
+
+
 ONE = """One step of {0} for one parameter, in place: `multi_tensor_{1}` of lists with one tensor.
 
     The arguments are those of `multi_tensor_{1}`, of one shape and one floating point dtype; half

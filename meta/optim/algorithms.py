@@ -14,8 +14,9 @@ from meta.optim.step import step_maker
 from meta.runtime.ndarray import ndarray
 
 __all__ = [
-    *("SGD", "Adam", "AdamW", "LAMB", "LANS"),
+    *("SGD", "Adam", "AdamW", "LAMB", "LANS", "RMSprop", "Adagrad", "Lion"),
     *("with_sgd", "with_adam", "with_adamw", "with_lamb", "with_lans"),
+    *("with_rmsprop", "with_adagrad", "with_lion"),
 ]
 
 
@@ -38,13 +39,14 @@ class SGD(Optimizer):
         "weight_decay": 0.0,
         "nesterov": False,
     }
+    shares = ("momentum",)
 
-    def build(self, *args: Any, **kwargs: Any) -> None:
-        """Make the state; see the class for the arguments."""
-        super().build(*args, **kwargs)
-        momentum = self.options["momentum"]
-        moving = {n for g in self.groups if g.get("momentum", momentum) for n in g["names"]}
-        self.velocity = {name: v for name, v in self.velocity.items() if name in moving}
+    @classmethod
+    def state_shapes(
+        cls, shape: tuple[int, ...], options: Mapping[str, Any]
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what is kept of a parameter: a velocity if there is a momentum."""
+        return {"velocity": shape} if options["momentum"] else {}
 
     @classmethod
     def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
@@ -77,6 +79,7 @@ class Adam(Optimizer):
         "eps": 1e-8,
         "weight_decay": 0.0,
     }
+    shares = ("beta1", "beta2")
 
 
 class AdamW(Adam):
@@ -107,8 +110,99 @@ class LANS(Adam):
     defaults = LAMB.defaults
 
 
+class RMSprop(Optimizer):
+    """RMSprop, as torch.optim.RMSprop (Tieleman and Hinton, 2012); see `Optimizer` for the shared
+    arguments. The state is a mean of squares per parameter, ``v``; one of gradients, ``m``, if it
+    is centered; and a ``velocity`` if there is a momentum; zeros at first.
+
+    Parameters
+    ----------
+    alpha: how much of the running means stays, in [0, 1). eps: keeps a division by zero away.
+    weight_decay: the multiple of a parameter that is added to its gradient.
+    momentum: weight of the old velocity, in [0, 1). centered: divide by the standard deviation of
+    the gradient, not by the root of its mean square.
+    """
+
+    operator = op.multi_tensor_rmsprop
+    state_names = ("v", "m", "velocity")
+    defaults: ClassVar[dict[str, Any]] = {
+        "learning_rate": 1e-2,
+        "alpha": 0.99,
+        "eps": 1e-8,
+        "weight_decay": 0.0,
+        "momentum": 0.0,
+        "centered": False,
+    }
+    shares = ("alpha", "momentum")
+
+    @classmethod
+    def state_shapes(
+        cls, shape: tuple[int, ...], options: Mapping[str, Any]
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what is kept of a parameter with these options."""
+        kept = {"v": True, "m": options["centered"], "velocity": options["momentum"] > 0}
+        return {name: shape for name, is_kept in kept.items() if is_kept}
+
+
+class Adagrad(Optimizer):
+    """Adagrad, as torch.optim.Adagrad (Duchi et al., 2011); see `Optimizer` for the shared
+    arguments. The state is a sum of squares of the gradient per parameter, ``v``.
+
+    Parameters
+    ----------
+    learning_rate_decay: step number i, from 0, has the learning rate divided by 1 + i * this.
+    weight_decay: the multiple of a parameter that is added to its gradient.
+    initial_accumulator_value: what ``v`` is at first. eps: keeps a division by zero away.
+    """
+
+    operator = op.multi_tensor_adagrad
+    state_names = ("v",)
+    v: dict[str, ndarray]
+    defaults: ClassVar[dict[str, Any]] = {
+        "learning_rate": 1e-2,
+        "learning_rate_decay": 0.0,
+        "weight_decay": 0.0,
+        "initial_accumulator_value": 0.0,
+        "eps": 1e-10,
+    }
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Make the state; see the class for the arguments."""
+        super().build(*args, **kwargs)
+        for group in self.groups:
+            initial = {**self.options, **group}["initial_accumulator_value"]
+            for name in group["names"]:
+                self.v[name].torch().fill_(initial)
+
+
+class Lion(Optimizer):
+    """Lion (arXiv:2302.06675, program 1): steps of one size along the sign of a mean of gradients.
+    It needs a smaller learning rate and a larger weight decay than AdamW, by a factor of 3 to 10.
+    See `Optimizer` for the shared arguments. The state is one mean per parameter, ``m``, zeros at
+    first.
+
+    Parameters
+    ----------
+    beta1, beta2: weight of ``m`` in the step, and in the new ``m``, in [0, 1).
+    weight_decay: parameters decay by learning_rate * weight_decay at each step.
+    """
+
+    operator = op.multi_tensor_lion
+    state_names = ("m",)
+    defaults: ClassVar[dict[str, Any]] = {
+        "learning_rate": 1e-4,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "weight_decay": 0.0,
+    }
+    shares = ("beta1", "beta2")
+
+
 with_sgd = step_maker(SGD)
 with_adam = step_maker(Adam)
 with_adamw = step_maker(AdamW)
 with_lamb = step_maker(LAMB)
 with_lans = step_maker(LANS)
+with_rmsprop = step_maker(RMSprop)
+with_adagrad = step_maker(Adagrad)
+with_lion = step_maker(Lion)

@@ -83,6 +83,8 @@ class Optimizer(Model):
     """The step of several parameters."""
     state_names: ClassVar[tuple[str, ...]] = ()
     """What there is of each parameter, zeros at first, in the operator's order."""
+    shares: ClassVar[tuple[str, ...]] = ()
+    """The options in [0, 1). All other numbers are finite and not negative."""
     defaults: ClassVar[dict[str, Any]] = {}
     """The options of the algorithm, ``learning_rate`` first, under the names of the operator's
     arguments; those that all share come behind.
@@ -132,9 +134,22 @@ class Optimizer(Model):
         }
         self.master = {n: array(a, MASTER) for n, a in masters.items()}
         self._announce_masters()
-        for name in self.state_names:
-            kept = {n: self.master.get(n, a) for n, a in trained.items()}
-            setattr(self, name, {n: zeros_like(a, a.dtype) for n, a in kept.items()})
+        for kind in self.state_names:
+            setattr(self, kind, {})
+        stated_of = {n: {**self.options, **group} for group in self.groups for n in group["names"]}
+        for name in trained:
+            x = self.master.get(name, trained[name])
+            for kind, shape in self.state_shapes(x.shape, stated_of[name]).items():
+                getattr(self, kind)[name] = zeros(shape, x.dtype, x.device)
+
+    @classmethod
+    def state_shapes(
+        cls, shape: tuple[int, ...], options: Mapping[str, Any]
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of what is kept of a parameter of a shape, by the names in
+        `state_names`; what the options make useless is left out.
+        """
+        return dict.fromkeys(cls.state_names, shape)
 
     def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """Return a group's options, its learning rate as a multiple of the optimizer's."""
@@ -155,16 +170,11 @@ class Optimizer(Model):
     @classmethod
     def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for options of another kind, or out of their range."""
-        require_kinds(cls.__name__, {"learning_rate": learning_rate, **options}, cls.defaults)
-        require_range(
-            cls.__name__, "learning_rate", learning_rate, 0 <= learning_rate < inf, ">= 0"
-        )
-        decay, eps = options.get("weight_decay", 0.0), options.get("eps", 0.0)
-        require_range(cls.__name__, "weight_decay", decay, 0 <= decay < inf, ">= 0")
-        require_range(cls.__name__, "eps", eps, eps >= 0, ">= 0")
-        for name in ("momentum", "beta1", "beta2"):
-            share = options.get(name, 0.0)
-            require_range(cls.__name__, name, share, 0 <= share < 1, "in [0, 1)")
+        given = {"learning_rate": learning_rate, **options}
+        require_kinds(cls.__name__, given, cls.defaults)
+        for name, value in given.items():
+            bound, expected = (1, "in [0, 1)") if name in cls.shares else (inf, ">= 0 and finite")
+            require_range(cls.__name__, name, value, 0 <= value < bound, expected)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
@@ -307,4 +317,9 @@ class Optimizer(Model):
 
 def zeros_like(x: ndarray, dtype: str) -> ndarray:
     """Return zeros of the shape of an array, on its device."""
-    return ndarray(torch.zeros(x.shape, dtype=TO_TORCH[dtype], device=str(x.device)))
+    return zeros(x.shape, dtype, x.device)
+
+
+def zeros(shape: tuple[int, ...], dtype: str, device: object) -> ndarray:
+    """Return zeros on a device."""
+    return ndarray(torch.zeros(shape, dtype=TO_TORCH[dtype], device=str(device)))

@@ -15,6 +15,7 @@ from meta.model.model import Model
 
 ABSENT: dict[str, str] = {
     "lr": "it is called learning_rate here",
+    "lr_decay": "it is called learning_rate_decay here",
     "betas": "they are beta1 and beta2 here",
     "amsgrad": "the largest second moment so far is not kept: leave amsgrad out",
     "dampening": "a gradient enters the velocity whole: leave dampening out",

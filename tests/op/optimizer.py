@@ -17,10 +17,14 @@ def _numbers(value, count):
     return values if len(values) == count else values * count
 
 
+STATE = ("m", "v", "velocity")
+
+
 def _each(step):
     """Return the oracle of a list operator, from one that updates a single parameter.
 
-    ``step(x, g, state, learning_rate, weight_decay, **numbers)`` returns the new x and state.
+    ``step(x, g, state, learning_rate, weight_decay, **numbers)`` returns the new x and state; of an
+    empty list there is None.
     """
 
     def oracle(x, dx, *given, copies=(), factor=1.0, clip_value=inf, skip=None, **numbers):
@@ -28,13 +32,15 @@ def _each(step):
         copies, count = numbers.pop("copies", copies), len(x)
         rates = _numbers(numbers.pop("learning_rate"), count)
         decays = _numbers(numbers.pop("weight_decay", step.decay), count)
-        state = [numbers.pop(name) for name in step.names if name in ("m", "v")]
+        state = [numbers.pop(name) for name in step.names if name in STATE]
         numbers = {name: _numbers(value, 1)[0] for name, value in numbers.items()}
         (factor,) = _numbers(factor, 1)
         new = []
         for i in range(count):
             g = (factor * dx[i].double()).clamp(-clip_value, clip_value)
-            new.append(step(x[i], g, [s[i] for s in state if s], rates[i], decays[i], **numbers))
+            new.append(
+                step(x[i], g, [s[i] if s else None for s in state], rates[i], decays[i], **numbers)
+            )
         if skip is not None and skip.item():
             return (*x, *(t for s in state for t in s), *copies)
         xs = [n[0] for n in new]
@@ -57,7 +63,7 @@ def _stated(decay, *names):
 @_stated(0.0, "v", "learning_rate", "momentum", "weight_decay")
 def _sgd(x, g, state, rate, decay, momentum=0.0, nesterov=False):
     g = g + decay * x
-    if not state:
+    if state[0] is None:
         return x - rate * g, None
     v = momentum * state[0] + g
     return x - rate * (g + momentum * v if nesterov else v), v
@@ -100,6 +106,36 @@ def _lans(x, g, state, rate, decay, step, beta1=0.9, beta2=0.999, eps=1e-6):
     m, v, mhat, divisor = _moments(g, state, step, beta1, beta2, eps)
     along = [_as_long(part / divisor + decay * x, x) for part in (mhat, g)]
     return x - rate * (beta1 * along[0] + (1 - beta1) * along[1]), m, v
+
+
+RMSPROP = ("v", "m", "velocity", "learning_rate", "alpha", "eps", "momentum", "weight_decay")
+
+
+@_stated(0.0, *RMSPROP)
+def _rmsprop(x, g, state, rate, decay, alpha=0.99, eps=1e-8, momentum=0.0):
+    v, m, velocity = state
+    g = g + decay * x
+    v = alpha * v + (1 - alpha) * g**2
+    m = None if m is None else alpha * m + (1 - alpha) * g
+    u = g / ((v if m is None else v - m**2).sqrt() + eps)
+    velocity = None if velocity is None else momentum * velocity + u
+    return x - rate * (u if velocity is None else velocity), v, m, velocity
+
+
+ADAGRAD = ("v", "step", "learning_rate", "learning_rate_decay", "eps", "weight_decay")
+
+
+@_stated(0.0, *ADAGRAD)
+def _adagrad(x, g, state, rate, decay, step, learning_rate_decay=0.0, eps=1e-10):
+    g = g + decay * x
+    v = state[0] + g**2
+    return x - rate / (1 + (step - 1) * learning_rate_decay) * g / (v.sqrt() + eps), v
+
+
+@_stated(0.0, "m", "learning_rate", "beta1", "beta2", "weight_decay")
+def _lion(x, g, state, rate, decay, beta1=0.9, beta2=0.99):
+    u = (beta1 * state[0] + (1 - beta1) * g).sign() + decay * x
+    return x - rate * u, beta2 * state[0] + (1 - beta2) * g
 
 
 def _axpby(x, y, alpha, beta, skip=None):
@@ -236,6 +272,7 @@ def _lists(*shapes):
 
 
 TWO, ONE = ((3, 4), (7,)), ((6,),)
+ZEROS = C([0.0, 0.0])
 OF_EACH = C([0.1, 0.05]), C([0.0, 0.3])
 SGD = [
     sample(*_lists(*SHAPES)[:3], 0.1, 0.9),
@@ -256,7 +293,55 @@ FEW = [
     sample(_tensors(*TWO), (C([[1.0] * 4] * 3, "float16"), F(7)), *_lists(*TWO)[2:], 2, 0.1),
     sample(*_lists((9000,), (40, 300)), 12, 0.1),
 ]
-ZEROS = C([0.0, 0.0])
+
+
+def _positive(*shapes):
+    return _tensors(*shapes, low=0.5, high=2.0)
+
+
+def _small(*shapes):
+    """Return means whose squares are below `_positive`: a variance is not negative."""
+    return _tensors(*shapes, low=-0.5, high=0.5)
+
+
+RMSPROP_SAMPLES = [
+    sample(*_lists(*SHAPES)[:2], _positive(*SHAPES), (), (), 0.1),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), _small(*TWO), (), 0.1, 0.9, 1e-3),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), (), _tensors(*TWO), OF_EACH[0], 0.9, 0.1, 0.8),
+    sample(
+        *(*_lists(*TWO)[:2], _positive(*TWO), _small(*TWO), _tensors(*TWO), 0.1, 0.5, 0.01, 0.9),
+        *(OF_EACH[1], _tensors(*TWO)),
+        factor=C([0.5]),
+    ),
+    sample(
+        *(*_lists(*TWO)[:2], _positive(*TWO), (), (), C(0.1)),
+        factor=-2.0,
+        clip_value=1.5,
+        skip=C(False, "bool"),
+    ),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), (), _tensors(*TWO), 0.1, skip=C(True, "bool")),
+    # A gradient that never changed has no variance.
+    sample((C([1.0, 2.0]),), (ZEROS,), (ZEROS,), (ZEROS,), (), 0.1, 0.9, 1e-3),
+    sample(*_lists((9000,), (40, 300))[:2], _positive((9000,), (40, 300)), (), (), 0.1),
+]
+ADAGRAD_SAMPLES = [
+    sample(*_lists(*SHAPES)[:2], _positive(*SHAPES), 3, 0.1),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), C(5, "int64"), OF_EACH[0], 0.2, 1e-3, OF_EACH[1]),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), C([7.0]), C(0.1), 0.5, copies=_tensors(*TWO)),
+    sample(*_lists(*ONE)[:2], _positive(*ONE), 1, 0.1, clip_value=0.5, skip=C(False, "bool")),
+    sample(*_lists(*TWO)[:2], _positive(*TWO), 1, 0.1, factor=-0.5, skip=C(True, "bool")),
+    sample((C([1.0, 2.0]),), (ZEROS,), (ZEROS,), 1, 0.1),
+    sample(*_lists((9000,), (40, 300))[:2], _positive((9000,), (40, 300)), 12, 0.1),
+]
+LION_SAMPLES = [
+    sample(*_lists(*SHAPES)[:3], 0.002),
+    sample(*_lists(*TWO)[:3], OF_EACH[0], 0.8, 0.9, OF_EACH[1]),
+    sample(*_lists(*TWO)[:3], C(0.002), 0.8, 0.9, 0.3, _tensors(*TWO), factor=0.5),
+    sample(*_lists(*ONE)[:3], 0.1, factor=-2.0, clip_value=0.5, skip=C(False, "bool")),
+    sample(*_lists(*TWO)[:3], 0.1, skip=C([True], "bool")),
+    sample((C([1.0, 2.0]),), (ZEROS,), (ZEROS,), 0.1),
+    sample(*_lists((9000,), (40, 300))[:3], 0.01),
+]
 NO_LENGTH = [
     sample((ZEROS, ZEROS), (C([1.0, -1.0]), ZEROS), (ZEROS, ZEROS), (ZEROS, ZEROS), 1, 0.1),
     sample((C([1.0, 2.0]),), (ZEROS,), (ZEROS,), (ZEROS,), 1, 0.1, weight_decay=0.0),
@@ -294,6 +379,9 @@ CASES = [
     OpCase("multi_tensor_adamw", FEW, _each(_adamw), **HALF),
     OpCase("multi_tensor_lamb", [*FEW, *NO_LENGTH], _each(_lamb), **HALF),
     OpCase("multi_tensor_lans", [*FEW, *NO_LENGTH], _each(_lans), **HALF),
+    OpCase("multi_tensor_rmsprop", RMSPROP_SAMPLES, _each(_rmsprop), **HALF),
+    OpCase("multi_tensor_adagrad", ADAGRAD_SAMPLES, _each(_adagrad), **HALF),
+    OpCase("multi_tensor_lion", LION_SAMPLES, _each(_lion), **HALF),
     OpCase(
         "multi_tensor_axpby",
         [
@@ -397,6 +485,18 @@ CASES += refusals(
             error(*[FITS] * 4, 1, 0.1, weight_decay=I(low=0, high=2), match="weight_decay must be"),
             error(*[FITS] * 4, 1, 0.1, factor=F(2), match="factor has another shape"),
             error(*[FITS] * 4, 1, 0.1, skip=B(2), match="skip must be one bool"),
+        ],
+        "multi_tensor_rmsprop": [
+            error(FITS, FITS, (), (), (), 0.1, match="lists differ in length"),
+            error(FITS, FITS, FITS, (F(2),), (), 0.1, match="the tensors of parameter 0 differ"),
+        ],
+        "multi_tensor_adagrad": [
+            error(FITS, FITS, (F(2),), *NUMBERS, match="the tensors of parameter 0 differ"),
+            error(FITS, FITS, FITS, F(2), 0.1, match="step must be one number"),
+        ],
+        "multi_tensor_lion": [
+            error(FITS, FITS, (), 0.1, match="lists differ in length"),
+            error(FITS, FITS, FITS, F(2), match="learning_rate has another shape"),
         ],
         "multi_tensor_axpby": [
             error(FITS, (F(2),), 1.0, 1.0, match="the tensors of parameter 0 differ"),

@@ -27,17 +27,60 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
     "adamw": (optim.AdamW, optim.with_adamw, ADAPTIVE),
     "lamb": (optim.LAMB, optim.with_lamb, ADAPTIVE),
     "lans": (optim.LANS, optim.with_lans, ADAPTIVE),
+    "rmsprop": (optim.RMSprop, optim.with_rmsprop, {"alpha": 0.8, "weight_decay": 0.1}),
+    "rmsprop with momentum": (optim.RMSprop, optim.with_rmsprop, {"momentum": 0.9, "eps": 1e-3}),
+    "rmsprop centered": (optim.RMSprop, optim.with_rmsprop, {"centered": True, "maximize": True}),
+    "rmsprop with all": (
+        optim.RMSprop,
+        optim.with_rmsprop,
+        {"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.1, "momentum": 0.5, "centered": True},
+    ),
+    "adagrad": (optim.Adagrad, optim.with_adagrad, {}),
+    "adagrad with all": (
+        optim.Adagrad,
+        optim.with_adagrad,
+        {
+            "learning_rate_decay": 0.1,
+            "weight_decay": 0.1,
+            "initial_accumulator_value": 0.3,
+            "eps": 1e-4,
+            "maximize": True,
+        },
+    ),
+    "lion": (optim.Lion, optim.with_lion, {"beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1}),
+}
+TORCH: dict[type[optim.Optimizer], type[torch.optim.Optimizer]] = {
+    optim.SGD: torch.optim.SGD,
+    optim.Adam: torch.optim.Adam,
+    optim.AdamW: torch.optim.AdamW,
+    optim.RMSprop: torch.optim.RMSprop,
+    optim.Adagrad: torch.optim.Adagrad,
 }
 
 
 def torch_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
-    options = OPTIONS[name][2]
-    if OPTIONS[name][0] is optim.SGD:
-        return torch.optim.SGD(params.values(), lr=RATE, **options).step
-    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-    numbers = {n: x for n, x in options.items() if not n.startswith("beta")}
-    betas = options["beta1"], options["beta2"]
-    return kind(params.values(), lr=RATE, betas=betas, **numbers).step
+    kind, _, options = OPTIONS[name]
+    renamed = {"learning_rate_decay": "lr_decay"}
+    numbers = {renamed.get(n, n): x for n, x in options.items() if not n.startswith("beta")}
+    if "beta1" in options:
+        numbers["betas"] = options["beta1"], options["beta2"]
+    return TORCH[kind](params.values(), lr=RATE, **numbers).step
+
+
+def lion_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
+    """Lion, arXiv:2302.06675, program 1."""
+    beta1, beta2, decay = OPTIONS[name][2].values()
+    state = {n: torch.zeros_like(x) for n, x in params.items()}
+
+    @torch.no_grad()
+    def step() -> None:
+        for n, x in params.items():
+            m = state[n]
+            u = (beta1 * m + (1 - beta1) * x.grad).sign()
+            x.sub_(RATE * (u + decay * x))
+            m.mul_(beta2).add_(x.grad, alpha=1 - beta2)
+
+    return step
 
 
 def paper_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
@@ -71,7 +114,7 @@ def paper_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[],
 def expected(name: str, model: Given, dtype: str) -> dict[str, torch.nn.Parameter]:
     """Return the parameters after all steps."""
     params = double(model)
-    make = paper_step if name in ("lamb", "lans") else torch_step
+    make = {"lamb": paper_step, "lans": paper_step, "lion": lion_step}.get(name, torch_step)
     step = make(name, params)
     for given in gradients(STEPS, dtype):
         for x, g in zip(params.values(), given, strict=True):

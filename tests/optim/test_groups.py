@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,17 @@ import meta
 from meta import optim
 from meta.base.errors import ArgumentError, GradientError
 from meta.model import Linear
-from meta.optim import SGD, AdamW, with_adamw, with_sgd
+from meta.optim import (
+    SGD,
+    Adagrad,
+    AdamW,
+    RMSprop,
+    with_adagrad,
+    with_adamw,
+    with_lion,
+    with_rmsprop,
+    with_sgd,
+)
 from meta.optim.schedule import cosine
 from meta.testing import check
 from tests.optim.problem import MODES, ONE, Given, double, gradients, runner, values
@@ -130,6 +141,49 @@ def test_a_learning_rate_changes_without_a_new_program() -> None:
     assert optimizer.learning_rate.item() == 0.125
 
 
+def test_state_that_an_option_makes_useless_is_not_kept() -> None:
+    model = Given()
+    groups = [{"params": "bias", "momentum": 0.5}, {"params": "scale", "centered": True}]
+    optimizer = RMSprop(model.parameters(), groups=groups)
+    assert set(optimizer.v) == {"weight", "bias", "scale"}
+    assert set(optimizer.velocity) == {"bias"} and set(optimizer.m) == {"scale"}
+    params = double(model)
+    theirs = torch.optim.RMSprop(
+        [
+            {"params": [params["weight"]]},
+            {"params": [params["bias"]], "momentum": 0.5},
+            {"params": [params["scale"]], "centered": True},
+        ]
+    )
+    for given in gradients(3):
+        for n, g in zip(params, given, strict=True):
+            params[n].grad, getattr(model, n).grad = g.torch().double(), g
+        theirs.step()
+        optimizer.step()
+    for n, x in params.items():
+        check(getattr(model, n), x, 1e-5, 1e-5)
+
+
+def test_a_group_begins_with_its_own_sum() -> None:
+    model = Given()
+    groups = [{"params": "bias", "initial_accumulator_value": 2.0}]
+    optimizer = Adagrad(model.parameters(), initial_accumulator_value=0.5, groups=groups)
+    found = {name: v.numpy().max() for name, v in optimizer.v.items()}
+    assert found == {"weight": 0.5, "bias": 2.0, "scale": 0.5}
+
+
+@pytest.mark.parametrize("name", [n for n in dir(optim) if n.startswith("with_")])
+def test_every_number_has_a_range(name: str) -> None:
+    maker = getattr(optim, name)
+    numbers = inspect.signature(maker).parameters
+    own = [n for n, p in numbers.items() if p.annotation is float]
+    assert {"learning_rate", "weight_decay"} <= set(own)
+    for option in own:
+        for value in (math.nan, math.inf):
+            with pytest.raises(ArgumentError, match=f"{option} is out of range"):
+                maker(**{option: value})
+
+
 def frozen(model: Given) -> Given:
     for array in model.state().values():
         array.requires_grad = False
@@ -160,6 +214,12 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: with_sgd(0.1, 1.0), "momentum is out of range"),
     (lambda m: with_sgd(0.1, nesterov=True), "nesterov looks ahead"),
     (lambda m: with_adamw(beta2=1.0), "beta2 is out of range"),
+    (lambda m: with_rmsprop(alpha=1.0), r"alpha is out of range[^$]*in \[0, 1\)"),
+    (lambda m: with_rmsprop(eps=math.nan), "eps is out of range"),
+    (lambda m: with_adagrad(learning_rate_decay=-0.1), "learning_rate_decay is out of range"),
+    (lambda m: with_adagrad(initial_accumulator_value=math.inf), r">= 0 and finite"),
+    (lambda m: with_adagrad(lr_decay=0.1), "it is called learning_rate_decay here"),
+    (lambda m: with_lion(beta2=-0.1), "beta2 is out of range"),
     (lambda m: with_adamw(clip_norm=0.0), "clip_norm is out of range"),
     (lambda m: with_adamw(clip_norm=1.0, clip_value=1.0), "by their norm or by value"),
     (lambda m: with_adamw(accumulate=0), "accumulate counts calls"),
@@ -229,6 +289,26 @@ DEFAULTS = {
         "eps": 1e-6,
         "weight_decay": 0.01,
     },
+}
+
+
+DEFAULTS |= {
+    "RMSprop": {
+        "learning_rate": 1e-2,
+        "alpha": 0.99,
+        "eps": 1e-8,
+        "weight_decay": 0.0,
+        "momentum": 0.0,
+        "centered": False,
+    },
+    "Adagrad": {
+        "learning_rate": 1e-2,
+        "learning_rate_decay": 0.0,
+        "weight_decay": 0.0,
+        "initial_accumulator_value": 0.0,
+        "eps": 1e-10,
+    },
+    "Lion": {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0},
 }
 
 

@@ -37,7 +37,13 @@ CHUNK = 1 << 14
 """Elements of a chunk: enough that a thread's next one costs nothing."""
 
 
-ARITHMETIC = {"-": operator.sub, "/": divide, "**": power}
+ARITHMETIC = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": divide,
+    "**": power,
+}
 
 
 def numbers(formula: Formula) -> tuple[str, ...]:
