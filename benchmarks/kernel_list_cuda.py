@@ -212,16 +212,16 @@ SOFTMAX = [
         chain=True,
     ),
     Kernel(
-        "softmax", "cross_entropy of 30,522", lambda p, t: meta.cross_entropy(t, p),
+        "softmax", "cross_entropy of 30,522", meta.cross_entropy,
         F.cross_entropy, labelled((4096, VOCABULARY)),
     ),
     Kernel(
-        "softmax", "cross_entropy of 50,257", lambda p, t: meta.cross_entropy(t, p),
+        "softmax", "cross_entropy of 50,257", meta.cross_entropy,
         F.cross_entropy, labelled((4096, CLASSES)),
     ),
     Kernel(
         "softmax", "cross_entropy_dpred of 30,522",
-        lambda p, t, dy: meta.cross_entropy_dpred(dy, t, p),
+        lambda p, t, dy: meta.cross_entropy_dpred(dy, p, t),
         lambda p, t, dy: _cross_entropy_backward(p, t, dy),
         lambda g, dtype: [
             *labelled((4096, VOCABULARY))(g, dtype), torch.ones((), device=g.device, dtype=dtype)

@@ -127,7 +127,7 @@ def resnet50(batch: int, tiny: bool) -> Task:
         return x, torch.randint(config.num_classes, (batch,), generator=generator)
 
     def loss(found: Any, labels: Any) -> Any:
-        return meta.cross_entropy(labels, found)
+        return meta.cross_entropy(found, labels)
 
     return Task(f"ResNet-50, B{batch}", lambda: ResNet(config), loss, theirs, classes, images)
 

@@ -59,4 +59,4 @@ class WithLoss(Model):
     @trace
     def forward(self, x: Any, labels: Any) -> meta.ndarray:
         """Return the mean loss of a batch."""
-        return op.cross_entropy(labels, self.network(x))
+        return op.cross_entropy(self.network(x), labels)

@@ -1,8 +1,8 @@
 """Losses.
 
-The target comes first. ``reduction`` says what becomes of the elements: "mean" and "sum" give a
-0-d tensor (the mean of nothing is NaN), "none" leaves them. Add a loss as a pair: the loss, and
-``<loss>_dpred``, which is its gradient multiplied by that of the result in one pass.
+The prediction comes first, then the target. ``reduction`` says what becomes of the elements: "mean"
+and "sum" give a 0-d tensor (the mean of nothing is NaN), "none" leaves them. Add a loss as a pair:
+the loss, and ``<loss>_dpred``, which is its gradient multiplied by that of the result in one pass.
 
 Class labels are integers. A row whose label is -100, torch's ``ignore_index``, is left out of the
 sum and of the count. On the CPU another label outside [0, c) raises IndexOutOfRange. On CUDA it
@@ -25,192 +25,194 @@ IGNORED = -100
 """The label of a row that does not count."""
 
 
-def _classes(y_pred: Tensor) -> tuple[IndexRange, ...]:
+def _classes(prediction: Tensor) -> tuple[IndexRange, ...]:
     """Say what the labels may be."""
-    return (IndexRange("y_true", y_pred.shape[1], "the classes, axis 1 of y_pred", also=IGNORED),)
+    into = "the classes, axis 1 of prediction"
+    return (IndexRange("target", prediction.shape[1], into, also=IGNORED),)
 
 
-def _check_labels(y_true: Tensor, y_pred: Tensor) -> None:
+def _check_labels(prediction: Tensor, target: Tensor) -> None:
     """Raise TypeInferError unless these are n integer labels and n rows of c >= 1 scores."""
-    if (y_true.ndim, y_pred.ndim) != (1, 2):
+    if (prediction.ndim, target.ndim) != (2, 1):
         raise TypeInferError(
             "labels and scores do not have the axes of n rows",
-            expected="y_true[n], y_pred[n, c]",
-            found=f"y_true={y_true}, y_pred={y_pred}",
-            hint=_axes_hint(y_true, y_pred),
+            expected="prediction[n, c], target[n]",
+            found=f"prediction={prediction}, target={target}",
+            hint=_axes_hint(prediction, target),
         )
-    require_float(y_pred, "y_pred")
-    found = f"y_true={y_true}, y_pred={y_pred}"
-    integers = not dtypes.is_float(y_true.dtype) and y_true.dtype != "bool"
+    require_float(prediction, "prediction")
+    found = f"prediction={prediction}, target={target}"
+    integers = not dtypes.is_float(target.dtype) and target.dtype != "bool"
     require(integers, "labels must be integers", expected="class indices, int64", found=found)
-    (n,), (rows, classes) = y_true.shape, y_pred.shape
+    (rows, classes), (n,) = prediction.shape, target.shape
     # Extents that are not numbers yet are compared when they are.
     differ = isinstance(n, int) and isinstance(rows, int) and n != rows
-    require(not differ, "there must be one label per row", expected=f"y_true[{rows}]", found=found)
-    require(classes != 0, "y_pred has no class", expected="y_pred[n, c] with c >= 1", found=found)
+    require(not differ, "there must be one label per row", expected=f"target[{rows}]", found=found)
+    some = "prediction[n, c] with c >= 1"
+    require(classes != 0, "prediction has no class", expected=some, found=found)
 
 
-def _axes_hint(y_true: Tensor, y_pred: Tensor) -> str:
-    if dtypes.is_float(y_true.dtype) and not dtypes.is_float(y_pred.dtype):
-        return "the labels come first, then the scores: loss(labels, scores)"
-    if y_true.ndim > 1 and y_pred.ndim == y_true.ndim + 1:
-        last = y_true.shape == y_pred.shape[:-1]
-        order = (0, *range(2, y_pred.ndim), 1)
+def _axes_hint(prediction: Tensor, target: Tensor) -> str:
+    if dtypes.is_float(target.dtype) and not dtypes.is_float(prediction.dtype):
+        return "the scores come first, then the labels: loss(scores, labels)"
+    if target.ndim > 1 and prediction.ndim == target.ndim + 1:
+        last = target.shape == prediction.shape[:-1]
+        order = (0, *range(2, prediction.ndim), 1)
         moved = "scores" if last else f"op.transpose(scores, {order})"
         return (
-            "a row for each place: labels op.reshape(labels, (-1,)), scores "
-            f"op.reshape({moved}, (-1, c)), c being the number of classes"
+            f"a row for each place: scores op.reshape({moved}, (-1, c)), labels "
+            "op.reshape(labels, (-1,)), c being the number of classes"
         )
-    if y_true.ndim == y_pred.ndim == 2:
+    if target.ndim == prediction.ndim == 2:
         return (
             "labels are class indices: op.argmax(labels, 1) of one-hot ones, or one column of them"
         )
     return "one label for each row of scores"
 
 
-def _check_gradient(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> None:
-    _check_labels(y_true, y_pred)
-    if dy.shape != () or dy.dtype != y_pred.dtype:
-        expected = f"the gradient of the loss, {y_pred.with_shape(())}"
+def _check_gradient(dy: Tensor, prediction: Tensor, target: Tensor) -> None:
+    _check_labels(prediction, target)
+    if dy.shape != () or dy.dtype != prediction.dtype:
+        expected = f"the gradient of the loss, {prediction.with_shape(())}"
         raise TypeInferError("dy does not fit", expected=expected, found=str(dy))
 
 
-def _check_pair(y_true: Tensor, y_pred: Tensor) -> None:
-    require_float(y_pred, "y_pred")
-    require_same_dtype(y_true, y_pred)
-    found = f"y_true={y_true}, y_pred={y_pred}"
-    require(y_true == y_pred, "y_true and y_pred differ", expected="one shape", found=found)
+def _check_pair(prediction: Tensor, target: Tensor) -> None:
+    require_float(prediction, "prediction")
+    require_same_dtype(prediction, target)
+    found = f"prediction={prediction}, target={target}"
+    require(prediction == target, "prediction and target differ", expected="one shape", found=found)
 
 
 @op
-def smooth_l1_loss(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Mean of ``0.5 d²`` where |d| < 1 and ``|d| - 0.5`` elsewhere, with d = y_pred - y_true.
+def smooth_l1_loss(prediction: Tensor, target: Tensor) -> Tensor:
+    """Mean of ``0.5 d²`` where |d| < 1 and ``|d| - 0.5`` elsewhere, with d = prediction - target.
 
-    y_true, y_pred: floating point, one shape and dtype. Result: shape (), summed in at least
+    prediction, target: floating point, one shape and dtype. Result: shape (), summed in at least
     float32; NaN for empty arguments. Girshick, Fast R-CNN, 2015, eq. 3.
     """
-    _check_pair(y_true, y_pred)
-    return y_pred.with_shape(())
+    _check_pair(prediction, target)
+    return prediction.with_shape(())
 
 
 @op(schema=smooth_l1_loss)
-def smooth_l1_loss_dpred(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Derivative of `smooth_l1_loss` by y_pred: ``clip(y_pred - y_true, -1, 1) / size``.
+def smooth_l1_loss_dpred(prediction: Tensor, target: Tensor) -> Tensor:
+    """Derivative of `smooth_l1_loss` by prediction: ``clip(prediction - target, -1, 1) / size``.
 
-    To be multiplied by the gradient of the loss. Result: type of y_pred.
+    To be multiplied by the gradient of the loss. Result: type of prediction.
     """
-    _check_pair(y_true, y_pred)
-    return y_pred
+    _check_pair(prediction, target)
+    return prediction
 
 
 @op(like=smooth_l1_loss_dpred)
-def smooth_l1_loss_dtrue() -> None:
-    """Derivative of `smooth_l1_loss` by y_true: ``clip(y_true - y_pred, -1, 1) / size``.
+def smooth_l1_loss_dtarget() -> None:
+    """Derivative of `smooth_l1_loss` by target: ``clip(target - prediction, -1, 1) / size``.
 
-    To be multiplied by the gradient of the loss. Result: type of y_true, which y_pred has, too.
+    To be multiplied by the gradient of the loss. Result: type of target, which prediction has, too.
     """
 
 
 @op(indices=_classes)
-def nll_loss(y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Negative log-likelihood: mean over rows i of ``-y_pred[i, y_true[i]]``.
+def nll_loss(prediction: Tensor, target: Tensor) -> Tensor:
+    """Negative log-likelihood: mean over rows i of ``-prediction[i, target[i]]``.
 
-    y_true: labels (n,), any integer dtype. y_pred: log-probabilities (n, c), floating point.
-    Result: shape (), dtype of y_pred, summed in at least float32. Rows whose label is -100 are left
-    out; NaN if none is left. Raises IndexOutOfRange for others outside [0, c): on CUDA with
+    prediction: log-probabilities (n, c), floating point. target: labels (n,), any integer dtype.
+    Result: shape (), dtype of prediction, summed in at least float32. Rows whose label is -100 are
+    left out; NaN if none is left. Raises IndexOutOfRange for others outside [0, c): on CUDA with
     META_CHECK_INDICES only, without it their rows are left out.
     """
-    _check_labels(y_true, y_pred)
-    return y_pred.with_shape(())
+    _check_labels(prediction, target)
+    return prediction.with_shape(())
 
 
 @op(indices=_classes)
-def nll_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Gradient of `nll_loss` by y_pred: ``-dy / count`` at each row's label, 0 elsewhere.
+def nll_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor) -> Tensor:
+    """Gradient of `nll_loss` by prediction: ``-dy / count`` at each row's label, 0 elsewhere.
 
-    dy: gradient of the loss, shape (). count: the rows not left out. Result: type of y_pred.
+    dy: gradient of the loss, shape (). count: the rows not left out. Result: type of prediction.
     """
-    _check_gradient(dy, y_true, y_pred)
-    return y_pred
+    _check_gradient(dy, prediction, target)
+    return prediction
 
 
 @op(schema=nll_loss_dpred)
-def nll_loss_dtrue(dy: Tensor, y_true: Tensor, y_pred: Tensor) -> Tensor:
-    """Gradient of `nll_loss` by the labels: zeros, type of y_true; they take whole numbers only."""
-    _check_gradient(dy, y_true, y_pred)
-    return y_true
+def nll_loss_dtarget(dy: Tensor, prediction: Tensor, target: Tensor) -> Tensor:
+    """Gradient of `nll_loss` by the labels: zeros, type of target; they take whole numbers only."""
+    _check_gradient(dy, prediction, target)
+    return target
 
 
 @op(like=nll_loss, indices=_classes)
 def cross_entropy() -> None:
-    """Cross entropy of a softmax: `nll_loss` of ``log_softmax(y_pred, axis=1)``.
+    """Cross entropy of a softmax: `nll_loss` of ``log_softmax(prediction, axis=1)``.
 
-    y_true: labels (n,), any integer dtype. y_pred: logits (n, c), floating point.
-    Result: shape (), dtype of y_pred, computed in at least float32. Labels are as in `nll_loss`.
+    prediction: logits (n, c), floating point. target: labels (n,), any integer dtype, as in
+    `nll_loss`. Result: shape (), dtype of prediction, computed in at least float32.
     """
 
 
 @op(like=nll_loss_dpred, indices=_classes)
 def cross_entropy_dpred() -> None:
-    """Gradient of `cross_entropy` by y_pred: ``(softmax(y_pred, 1) - hot) * dy / count``.
+    """Gradient of `cross_entropy` by prediction: ``(softmax(prediction, 1) - hot) * dy / count``.
 
     dy: gradient of the loss, shape (). hot: 1 at each row's label, else 0. count: the rows not left
-    out; the gradient of those left out is 0. Result: type of y_pred.
+    out; the gradient of those left out is 0. Result: type of prediction.
     """
 
 
-@op(like=nll_loss_dtrue)
-def cross_entropy_dtrue() -> None:
-    """Gradient of `cross_entropy` by the labels: zeros, type of y_true. See `nll_loss_dtrue`."""
+@op(like=nll_loss_dtarget)
+def cross_entropy_dtarget() -> None:
+    """Gradient of `cross_entropy` by the labels: zeros, type of target. See `nll_loss_dtarget`."""
 
 
 _REDUCTIONS = ("mean", "sum", "none")
 
 
 def _loss(
-    y_true: Tensor, y_pred: Tensor, reduction: str, allowed: tuple[str, ...] = _REDUCTIONS
+    prediction: Tensor, target: Tensor, reduction: str, allowed: tuple[str, ...] = _REDUCTIONS
 ) -> Tensor:
     """Check the arguments of a loss; return its type."""
-    _check_pair(y_true, y_pred)
+    _check_pair(prediction, target)
     known = ", ".join(allowed)
     require(reduction in allowed, "there is no such reduction", expected=known, found=reduction)
-    return y_pred if reduction == "none" else y_pred.with_shape(())
+    return prediction if reduction == "none" else prediction.with_shape(())
 
 
-def _dpred(dy: Tensor, loss: Tensor, y_pred: Tensor) -> Tensor:
-    """Check the gradient of a loss of a type; return the type of y_pred's gradient."""
+def _dpred(dy: Tensor, loss: Tensor, prediction: Tensor) -> Tensor:
+    """Check the gradient of a loss of a type; return the type of prediction's gradient."""
     fits = dy == loss or not (dy.is_static and loss.is_static)
     require(fits, "dy does not fit", expected=f"the gradient of the loss, {loss}", found=str(dy))
-    return y_pred
+    return prediction
 
 
 ARGUMENTS = (
-    'y_true, y_pred: floating point, one shape and dtype. reduction: "mean", "sum" or "none". '
+    'prediction, target: floating point, one shape and dtype. reduction: "mean", "sum" or "none". '
     'Result: their dtype, of shape (), for "none" of theirs; computed in at least float32. Raises '
     "TypeInferError if types differ or there is no such reduction."
 )
 LOSSES = {
     "mse_loss": (
-        "Squared error: ``(y_pred - y_true)**2``, reduced.",
-        "``2 * (y_pred - y_true) * dy``",
+        "Squared error: ``(prediction - target)**2``, reduced.",
+        "``2 * (prediction - target) * dy``",
     ),
     "l1_loss": (
-        "Absolute error: ``|y_pred - y_true|``, reduced.",
-        "``sign(y_pred - y_true) * dy``, where the sign of 0 and of NaN is 0, as torch's",
+        "Absolute error: ``|prediction - target|``, reduced.",
+        "``sign(prediction - target) * dy``, where the sign of 0 and of NaN is 0, as torch's",
     ),
     "binary_cross_entropy": (
-        "``-(y_true * log(y_pred) + (1 - y_true) * log(1 - y_pred))``, reduced.\n\n"
-        "y_pred: probabilities; a logarithm below -100 counts as -100, so that 0 and 1 give a "
-        "finite loss (torch's rule). Outside [0, 1] the loss is NaN. y_true: probabilities as "
+        "``-(target * log(prediction) + (1 - target) * log(1 - prediction))``, reduced.\n\n"
+        "prediction: probabilities; a logarithm below -100 counts as -100, so that 0 and 1 give a "
+        "finite loss (torch's rule). Outside [0, 1] the loss is NaN. target: probabilities as "
         "well, 0 and 1 among them.",
-        "``(y_pred - y_true) / (y_pred * (1 - y_pred)) * dy``, the denominator at least 1e-12, as "
-        "torch's",
+        "``(prediction - target) / (prediction * (1 - prediction)) * dy``, the denominator at "
+        "least 1e-12, as torch's",
     ),
     "binary_cross_entropy_with_logits": (
-        "`binary_cross_entropy` of ``sigmoid(y_pred)``, without overflow.\n\n"
-        "An element is ``(1 - y_true) * y_pred + max(-y_pred, 0) + log(1 + exp(-|y_pred|))``. "
-        "y_pred: logits, any real numbers.",
-        "``(sigmoid(y_pred) - y_true) * dy``",
+        "`binary_cross_entropy` of ``sigmoid(prediction)``, without overflow.\n\n"
+        "An element is ``(1 - target) * x + max(-x, 0) + log(1 + exp(-|x|))`` of the prediction x: "
+        "logits, any real numbers.",
+        "``(sigmoid(prediction) - target) * dy``",
     ),
 }
 """What a loss is, and the formula of its gradient."""
@@ -219,16 +221,17 @@ LOSSES = {
 def _define(name: str, what: str, derivative: str) -> None:
     @op(name=name)
     @described(f"{what}\n\n{ARGUMENTS}")
-    def loss(y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-        return _loss(y_true, y_pred, reduction)
+    def loss(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+        return _loss(prediction, target, reduction)
 
     @op(name=f"{name}_dpred")
     @described(
-        f'Gradient of `{name}` by y_pred: {derivative}, over the size for "mean".\n\n'
-        "dy: gradient of the loss, of its type. Other arguments as there. Result: type of y_pred."
+        f'Gradient of `{name}` by prediction: {derivative}, over the size for "mean".\n\n'
+        "dy: gradient of the loss, of its type. Other arguments as there. Result: type of the "
+        "prediction."
     )
-    def dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, reduction: str = "mean") -> Tensor:
-        return _dpred(dy, _loss(y_true, y_pred, reduction), y_pred)
+    def dpred(dy: Tensor, prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+        return _dpred(dy, _loss(prediction, target, reduction), prediction)
 
 
 for _name, (_what, _derivative) in LOSSES.items():
@@ -237,53 +240,55 @@ for _name, (_what, _derivative) in LOSSES.items():
 
 @op
 def huber_loss(
-    y_true: Tensor, y_pred: Tensor, reduction: str = "mean", delta: float = 1.0
+    prediction: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """``0.5 d**2`` where |d| <= delta, else ``delta * (|d| - 0.5 delta)``, reduced.
 
-    d = y_pred - y_true (Huber, "Robust estimation of a location parameter", 1964). delta: positive.
-    Other arguments and the result as of `mse_loss`.
+    d = prediction - target (Huber, "Robust estimation of a location parameter", 1964). delta:
+    positive. Other arguments and the result as of `mse_loss`.
     """
     require(delta > 0, "delta must be positive", found=delta)
-    return _loss(y_true, y_pred, reduction)
+    return _loss(prediction, target, reduction)
 
 
 @op(options=huber_loss)
-def huber_loss_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, *options: Any) -> Tensor:
-    """Gradient of `huber_loss` by y_pred: ``clip(y_pred - y_true, -delta, delta) * dy``.
+def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
+    """Gradient of `huber_loss` by prediction: ``clip(prediction - target, -delta, delta) * dy``.
 
-    Over the size for "mean". dy: gradient of the loss, of its type. Result: type of y_pred.
+    Over the size for "mean". dy: gradient of the loss, of its type. Result: type of prediction.
     """
-    return _dpred(dy, huber_loss.type_function(y_true, y_pred, *options), y_pred)
+    return _dpred(dy, huber_loss.type_function(prediction, target, *options), prediction)
 
 
 @op
 def kl_div(
-    y_true: Tensor, y_pred: Tensor, reduction: str = "mean", log_target: bool = False
+    prediction: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
-    """Kullback-Leibler divergence: ``y_true * (log(y_true) - y_pred)``, reduced.
+    """Kullback-Leibler divergence: ``target * (log(target) - prediction)``, reduced.
 
-    y_pred: log-probabilities. y_true: probabilities, where 0 * log(0) is 0; with ``log_target``
-    log-probabilities too, and an element is ``exp(y_true) * (y_true - y_pred)``. Both floating
+    prediction: log-probabilities. target: probabilities, where 0 * log(0) is 0; with ``log_target``
+    log-probabilities too, and an element is ``exp(target) * (target - prediction)``. Both floating
     point, of one shape and dtype. reduction: "mean" over all elements, "sum", "none", or
     "batchmean", the sum over the extent of axis 0, which is the divergence as mathematics has it.
     Result: their dtype, of shape (), for "none" of theirs; computed in at least float32.
     Raises TypeInferError if types differ or there is no such reduction.
     Kullback and Leibler, "On information and sufficiency", 1951; arguments as torch's.
     """
-    axis = reduction != "batchmean" or y_pred.ndim > 0
-    require(axis, "batchmean needs an axis of the batch", expected="ndim >= 1", found=str(y_pred))
-    return _loss(y_true, y_pred, reduction, (*_REDUCTIONS, "batchmean"))
+    axis = reduction != "batchmean" or prediction.ndim > 0
+    require(
+        axis, "batchmean needs an axis of the batch", expected="ndim >= 1", found=str(prediction)
+    )
+    return _loss(prediction, target, reduction, (*_REDUCTIONS, "batchmean"))
 
 
 @op(options=kl_div)
-def kl_div_dpred(dy: Tensor, y_true: Tensor, y_pred: Tensor, *options: Any) -> Tensor:
-    """Gradient of `kl_div` by y_pred: ``-y_true * dy``, or ``-exp(y_true) * dy`` with log_target.
+def kl_div_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: Any) -> Tensor:
+    """Gradient of `kl_div` by prediction: ``-target * dy``; with log_target ``-exp(target) * dy``.
 
     Over the size for "mean", over the extent of axis 0 for "batchmean". dy: gradient of the loss,
-    of its type. Result: type of y_pred.
+    of its type. Result: type of prediction.
     """
-    return _dpred(dy, kl_div.type_function(y_true, y_pred, *options), y_pred)
+    return _dpred(dy, kl_div.type_function(prediction, target, *options), prediction)
 
 
 def _check_sequences(

@@ -164,8 +164,8 @@ def _larger(
 COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its second operand along which the columns of the product are."""
 LABELS = "int32", "int64"
-SCORES = {op.cross_entropy: 1, op.cross_entropy_dpred: 2}
-"""By operator: which argument are the scores, behind the labels."""
+SCORES = {op.cross_entropy: 0, op.cross_entropy_dpred: 1}
+"""By operator: which argument are the scores; the labels are behind them."""
 NO_CLASS = -1
 
 
@@ -270,7 +270,7 @@ def _loss(user: object, var: Expr) -> OpCall | None:
     call = op_call(user.value) if isinstance(user, Binding) else None
     if call is None or call.op not in SCORES or call.args[SCORES[call.op]] is not var:
         return None
-    labels = tensor_type(call.args[SCORES[call.op] - 1])
+    labels = tensor_type(call.args[SCORES[call.op] + 1])
     return call if labels is not None and labels.dtype in LABELS else None
 
 
@@ -379,11 +379,11 @@ class _Sweep:
     def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
         """Let labels that were none of the columns be none of those that are there now."""
         at, args = SCORES[call.op], list(call.args)
-        labels, type_ = tensor_of(args[at - 1]), tensor_of(binding.var)
-        inside = new_call(op.less, args[at - 1], seen.cut.columns)
+        labels, type_ = tensor_of(args[at + 1]), tensor_of(binding.var)
+        inside = new_call(op.less, args[at + 1], seen.cut.columns)
         among = self.add("inside", labels.with_dtype("bool"), binding, inside)
-        kept = new_call(op.where, among, args[at - 1], NO_CLASS)
-        args[at - 1 : at + 1] = self.add("labels", labels, binding, kept), seen.var
+        kept = new_call(op.where, among, args[at + 1], NO_CLASS)
+        args[at : at + 2] = seen.var, self.add("labels", labels, binding, kept)
         value = new_call(call.op, *args)
         if type_.ndim:
             var = self.add("wide", _widened(type_, seen.cut), binding, value)

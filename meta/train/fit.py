@@ -182,7 +182,7 @@ def _require_parts(model: Any, loss: Any, optimizer: Any) -> None:
         raise ArgumentError(
             "the loss is written with operators of meta, and this one is torch's",
             found=repr(loss),
-            hint="lambda scores, labels: meta.cross_entropy(labels, scores)",
+            hint="meta.cross_entropy, or another function of scores and labels",
         )
     is_class = isinstance(optimizer, type) and issubclass(optimizer, Optimizer)
     if is_class or isinstance(optimizer, Optimizer) or not callable(optimizer):

@@ -51,7 +51,7 @@ class Case:
 
 
 def image_loss(logits: Any, labels: Any) -> Any:
-    return op.cross_entropy(labels, logits)
+    return op.cross_entropy(logits, labels)
 
 
 def of_images(network: Callable[[], Model], *shape: int, batch: int = 4) -> Case:

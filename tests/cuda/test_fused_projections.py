@@ -123,7 +123,7 @@ def test_a_loss_of_padded_scores(bias: bool) -> None:
 
         @trace
         def forward(self, x: Any, labels: Any) -> Any:
-            return op.cross_entropy(labels, self.last(x))
+            return op.cross_entropy(self.last(x), labels)
 
     model = Head().to(device="cuda")
     x = torch.randn(1024, 256, device="cuda")

@@ -52,7 +52,7 @@ class Network(Model):
     @trace
     def forward(self, x: Any, label: Any) -> Any:
         y = op.max_pool2d(op.relu(self.norm(x)), 2, 2)
-        return op.cross_entropy(label, self.fc(self.drop(op.batch_flatten(y))))
+        return op.cross_entropy(self.fc(self.drop(op.batch_flatten(y))), label)
 
 
 def inputs(n: int = 6) -> list[meta.ndarray]:

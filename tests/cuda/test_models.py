@@ -33,7 +33,7 @@ class Network(Model):
     @trace
     def forward(self, x: Any, label: Any) -> Any:
         y = op.max_pool2d(op.relu(self.norm(self.conv(x))), 2, 2)
-        return op.cross_entropy(label, self.fc(op.batch_flatten(y)))
+        return op.cross_entropy(self.fc(op.batch_flatten(y)), label)
 
 
 def _inputs(device: str) -> list[meta.ndarray]:
@@ -86,7 +86,7 @@ def test_eager_backward() -> None:
     for device in ("cpu", "cuda"):
         weight, data, truth = _on(device, w, x, label)
         weight.requires_grad = data.requires_grad = True
-        loss = op.cross_entropy(truth, op.layer_norm(op.dense(data, weight)))
+        loss = op.cross_entropy(op.layer_norm(op.dense(data, weight)), truth)
         loss.backward()
         assert str(loss.device).startswith(device)
         gradients[device] = [loss.torch().detach().cpu()] + [
@@ -112,15 +112,15 @@ def test_another_stream() -> None:
     """Kernels wait for the work of the stream they are called under, and for no other."""
     label, x = _on("cuda", torch.tensor([1, 0, 2]), torch.zeros(3, 4))
     with only("tvm"):
-        expected = op.cross_entropy(label, x).torch().item()
+        expected = op.cross_entropy(x, label).torch().item()
         slow, stream = torch.cuda.Stream(), torch.cuda.Stream()
         with torch.cuda.stream(slow):
             torch.cuda._sleep(1_000_000_000)
             x.torch().fill_(float("nan"))
-            late = op.cross_entropy(label, x)
+            late = op.cross_entropy(x, label)
         with torch.cuda.stream(stream):
             own = torch.zeros(3, 4, device="cuda")
-            result = op.cross_entropy(label, own)
+            result = op.cross_entropy(own, label)
         stream.synchronize()
         assert not slow.query(), "the first stream is still busy"
         assert result.torch().item() == pytest.approx(expected)
@@ -140,7 +140,7 @@ def test_streams_share_no_workspace() -> None:
         for _ in range(20):
             for x, stream, results in zip(xs, streams, found, strict=True):
                 with torch.cuda.stream(stream):
-                    results.append(op.cross_entropy(label, x))
+                    results.append(op.cross_entropy(x, label))
     torch.cuda.synchronize()
     for x, results in zip(xs, found, strict=True):
         expected = torch.nn.functional.cross_entropy(x, label)
@@ -153,12 +153,12 @@ def test_a_graph_replays_functions_of_several_kernels() -> None:
     x = torch.randn(40, 50, device="cuda")
     label = torch.arange(40, device="cuda")
     with only("tvm"):
-        op.cross_entropy(label, x)
+        op.cross_entropy(x, label)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            captured = op.cross_entropy(label, x)
+            captured = op.cross_entropy(x, label)
         big = torch.randn(4000, 5000, device="cuda")
-        op.cross_entropy(torch.zeros(4000, dtype=torch.int64, device="cuda"), big)
+        op.cross_entropy(big, torch.zeros(4000, dtype=torch.int64, device="cuda"))
     x.normal_()
     graph.replay()
     check(captured, torch.nn.functional.cross_entropy(x, label), 1e-4, 1e-5)

@@ -9,27 +9,23 @@ from meta.testing import C, F, I, OpCase, error, refusals, sample
 from meta.testing.case import FLOATS, Spec
 
 
-def _nll(y_true, y_pred):
-    return nn.nll_loss(y_pred, y_true.long())
+def _nll(prediction, target):
+    return nn.nll_loss(prediction, target.long())
 
 
-def _cross_entropy(y_true, y_pred):
-    return nn.cross_entropy(y_pred, y_true.long())
-
-
-def _smooth_l1(y_true, y_pred):
-    return nn.smooth_l1_loss(y_pred, y_true)
+def _cross_entropy(prediction, target):
+    return nn.cross_entropy(prediction, target.long())
 
 
 def _derivative(loss, by):
     """Return the oracle of a loss's gradient: torch's, itself differentiable."""
 
     def oracle(*args):
-        *dy, y_true, y_pred = args
-        wanted = (y_true, y_pred)[by]
+        *dy, prediction, target = args
+        wanted = (prediction, target)[by]
         again = any(a.requires_grad for a in args)
         leaf = wanted if wanted.requires_grad else wanted.detach().requires_grad_()
-        pair = (leaf, y_pred) if by == 0 else (y_true, leaf)
+        pair = (leaf, target) if by == 0 else (prediction, leaf)
         with torch.enable_grad():
             (found,) = torch.autograd.grad(loss(*pair), leaf, dy or None, create_graph=again)
         return found
@@ -37,8 +33,8 @@ def _derivative(loss, by):
     return oracle
 
 
-def _zeros(dy, y_true, y_pred):
-    return torch.zeros_like(y_true)
+def _zeros(dy, prediction, target):
+    return torch.zeros_like(target)
 
 
 def _labels(n, classes, **options):
@@ -46,18 +42,18 @@ def _labels(n, classes, **options):
 
 
 CLASSES = [
-    sample(_labels(5, 3), F(5, 3)),
-    sample(_labels(1, 1), F(1, 1)),
-    sample(_labels(64, 100, dtype="int32"), F(64, 100)),
-    sample(_labels(7, 4, dtype="uint8"), F(7, 4, low=-30.0, high=30.0)),
-    sample(C([4, -100, 0, -100, 3] * 8, "int64"), F(40, 5)),
+    sample(F(5, 3), _labels(5, 3)),
+    sample(F(1, 1), _labels(1, 1)),
+    sample(F(64, 100), _labels(64, 100, dtype="int32")),
+    sample(F(7, 4, low=-30.0, high=30.0), _labels(7, 4, dtype="uint8")),
+    sample(F(40, 5), C([4, -100, 0, -100, 3] * 8, "int64")),
 ]
 
 
 NOTHING_COUNTS = [
     # Large enough to be left out of the numeric gradients: the loss is NaN, its gradient 0.
-    sample(I(17, low=-100, high=-99), F(17, 4)),
-    sample(I(0, low=0, high=1), F(0, 4)),
+    sample(F(17, 4), I(17, low=-100, high=-99)),
+    sample(F(0, 4), I(0, low=0, high=1)),
 ]
 
 
@@ -77,23 +73,23 @@ def _with_dy(samples):
 
 
 CASES = [
-    OpCase("smooth_l1_loss", [*PAIRS, EMPTY], _smooth_l1),
-    OpCase("smooth_l1_loss_dpred", [*PAIRS, EMPTY], _derivative(_smooth_l1, 1)),
-    OpCase("smooth_l1_loss_dtrue", [*PAIRS, EMPTY], _derivative(_smooth_l1, 0)),
+    OpCase("smooth_l1_loss", [*PAIRS, EMPTY], nn.smooth_l1_loss),
+    OpCase("smooth_l1_loss_dpred", [*PAIRS, EMPTY], _derivative(nn.smooth_l1_loss, 0)),
+    OpCase("smooth_l1_loss_dtarget", [*PAIRS, EMPTY], _derivative(nn.smooth_l1_loss, 1)),
     OpCase("nll_loss", [*CLASSES, *NOTHING_COUNTS], _nll),
-    OpCase("nll_loss_dpred", _with_dy(CLASSES), _derivative(_nll, 1)),
+    OpCase("nll_loss_dpred", _with_dy(CLASSES), _derivative(_nll, 0)),
     # Zero whatever dy is, so its derivative is zero too; torch's is NaN.
-    OpCase("nll_loss_dpred", _with_dy(NOTHING_COUNTS), _derivative(_nll, 1), grad=False),
-    OpCase("nll_loss_dtrue", _with_dy(CLASSES), _zeros, grad=False),
+    OpCase("nll_loss_dpred", _with_dy(NOTHING_COUNTS), _derivative(_nll, 0), grad=False),
+    OpCase("nll_loss_dtarget", _with_dy(CLASSES), _zeros, grad=False),
     OpCase("cross_entropy", [*CLASSES, *NOTHING_COUNTS], _cross_entropy),
-    OpCase("cross_entropy_dpred", _with_dy(CLASSES), _derivative(_cross_entropy, 1)),
+    OpCase("cross_entropy_dpred", _with_dy(CLASSES), _derivative(_cross_entropy, 0)),
     OpCase(
         "cross_entropy_dpred",
         _with_dy(NOTHING_COUNTS),
-        _derivative(_cross_entropy, 1),
+        _derivative(_cross_entropy, 0),
         grad=False,
     ),
-    OpCase("cross_entropy_dtrue", _with_dy(CLASSES), _zeros, grad=False),
+    OpCase("cross_entropy_dtarget", _with_dy(CLASSES), _zeros, grad=False),
 ]
 
 
@@ -101,31 +97,31 @@ _LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
 
 
 LABELS = [
-    error(F(3), _SCORES, match="labels must be integers"),
-    error(_LABELS, F(3), match=r"expected: y_true\[n\], y_pred\[n, c\]"),
+    error(_SCORES, F(3), match="labels must be integers"),
+    error(F(3), _LABELS, match=r"expected: prediction\[n, c\], target\[n\]"),
     error(
-        I(2, 4, 5, low=0, high=3),
         F(2, 3, 4, 5),
+        I(2, 4, 5, low=0, high=3),
         match=r"op.reshape\(op.transpose\(scores, \(0, 2, 3, 1\)\), \(-1, c\)\)",
     ),
-    error(I(2, 4, low=0, high=3), F(2, 4, 3), match=r"scores op.reshape\(scores, \(-1, c\)\)"),
-    error(I(3, 4, low=0, high=2), F(3, 4), match="labels are class indices"),
-    error(_SCORES, _LABELS, match="the labels come first"),
-    error(_LABELS, F(2, 4), match="there must be one label per row"),
-    error(_LABELS, F(3, 0), match="y_pred has no class"),
+    error(F(2, 4, 3), I(2, 4, low=0, high=3), match=r"scores op.reshape\(scores, \(-1, c\)\)"),
+    error(F(3, 4), I(3, 4, low=0, high=2), match="labels are class indices"),
+    error(_LABELS, _SCORES, match="the scores come first"),
+    error(F(2, 4), _LABELS, match="there must be one label per row"),
+    error(F(3, 0), _LABELS, match="prediction has no class"),
 ]
 
 
 LABELS_DX = [
-    error(F(2), _LABELS, _SCORES, match="dy does not fit"),
+    error(F(2), _SCORES, _LABELS, match="dy does not fit"),
     *[error(F(), *one.args, match=one.match) for one in LABELS],
 ]
 
 
 VALUES = [
-    error(F(3), F(2), match="y_true and y_pred differ"),
-    error(I(3, low=0, high=2), F(3), match="cast the int64 one"),
-    error(_LABELS, _LABELS, match="y_pred must be floating point"),
+    error(F(3), F(2), match="prediction and target differ"),
+    error(F(3), I(3, low=0, high=2), match="cast the int64 one"),
+    error(_LABELS, _LABELS, match="prediction must be floating point"),
 ]
 
 
@@ -133,8 +129,8 @@ CASES += refusals(
     {
         "nll_loss cross_entropy": LABELS,
         "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
-        "nll_loss_dtrue cross_entropy_dtrue": LABELS_DX,
-        "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtrue": VALUES,
+        "nll_loss_dtarget cross_entropy_dtarget": LABELS_DX,
+        "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtarget": VALUES,
     }
 )
 
@@ -142,46 +138,46 @@ CASES += refusals(
 INF, NAN = float("inf"), float("nan")
 
 
-def _swapped(loss):
-    """Return torch's loss with the target first."""
+def _torchs(loss):
+    """Return torch's loss; its third argument is one that was given up long ago."""
 
-    def oracle(y_true, y_pred, reduction="mean", **options):
-        return loss(y_pred, y_true, reduction=reduction, **options)
+    def oracle(prediction, target, reduction="mean", **options):
+        return loss(prediction, target, reduction=reduction, **options)
 
     return oracle
 
 
-def _huber(y_true, y_pred, reduction="mean", delta=1.0):
-    return nn.huber_loss(y_pred, y_true, reduction=reduction, delta=delta)
+def _huber(prediction, target, reduction="mean", delta=1.0):
+    return nn.huber_loss(prediction, target, reduction=reduction, delta=delta)
 
 
-def _kl(y_true, y_pred, reduction="mean", log_target=False):
-    elements = nn.kl_div(y_pred, y_true, reduction="none", log_target=log_target)
+def _kl(prediction, target, reduction="mean", log_target=False):
+    elements = nn.kl_div(prediction, target, reduction="none", log_target=log_target)
     if reduction == "batchmean":
-        return elements.sum() / y_pred.shape[0]
+        return elements.sum() / prediction.shape[0]
     return elements if reduction == "none" else getattr(elements, reduction)()
 
 
 def _dpred(loss):
-    """Return the oracle of a loss's gradient by y_pred: torch's, itself differentiable."""
+    """Return the oracle of a loss's gradient by the prediction: torch's, itself differentiable."""
 
-    def oracle(dy, y_true, y_pred, *args, **kwargs):
-        again = any(a.requires_grad for a in (dy, y_true, y_pred))
-        leaf = y_pred if y_pred.requires_grad else y_pred.detach().requires_grad_()
+    def oracle(dy, prediction, target, *args, **kwargs):
+        again = any(a.requires_grad for a in (dy, prediction, target))
+        leaf = prediction if prediction.requires_grad else prediction.detach().requires_grad_()
         with torch.enable_grad():
-            y = loss(y_true, leaf, *args, **kwargs)
+            y = loss(leaf, target, *args, **kwargs)
             (found,) = torch.autograd.grad(y, leaf, dy, create_graph=again)
-        # Where the loss is linear, torch's gradient does not depend on y_pred.
-        return found + 0 * (y_true + y_pred) if again else found
+        # Where the loss is linear, torch's gradient does not depend on the prediction.
+        return found + 0 * (target + prediction) if again else found
 
     return oracle
 
 
-def _pairs(low_true, high_true, low, high):
+def _pairs(low, high, low_target, high_target):
     """Return pairs of all ranks, each with the reductions."""
 
     def pair(*shape):
-        return F(*shape, low=low_true, high=high_true), F(*shape, low=low, high=high)
+        return F(*shape, low=low, high=high), F(*shape, low=low_target, high=high_target)
 
     return [
         sample(*pair(3, 4)),
@@ -204,7 +200,7 @@ def _elementwise_with_dy(samples):
 
     def dy(s):
         kept = s.kwargs.get("reduction", "mean") if len(s.args) < 3 else s.args[2]
-        return s.args[1] if kept == "none" else F()
+        return s.args[0] if kept == "none" else F()
 
     return [sample(dy(s), *s.args, **s.kwargs) for s in samples]
 
@@ -235,8 +231,8 @@ REALS = _pairs(-2.0, 2.0, -2.0, 2.0)
 
 
 SPECIAL = [
-    sample(C([0.0, 1.0, INF, NAN, 0.0, 0.5]), C([0.0, INF, 0.5, 1.0, NAN, -INF]), "none"),
-    sample(C([1.0, -1.0]), C([NAN, 0.0])),
+    sample(C([0.0, INF, 0.5, 1.0, NAN, -INF]), C([0.0, 1.0, INF, NAN, 0.0, 0.5]), "none"),
+    sample(C([NAN, 0.0]), C([1.0, -1.0])),
 ]
 
 
@@ -250,39 +246,39 @@ HUBER = [
 PROBABILITIES = _pairs(0.1, 0.9, 0.1, 0.9)
 
 
-CERTAIN = [sample(C([0.0, 1.0, 1.0, 0.0]), C([0.0, 1.0, 0.0, 1.0]), "none")]
+CERTAIN = [sample(C([0.0, 1.0, 0.0, 1.0]), C([0.0, 1.0, 1.0, 0.0]), "none")]
 
 
 LOGITS = [
-    *_pairs(0.0, 1.0, -3.0, 3.0),
-    sample(F(20, low=0.0, high=1.0), F(20, low=-100.0, high=100.0), "none"),
+    *_pairs(-3.0, 3.0, 0.0, 1.0),
+    sample(F(20, low=-100.0, high=100.0), F(20, low=0.0, high=1.0), "none"),
 ]
 
 
-EXTREME = [sample(C([0.0, 1.0, 1.0, 0.0, 0.5]), C([90.0, 90.0, -90.0, -90.0, NAN]), "none")]
+EXTREME = [sample(C([90.0, 90.0, -90.0, -90.0, NAN]), C([0.0, 1.0, 1.0, 0.0, 0.5]), "none")]
 
 
 DIVERGENCE = [
-    *_pairs(0.1, 0.9, -3.0, 0.0),
-    sample(F(3, 4, low=0.1, high=0.9), F(3, 4, low=-3.0, high=0.0), "batchmean"),
+    *_pairs(-3.0, 0.0, 0.1, 0.9),
+    sample(F(3, 4, low=-3.0, high=0.0), F(3, 4, low=0.1, high=0.9), "batchmean"),
     sample(F(3, 4, low=-3.0, high=0.0), F(3, 4, low=-3.0, high=0.0), "batchmean", True),
     sample(F(5, low=-3.0, high=0.0), F(5, low=-3.0, high=0.0), "none", log_target=True),
     sample(F(5, low=-3.0, high=0.0), F(5, low=-3.0, high=0.0), "sum", log_target=True),
 ]
 
 
-NOTHING_TRUE = [sample(C([0.0, 0.0, 1.0, NAN]), C([-1.0, 0.0, -2.0, -1.0]), "none")]
+NOTHING_TRUE = [sample(C([-1.0, 0.0, -2.0, -1.0]), C([0.0, 0.0, 1.0, NAN]), "none")]
 
 
 CASES += [
-    *_both("mse_loss", REALS, _swapped(nn.mse_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
-    *_both("l1_loss", REALS, _swapped(nn.l1_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
+    *_both("mse_loss", REALS, _torchs(nn.mse_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
+    *_both("l1_loss", REALS, _torchs(nn.l1_loss), SPECIAL, [ELEMENTWISE_EMPTY]),
     *_both("huber_loss", [*REALS, *HUBER], _huber, SPECIAL, [ELEMENTWISE_EMPTY]),
     *_both("kl_div", DIVERGENCE, _kl, NOTHING_TRUE, [ELEMENTWISE_EMPTY]),
     *_both(
         "binary_cross_entropy",
         PROBABILITIES,
-        _swapped(nn.binary_cross_entropy),
+        _torchs(nn.binary_cross_entropy),
         CERTAIN,
         [ELEMENTWISE_EMPTY],
         # A slope of 1e12 is infinite in float16.
@@ -293,7 +289,7 @@ CASES += [
     *_both(
         "binary_cross_entropy_with_logits",
         LOGITS,
-        _swapped(nn.binary_cross_entropy_with_logits),
+        _torchs(nn.binary_cross_entropy_with_logits),
         EXTREME,
         [ELEMENTWISE_EMPTY],
     ),
@@ -307,8 +303,8 @@ _NAMES += ["binary_cross_entropy", "binary_cross_entropy_with_logits"]
 
 
 DIFFERENT = [
-    error(F(3), F(2), match="y_true and y_pred differ"),
-    error(C([1.0, 2.0], "float16"), F(2), match="cast the float16 one"),
+    error(F(3), F(2), match="prediction and target differ"),
+    error(F(2), C([1.0, 2.0], "float16"), match="cast the float16 one"),
     error(F(3), F(3), reduction="median", match="there is no such reduction"),
 ]
 

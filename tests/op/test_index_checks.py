@@ -96,13 +96,13 @@ RECORDS = [
            -4, 4, "inputs[2]"),
     Record("adv_index_dx", lambda i, x, y: op.adv_index_dx(y, (x, i)), (X, X), (3,), -3, 3,
            "inputs[1]"),
-    Record("nll_loss", lambda i, x: op.nll_loss(i, x), (X,), (3,), 0, 4, "y_true", also=-100),
-    Record("nll_loss_dpred", lambda i, d, x: op.nll_loss_dpred(d, i, x), (floats(), X), (3,), 0, 4,
-           "y_true", also=-100),
-    Record("cross_entropy", lambda i, x: op.cross_entropy(i, x), (floats(9, 4),), (9,), 0, 4,
-           "y_true", also=-100),
-    Record("cross_entropy_dpred", lambda i, d, x: op.cross_entropy_dpred(d, i, x), (floats(), X),
-           (3,), 0, 4, "y_true", also=-100),
+    Record("nll_loss", lambda i, x: op.nll_loss(x, i), (X,), (3,), 0, 4, "target", also=-100),
+    Record("nll_loss_dpred", lambda i, d, x: op.nll_loss_dpred(d, x, i), (floats(), X), (3,), 0, 4,
+           "target", also=-100),
+    Record("cross_entropy", lambda i, x: op.cross_entropy(x, i), (floats(9, 4),), (9,), 0, 4,
+           "target", also=-100),
+    Record("cross_entropy_dpred", lambda i, d, x: op.cross_entropy_dpred(d, x, i), (floats(), X),
+           (3,), 0, 4, "target", also=-100),
     *[Record(name, call, (floats(2, 1, 4, 4), *more), (3, 5), -7, 2, "rois", part=(1, 0),
              dtypes=("float32",), fill=1)
       for name, call, more in (
@@ -259,7 +259,7 @@ def test_random_indices_against_torch_and_numpy(dialect: str, indices: list[int]
                         lambda: torch.tensor(X).scatter_add(0, row, torch.tensor(X))),
         "adv_index": (lambda: op.adv_index((x, i)), lambda: torch.tensor(X)[t]),
         "index_select": (lambda: op.index_select(x, 0, i), lambda: torch.tensor(X)[t]),
-        "cross_entropy": (lambda: op.cross_entropy(i, x),
+        "cross_entropy": (lambda: op.cross_entropy(x, i),
                           lambda: torch.nn.functional.cross_entropy(torch.tensor(X), t)),
     }  # fmt: skip
     with only(dialect):

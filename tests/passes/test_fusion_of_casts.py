@@ -36,8 +36,8 @@ CASES = {
           %l: int64[4] = tvm.zeros(shape=(4,), dtype="int64")
           %d: float32[] = tvm.ones(shape=(), dtype="float32")
           %a: float32[4, 6] = tvm.cast(%h, dtype="float32")
-          %b: float32[] = tvm.cross_entropy(%l, %a)
-          %c: float32[4, 6] = tvm.cross_entropy_dpred(%d, %l, %a)
+          %b: float32[] = tvm.cross_entropy(%a, %l)
+          %c: float32[4, 6] = tvm.cross_entropy_dpred(%d, %a, %l)
           %e: float16[4, 6] = tvm.cast(%c, dtype="float16")
           return (%b, %e)
         }""",

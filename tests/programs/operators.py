@@ -263,7 +263,7 @@ def cast_back(p: Pool, i: int, j: int, k: int) -> list[Any]:
 def loss(name: str) -> Row:
     def row(p: Pool, i: int, j: int, k: int) -> list[Any]:
         x = p.float(i)
-        return [getattr(op, name)(p.like(j, x), x)]
+        return [getattr(op, name)(x, p.like(j, x))]
 
     return row
 

@@ -35,7 +35,7 @@ def network(seed: int = 0) -> Model:
 
 def loss(scores: Any, labels: Any) -> Any:
     """Return the mean cross entropy."""
-    return op.cross_entropy(labels, scores)
+    return op.cross_entropy(scores, labels)
 
 
 def optimizer() -> Any:

@@ -50,7 +50,7 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     ),
     "a loss of torch": (
         lambda p: train(loss=torch.nn.CrossEntropyLoss(), steps=1),
-        ArgumentError, "lambda scores, labels: meta.cross_entropy",
+        ArgumentError, "meta.cross_entropy, or another function",
     ),
     "metrics in a list": (
         lambda p: train(steps=1, eval_data=held_out(), metrics=[accuracy]),

@@ -283,7 +283,7 @@ def test_a_loss_with_parameters_of_its_own(tmp_path: Path) -> None:
 
         @trace
         def forward(self, scores: Any, labels: Any) -> Any:
-            return op.cross_entropy(labels, op.multiply(scores, self.temperature))
+            return op.cross_entropy(op.multiply(scores, self.temperature), labels)
 
     one, other = Weighted(), Weighted()
     train(loss=one, steps=3, checkpoint=tmp_path)

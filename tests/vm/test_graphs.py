@@ -100,7 +100,7 @@ def network() -> Model:
         @trace
         def forward(self, x: Any, label: Any) -> Any:
             hidden, _, _ = op.dropout(x, 0.4, KEY())
-            return op.cross_entropy(label, self.body(hidden))
+            return op.cross_entropy(self.body(hidden), label)
 
     return Net()
 

@@ -218,7 +218,7 @@ def test_extents_of_the_run_time(dialects: tuple[str, ...]) -> None:
 
 def test_a_program_that_was_saved_looks(tmp_path: Path) -> None:
     def lookup(table: Any, i: Any, r: Any) -> Any:
-        labels = op.cross_entropy(i, table)
+        labels = op.cross_entropy(table, i)
         return op.gather_nd(table, r), labels
 
     x, r = array(X), array([[0, 1], [3, 0]])

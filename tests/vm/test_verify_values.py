@@ -146,7 +146,7 @@ class Network(Model):
 
     @trace
     def forward(self, x: Any, labels: Any) -> Any:
-        return op.cross_entropy(labels, self.head(op.reshape(self.body(x), (-1, 4 * 36))))
+        return op.cross_entropy(self.head(op.reshape(self.body(x), (-1, 4 * 36))), labels)
 
 
 @pytest.mark.parametrize("dtype", [None, "float16", "bfloat16"])

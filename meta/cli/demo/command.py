@@ -192,7 +192,7 @@ def train(
     """
     return fit(
         network,
-        lambda scores, labels: op.cross_entropy(labels, scores),
+        op.cross_entropy,
         Batches(images.x_train, images.y_train, size, seed=seed, drop_last=True),
         with_sgd(LEARNING_RATE, MOMENTUM),
         steps=steps,

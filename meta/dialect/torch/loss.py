@@ -18,8 +18,8 @@ from meta.op.loss import IGNORED
 
 
 @dialect.kernel(op.smooth_l1_loss)
-def smooth_l1_loss(y_true, y_pred):
-    return F.smooth_l1_loss(widened(y_pred), widened(y_true)).to(y_pred.dtype)
+def smooth_l1_loss(prediction, target):
+    return F.smooth_l1_loss(widened(prediction), widened(target)).to(prediction.dtype)
 
 
 def _clipped(y, other):
@@ -30,52 +30,52 @@ def _clipped(y, other):
 
 kernels(
     {
-        op.smooth_l1_loss_dpred: lambda y_true, y_pred: _clipped(y_pred, y_true),
-        op.smooth_l1_loss_dtrue: lambda y_true, y_pred: _clipped(y_true, y_pred),
+        op.smooth_l1_loss_dpred: lambda prediction, target: _clipped(prediction, target),
+        op.smooth_l1_loss_dtarget: lambda prediction, target: _clipped(target, prediction),
     }
 )
 
 
-def labels(y_true, y_pred):
+def labels(prediction, target):
     """Return the labels as int64, with `IGNORED` for no class: at others ATen ends the process."""
-    y_true = y_true.long()
-    return y_true.masked_fill((y_true < 0) | (y_true >= y_pred.shape[1]), IGNORED)
+    target = target.long()
+    return target.masked_fill((target < 0) | (target >= prediction.shape[1]), IGNORED)
 
 
 @dialect.kernel(op.nll_loss)
-def nll_loss(y_true, y_pred):
-    return F.nll_loss(widened(y_pred), labels(y_true, y_pred)).to(y_pred.dtype)
+def nll_loss(prediction, target):
+    return F.nll_loss(widened(prediction), labels(prediction, target)).to(prediction.dtype)
 
 
-def at_labels(dy, y_true, y_pred):
+def at_labels(dy, prediction, target):
     """Return dy / count at the label of every row that counts, 0 elsewhere; and the same by row."""
-    y_true = labels(y_true, y_pred)
-    counts = y_true != IGNORED
+    target = labels(prediction, target)
+    counts = target != IGNORED
     share = torch.where(counts, widened(dy) / counts.sum(), 0)
-    zeros = torch.zeros(y_pred.shape, dtype=share.dtype, device=share.device)
-    return zeros.scatter_(1, y_true.clamp(min=0)[:, None], share[:, None]), share
+    zeros = torch.zeros(prediction.shape, dtype=share.dtype, device=share.device)
+    return zeros.scatter_(1, target.clamp(min=0)[:, None], share[:, None]), share
 
 
 @dialect.kernel(op.nll_loss_dpred)
-def nll_loss_dpred(dy, y_true, y_pred):
-    hot, _ = at_labels(dy, y_true, y_pred)
-    return hot.neg_().to(y_pred.dtype)
+def nll_loss_dpred(dy, prediction, target):
+    hot, _ = at_labels(dy, prediction, target)
+    return hot.neg_().to(prediction.dtype)
 
 
 @dialect.kernel(op.cross_entropy)
-def cross_entropy(y_true, y_pred):
-    return F.cross_entropy(widened(y_pred), labels(y_true, y_pred)).to(y_pred.dtype)
+def cross_entropy(prediction, target):
+    return F.cross_entropy(widened(prediction), labels(prediction, target)).to(prediction.dtype)
 
 
 @dialect.kernel(op.cross_entropy_dpred)
-def cross_entropy_dpred(dy, y_true, y_pred):
-    hot, share = at_labels(dy, y_true, y_pred)
-    softmax = torch.softmax(widened(y_pred), 1)
-    return softmax.mul_(share[:, None]).sub_(hot).to(y_pred.dtype)
+def cross_entropy_dpred(dy, prediction, target):
+    hot, share = at_labels(dy, prediction, target)
+    softmax = torch.softmax(widened(prediction), 1)
+    return softmax.mul_(share[:, None]).sub_(hot).to(prediction.dtype)
 
 
-@dialect.kernel(op.nll_loss_dtrue)
-@dialect.kernel(op.cross_entropy_dtrue)
+@dialect.kernel(op.nll_loss_dtarget)
+@dialect.kernel(op.cross_entropy_dtarget)
 def no_gradient_of_labels(out):
     out.zero_()
 
@@ -84,58 +84,61 @@ CODES = {"none": 0, "mean": 1, "sum": 2, "batchmean": 2}
 """ATen's numbers of the reductions; `kl_div` divides a sum by the number of rows."""
 
 
-def _share(dy, y_pred, reduction):
+def _share(dy, prediction, reduction):
     """Return dy, divided by the number of elements, or of rows, that a mean is taken over."""
-    counts = {"mean": y_pred.numel(), "batchmean": y_pred.shape[0] if y_pred.ndim else 1}
+    counts = {
+        "mean": prediction.numel(),
+        "batchmean": prediction.shape[0] if prediction.ndim else 1,
+    }
     return dy / max(counts[reduction], 1) if reduction in counts else dy
 
 
 def register(loss, forward):
-    """Register a loss: ``forward(y_pred, y_true, reduction, *attributes)``."""
+    """Register a loss: ``forward(prediction, target, reduction, *attributes)``."""
 
-    def kernel(y_true, y_pred, **attributes):
-        return forward(widened(y_pred), widened(y_true), **attributes).to(y_pred.dtype)
+    def kernel(prediction, target, **attributes):
+        return forward(widened(prediction), widened(target), **attributes).to(prediction.dtype)
 
     dialect.kernel(loss)(with_signature(kernel, loss.schema.signature))
 
 
 def register_gradient(loss_dpred, backward):
-    """Register a gradient: ``backward(dy, y_pred, y_true, reduction, *attributes)``."""
+    """Register a gradient: ``backward(dy, prediction, target, reduction, *attributes)``."""
 
-    def kernel(dy, y_true, y_pred, **attributes):
-        found = backward(*widened(dy, y_pred, y_true), **attributes)
-        return found.to(y_pred.dtype).contiguous()
+    def kernel(dy, prediction, target, **attributes):
+        found = backward(*widened(dy, prediction, target), **attributes)
+        return found.to(prediction.dtype).contiguous()
 
     dialect.kernel(loss_dpred)(with_signature(kernel, loss_dpred.schema.signature))
 
 
-def _by_slope(slope, dy, y_pred, y_true, reduction, **attributes):
+def _by_slope(slope, dy, prediction, target, reduction, **attributes):
     """Return the gradient by the derivative of an element, which is a fresh tensor."""
-    return slope(y_pred, y_true, **attributes).mul_(_share(dy, y_pred, reduction))
+    return slope(prediction, target, **attributes).mul_(_share(dy, prediction, reduction))
 
 
-def mse_dpred(dy, y_pred, y_true, reduction):
-    return torch.ops.aten.mse_loss_backward(dy, y_pred, y_true, CODES[reduction])
+def mse_dpred(dy, prediction, target, reduction):
+    return torch.ops.aten.mse_loss_backward(dy, prediction, target, CODES[reduction])
 
 
-def probability(y_pred, y_true, reduction):
+def probability(prediction, target, reduction):
     """The loss as `op.binary_cross_entropy` states it: ATen refuses what is no probability."""
-    outside = (y_pred < 0) | (y_pred > 1)
+    outside = (prediction < 0) | (prediction > 1)
     if outside.any():
-        y_pred = y_pred.masked_fill(outside, torch.nan)
-    logs = y_pred.log().clamp_(min=-100), (-y_pred).log1p_().clamp_(min=-100)
-    elements = (y_true - 1) * logs[1] - y_true * logs[0]
+        prediction = prediction.masked_fill(outside, torch.nan)
+    logs = prediction.log().clamp_(min=-100), (-prediction).log1p_().clamp_(min=-100)
+    elements = (target - 1) * logs[1] - target * logs[0]
     return elements if reduction == "none" else getattr(elements, reduction)()
 
 
-def probability_slope(y_pred, y_true):
-    return (y_pred - y_true) / (y_pred * (1 - y_pred)).clamp_(min=1e-12)
+def probability_slope(prediction, target):
+    return (prediction - target) / (prediction * (1 - prediction)).clamp_(min=1e-12)
 
 
-def kl_div(y_pred, y_true, reduction, log_target):
+def kl_div(prediction, target, reduction, log_target):
     # F.kl_div of mean warns about batchmean, and is ATen's operator otherwise.
-    found = torch.kl_div(y_pred, y_true, CODES[reduction], log_target=log_target)
-    return found / y_pred.shape[0] if reduction == "batchmean" else found
+    found = torch.kl_div(prediction, target, CODES[reduction], log_target=log_target)
+    return found / prediction.shape[0] if reduction == "batchmean" else found
 
 
 for _name, _forward, _slope in (

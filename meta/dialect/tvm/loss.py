@@ -1,6 +1,6 @@
 """Losses in TE.
 
-A loss of elements is a function of two, target and prediction; its gradient is another one. A label
+A loss of elements is a function of two, prediction and target; its gradient is another one. A label
 is clamped before it is an index, so no label reads outside the row; whether it counts is decided
 separately.
 """
@@ -25,45 +25,45 @@ def clamped(v, low, high):
 
 
 @compute(op.smooth_l1_loss, COMM_REDUCE)
-def smooth_l1_loss(y_true, y_pred):
-    def element(t, p):
+def smooth_l1_loss(prediction, target):
+    def element(p, t):
         half, one, size = constant(0.5, p), constant(1, p), te.abs(p - t)
         return tirx.Select(size < one, half * size * size, size - half)
 
-    return loss(element, y_true, y_pred, "mean")
+    return loss(element, prediction, target, "mean")
 
 
 @compute(op.smooth_l1_loss_dpred, ELEMWISE, static=True)
-def smooth_l1_loss_dpred(y_true, y_pred):
-    """Return y_pred - y_true within [-1, 1], divided by the number of elements."""
-    wide = computing(str(y_pred.dtype))
+def smooth_l1_loss_dpred(prediction, target):
+    """Return prediction - target within [-1, 1], divided by the number of elements."""
+    wide = computing(str(prediction.dtype))
     low, high = tirx.const(-1.0, wide), tirx.const(1.0, wide)
-    size = tirx.const(float(max(count(y_pred.shape, "mean"), 1)), wide)
+    size = tirx.const(float(max(count(prediction.shape, "mean"), 1)), wide)
 
     def element(*i):
-        difference = y_pred(*i).astype(wide) - y_true(*i).astype(wide)
-        return (clamped(difference, low, high) / size).astype(y_pred.dtype)
+        difference = prediction(*i).astype(wide) - target(*i).astype(wide)
+        return (clamped(difference, low, high) / size).astype(prediction.dtype)
 
-    return te.compute(y_pred.shape, element, name="clipped")
+    return te.compute(prediction.shape, element, name="clipped")
 
 
-@compute(op.smooth_l1_loss_dtrue, ELEMWISE, static=True)
-def smooth_l1_loss_dtrue(y_true, y_pred):
-    return smooth_l1_loss_dpred(y_pred, y_true)
+@compute(op.smooth_l1_loss_dtarget, ELEMWISE, static=True)
+def smooth_l1_loss_dtarget(prediction, target):
+    return smooth_l1_loss_dpred(target, prediction)
 
 
 class Labels:
-    """The labels of the rows of ``y_pred``."""
+    """The labels of the rows of ``prediction``."""
 
-    def __init__(self, y_true, y_pred):
-        self.y_true, self.wide = y_true, computing(str(y_pred.dtype))
-        self.rows, self.classes = y_pred.shape
+    def __init__(self, prediction, target):
+        self.target, self.wide = target, computing(str(prediction.dtype))
+        self.rows, self.classes = prediction.shape
         self.one, self.zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
         self.count = self.sum(lambda _: self.one, "count")
 
     def at(self, row):
         """Return the label as an int64."""
-        return self.y_true(row).astype("int64")
+        return self.target(row).astype("int64")
 
     def valid(self, row):
         """Return whether the label is a class."""
@@ -107,24 +107,26 @@ class Labels:
 
 
 @compute(op.nll_loss, COMM_REDUCE)
-def nll_loss(y_true, y_pred):
-    labels = Labels(y_true, y_pred)
-    return labels.mean(lambda i: -y_pred(i, labels.index(i)).astype(labels.wide), y_pred.dtype)
+def nll_loss(prediction, target):
+    labels = Labels(prediction, target)
+    return labels.mean(
+        lambda i: -prediction(i, labels.index(i)).astype(labels.wide), prediction.dtype
+    )
 
 
 @compute(op.nll_loss_dpred, OPAQUE)
-def nll_loss_dpred(dy, y_true, y_pred):
-    labels = Labels(y_true, y_pred)
+def nll_loss_dpred(dy, prediction, target):
+    labels = Labels(prediction, target)
     share = labels.share(dy)
 
     def element(i, j):
-        return (-share(i) * labels.hot(i, j)).astype(y_pred.dtype)
+        return (-share(i) * labels.hot(i, j)).astype(prediction.dtype)
 
-    return te.compute(y_pred.shape, element, name="dpred")
+    return te.compute(prediction.shape, element, name="dpred")
 
 
-@compute(op.nll_loss_dtrue, ELEMWISE, static=True)
-def nll_loss_dtrue(out):
+@compute(op.nll_loss_dtarget, ELEMWISE, static=True)
+def nll_loss_dtarget(out):
     return zeros(out.static_shape, out.dtype)
 
 
@@ -136,26 +138,26 @@ def _softmax(x):
 
 
 @compute(op.cross_entropy, COMM_REDUCE)
-def cross_entropy(y_true, y_pred):
-    labels, (logit, total) = Labels(y_true, y_pred), _softmax(y_pred)
-    return labels.mean(lambda i: te.log(total(i)) - logit(i, labels.index(i)), y_pred.dtype)
+def cross_entropy(prediction, target):
+    labels, (logit, total) = Labels(prediction, target), _softmax(prediction)
+    return labels.mean(lambda i: te.log(total(i)) - logit(i, labels.index(i)), prediction.dtype)
 
 
 @compute(op.cross_entropy_dpred, COMM_REDUCE)
-def cross_entropy_dpred(dy, y_true, y_pred):
-    labels, (logit, total) = Labels(y_true, y_pred), _softmax(y_pred)
+def cross_entropy_dpred(dy, prediction, target):
+    labels, (logit, total) = Labels(prediction, target), _softmax(prediction)
     share = labels.share(dy)
     # One division for each row.
     inverse = te.compute(total.shape, lambda i: labels.one / total(i), name="inverse")
 
     def element(i, j):
         by_logit = te.exp(logit(i, j)) * inverse(i) - labels.hot(i, j)
-        return (by_logit * share(i)).astype(y_pred.dtype)
+        return (by_logit * share(i)).astype(prediction.dtype)
 
-    return te.compute(y_pred.shape, element, name="dpred")
+    return te.compute(prediction.shape, element, name="dpred")
 
 
-compute(op.cross_entropy_dtrue, ELEMWISE, static=True)(nll_loss_dtrue)
+compute(op.cross_entropy_dtarget, ELEMWISE, static=True)(nll_loss_dtarget)
 
 
 def count(shape, reduction):
@@ -164,12 +166,12 @@ def count(shape, reduction):
     return None if extents is None else math.prod(int(extent) for extent in extents)
 
 
-def loss(element, y_true, y_pred, reduction):
-    """Return ``element(target, prediction)``, reduced."""
-    shape, dtype, wide = y_pred.shape, str(y_pred.dtype), computing(str(y_pred.dtype))
+def loss(element, prediction, target, reduction):
+    """Return ``element(prediction, target)``, reduced."""
+    shape, dtype, wide = prediction.shape, str(prediction.dtype), computing(str(prediction.dtype))
 
     def at(*i):
-        return element(y_true(*i).astype(wide), y_pred(*i).astype(wide))
+        return element(prediction(*i).astype(wide), target(*i).astype(wide))
 
     if reduction == "none" or not shape:
         return te.compute(shape, lambda *i: at(*i).astype(dtype), name="loss")
@@ -182,25 +184,25 @@ def loss(element, y_true, y_pred, reduction):
     return te.compute((), lambda: (total() / over).astype(dtype), name="loss")
 
 
-def dpred(slope, dy, y_true, y_pred, reduction):
-    """Return ``slope(target, prediction)``, times dy over the count of the reduction."""
-    shape, dtype, wide = y_pred.shape, str(y_pred.dtype), computing(str(y_pred.dtype))
+def dpred(slope, dy, prediction, target, reduction):
+    """Return ``slope(prediction, target)``, times dy over the count of the reduction."""
+    shape, dtype, wide = prediction.shape, str(prediction.dtype), computing(str(prediction.dtype))
     over = tirx.const(float(count(shape, reduction) or 1), wide)
 
     def at(*i):
         share = (dy(*i) if reduction == "none" else dy()).astype(wide) / over
-        return (slope(y_true(*i).astype(wide), y_pred(*i).astype(wide)) * share).astype(dtype)
+        return (slope(prediction(*i).astype(wide), target(*i).astype(wide)) * share).astype(dtype)
 
     return te.compute(shape, at, name="dpred")
 
 
 def elements(base):
-    """Register a loss of two elements, target and prediction, and attributes; a decorator."""
+    """Register a loss of two elements, prediction and target, and attributes; a decorator."""
 
     def register(function):
         @compute(base, COMM_REDUCE)
-        def kernel(y_true, y_pred, reduction, **options):
-            return loss(partial(function, **options), y_true, y_pred, reduction)
+        def kernel(prediction, target, reduction, **options):
+            return loss(partial(function, **options), prediction, target, reduction)
 
         return function
 
@@ -212,8 +214,8 @@ def slopes(base):
 
     def register(function):
         @compute(base, ELEMWISE, static=True)
-        def kernel(dy, y_true, y_pred, reduction, **options):
-            return dpred(partial(function, **options), dy, y_true, y_pred, reduction)
+        def kernel(dy, prediction, target, reduction, **options):
+            return dpred(partial(function, **options), dy, prediction, target, reduction)
 
         return function
 
@@ -221,39 +223,39 @@ def slopes(base):
 
 
 @elements(op.mse_loss)
-def mse_loss(t, p):
+def mse_loss(p, t):
     return (p - t) * (p - t)
 
 
 @slopes(op.mse_loss_dpred)
-def mse_loss_dpred(t, p):
+def mse_loss_dpred(p, t):
     return constant(2, p) * (p - t)
 
 
 @elements(op.l1_loss)
-def l1_loss(t, p):
+def l1_loss(p, t):
     return te.abs(p - t)
 
 
 @slopes(op.l1_loss_dpred)
-def l1_loss_dpred(t, p):
+def l1_loss_dpred(p, t):
     one, zero = constant(1, p), constant(0, p)
     return tirx.Select(p > t, one, zero) - tirx.Select(p < t, one, zero)
 
 
 @elements(op.huber_loss)
-def huber_loss(t, p, delta):
+def huber_loss(p, t, delta):
     d, half, edge = te.abs(p - t), constant(0.5, p), constant(delta, p)
     return tirx.Select(d <= edge, half * d * d, edge * (d - half * edge))
 
 
 @slopes(op.huber_loss_dpred)
-def huber_loss_dpred(t, p, delta):
+def huber_loss_dpred(p, t, delta):
     return clamped(p - t, constant(-delta, p), constant(delta, p))
 
 
 @elements(op.kl_div)
-def kl_div(t, p, log_target):
+def kl_div(p, t, log_target):
     if log_target:
         return te.exp(t) * (t - p)
     zero, one = constant(0, t), constant(1, t)
@@ -262,12 +264,12 @@ def kl_div(t, p, log_target):
 
 
 @slopes(op.kl_div_dpred)
-def kl_div_dpred(t, _, log_target):
+def kl_div_dpred(_, t, log_target):
     return (te.exp(t) if log_target else t) * constant(-1, t)
 
 
 @elements(op.binary_cross_entropy)
-def binary_cross_entropy(t, p):
+def binary_cross_entropy(p, t):
     def bounded_log(v):
         low, log = constant(-100, v), te.log(v)
         # 0 by itself: its logarithm is infinite, which a fast one may not say. A NaN stays.
@@ -278,19 +280,19 @@ def binary_cross_entropy(t, p):
 
 
 @slopes(op.binary_cross_entropy_dpred)
-def binary_cross_entropy_dpred(t, p):
+def binary_cross_entropy_dpred(p, t):
     variance, least = p * (constant(1, p) - p), constant(1e-12, p)
     return (p - t) / tirx.Select(variance < least, least, variance)
 
 
 @elements(op.binary_cross_entropy_with_logits)
-def binary_cross_entropy_with_logits(t, p):
+def binary_cross_entropy_with_logits(p, t):
     zero, one = constant(0, p), constant(1, p)
     below = tirx.Select(p < zero, zero - p, zero)
     return (one - t) * p + below + c_math.log1p(te.exp(zero - te.abs(p)))
 
 
 @slopes(op.binary_cross_entropy_with_logits_dpred)
-def binary_cross_entropy_with_logits_dpred(t, p):
+def binary_cross_entropy_with_logits_dpred(p, t):
     one = constant(1, p)
     return one / (one + te.exp(constant(0, p) - p)) - t

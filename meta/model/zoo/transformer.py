@@ -172,7 +172,7 @@ def masked_lm_loss(logits: Any, labels: Any) -> Any:
     Result: shape (); NaN if no token is.
     """
     rows = op.reshape(logits, (-1, logits.shape[-1]))
-    return op.cross_entropy(op.reshape(labels, (-1,)), rows)
+    return op.cross_entropy(rows, op.reshape(labels, (-1,)))
 
 
 def causal_lm_loss(logits: Any, labels: Any) -> Any:

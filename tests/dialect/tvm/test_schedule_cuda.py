@@ -61,7 +61,7 @@ def test_other_architectures(name, arch):
 
 def _cross_entropy(rows: int, classes: int):
     label, x = tensor(rows, dtype="int64", name="label"), tensor(rows, classes)
-    return [label, x], [loss.cross_entropy(label, x)]
+    return [x, label], [loss.cross_entropy(x, label)]
 
 
 @pytest.mark.parametrize("name", ["softmax", "sum_few", "several_readers", "layer_norm_outputs"])

@@ -31,7 +31,7 @@ class WithLoss(Model):
 
     @trace
     def forward(self, x: Any, labels: Any) -> Any:
-        return op.cross_entropy(labels, self.network(x))
+        return op.cross_entropy(self.network(x), labels)
 
 
 def error(found: Any, wanted: torch.Tensor, scale: float | None = None) -> float:

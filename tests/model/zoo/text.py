@@ -150,7 +150,7 @@ def their_pooled_loss(result: Any) -> torch.Tensor:
 
 
 def classes_loss(result: Any, labels: Any) -> Any:
-    return op.cross_entropy(labels, result)
+    return op.cross_entropy(result, labels)
 
 
 NO_TYPES = ("input_ids", "attention_mask", "position_ids")

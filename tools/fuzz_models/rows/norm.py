@@ -399,7 +399,7 @@ def _pair(d: Any) -> tuple[Any, Any]:
     y = d.like(d.value(x).shape, d.value(x).dtype)
     if not finite(d.value(y)):
         raise d.missing
-    return y, x
+    return x, y
 
 
 def _reduced(x: Tensor, reduction: str) -> Tensor:
@@ -416,30 +416,30 @@ def _loss(
     add(
         Row(
             name, lambda d: (_pair(d), _reduction(d)),
-            lambda y, x, reduction="mean": _reduced(function(y, x), reduction),
+            lambda x, y, reduction="mean": _reduced(function(x, y), reduction),
             smooth=True, weight=weight, inner=inner, slope=slope,
         )
     )  # fmt: skip
 
 
-_loss("mse_loss", lambda y, x: (x - y).square())
-_loss("l1_loss", lambda y, x: (x - y).abs())
-_loss("huber_loss", lambda y, x: F.huber_loss(x, y, reduction="none"))
+_loss("mse_loss", lambda x, y: (x - y).square())
+_loss("l1_loss", lambda x, y: (x - y).abs())
+_loss("huber_loss", lambda x, y: F.huber_loss(x, y, reduction="none"))
 _loss(
     "binary_cross_entropy_with_logits",
-    lambda y, x: x.clamp_min(0) - x * y + torch.log1p(torch.exp(-x.abs())),
-    inner=lambda y, x, reduction="mean": _reduced(1 + x.abs() * (1 + y.abs()), reduction),
-    slope=lambda shake, y, x, reduction="mean": _reduced(shake(x), reduction),
+    lambda x, y: x.clamp_min(0) - x * y + torch.log1p(torch.exp(-x.abs())),
+    inner=lambda x, y, reduction="mean": _reduced(1 + x.abs() * (1 + y.abs()), reduction),
+    slope=lambda shake, x, y, reduction="mean": _reduced(shake(x), reduction),
 )
 
 
 def _kl_call(d: Any) -> Call:
     x = d.pick(lambda v: v.size > 0 and finite(v), dtype="float")
     value = d.value(x)
-    return (d.input(value.dtype, value.shape, 0.25, 3.0), x), _reduction(d)
+    return (x, d.input(value.dtype, value.shape, 0.25, 3.0)), _reduction(d)
 
 
-def _kl_slope(shake: Any, y: Tensor, x: Tensor, reduction: str = "mean") -> Tensor:
+def _kl_slope(shake: Any, x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
     """log(y) + 1 - x"""
     size = 1 + y.detach().log().abs() + x.detach().abs()
     return _reduced(size * shake(y), reduction)
@@ -448,9 +448,9 @@ def _kl_slope(shake: Any, y: Tensor, x: Tensor, reduction: str = "mean") -> Tens
 add(
     Row(
         "kl_div", _kl_call,
-        lambda y, x, reduction="mean": _reduced(torch.xlogy(y, y) - y * x, reduction),
+        lambda x, y, reduction="mean": _reduced(torch.xlogy(y, y) - y * x, reduction),
         smooth=True, weight=0.4, slope=_kl_slope,
-        inner=lambda y, x, reduction="mean": _reduced(
+        inner=lambda x, y, reduction="mean": _reduced(
             torch.xlogy(y, y).abs() + (y * x).abs(), reduction
         ),
     )
@@ -458,7 +458,7 @@ add(
 add(
     Row(
         "smooth_l1_loss", lambda d: (_pair(d), {}),
-        lambda y, x: F.smooth_l1_loss(x, y), smooth=True, weight=0.4,
+        F.smooth_l1_loss, smooth=True, weight=0.4,
     )
 )  # fmt: skip
 
@@ -466,15 +466,15 @@ add(
 def _classes(d: Any) -> Call:
     x = d.pick(lambda v: v.size > 0, dtype="float", ndim=2)
     rows, classes = d.value(x).shape
-    return (d.input("int64", (rows,), 0, classes - 1), x), {}
+    return (x, d.input("int64", (rows,), 0, classes - 1)), {}
 
 
 add(
     Row(
         "nll_loss",
         _classes,
-        lambda y, x: F.nll_loss(x, y),
-        lambda o, a, k: o[1],
+        F.nll_loss,
+        lambda o, a, k: o[0],
         smooth=True,
         weight=0.5,
     )
@@ -483,11 +483,11 @@ add(
     Row(
         "cross_entropy",
         _classes,
-        lambda y, x: F.cross_entropy(x, y),
-        lambda o, a, k: o[1],
+        F.cross_entropy,
+        lambda o, a, k: o[0],
         smooth=True,
-        inner=lambda y, x: 1.0 + x.abs().max(),
-        slope=lambda shake, y, x: shake(x).sum(1).mean(),  # softmax - 1
+        inner=lambda x, y: 1.0 + x.abs().max(),
+        slope=lambda shake, x, y: shake(x).sum(1).mean(),  # softmax - 1
         weight=0.5,
     )
 )

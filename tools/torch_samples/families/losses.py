@@ -19,7 +19,7 @@ def reduced(loss: Any, reduction: str) -> Any:
 
 
 def pair(function: Any) -> Any:
-    """Return torch's form of an elementwise loss: prediction first, and both are broadcast."""
+    """Return torch's form of an elementwise loss: both arguments are broadcast."""
 
     def loss(
         input: Any,
@@ -32,12 +32,12 @@ def pair(function: Any) -> Any:
         **options: Any,
     ) -> Any:
         shape = np.broadcast_shapes(input.shape, target.shape)
-        y_pred, y_true = (
+        prediction, truth = (
             t if t.shape == shape else meta.broadcast_to(t, shape) for t in (input, target)
         )
         if weight is None:
-            return function(y_true, y_pred, reduction, **options)
-        return reduced(function(y_true, y_pred, "none", **options) * weight, reduction)
+            return function(prediction, truth, reduction, **options)
+        return reduced(function(prediction, truth, "none", **options) * weight, reduction)
 
     return loss
 
@@ -47,7 +47,7 @@ def smooth_l1(input: Any, target: Any, *, reduction: str = "mean", beta: float =
     if beta == 0:
         return pair(meta.l1_loss)(input, target, reduction=reduction)
     if beta == 1 and reduction == "mean" and input.shape == target.shape:
-        return meta.smooth_l1_loss(target, input)
+        return meta.smooth_l1_loss(input, target)
     return pair(meta.huber_loss)(input, target, reduction=reduction, delta=beta) / beta
 
 
