@@ -2,13 +2,14 @@
 multi-tensor operator for all of them.
 
 An algorithm is a subclass in `algorithms.py`. It names its operator, its state and its options with
-their defaults, and checks these.
+their defaults, and checks these. One whose step is no formula of elements is in `composed.py`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter
 from math import inf
 from numbers import Real
@@ -55,6 +56,26 @@ CONSTANTS = 256
 MASTER = "float32"
 
 
+@dataclass(frozen=True)
+class Together:
+    """Parameters of one kind, by name, which one call updates.
+
+    options: those that they have in common. decays, rates: of each its weight decay, and the
+    multiple of the learning rate.
+    """
+
+    names: list[str]
+    options: dict[str, Any]
+    decays: list[float]
+    rates: list[float]
+
+    def only(self, names: Container[str]) -> Together:
+        """Return those of its parameters that are among ``names``."""
+        chosen = [i for i, name in enumerate(self.names) if name in names]
+        decays, rates = ([own[i] for i in chosen] for own in (self.decays, self.rates))
+        return Together([self.names[i] for i in chosen], self.options, decays, rates)
+
+
 class Optimizer(Model):
     """Base class of the optimizers, which serve eager loops: ``loss.backward(); optimizer.step();
     optimizer.zero_grad()``, and, with ``with_<name>``, a traced `TrainingStep`.
@@ -83,6 +104,8 @@ class Optimizer(Model):
     """The step of several parameters."""
     state_names: ClassVar[tuple[str, ...]] = ()
     """What there is of each parameter, zeros at first, in the operator's order."""
+    own_state_names: ClassVar[tuple[str, ...]] = ()
+    """What there is besides, which the operator does not take."""
     shares: ClassVar[tuple[str, ...]] = ()
     """The options in [0, 1). All other numbers are finite and not negative."""
     defaults: ClassVar[dict[str, Any]] = {}
@@ -134,7 +157,7 @@ class Optimizer(Model):
         }
         self.master = {n: array(a, MASTER) for n, a in masters.items()}
         self._announce_masters()
-        for kind in self.state_names:
+        for kind in (*self.state_names, *self.own_state_names):
             setattr(self, kind, {})
         stated_of = {n: {**self.options, **group} for group in self.groups for n in group["names"]}
         for name in trained:
@@ -147,7 +170,7 @@ class Optimizer(Model):
         cls, shape: tuple[int, ...], options: Mapping[str, Any]
     ) -> dict[str, tuple[int, ...]]:
         """Return the shapes of what is kept of a parameter of a shape, by the names in
-        `state_names`; what the options make useless is left out.
+        `state_names` and `own_state_names`; what the options make useless is left out.
         """
         return dict.fromkeys(cls.state_names, shape)
 
@@ -227,31 +250,40 @@ class Optimizer(Model):
         further: dict[str, Any] = {"skip": skip}
         if clip_value is not None:
             further["clip_value"] = clip_value
-        for names, numbers, decay, rates in self._calls(params, gradients):
-            masters = [n for n in names if n in self.master]
-            x = [self.master[n] if masters else params[n] for n in names]
-            kept = [getattr(self, kind) for kind in self.state_names]
-            state = [[own[n] for n in names if n in own] for own in kept]
-            further["factor"] = factor * -1.0 if numbers["maximize"] else factor
-            counted = [self.step_count] if "step" in self.operator.schema.names else []
-            options = {n: x for n, x in numbers.items() if n in self.operator.schema.names}
-            self.operator(
-                x,
-                [gradients[n] for n in names],
-                *state,
-                *counted,
-                self._rate(rates),
-                weight_decay=float(decay[0]) if len(set(decay)) == 1 else self._constant(decay),
-                copies=[params[n] for n in masters],
-                **options,
-                **further,
-            )
+        for call in self._calls(params, gradients):
+            further["factor"] = factor * -1.0 if call.options["maximize"] else factor
+            self.apply(call, params, gradients, further)
 
-    def _calls(
-        self, params: Mapping[str, Any], gradients: Mapping[str, Any]
-    ) -> list[tuple[list[str], dict[str, Any], list[float], list[float]]]:
-        """Return the calls: names, options, and by name weight decay and multiple of the rate."""
-        calls: dict[Any, tuple[list[str], dict[str, Any], list[float], list[float]]] = {}
+    def apply(
+        self,
+        call: Together,
+        params: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+        further: Mapping[str, Any],
+    ) -> None:
+        """Update the parameters of a call; further: ``factor``, ``skip`` and perhaps
+        ``clip_value``, as `update` has them.
+        """
+        masters = [n for n in call.names if n in self.master]
+        kept = [getattr(self, kind) for kind in self.state_names]
+        of_operator = self.operator.schema.names
+        self.operator(
+            [self.master[n] if masters else params[n] for n in call.names],
+            [gradients[n] for n in call.names],
+            *([own[n] for n in call.names if n in own] for own in kept),
+            *([self.step_count] if "step" in of_operator else []),
+            self._rate(call.rates),
+            weight_decay=float(call.decays[0])
+            if len(set(call.decays)) == 1
+            else self._constant(call.decays),
+            copies=[params[n] for n in masters],
+            **{n: x for n, x in call.options.items() if n in of_operator},
+            **further,
+        )
+
+    def _calls(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> list[Together]:
+        """Return the calls that update all parameters that have a gradient."""
+        calls: dict[Any, Together] = {}
         for group in self.groups:
             options = {**self.options, **group}
             decay, rate = options.pop("weight_decay", 0.0), options.pop("rate", 1.0)
@@ -259,11 +291,11 @@ class Optimizer(Model):
                 if name not in gradients:
                     continue
                 kind = params[name].dtype, name in self.master, tuple(options.items())
-                names, _, decays, rates = calls.setdefault(kind, ([], options, [], []))
-                names.append(name)
-                decays.append(decay)
-                rates.append(rate)
-        known = {name for names, *_ in calls.values() for name in names}
+                call = calls.setdefault(kind, Together([], options, [], []))
+                call.names.append(name)
+                call.decays.append(decay)
+                call.rates.append(rate)
+        known = {name for call in calls.values() for name in call.names}
         unknown = [name for name in gradients if name not in known]
         if unknown:
             raise ArgumentError(
@@ -277,6 +309,8 @@ class Optimizer(Model):
         """Return the learning rate of all parameters, or of each."""
         if all(m == 1 for m in multiples):
             return self.learning_rate
+        if len(set(multiples)) == 1:
+            return self.learning_rate * multiples[0]
         return op.multiply(self._constant(multiples), self.learning_rate)
 
     def _constant(self, values: list[float]) -> ndarray:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -48,6 +49,34 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
         },
     ),
     "lion": (optim.Lion, optim.with_lion, {"beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1}),
+    "adafactor": (optim.Adafactor, optim.with_adafactor, {}),
+    "adafactor with all": (
+        optim.Adafactor,
+        optim.with_adafactor,
+        {
+            "beta2_decay": 0.7,
+            "eps1": 1e-4,
+            "eps2": 0.2,
+            "d": 1.1,
+            "weight_decay": 0.1,
+            "maximize": True,
+        },
+    ),
+    "muon": (optim.Muon, optim.with_muon, {}),
+    "muon with all": (
+        optim.Muon,
+        optim.with_muon,
+        {
+            "weight_decay": 0.2,
+            "momentum": 0.8,
+            "nesterov": False,
+            "eps": 1e-6,
+            "ns_steps": 4,
+            "match_rms_adamw": True,
+            "beta1": 0.8,
+            "beta2": 0.9,
+        },
+    ),
 }
 TORCH: dict[type[optim.Optimizer], type[torch.optim.Optimizer]] = {
     optim.SGD: torch.optim.SGD,
@@ -65,6 +94,33 @@ def torch_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[],
     if "beta1" in options:
         numbers["betas"] = options["beta1"], options["beta2"]
     return TORCH[kind](params.values(), lr=RATE, **numbers).step
+
+
+def adafactor_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
+    options = dict(OPTIONS[name][2])
+    numbers: dict[str, Any] = {
+        "eps": (options.pop("eps1", 2.0**-23), options.pop("eps2", 1e-3)),
+        "beta2_decay": -options.pop("beta2_decay", 0.8),
+    }
+    return torch.optim.Adafactor(params.values(), lr=RATE, **numbers, **options).step
+
+
+def muon_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
+    """torch.optim.Muon, whose iteration is kept in float64, for the matrix; AdamW for the rest."""
+    options = dict(OPTIONS[name][2])
+    betas = options.pop("beta1", 0.9), options.pop("beta2", 0.95)
+    matching = {"adjust_lr_fn": "match_rms_adamw"} if options.pop("match_rms_adamw", False) else {}
+    muon = torch.optim.Muon([params["weight"]], lr=RATE, **matching, **options)
+    others = [x for n, x in params.items() if n != "weight"]
+    shared = {"eps": options.get("eps", 1e-7), "weight_decay": options.get("weight_decay", 0.1)}
+    adamw = torch.optim.AdamW(others, lr=RATE, betas=betas, **shared)
+
+    def step() -> None:
+        with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+            muon.step()
+        adamw.step()
+
+    return step
 
 
 def lion_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
@@ -114,7 +170,14 @@ def paper_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[],
 def expected(name: str, model: Given, dtype: str) -> dict[str, torch.nn.Parameter]:
     """Return the parameters after all steps."""
     params = double(model)
-    make = {"lamb": paper_step, "lans": paper_step, "lion": lion_step}.get(name, torch_step)
+    makers = {
+        "lamb": paper_step,
+        "lans": paper_step,
+        "lion": lion_step,
+        "adafactor": adafactor_step,
+        "muon": muon_step,
+    }
+    make = makers.get(name.split()[0], torch_step)
     step = make(name, params)
     for given in gradients(STEPS, dtype):
         for x, g in zip(params.values(), given, strict=True):
@@ -188,6 +251,88 @@ def test_one_call_updates_all_parameters() -> None:
     kernels = executable.kernels()
     calls = {name: count for name, count in kernels.items() if "multi_tensor" in name}
     assert calls == {"torch.multi_tensor_axpby": 1, "torch.multi_tensor_adamw": 1}
+
+
+SHAPES_OF_MUON = [(4, 3), (3, 4), (5, 2, 3, 3), (1, 6)]
+
+
+@pytest.mark.parametrize("shape", SHAPES_OF_MUON, ids=str)
+def test_muon_takes_all_axes_behind_the_first_as_one(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(shape, generator=generator, dtype=torch.float64)
+    gradient = torch.randn(shape, generator=generator, dtype=torch.float64)
+    theirs = torch.nn.Parameter(start.reshape(shape[0], -1).clone())
+    theirs.grad = gradient.reshape(shape[0], -1)
+    own = meta.array(start)
+    own.requires_grad = True
+    own.grad = meta.array(gradient)
+    with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+        torch.optim.Muon([theirs], lr=0.0625).step()  # a float32, as a learning rate is here
+    optim.Muon([own], 0.0625).step()
+    check(own, theirs.detach().reshape(shape), 1e-12, 1e-12)
+
+
+def test_muon_makes_a_momentum_about_orthogonal() -> None:
+    own = meta.array(torch.zeros(8, 5))
+    own.requires_grad = True
+    own.grad = meta.array(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)))
+    optim.Muon([own], 1.0, match_rms_adamw=True).step()
+    values = torch.linalg.svdvals(own.torch()) / (0.2 * 8**0.5)
+    assert values.min() > 0.6 and values.max() < 1.3
+
+
+def test_what_is_not_orthogonal_has_the_step_of_adamw() -> None:
+    muon, adamw = Given(), Given()
+    ours = optim.Muon(muon.parameters(), RATE, groups=[{"params": "*", "orthogonal": False}])
+    theirs = optim.AdamW(adamw.parameters(), RATE, beta2=0.95, eps=1e-7, weight_decay=0.1)
+    assert not ours.velocity
+    for given in gradients(3):
+        for model in (muon, adamw):
+            for n, g in zip(SHAPES, given, strict=True):
+                getattr(model, n).grad = g
+        ours.step()
+        theirs.step()
+    for n in SHAPES:
+        assert torch.equal(getattr(muon, n).torch(), getattr(adamw, n).torch())
+
+
+def test_adafactor_keeps_rows_and_columns() -> None:
+    shapes = {"a": (), "b": (7,), "c": (4, 3), "d": (2, 4, 3), "e": (0, 3)}
+    params = {n: meta.array(torch.ones(s)) for n, s in shapes.items()}
+    twins = {n: torch.nn.Parameter(torch.ones(s, dtype=torch.float64)) for n, s in shapes.items()}
+    for array in params.values():
+        array.requires_grad = True
+    optimizer = optim.Adafactor(params, RATE)
+    assert {n: v.shape for n, v in optimizer.v.items()} == {"a": (), "b": (7,)}
+    assert {n: v.shape for n, v in optimizer.rows.items()} == {
+        "c": (4, 1),
+        "d": (2, 4, 1),
+        "e": (0, 1),
+    }
+    assert optimizer.columns["d"].shape == (2, 1, 3)
+    filled = {n: x for n, x in twins.items() if n != "e"}
+    theirs = torch.optim.Adafactor(filled.values(), lr=RATE, eps=(2.0**-23, 1e-3))
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        for n, x in twins.items():
+            x.grad = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+            params[n].grad = meta.array(x.grad, "float32")
+        theirs.step()
+        optimizer.step()
+    for n, x in filled.items():
+        check(params[n], x, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon])
+def test_a_gradient_of_zeros_is_no_step(kind: type[optim.Optimizer]) -> None:
+    model = Given()
+    optimizer = kind(model.parameters(), RATE, weight_decay=0.0)
+    before = {n: getattr(model, n).numpy() for n in SHAPES}
+    for n in SHAPES:
+        getattr(model, n).grad = meta.zeros_like(getattr(model, n))
+    optimizer.step()
+    for n in SHAPES:
+        assert (getattr(model, n).numpy() == before[n]).all()
 
 
 def test_every_shape_is_met() -> None:
