@@ -16,7 +16,8 @@ add one here if others would want it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from numbers import Integral
 
 from meta.base.errors import ArgumentError
@@ -121,6 +122,107 @@ def step_decay(every: int, gamma: float = 0.1) -> Schedule:
     return Schedule(
         lambda step: gamma ** (step // every), None, f"step_decay({every}, gamma={gamma})"
     )
+
+
+def multi_step_decay(milestones: Sequence[int], gamma: float = 0.1) -> Schedule:
+    """Return 1, multiplied by ``gamma`` at each of ``milestones``, ascending numbers of steps; it
+    has no end. As torch.optim.lr_scheduler.MultiStepLR.
+    """
+    for milestone in milestones:
+        _require_count("a milestone", milestone)
+    if list(milestones) != sorted(milestones):
+        raise ArgumentError("milestones are in ascending order", found=list(milestones))
+    _require_factor("gamma", gamma)
+    at = tuple(milestones)
+    text = f"multi_step_decay({list(at)}, gamma={gamma})"
+    return Schedule(lambda step: gamma ** bisect_right(at, step), None, text)
+
+
+def exponential_decay(gamma: float) -> Schedule:
+    """Return ``gamma**step``; it has no end. As torch.optim.lr_scheduler.ExponentialLR."""
+    _require_factor("gamma", gamma)
+    return Schedule(lambda step: gamma**step, None, f"exponential_decay({gamma})")
+
+
+def polynomial_decay(steps: int, power: float = 1.0, end: float = 0.0) -> Schedule:
+    """Return ``end + (1 - end) * (1 - step / steps)**power`` over ``steps`` steps, then ``end``; as
+    torch.optim.lr_scheduler.PolynomialLR, whose end is 0. power: above 0.
+    """
+    if not 0 < power < math.inf:
+        raise ArgumentError("power is out of range", expected="a number > 0", found=power)
+    made = _ramp(
+        "polynomial_decay", steps, "end", end, lambda done: end + (1 - end) * (1 - done) ** power
+    )
+    return Schedule(made, steps, f"polynomial_decay({steps}, power={power}, end={end})")
+
+
+def cosine_restarts(steps: int, growth: int = 1, end: float = 0.0) -> Schedule:
+    """Return 1 to ``end`` along half a cosine, again and again: the first time over ``steps``
+    steps, each time after over ``growth`` times as many; it has no end.
+
+    Loshchilov and Hutter, "SGDR: stochastic gradient descent with warm restarts", ICLR 2017; as
+    torch.optim.lr_scheduler.CosineAnnealingWarmRestarts.
+    """
+    _require_count("growth", growth)
+    once = cosine(steps, end)
+
+    def factor(step: int) -> float:
+        if growth == 1:
+            return once(step % steps)
+        length = steps
+        while step >= length:
+            step, length = step - length, length * growth
+        return cosine(length, end)(step)
+
+    return Schedule(factor, None, f"cosine_restarts({steps}, growth={growth}, end={end})")
+
+
+def one_cycle(
+    steps: int,
+    warmup: float = 0.3,
+    start: float = 1 / 25,
+    end: float = 1 / 250_000,
+    three_phases: bool = False,
+    linear: bool = False,
+) -> Schedule:
+    """Return ``start`` to 1 over a share ``warmup`` of the steps, then down to ``end``.
+
+    The optimizer's learning rate is the largest. Smith and Topin, "Super-convergence: very fast
+    training of neural networks using large learning rates", arXiv:1708.07120; as
+    torch.optim.lr_scheduler.OneCycleLR, with ``start = 1 / div_factor`` and
+    ``end = 1 / (div_factor * final_div_factor)``. A momentum stays as it is.
+
+    Parameters
+    ----------
+    steps: the length of the whole cycle; step ``steps - 1`` and all after it have ``end``.
+    warmup: in (0, 1); with three phases at most 1/2. three_phases: go down to ``start`` as slowly
+    as up, then to ``end``. linear: along straight lines, not half cosines.
+    """
+    _require_count("steps", steps)
+    _require_factor("start", start)
+    _require_factor("end", end)
+    most = 0.5 if three_phases else 1.0
+    if not 0 < warmup <= most or warmup == 1:
+        expected = "in (0, 1/2]" if three_phases else "in (0, 1)"
+        raise ArgumentError("warmup is a share of the steps", expected=expected, found=warmup)
+    top = warmup * steps - 1
+    phases = [(top, start, 1.0), (steps - 1, 1.0, end)]
+    if three_phases:
+        phases[1:] = [(2 * top, 1.0, start), (steps - 1, start, end)]
+
+    def factor(step: int) -> float:
+        begin = 0.0
+        for last, low, high in phases:
+            if step <= last:
+                done = (step - begin) / (last - begin) if last > begin else 1.0
+                share = done if linear else (1 - math.cos(math.pi * done)) / 2
+                return low + (high - low) * share
+            begin = last
+        return end
+
+    options = f"warmup={warmup}, start={start}, end={end}"
+    switches = f"three_phases={three_phases}, linear={linear}"
+    return Schedule(factor, steps, f"one_cycle({steps}, {options}, {switches})")
 
 
 def _require_count(name: str, value: object) -> None:

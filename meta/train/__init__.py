@@ -3,7 +3,7 @@
 One file per part: data, evaluation, checkpoints, logs, callbacks; `run.py` is the loop.
 """
 
-from meta.train.callback import Callback, EarlyStop
+from meta.train.callback import Callback, EarlyStop, ReduceOnPlateau
 from meta.train.checkpoint import Checkpoint, read_checkpoint
 from meta.train.data import Batches
 from meta.train.evaluate import evaluate
@@ -22,6 +22,7 @@ __all__ = [
     "JSONLog",
     "Logger",
     "Record",
+    "ReduceOnPlateau",
     "Run",
     "TensorBoard",
     "accuracy",

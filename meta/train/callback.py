@@ -1,5 +1,5 @@
-"""Callbacks: code of one's own that a run calls; `EarlyStop` is one. Add one here if others would
-want it.
+"""Callbacks: code of one's own that a run calls; `EarlyStop` and `ReduceOnPlateau` are some. Add
+one here if others would want it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,50 @@ class Callback:
         """Take what `state` returned."""
 
 
-class EarlyStop(Callback):
+class Watches(Callback):
+    """Base of callbacks that compare a metric of the evaluations with the best so far.
+
+    Attributes
+    ----------
+    best: its best value. waited: how many evaluations have passed since without an improvement.
+    """
+
+    def __init__(self, patience: int, metric: str, larger: bool, least: float) -> None:
+        if not isinstance(patience, int) or patience < 1 or not least >= 0:
+            raise ArgumentError(
+                f"{type(self).__name__}'s parameters are out of range",
+                expected="patience >= 1, least >= 0",
+                found=f"patience={patience}, least={least}",
+            )
+        self.patience, self.metric, self.larger, self.least = patience, metric, larger, least
+        self.best, self.waited = -math.inf if larger else math.inf, 0
+
+    def compare(self, metrics: dict[str, float]) -> bool:
+        """Compare an evaluation with the best so far; return whether it is better."""
+        if self.metric not in metrics:
+            raise ArgumentError(
+                f"{type(self).__name__} watches a metric that the evaluation has not",
+                expected=" or ".join(metrics),
+                found=self.metric,
+            )
+        value = metrics[self.metric]
+        gain = value - self.best if self.larger else self.best - value
+        if gain > self.least:
+            self.best, self.waited = value, 0
+            return True
+        self.waited += 1
+        return False
+
+    def state(self) -> dict[str, Any]:
+        """Return the best value and how long ago it was."""
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        self.best, self.waited = state["best"], state["waited"]
+
+
+class EarlyStop(Watches):
     """Ends a run when a metric of the evaluation has not become better for a while.
 
     Parameters
@@ -58,14 +101,7 @@ class EarlyStop(Callback):
     def __init__(
         self, patience: int, metric: str = "loss", *, larger: bool = False, least: float = 0.0
     ) -> None:
-        if not isinstance(patience, int) or patience < 1 or not least >= 0:
-            raise ArgumentError(
-                "EarlyStop's parameters are out of range",
-                expected="patience >= 1, least >= 0",
-                found=f"patience={patience}, least={least}",
-            )
-        self.patience, self.metric, self.larger, self.least = patience, metric, larger, least
-        self.best, self.waited = -math.inf if larger else math.inf, 0
+        super().__init__(patience, metric, larger, least)
 
     def on_begin(self, run: Run) -> None:
         """End a run that had been ended before."""
@@ -73,28 +109,66 @@ class EarlyStop(Callback):
 
     def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
         """Compare with the best so far."""
-        if self.metric not in metrics:
-            raise ArgumentError(
-                "EarlyStop watches a metric that the evaluation has not",
-                expected=" or ".join(metrics),
-                found=self.metric,
-            )
-        value = metrics[self.metric]
-        gain = value - self.best if self.larger else self.best - value
-        if gain > self.least:
-            self.best, self.waited = value, 0
-            return
-        self.waited += 1
-        self._check(run)
+        if not self.compare(metrics):
+            self._check(run)
 
     def _check(self, run: Run) -> None:
         if self.waited >= self.patience:
             run.stop(f"{self.metric} has not become better in {self.patience} evaluations")
 
+
+class ReduceOnPlateau(Watches):
+    """Multiplies the learning rate by ``factor`` when a metric of the evaluation has not become
+    better for a while; as torch.optim.lr_scheduler.ReduceLROnPlateau with ``threshold_mode="abs"``
+    and a threshold of ``least``. A run with ``schedule=`` refuses it.
+
+    Parameters
+    ----------
+    factor: in (0, 1). patience: how many evaluations may pass without an improvement; the next one
+    without reduces.
+    metric: its name. larger: whether larger is better. least: what an improvement must exceed.
+    cooldown: so many evaluations after a reduction do not count. minimum: the learning rate does
+    not fall below it.
+    """
+
+    def __init__(
+        self,
+        factor: float = 0.1,
+        patience: int = 10,
+        metric: str = "loss",
+        *,
+        larger: bool = False,
+        least: float = 0.0,
+        cooldown: int = 0,
+        minimum: float = 0.0,
+    ) -> None:
+        super().__init__(patience, metric, larger, least)
+        if not (0 < factor < 1 and isinstance(cooldown, int) and cooldown >= 0 and minimum >= 0):
+            raise ArgumentError(
+                "ReduceOnPlateau's parameters are out of range",
+                expected="factor in (0, 1), cooldown >= 0, minimum >= 0",
+                found=f"factor={factor}, cooldown={cooldown}, minimum={minimum}",
+            )
+        self.factor, self.cooldown, self.minimum = factor, cooldown, minimum
+        self.resting = 0
+
+    def on_evaluation(self, run: Run, metrics: dict[str, float]) -> None:
+        """Compare with the best so far, and reduce the learning rate if it is time."""
+        self.compare(metrics)
+        if self.resting:
+            self.resting -= 1
+            self.waited = 0
+        if self.waited > self.patience:
+            rate = run.training_step.learning_rate
+            now = rate.item()
+            rate.update(min(now, max(now * self.factor, self.minimum)))
+            self.resting, self.waited = self.cooldown, 0
+
     def state(self) -> dict[str, Any]:
-        """Return the best value and how long ago it was."""
-        return {"best": self.best, "waited": self.waited}
+        """Return the best value, how long ago it was, and the evaluations that do not count."""
+        return {**super().state(), "resting": self.resting}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take what `state` returned."""
-        self.best, self.waited = state["best"], state["waited"]
+        super().load_state(state)
+        self.resting = state["resting"]

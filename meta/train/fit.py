@@ -14,7 +14,7 @@ from meta.base.errors import ArgumentError
 from meta.model.model import Model
 from meta.optim import Optimizer, StepMaker, TrainingStep
 from meta.train import random_state
-from meta.train.callback import Callback, EarlyStop
+from meta.train.callback import Callback, ReduceOnPlateau, Watches
 from meta.train.checkpoint import Checkpoints
 from meta.train.data import Feed
 from meta.train.evaluate import Evaluator, device_of, in_mode
@@ -100,7 +100,7 @@ def fit(
         eval_average=eval_average,
     )
     _require_use(checkpoint is not None, "checkpoint", checkpoint_every=checkpoint_every)
-    _require_callbacks(callbacks, eval_data)
+    _require_callbacks(callbacks, eval_data, schedule)
     _require_metrics(metrics)
     _require_often_enough(data, eval_data, epochs)
     _require_schedule_and_seed(schedule, seed)
@@ -214,7 +214,7 @@ def _require_use(given: bool, of: str, **settings: object) -> None:
             raise ArgumentError(f"{name} does nothing without {of}", hint=f"pass {of}=, too")
 
 
-def _require_callbacks(callbacks: Any, eval_data: object) -> None:
+def _require_callbacks(callbacks: Any, eval_data: object, schedule: object) -> None:
     if not isinstance(callbacks, Iterable):
         raise ArgumentError(
             "callbacks are several", found=type(callbacks).__name__, hint="a list: [callback]"
@@ -226,8 +226,14 @@ def _require_callbacks(callbacks: Any, eval_data: object) -> None:
                 found=type(callback).__name__,
                 hint="derive a class from it, and override the methods that you need",
             )
-        if isinstance(callback, EarlyStop) and eval_data is None:
-            raise ArgumentError("EarlyStop needs an evaluation", hint="pass eval_data=, too")
+        if isinstance(callback, Watches) and eval_data is None:
+            who = type(callback).__name__
+            raise ArgumentError(f"{who} needs an evaluation", hint="pass eval_data=, too")
+        if isinstance(callback, ReduceOnPlateau) and schedule is not None:
+            raise ArgumentError(
+                "ReduceOnPlateau and a schedule both set the learning rate",
+                hint="leave one of them out",
+            )
 
 
 def _require_metrics(metrics: Any) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+import meta
 from meta import op
 from meta.base.errors import FormatError
 from meta.train import (
     Batches,
     Callback,
     EarlyStop,
+    ReduceOnPlateau,
     Run,
 )
 from tests.train.problem import (
@@ -78,3 +82,74 @@ def test_early_stop_and_its_state(tmp_path: Path) -> None:
     assert again.step == 6 and again.stopped == record.stopped  # it had ended
     with pytest.raises(FormatError, match="the callbacks are others"):
         train(steps=50, **options)
+
+
+VALUES = [
+    5.0,
+    4.0,
+    4.5,
+    4.2,
+    4.1,
+    4.05,
+    3.99,
+    4.0,
+    4.0,
+    4.0,
+    4.0,
+    math.nan,
+    4.0,
+    2.0,
+    2.0,
+    2.1,
+    2.2,
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"patience": 1},
+        {"patience": 2, "cooldown": 2},
+        {"patience": 1, "larger": True, "minimum": 0.02},
+        {"patience": 2, "least": 0.3, "factor": 0.5},
+    ],
+    ids=str,
+)
+def test_a_plateau_is_torchs(options: dict[str, Any]) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer,
+        mode="max" if options.get("larger") else "min",
+        factor=options.get("factor", 0.1),
+        patience=options["patience"],
+        threshold=options.get("least", 0.0),
+        threshold_mode="abs",
+        cooldown=options.get("cooldown", 0),
+        min_lr=options.get("minimum", 0.0),
+        eps=0.0,
+    )
+    rate = meta.array(0.1)
+    run: Any = SimpleNamespace(training_step=SimpleNamespace(learning_rate=rate))
+    callback = ReduceOnPlateau(**options)
+    for i, value in enumerate(VALUES):
+        if i == len(VALUES) // 2:  # another object goes on from what a checkpoint keeps
+            before, callback = callback, ReduceOnPlateau(**options)
+            callback.load_state(before.state())
+        theirs.step(value)
+        callback.on_evaluation(run, {"loss": value})
+        assert rate.item() == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-5)
+
+
+def test_a_run_trains_with_the_reduced_rate(tmp_path: Path) -> None:
+    def same(result: Any, labels: Any) -> Any:
+        return op.mean(op.multiply(result, 0.0))
+
+    reduce = ReduceOnPlateau(0.5, 1, "same")
+    record = train(steps=5, eval_data=held_out(), eval_every=1, metrics={"same": same},
+                   callbacks=[reduce], log=tmp_path / "log.jsonl")  # fmt: skip
+    # The first evaluation is the best one; the third and the fifth are one too many.
+    assert record.training_step.learning_rate.item() == pytest.approx(0.1 * 0.25)
+    rates = [float(line.split('"learning_rate": ')[1].split(",")[0])
+             for line in (tmp_path / "log.jsonl").read_text("utf-8").splitlines()
+             if "learning_rate" in line]  # fmt: skip
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.05, 0.05])

@@ -13,7 +13,7 @@ import meta
 from meta.base.errors import ArgumentError
 from meta.model import Linear, Model
 from meta.optim import SGD, with_sgd
-from meta.train import EarlyStop, accuracy
+from meta.train import EarlyStop, ReduceOnPlateau, accuracy
 from tests.train.problem import held_out, loss, network, train
 
 
@@ -94,6 +94,20 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
     ),
     "early stop alone": (
         lambda p: train(steps=1, callbacks=[EarlyStop(1)]), ArgumentError, "needs an evaluation",
+    ),
+    "plateau alone": (
+        lambda p: train(steps=1, callbacks=[ReduceOnPlateau()]),
+        ArgumentError, "ReduceOnPlateau needs an evaluation",
+    ),
+    "plateau and schedule": (
+        lambda p: train(
+            steps=1, eval_data=held_out(), callbacks=[ReduceOnPlateau()], schedule=lambda i: 1.0
+        ),
+        ArgumentError, "both set the learning rate",
+    ),
+    "plateau, factor": (lambda p: ReduceOnPlateau(1.0), ArgumentError, r"factor in \(0, 1\)"),
+    "plateau, cooldown": (
+        lambda p: ReduceOnPlateau(cooldown=-1), ArgumentError, "cooldown >= 0",
     ),
     "early stop, metric": (
         lambda p: train(steps=1, eval_data=held_out(), callbacks=[EarlyStop(1, "f1")]),
