@@ -5,27 +5,48 @@ One file per part: data, evaluation, checkpoints, logs, callbacks; `run.py` is t
 
 from meta.train.callback import Callback, EarlyStop, ReduceOnPlateau
 from meta.train.checkpoint import Checkpoint, read_checkpoint
+from meta.train.classification import (
+    AUC,
+    F1,
+    Accuracy,
+    ConfusionMatrix,
+    Perplexity,
+    Precision,
+    Recall,
+    TopK,
+)
 from meta.train.data import Batches
 from meta.train.evaluate import evaluate
 from meta.train.fit import fit
 from meta.train.log import CSVLog, JSONLog, Logger, TensorBoard
-from meta.train.objective import accuracy
+from meta.train.metric import Metric
 from meta.train.record import Record
+from meta.train.regression import MeanAbsoluteError, MeanSquaredError
 from meta.train.run import Run
 
 __all__ = [
+    "AUC",
+    "F1",
+    "Accuracy",
     "Batches",
     "CSVLog",
     "Callback",
     "Checkpoint",
+    "ConfusionMatrix",
     "EarlyStop",
     "JSONLog",
     "Logger",
+    "MeanAbsoluteError",
+    "MeanSquaredError",
+    "Metric",
+    "Perplexity",
+    "Precision",
+    "Recall",
     "Record",
     "ReduceOnPlateau",
     "Run",
     "TensorBoard",
-    "accuracy",
+    "TopK",
     "evaluate",
     "fit",
     "read_checkpoint",

@@ -16,6 +16,7 @@ from meta.model.model import Model
 from meta.runtime.ndarray import ndarray
 from meta.train import random_state
 from meta.train.data import Feed
+from meta.train.metric import Metric
 from meta.train.objective import Evaluation, Loss
 from meta.train.runner import Runner
 
@@ -25,7 +26,7 @@ def evaluate(
     loss: Loss,
     data: Iterable[Any],
     *,
-    metrics: Mapping[str, Loss] | None = None,
+    metrics: Mapping[str, Loss | Metric] | None = None,
     amp: str | None = None,
     executor: str = "vm",
 ) -> dict[str, float]:
@@ -34,10 +35,12 @@ def evaluate(
     Parameters
     ----------
     model, loss, data, amp, executor: as for `fit`. The data are passed over once.
-    metrics: by name, functions ``(model_result, *targets) -> scalar`` as the loss is.
+    metrics: by name, `Metric`s, such as ``F1()``, which count over all batches, or functions
+        ``(model_result, *targets) -> scalar`` as the loss is.
 
     The model is in infer mode meanwhile, and afterwards in the mode that it was in; the random
-    generators are left as they were. A batch counts by its number of samples. Raises ArgumentError
+    generators are left as they were. In means of functions a batch counts by its number of samples.
+    Raises ArgumentError
     for data without a batch.
     """
     return Evaluator(model, loss, metrics or {}, amp, executor).run(data)
@@ -47,20 +50,36 @@ class Evaluator:
     """Evaluates one model, again and again; compiled programs are kept."""
 
     def __init__(
-        self, model: Model, loss: Loss, metrics: Mapping[str, Loss], amp: str | None, executor: str
+        self,
+        model: Model,
+        loss: Loss,
+        metrics: Mapping[str, Loss | Metric],
+        amp: str | None,
+        executor: str,
     ) -> None:
+        for name, metric in metrics.items():
+            if isinstance(metric, Metric) and not metric.is_number:
+                raise ArgumentError(
+                    f"the metric {name!r} is no number",
+                    found=repr(metric),
+                    hint="count it alone: metric.update(model(x), labels), metric.compute()",
+                )
         if taken := metrics.keys() & {"loss", "step", "average"}:
             raise ArgumentError(
                 "a metric cannot be called so: these names are taken", found=", ".join(taken)
             )
         self.model, self.loss = model, loss
+        self._counting = {n: m for n, m in metrics.items() if isinstance(m, Metric)}
+        self._names = ("loss", *metrics)
         evaluation: Model = Evaluation(model, loss, metrics)
         if amp is not None:
             evaluation = meta.amp.autocast(evaluation, dtype=amp)
         self._runner = Runner(evaluation, executor)
 
     def run(self, data: Iterable[Any]) -> dict[str, float]:
-        """Return the means over ``data``."""
+        """Return the means, and what is counted, over ``data``."""
+        for metric in self._counting.values():
+            metric.reset()
         feed = Feed(data, device_of(self.model))
         found: list[dict[str, ndarray]] = []
         weights: list[int] = []
@@ -70,10 +89,16 @@ class Evaluator:
             bar(feed.length(), "evaluation", delay=1) as progress,
         ):
             while (batch := feed.take()) is not None:
-                found.append(self._runner(batch.inputs, batch.targets))
+                values = self._runner(batch.inputs, batch.targets)
+                for name, metric in self._counting.items():
+                    metric.add(values[name])
+                found.append({n: v for n, v in values.items() if n not in self._counting})
                 weights.append(batch.samples)
                 progress.update()
-        return {name: _mean([f[name] for f in found], weights) for name in found[0]}
+        means = {name: _mean([f[name] for f in found], weights) for name in found[0]}
+        counted = {name: metric.compute() for name, metric in self._counting.items()}
+        both = means | counted
+        return {name: both[name] for name in self._names}
 
 
 def device_of(model: Model) -> Device:

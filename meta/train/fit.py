@@ -19,6 +19,7 @@ from meta.train.checkpoint import Checkpoints
 from meta.train.data import Feed
 from meta.train.evaluate import Evaluator, device_of, in_mode
 from meta.train.log import loggers
+from meta.train.metric import Metric
 from meta.train.objective import Loss, Objective
 from meta.train.record import Record
 from meta.train.run import Limits, Run, Watching
@@ -34,7 +35,7 @@ def fit(
     epochs: int | None = None,
     eval_data: Iterable[Any] | None = None,
     eval_every: int | None = None,
-    metrics: Mapping[str, Loss] | None = None,
+    metrics: Mapping[str, Loss | Metric] | None = None,
     eval_average: bool | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
@@ -64,7 +65,8 @@ def fit(
     steps, epochs: the length of the run, one of them, counted from its very beginning. Data are
         iterated anew as often as needed; an iterator, which gives its batches once, must last.
     eval_data, eval_every: data for `evaluate`, after so many steps, by default after each epoch;
-        and at the end. metrics: functions as ``loss`` is, by name, for the evaluation.
+        and at the end. metrics: by name, for the evaluation, `Metric`s, such as ``F1()``, or
+        functions as ``loss`` is.
     eval_average: whether the average of the parameters that the optimizer keeps (``ema=``) is
         evaluated, or the parameters; by default the average, if there is one.
     checkpoint: a folder. A checkpoint is written every ``checkpoint_every`` steps, by default after
@@ -237,14 +239,18 @@ def _require_callbacks(callbacks: Any, eval_data: object, schedule: object) -> N
 
 
 def _require_metrics(metrics: Any) -> None:
-    if metrics is None or (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
+    if metrics is None or (isinstance(metrics, Mapping) and all(map(_is_metric, metrics.values()))):
         return
     raise ArgumentError(
-        "metrics are functions by name",
-        expected="a dict of functions (model_result, *targets) -> scalar",
+        "metrics are given by name",
+        expected="a dict of metrics, or of functions (model_result, *targets) -> scalar",
         found=repr(metrics),
-        hint='{"accuracy": meta.train.accuracy}',
+        hint='{"accuracy": meta.train.Accuracy()}',
     )
+
+
+def _is_metric(value: object) -> bool:
+    return isinstance(value, Metric) or (callable(value) and not isinstance(value, type))
 
 
 def _require_often_enough(data: object, eval_data: object, epochs: int | None) -> None:

@@ -17,19 +17,11 @@ from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
 from meta.runtime.ndarray import ndarray
 from meta.train.data import Batch
+from meta.train.metric import Metric
 from meta.vm.convention import bind
 
 Loss = Callable[..., Any]
 """A function ``(model_result, *targets) -> scalar`` written with operators, or a `Model`."""
-
-
-def accuracy(scores: Any, labels: Any) -> Any:
-    """Return the share of scores (..., classes) whose largest is at their label, a metric.
-
-    labels: ints of the shape of the scores without their last axis. Result: float32, shape ().
-    """
-    found = op.argmax(scores, axis=-1)
-    return op.mean(op.cast(op.equal(op.cast(found, labels.dtype), labels), "float32"))
 
 
 class Objective(Wrapper):
@@ -72,17 +64,20 @@ class Objective(Wrapper):
 class Evaluation(Model):
     """Loss and metrics of a model, called as ``(inputs, targets)``."""
 
-    def build(self, model: Model, loss: Loss, metrics: Mapping[str, Loss]) -> None:
-        """Wrap a model; a metric is called as the loss is."""
+    def build(self, model: Model, loss: Loss, metrics: Mapping[str, Any]) -> None:
+        """Wrap a model; a metric that is a function is called as the loss is."""
         self.model, self.loss, self.metrics = model, loss, dict(metrics)
 
     @trace
     def forward(self, inputs: Any, targets: Any) -> Any:
-        """Return scalars by name, the loss as "loss"."""
+        """Return scalars by name, the loss as "loss"; of a `Metric` what it counts."""
         result = _call(self.model, inputs)
         values = {"loss": scalar(_call(self.loss, targets, result), "the loss")}
         for name, metric in self.metrics.items():
-            values[name] = scalar(_call(metric, targets, result), f"the metric {name!r}")
+            if isinstance(metric, Metric):
+                values[name] = _call(metric.statistics, targets, result)
+            else:
+                values[name] = scalar(_call(metric, targets, result), f"the metric {name!r}")
         return values
 
 

@@ -13,7 +13,7 @@ import meta
 from meta.model import Linear
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import cosine
-from meta.train import Batches, Callback, Run, accuracy, evaluate, fit, meter
+from meta.train import Accuracy, Batches, Callback, Run, evaluate, fit, meter
 from tests.train.problem import CLASSES, FEATURES, SIZE, arrays, held_out, loss, network
 
 pytestmark = pytest.mark.cuda
@@ -32,7 +32,7 @@ def test_cuda_and_cpu_train_alike(executor: str, tmp_path: Path) -> None:
             steps=12,
             schedule=cosine(12),
             eval_data=held_out(),
-            metrics={"accuracy": accuracy},
+            metrics={"accuracy": Accuracy()},
             checkpoint=tmp_path / device,
             executor=executor,
             device=device,

@@ -13,7 +13,7 @@ import meta
 from meta.base.errors import ArgumentError
 from meta.model import Linear, Model
 from meta.optim import SGD, with_sgd
-from meta.train import EarlyStop, ReduceOnPlateau, accuracy
+from meta.train import Accuracy, EarlyStop, ReduceOnPlateau
 from tests.train.problem import held_out, loss, network, train
 
 
@@ -53,8 +53,8 @@ ERRORS: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
         ArgumentError, "meta.cross_entropy, or another function",
     ),
     "metrics in a list": (
-        lambda p: train(steps=1, eval_data=held_out(), metrics=[accuracy]),
-        ArgumentError, "functions by name",
+        lambda p: train(steps=1, eval_data=held_out(), metrics=[Accuracy()]),
+        ArgumentError, "given by name",
     ),
     "one callback": (
         lambda p: train(steps=1, callbacks=print), ArgumentError, r"a list: \[callback\]",

@@ -17,9 +17,9 @@ from meta.model import Dropout, Linear, Model, Sequential, trace
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
 from meta.optim.schedule import linear_decay, step_decay
 from meta.train import (
+    Accuracy,
     Callback,
     Run,
-    accuracy,
     evaluate,
     read_checkpoint,
 )
@@ -86,7 +86,7 @@ def test_a_run_is_torchs_run(executor: str) -> None:
 def test_it_learns() -> None:
     model = network()
     before = evaluate(model, loss, held_out(), executor="interpreter")
-    record = train(model, epochs=12, eval_data=held_out(), metrics={"accuracy": accuracy}, seed=5)
+    record = train(model, epochs=12, eval_data=held_out(), metrics={"accuracy": Accuracy()}, seed=5)
     assert record.metrics["loss"] < 0.5 * before["loss"]
     assert record.metrics["accuracy"] > 0.8
     assert [e["step"] for e in record.evaluations] == [PER_EPOCH * (i + 1) for i in range(12)]

@@ -15,7 +15,7 @@ import pytest
 from meta.base.errors import ArgumentError, FormatError
 from meta.optim import with_sgd
 from meta.optim.schedule import linear_decay
-from meta.train import Callback, Run, TensorBoard, accuracy, fit
+from meta.train import Accuracy, Callback, Run, TensorBoard, fit
 from meta.train.log import CSVLog, JSONLog, columns
 from tests.train.problem import DATA, held_out, loss, network, optimizer
 
@@ -32,7 +32,7 @@ def train(log: Any, steps: int, **options: Any) -> Any:
         steps=steps,
         log=log,
         eval_data=held_out(),
-        metrics={"accuracy": accuracy},
+        metrics={"accuracy": Accuracy()},
         schedule=linear_decay(10),
         executor="interpreter",
         seed=1,
