@@ -12,6 +12,7 @@ from typing import Any
 from meta import (
     amp,
     analysis,
+    array_api,
     dialect,
     fft,
     frontend,
@@ -49,6 +50,7 @@ __all__ = [
     "amp",
     "analysis",
     "array",
+    "array_api",
     "can_cast",
     "cond",
     "dialect",

@@ -21,7 +21,7 @@ FLOORS = [
     {"ir", "runtime"},
     {"op"},
     {"grad", "amp", "dialect", "fft", "linalg"},
-    {"passes", "analysis", "random"},
+    {"passes", "analysis", "array_api", "random"},
     {"vm"},
     {"model", "optim", "train", "distributed"},
     {"frontend"},

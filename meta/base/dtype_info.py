@@ -8,7 +8,17 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import DTYPES, TO_TORCH, bits, canonical, is_real, limits, promote
+from meta.base.dtype import (
+    DTYPES,
+    PARTS,
+    TO_TORCH,
+    bits,
+    canonical,
+    complex_of,
+    is_real,
+    limits,
+    promote,
+)
 from meta.base.errors import ArgumentError
 
 _KINDS: dict[str, frozenset[str]] = {
@@ -24,7 +34,8 @@ _KINDS["numeric"] = _KINDS["integral"] | _KINDS["real floating"] | _KINDS["compl
 
 @dataclass(frozen=True, slots=True)
 class finfo:
-    """Limits of a floating point dtype, given by a dtype or an array of one. As `numpy.finfo`.
+    """Limits of a floating point dtype, or of the parts of a complex one, given by a dtype or an
+    array of one. As `numpy.finfo`.
 
     Attributes
     ----------
@@ -42,6 +53,7 @@ class finfo:
 
     def __init__(self, type: object, /) -> None:
         dtype = _dtype_of(type)
+        dtype = PARTS.get(dtype, dtype)
         if not is_real(dtype):
             raise ArgumentError(
                 "finfo describes floating point dtypes", found=dtype, hint="use meta.iinfo"
@@ -116,17 +128,21 @@ def result_type(*arrays_and_dtypes: Any) -> str:
     """Return the dtype to which arrays and dtypes are promoted together.
 
     Python numbers take the dtype of the others, if that can hold their kind; else they count as
-    float32, int64 or bool. Raises ArgumentError where only numbers are given.
+    float32, int64, bool or complex64. Raises ArgumentError where only numbers are given.
     """
-    numbers = [a for a in arrays_and_dtypes if isinstance(a, bool | int | float)]
-    dtypes = [_dtype_of(a) for a in arrays_and_dtypes if not isinstance(a, bool | int | float)]
+    python = bool | int | float | complex
+    numbers = [a for a in arrays_and_dtypes if isinstance(a, python)]
+    dtypes = [_dtype_of(a) for a in arrays_and_dtypes if not isinstance(a, python)]
     if not dtypes:
         raise ArgumentError(
             "result_type needs an array or a dtype", found=arrays_and_dtypes or "nothing"
         )
     common = reduce(promote, dtypes)
     for number in numbers:
-        if isinstance(number, float) and isdtype(common, ("bool", "integral")):
+        if isinstance(number, complex):
+            wide = common in ("float64", "complex128")
+            common = complex_of("float64" if wide else "float32")
+        elif isinstance(number, float) and isdtype(common, ("bool", "integral")):
             common = "float32"
         elif isinstance(number, int) and not isinstance(number, bool) and common == "bool":
             common = "int64"

@@ -6,7 +6,7 @@ the operator of its name.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Methods(Overloads):
     """Mixin of the methods that call the operator of the same name, and of short spellings."""
 
     __slots__ = ()
+    namespace: ClassVar[Any]
+    """The functions of the Array API standard: `meta.array_api`, which sets it."""
 
     sum, mean, prod = _method("sum"), _method("mean"), _method("prod")
     max, min = _method("max"), _method("min")
@@ -94,6 +96,17 @@ class Methods(Overloads):
 
     def __pos__(self) -> Any:
         return OPERATORS["copy"](self)
+
+    def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
+        """Return `meta.array_api`. ArgumentError for a version of the standard that it is not."""
+        offered = Methods.namespace.__array_api_version__
+        if api_version not in (None, offered):
+            raise ArgumentError(
+                "there is no namespace of this version of the Array API",
+                expected=offered,
+                found=api_version,
+            )
+        return Methods.namespace
 
     def unsqueeze(self, axis: int) -> Any:
         """Return the array with an axis of extent 1 inserted, as ``meta.expand_dims``."""

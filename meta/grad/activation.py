@@ -9,7 +9,7 @@ import math
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import collapse, gradient, gradients
+from meta.grad.core import collapse, gradient, gradients, holomorphic
 from meta.grad.elementwise import by_result
 from meta.ir.types import TensorType
 from meta.op.activation import SELU_ALPHA, SELU_SCALE
@@ -34,7 +34,7 @@ gradients(
         op.log_softmax: lambda y, dy, axis: op.log_softmax_dx(y, dy, axis),
         op.relu: lambda y, dy: op.relu_dx(None, y, dy),  # at the kink 0, as torch
         op.gelu: lambda x, dy, approximate: op.gelu_dx(x, None, dy, approximate),
-        op.tanh: lambda y, dy: op.tanh_dx(None, y, dy),
+        op.tanh: holomorphic(lambda y, dy: op.tanh_dx(None, y, dy)),
         op.sigmoid: lambda y, dy: op.sigmoid_dx(None, y, dy),
     }
 )

@@ -8,7 +8,14 @@ import math
 
 from meta import op
 from meta.base.dtype import COMPLEX, has_gradient
-from meta.grad.core import gradient, gradients, not_differentiable, onto
+from meta.grad.core import (
+    conjugated,
+    gradient,
+    gradients,
+    holomorphic,
+    not_differentiable,
+    onto,
+)
 from meta.ir.types import TensorType
 
 
@@ -33,25 +40,21 @@ def subtract(x1: TensorType, x2: TensorType, otherwise: TensorType, where, dy):
     return onto(x1, lambda: dy), onto(x2, lambda: -dy), d_otherwise, None
 
 
-def _conj(x):
-    """Return the conjugate, by which a gradient is multiplied; of real numbers themselves."""
-    return op.conj(x) if getattr(x, "dtype", None) in COMPLEX else x
-
-
 @gradient(op.multiply)
 def multiply(x1, x2, dy):
-    return onto(x1, lambda: dy * _conj(x2)), onto(x2, lambda: dy * _conj(x1))
+    return onto(x1, lambda: dy * conjugated(x2)), onto(x2, lambda: dy * conjugated(x1))
 
 
 @gradient(op.divide)
 def divide(x1: TensorType, x2, y, dy):
     if isinstance(x2, bool | int | float) or has_gradient(x2.dtype):
-        dx1 = dy / _conj(x2)
-        return onto(x1, lambda: dx1), onto(x2, lambda: -(dx1 * _conj(y)))
+        dx1 = dy / conjugated(x2)
+        return onto(x1, lambda: dx1), onto(x2, lambda: -(dx1 * conjugated(y)))
     return None, None  # a quotient of integers
 
 
 @gradient(op.power)
+@holomorphic
 def power(x1, x2, y, dy):
     """dx1 = dy * x2 * x1**(x2 - 1), 0 for x2 = 0; dx2 = dy * y * log(x1), 0 for x1 = 0 <= x2."""
 
@@ -64,7 +67,9 @@ def power(x1, x2, y, dy):
         return op.where(op.equal(x2, 0), 0, dy * slope)
 
     def exponent():
-        flat = op.logical_and(op.equal(x1, 0), x2 >= 0)
+        flat = op.equal(x1, 0)
+        if y.dtype not in COMPLEX:  # which have no order
+            flat = op.logical_and(flat, x2 >= 0)
         return op.where(flat, 0, dy * (y * op.log(x1)))
 
     return onto(x1, base), onto(x2, exponent)

@@ -9,45 +9,59 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import COMPLEX, has_gradient, is_float
-from meta.grad.core import collapse, gradient, gradients, onto
+from meta.grad.core import collapse, gradient, gradients, holomorphic, onto
 from meta.ir.types import TensorType
 
+HOLOMORPHIC = {
+    op.sqrt: lambda y, dy: op.sqrt_dx(None, y, dy),
+    op.exp: lambda y, dy: dy * y,
+    op.log: lambda x, dy: dy / x,
+    op.rsqrt: lambda y, dy: dy * -0.5 * (y * y * y),
+    op.log2: lambda x, dy: dy / (x * math.log(2)),
+    op.log10: lambda x, dy: dy / (x * math.log(10)),
+    op.log1p: lambda x, dy: dy / (x + 1.0),
+    op.expm1: lambda y, dy: dy * (y + 1.0),
+    op.reciprocal: lambda y, dy: -(dy * (y * y)),
+    op.sin: lambda x, dy: dy * op.cos(x),
+    op.cos: lambda x, dy: -(dy * op.sin(x)),
+    op.tan: lambda y, dy: dy * (y * y + 1.0),
+    op.asin: lambda x, dy: dy * op.rsqrt(1.0 - x * x),
+    op.acos: lambda x, dy: -(dy * op.rsqrt(1.0 - x * x)),
+    op.atan: lambda x, dy: dy / (x * x + 1.0),
+    op.sinh: lambda x, dy: dy * op.cosh(x),
+    op.cosh: lambda x, dy: dy * op.sinh(x),
+    op.asinh: lambda x, dy: dy * op.rsqrt(x * x + 1.0),
+    op.acosh: lambda x, dy: dy * (op.rsqrt(x - 1.0) * op.rsqrt(x + 1.0)),
+    op.atanh: lambda x, dy: dy / (1.0 - x * x),
+    op.exp2: lambda y, dy: dy * (y * math.log(2)),
+    op.square: lambda x, dy: onto(x, lambda: dy * (x * 2)),
+}
+"""Also of complex numbers."""
+gradients({function: holomorphic(rule) for function, rule in HOLOMORPHIC.items()})
 gradients(
     {
-        op.sqrt: lambda y, dy: op.sqrt_dx(None, y, dy),
-        op.exp: lambda y, dy: dy * y,
-        op.log: lambda x, dy: dy / x,
-        op.rsqrt: lambda y, dy: dy * -0.5 * (y * y * y),
         op.copy: lambda dy: dy,
-        op.log2: lambda x, dy: dy / (x * math.log(2)),
-        op.log10: lambda x, dy: dy / (x * math.log(10)),
-        op.log1p: lambda x, dy: dy / (x + 1.0),
-        op.expm1: lambda y, dy: dy * (y + 1.0),
-        op.reciprocal: lambda y, dy: -(dy * (y * y)),
         op.frac: lambda dy: dy,
-        op.sin: lambda x, dy: dy * op.cos(x),
-        op.cos: lambda x, dy: -(dy * op.sin(x)),
-        op.tan: lambda y, dy: dy * (y * y + 1.0),
-        op.asin: lambda x, dy: dy * op.rsqrt(1.0 - x * x),
-        op.acos: lambda x, dy: -(dy * op.rsqrt(1.0 - x * x)),
-        op.atan: lambda x, dy: dy / (x * x + 1.0),
-        op.sinh: lambda x, dy: dy * op.cosh(x),
-        op.cosh: lambda x, dy: dy * op.sinh(x),
-        op.asinh: lambda x, dy: dy * op.rsqrt(x * x + 1.0),
-        op.acosh: lambda x, dy: dy * op.rsqrt(x * x - 1.0),
-        op.atanh: lambda x, dy: dy / (1.0 - x * x),
         op.deg2rad: lambda dy: dy * (math.pi / 180),
         op.rad2deg: lambda dy: dy * (180 / math.pi),
-        op.exp2: lambda y, dy: dy * (y * math.log(2)),
-        op.square: lambda x, dy: onto(x, lambda: dy * (x * 2)),
         op.nan_to_num: lambda x, dy: onto(x, lambda: op.where(op.isfinite(x), dy, 0)),
     }
 )
 
 
-@gradient(op.ceil, op.floor, op.round, op.trunc, op.sign)
+@gradient(op.ceil, op.floor, op.round, op.trunc)
 def steps(dy):
     return op.zeros_like(dy)
+
+
+@gradient(op.sign)
+def sign(x, y, dy):
+    """0; of complex numbers g - y * Re(conj(y) g) with g = dy / |x|, 0 at 0."""
+    if x.dtype not in COMPLEX:
+        return op.zeros_like(dy)
+    size = op.cast(op.abs(x), x.dtype)
+    scaled = op.where(op.equal(size, 0), 0, dy / size)
+    return scaled - y * op.cast(op.real(op.conj(y) * scaled), x.dtype)
 
 
 def by_result(forward, backward, slope):
@@ -58,6 +72,7 @@ def by_result(forward, backward, slope):
     """
 
     @gradient(backward)
+    @holomorphic
     def by_all(x, y, dy, dy_):
         result = forward(x) if y is None else y
         derivative = slope(result)

@@ -1,12 +1,20 @@
 """Gradients of products of matrices.
 
-For y = a b, da = dy bᵀ and db = aᵀ dy; the other forms follow by transposing.
+For y = a b, da = dy bᵀ and db = aᵀ dy; the other forms follow by transposing. Complex factors are
+conjugated.
 """
 
 from typing import Any
 
 from meta import op
-from meta.grad.core import collapse, gradient, gradients, not_differentiable
+from meta.grad.core import (
+    collapse,
+    conjugated,
+    gradient,
+    gradients,
+    holomorphic,
+    not_differentiable,
+)
 from meta.op.core.subscripts import Labels, equation_of, subscripts
 
 
@@ -19,28 +27,30 @@ def _products(nn, nt, tn, tt, batched):
 
     gradients(
         {
-            nn: lambda x1, x2, dy: of(nt(dy, x2), tn(x1, dy), x1, x2),
-            nt: lambda x1, x2, dy: of(nn(dy, x2), tn(dy, x1), x1, x2),
-            tn: lambda x1, x2, dy: of(nt(x2, dy), nn(x1, dy), x1, x2),
-            tt: lambda x1, x2, dy: of(tt(x2, dy), tt(dy, x1), x1, x2),
+            nn: holomorphic(lambda x1, x2, dy: of(nt(dy, x2), tn(x1, dy), x1, x2)),
+            nt: holomorphic(lambda x1, x2, dy: of(nn(dy, x2), tn(dy, x1), x1, x2)),
+            tn: holomorphic(lambda x1, x2, dy: of(nt(x2, dy), nn(x1, dy), x1, x2)),
+            tt: holomorphic(lambda x1, x2, dy: of(tt(x2, dy), tt(dy, x1), x1, x2)),
         }
     )
 
 
 _products(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt, False)
 _products(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt, True)
-gradients({op.dense: lambda x1, x2, dy: (op.matmul(dy, x2), op.matmul_tn(dy, x1))})
+gradients({op.dense: holomorphic(lambda x1, x2, dy: (op.matmul(dy, x2), op.matmul_tn(dy, x1)))})
 not_differentiable(op.scaled_matmul, why="its factors are float8, which has no gradient")
 
 
 @gradient(op.einsum)
 def einsum(operands: Any, dy: Any, equation: str) -> Any:
-    """The gradient of an operand is dy times the others, summed over the labels it lacks."""
+    """The gradient of an operand is dy times the conjugated others, summed over the labels that it
+    lacks.
+    """
     read = subscripts(equation, [x.shape for x in operands])
 
     def of(i: int) -> Any:
         labels, shape = read.operands[i], operands[i].shape
-        others = [*operands[:i], *operands[i + 1 :]]
+        others = [conjugated(x) for x in (*operands[:i], *operands[i + 1 :])]
         terms = [read.result, *read.operands[:i], *read.operands[i + 1 :]]
         # An axis that was broadcast is summed over, one that was only summed is repeated.
         own = tuple(dict.fromkeys(labels))

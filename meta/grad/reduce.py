@@ -7,7 +7,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import has_gradient
-from meta.grad.core import gradient, gradients, in_dtype, not_differentiable
+from meta.grad.core import conjugated, gradient, gradients, in_dtype, not_differentiable
 from meta.grad.scan import shifted
 from meta.ir.types import TensorType
 from meta.op.core.reduction import reduction
@@ -18,7 +18,7 @@ gradients(
     {
         op.sum_dx: lambda dy_, *options: (op.zeros_like(dy_), op.sum(dy_, *options)),
         op.mean_dx: lambda dy_, shape, *options: op.mean(dy_, *options),
-        op.prod: lambda x, dy, *options: op.prod_dx(x, dy, *options),
+        op.prod: lambda x, dy, *options: conjugated(op.prod_dx(x, conjugated(dy), *options)),
     }
 )
 not_differentiable(op.argmax, op.argmin, why="the result is an index")
@@ -56,12 +56,13 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     by dy, sum_i u[i] p\\i; by x[k], dy sum_i u[i] p\\i\\k over i != k. The sum is split into i < k
     and i > k. With a[k] the product before k and b[k] the sum over i < k of u[i] a[k]\\i, which is
     b[k + 1] = x[k] b[k] + u[k] a[k], and a', b' the same from the other end, it is b a' + a b'.
-    Nothing is divided by, so zeros need no care.
+    Nothing is divided by, so zeros need no care. See `holomorphic` for the conjugates.
     """
     kept = reduction(x.ndim, axis, True, exclude)
     others = [i for i in range(x.ndim) if i not in kept.axes]
     order = (*others, *kept.axes)
     shape = tuple(x.shape[i] for i in order)
+    dy_ = conjugated(dy_)
     flat = (*shape[: len(others)], kept.count(x.shape))
 
     def line(t: Any) -> Any:
@@ -73,7 +74,8 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     factor = op.reshape(dy, (*flat[:-1], 1))
     by_x = op.reshape(factor * (b * c + a * d), shape)
     by_dy = op.reshape(op.sum(u * (a * c), -1), dy.shape)
-    return op.transpose(by_x, tuple(order.index(i) for i in range(x.ndim))), by_dy
+    dx = op.transpose(by_x, tuple(order.index(i) for i in range(x.ndim)))
+    return conjugated(dx), conjugated(by_dy)
 
 
 def _without(x: Any, u: Any) -> tuple[Any, Any]:

@@ -5,8 +5,8 @@ Nothing is divided by, so zeros need no care, and every gradient is differentiab
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
-from meta.grad.core import gradient, in_dtype
+from meta.base.dtype import has_gradient
+from meta.grad.core import gradient, holomorphic, in_dtype
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
 from meta.op.scan import scanned_dtype
@@ -29,20 +29,21 @@ def shifted(x: Any, axis: int, by: int) -> Any:
 def cumsum(x: TensorType, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> Any:
     """dx[i] = the sum of dy[k] over k >= i (> i if exclusive)."""
     dtype = scanned_dtype(x.dtype, dtype)
-    if not is_float(dtype):
+    if not has_gradient(dtype):
         return None
     back = op.cumsum(op.reverse(dy, axis), axis, dtype, exclusive)
     return in_dtype(op.reverse(back, axis), x.dtype)
 
 
 @gradient(op.cumprod)
+@holomorphic
 def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> Any:
     """dx[i] = (product of x before i) * s[i] with s[i] = dy[i] + x[i + 1] * s[i + 1].
 
     If exclusive, s[i] = dy[i + 1] + x[i + 1] * s[i + 1].
     """
     dtype = scanned_dtype(x.dtype, dtype)
-    if not is_float(dtype):
+    if not has_gradient(dtype):
         return None
     wide = in_dtype(x, dtype)
     before = op.cumprod(wide, axis, dtype, True)
@@ -52,6 +53,7 @@ def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> A
 
 
 @gradient(op.linear_scan)
+@holomorphic
 def linear_scan(a: Any, axis: int, reverse: bool, y: Any, dy: Any) -> Any:
     """db[i] = dy[i] + a[i + 1] * db[i + 1]; da[i] = db[i] * y[i - 1]. Reversed, + is -."""
     ahead = -1 if reverse else 1

@@ -300,7 +300,7 @@ def gelu(x: Scalar | Tensor, approximate: str = "none") -> Tensor:
     return floating(lambda n: _gelu(n, approximate), x)
 
 
-tanh = define_real("tanh", np.tanh, "Hyperbolic tangent.")
+tanh = define_real("tanh", np.tanh, "Hyperbolic tangent.", complex=True)
 sigmoid = define_real(
     "sigmoid", lambda n: 1 / (1 + np.exp(-n)), "1 / (1 + exp(-x)), without overflow."
 )

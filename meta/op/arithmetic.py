@@ -128,7 +128,7 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
     f"another. {REFUSED}, and for other dtypes.",
 }
 """What the operands of a type function are."""
-OF_COMPLEX = ("multiply", "divide")
+OF_COMPLEX = ("multiply", "divide", "power")
 """What takes complex operands."""
 EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
 BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
@@ -172,7 +172,8 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
     "mod": (
         _of_numbers,
         numbers.mod,
-        "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2.\n\n"
+        "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; a zero too "
+        "has the sign of x2.\n\n"
         "By zero: 0 for integers (as numpy), NaN for floating point.",
     ),
     "fmod": (

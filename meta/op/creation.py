@@ -142,7 +142,7 @@ def full_like(x: Tensor, fill_value: Scalar, dtype: DType | None = None) -> Tens
     return x if dtype is None else x.with_dtype(dtype)
 
 
-@op
+@op(complex=True)
 def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The coordinates of a grid: result i has element ``x[i][k]`` wherever index i is k.
 

@@ -32,7 +32,7 @@ from meta.op.shapes import require_index
 from meta.op.sorting import topk
 
 
-@op
+@op(complex=True)
 def argwhere(condition: Tensor) -> Tensor:
     """The indices of the elements that are not 0, in row-major order: int64[?, ndim].
 
@@ -53,7 +53,7 @@ def upper_bound_argwhere(condition: Tensor) -> tuple[Tensor, Tensor]:
     return TensorType((size, condition.ndim), "int64"), TensorType((2,), "int64")
 
 
-@op
+@op(complex=True)
 def nonzero(x: Tensor) -> tuple[Tensor, ...]:
     """The columns of `argwhere` as a tuple: one vector of int64 per axis, all of one length.
 

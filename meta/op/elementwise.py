@@ -1,8 +1,9 @@
 """Elementwise functions of one tensor, and casts.
 
 Add one here: to `REAL` if it is a real function, which is float32 for integers and bools, and NaN
-outside its domain; else with a type function of `op/core/elementwise.py`: ``return same(f, x)`` for
-one that keeps the dtype. A Python number is accepted as well and gives a Python number.
+outside its domain, and the holomorphic one of complex numbers; else with a type function of
+`op/core/elementwise.py`: ``return same(f, x)`` for one that keeps the dtype. A Python number is
+accepted as well and gives a Python number.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ REAL: dict[str, tuple[Callable[..., Any], str]] = {
     "exp2": (np.exp2, "2**x."),
 }
 """Real functions: of a Python number, and what they are."""
+OF_ANGLES = ("deg2rad", "rad2deg")
+"""What is of real numbers only."""
 for _name, (_function, _summary) in REAL.items():
-    define_real(_name, _function, _summary)
-sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.")
+    define_real(_name, _function, _summary, complex=_name not in OF_ANGLES)
+sqrt = define_real("sqrt", np.sqrt, "Square root; NaN below zero.", complex=True)
 sqrt_dx = gradient_by_x_or_y(sqrt, "dy / (2 * y), infinite at 0")
 
 
@@ -67,7 +70,7 @@ ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
-    @op(name=name)
+    @op(name=name, complex=name == "round")
     @described(
         f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
         "stay what they are."
@@ -80,13 +83,13 @@ for _name, (_function, _summary) in ROUNDINGS.items():
     _define_rounding(_name, _function, _summary)
 
 
-@op
+@op(complex=True)
 def sign(x: Scalar | Tensor) -> Tensor:
-    """1 where x is positive, -1 where it is negative, else 0, which includes NaN, as torch.
+    """1 where x is positive, -1 where it is negative, 0 where it is 0, NaN where it is NaN.
 
-    ``x``: any shape and dtype; the result has its type.
+    Of complex numbers x / |x|, and 0 at 0. ``x``: any shape and dtype; the result has its type.
     """
-    return same(lambda n: type(n)((n > 0) - (n < 0)), x)
+    return same(lambda n: n if n != n else type(n)((n > 0) - (n < 0)), x)
 
 
 @op
@@ -112,7 +115,7 @@ def atan2(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
     return real(numbers.of_floats(np.arctan2), x1, x2)
 
 
-@op
+@op(complex=True)
 def square(x: Scalar | Tensor) -> Tensor:
     """x * x. ``x``: numbers of any shape and dtype; the result has its type; integers wrap.
 

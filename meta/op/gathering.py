@@ -46,7 +46,7 @@ def _along(data: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("indices", data, axis, "data"),)
 
 
-@op(indices=_along)
+@op(complex=True, indices=_along)
 def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     """Along ``axis``, the elements that ``indices`` name: for axis 1,
     ``y[i, j, k] = data[i, indices[i, j, k], k]``.
@@ -67,7 +67,7 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
     return data.with_shape(indices.shape)
 
 
-@op(indices=_along)
+@op(complex=True, indices=_along)
 def gather_dx(data: Tensor, axis: int, indices: Tensor, dy: Tensor) -> Tensor:
     """The gradient of `gather` at ``data``: zeros of its type, plus ``dy`` at every index read.
 
@@ -84,7 +84,7 @@ def _coordinates(data: Tensor, indices: Tensor) -> Iterator[IndexRange]:
         yield IndexRange("indices", extent, f"axis {axis} of data", along=(0, axis))
 
 
-@op(indices=_coordinates)
+@op(complex=True, indices=_coordinates)
 def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     """The slices of ``data`` at the coordinates ``indices[:, i, j, ...]``:
     ``y[i, j] = data[indices[0, i, j], indices[1, i, j], ...]``.
@@ -106,7 +106,7 @@ def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     return data.with_shape((*indices.shape[1:], *data.shape[depth:]))
 
 
-@op(indices=_coordinates)
+@op(complex=True, indices=_coordinates)
 def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     """The gradient of `gather_nd` at ``data``: zeros of its type, plus ``dy`` at every index read.
 
@@ -116,7 +116,7 @@ def gather_nd_dx(data: Tensor, indices: Tensor, dy: Tensor) -> Tensor:
     return data
 
 
-@op(indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),))
+@op(complex=True, indices=lambda x, axis: (into_axis("index", x, axis, "x", from_end=True),))
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     """The slices of ``x`` along ``axis`` that ``index``, a vector of integers, names.
 
@@ -132,7 +132,7 @@ def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("index", x, axis, "x"),)
 
 
-@op(indices=_into_x)
+@op(complex=True, indices=_into_x)
 def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] = src[i, j, k]``.
@@ -148,7 +148,7 @@ def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     return x
 
 
-@op(indices=_into_x)
+@op(complex=True, indices=_into_x)
 def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
     """The gradient of `scatter` at ``x``: ``dy``, but 0 where an element was written.
 
@@ -190,7 +190,7 @@ def scatter_reduce(x: Tensor, index: Tensor, src: Tensor, axis: int, reduce: str
     return x
 
 
-@op(indices=_coordinates)
+@op(complex=True, indices=_coordinates)
 def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "update") -> Tensor:
     """``data`` with ``updates`` written to the coordinates ``indices[:, i, j, ...]``, or added.
 
@@ -212,7 +212,7 @@ def _ranges(inputs: tuple[Tensor, ...]) -> Iterator[IndexRange]:
         yield IndexRange("inputs", x.shape[axis], into, from_end=True, field=axis + 1)
 
 
-@op(indices=_ranges)
+@op(complex=True, indices=_ranges)
 def adv_index(inputs: tuple[Tensor, ...]) -> Tensor:
     """``x[i0, i1, ...]`` with numpy's meaning, for inputs (x, i0, i1, ...).
 
@@ -235,7 +235,7 @@ def adv_index(inputs: tuple[Tensor, ...]) -> Tensor:
     return x.with_shape((*picked, *x.shape[len(indices) :]))
 
 
-@op(indices=_ranges)
+@op(complex=True, indices=_ranges)
 def adv_index_dx(dy: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
     """The gradient of `adv_index` at x: zeros of its type, plus ``dy`` at every index.
 
@@ -254,7 +254,7 @@ def _taken_range(x: Tensor, axis: int | None, mode: str) -> tuple[IndexRange, ..
     return (into_axis("indices", x, axis, "x", from_end=True),) if mode == "raise" else ()
 
 
-@op(indices=_taken_range)
+@op(complex=True, indices=_taken_range)
 def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise") -> Tensor:
     """The slices of ``x`` along ``axis`` (None: of flattened ``x``) that ``indices`` name.
 
@@ -276,7 +276,7 @@ def take(x: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise
     return x.with_shape((*before, *indices.shape, *after))
 
 
-@op(indices=_taken_range)
+@op(complex=True, indices=_taken_range)
 def take_dx(
     x: Tensor, dy: Tensor, indices: Tensor, axis: int | None = None, mode: str = "raise"
 ) -> Tensor:

@@ -32,7 +32,7 @@ def _product(x1: TensorType, x2: TensorType, ndim: int, t1: bool, t2: bool) -> T
     return x1.with_shape((*broadcast_shapes(x1.shape[:-2], x2.shape[:-2]), m, n))
 
 
-@op(composed=True, promotes=("x1", "x2"))
+@op(composed=True, complex=True, promotes=("x1", "x2"))
 def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix product ``x1 @ x2``.
 
@@ -45,7 +45,7 @@ def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 2, False, False)
 
 
-@op(schema=matmul)
+@op(schema=matmul, complex=True)
 def dense(x1: Tensor, x2: Tensor) -> Tensor:
     """A fully connected layer without bias, ``x1 @ x2.T``.
 
@@ -55,7 +55,7 @@ def dense(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 2, False, True)
 
 
-@op(schema=matmul, promotes=("x1", "x2"))
+@op(schema=matmul, complex=True, promotes=("x1", "x2"))
 def batch_matmul(x1: Tensor, x2: Tensor) -> Tensor:
     """Matrix products ``x1[i] @ x2[i]`` for every i.
 
@@ -74,7 +74,7 @@ def _define(product: Op, ndim: int, t1: bool, t2: bool) -> None:
     formula = f"x1{'.T' * t1} @ x2{'.T' * t2}"
     shapes = f"x1 {'(k, m)' if t1 else '(m, k)'}, x2 {'(n, k)' if t2 else '(k, n)'}"
 
-    @op(name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}", schema=product)
+    @op(name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}", schema=product, complex=True)
     @described(f"``{formula}``: `{product.name}` of matrices {shapes}, result (m, n).")
     def transposed(x1: Tensor, x2: Tensor) -> Tensor:
         return _product(x1, x2, ndim, t1, t2)
@@ -126,7 +126,7 @@ def scaled_matmul(
     return TensorType((m, n), dtype)
 
 
-@op(composed=True, promotes=("operands",))
+@op(composed=True, complex=True, promotes=("operands",))
 def einsum(equation: str, operands: tuple[Tensor, ...]) -> Tensor:
     """The sum, over the labels that the result lacks, of products of elements of the operands.
 

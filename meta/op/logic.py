@@ -129,10 +129,15 @@ ANSWERS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "logical_not": (lambda n: not n, "True where ``x`` is zero or False."),
 }
 """What is asked of one number."""
+OF_COMPLEX = (
+    *("isnan", "isinf", "isfinite", "equal", "not_equal"),
+    *("logical_not", "logical_and", "logical_or", "logical_xor"),
+)
+"""What is asked of complex numbers, too."""
 
 
 def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) -> None:
-    @op(name=name)
+    @op(name=name, complex=name in OF_COMPLEX)
     @described(f"{summary} ``x``: any shape and dtype; the result is bool.")
     def answer(x: Scalar | Tensor) -> Tensor:
         if isinstance(x, TensorType):
@@ -174,7 +179,12 @@ def _define_comparison(
 ) -> None:
     together = ("x1", "x2") if type_of is comparison else ()
 
-    @op(name=name, commutative=name in COMMUTATIVE, promotes=together)
+    @op(
+        name=name,
+        commutative=name in COMMUTATIVE,
+        complex=name in OF_COMPLEX,
+        promotes=together,
+    )
     @described(summary)
     def compare(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
@@ -186,7 +196,7 @@ for _name, _row in COMPARISONS.items():
     _define_comparison(_name, *_row)
 
 
-@op(promotes=("x", "y"))
+@op(complex=True, promotes=("x", "y"))
 def where(condition: Tensor, x: Scalar | Tensor, y: Scalar | Tensor) -> Tensor:
     """``x`` where ``condition`` is nonzero, else ``y``.
 

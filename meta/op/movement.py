@@ -24,14 +24,14 @@ from meta.op.core.slicing import keeps_all, slice_ranges
 from meta.op.shapes import require_index, split_bounds, split_points
 
 
-@op
+@op(complex=True)
 def reverse(x: Tensor, axis: int = 0) -> Tensor:
     """``x`` with the elements along one axis in reversed order."""
     normalize_axis(axis, x.ndim)
     return x
 
 
-@op
+@op(complex=True)
 def flip(x: Tensor, axes: Ints) -> Tensor:
     """``x`` with the elements along each of ``axes`` in reversed order; () changes nothing.
 
@@ -117,7 +117,7 @@ def roll_shifts(
     return found
 
 
-@op
+@op(complex=True)
 def tile(x: Tensor, reps: Ints) -> Tensor:
     """``x`` repeated as a whole ``reps[i]`` times along axis i.
 
@@ -137,7 +137,7 @@ def tile_counts(
     return (1,) * (ndim - len(counts)) + counts, (1,) * (ndim - len(shape)) + tuple(shape)
 
 
-@op
+@op(complex=True)
 def triu(x: Tensor, k: int = 0) -> Tensor:
     """``x`` with 0 below diagonal k of its matrices, the last two axes.
 
@@ -147,12 +147,12 @@ def triu(x: Tensor, k: int = 0) -> Tensor:
     return x
 
 
-@op(like=triu)
+@op(like=triu, complex=True)
 def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
 
 
-@op
+@op(complex=True)
 def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along ``axis2`` is that along ``axis1`` plus ``offset``.
 
@@ -167,7 +167,7 @@ def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tens
     return x.with_shape((*(d for i, d in enumerate(x.shape) if i not in (a, b)), length))
 
 
-@op(options=diagonal)
+@op(options=diagonal, complex=True)
 def diagonal_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """Zeros of the given shape, with ``dy`` where `diagonal` of these arguments reads."""
     full = dy.with_shape(extents_of(shape))
@@ -280,7 +280,7 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
     return dy.with_shape(shape)
 
 
-@op
+@op(complex=True)
 def strided_set(
     data: Tensor, v: Tensor, begin: Ints, end: Ints, strides: Ints | None = None
 ) -> Tensor:
@@ -407,7 +407,7 @@ def strided_slice_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     return full
 
 
-@op
+@op(complex=True)
 def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """Every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first."""
     require(repeats >= 0, "repeats is negative", found=repeats)
@@ -419,7 +419,7 @@ def repeat(x: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     return x.with_shape((*x.shape[:at], longer, *x.shape[at + 1 :]))
 
 
-@op
+@op(complex=True)
 def repeat_dx(x: Tensor, dy: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """The gradient of `repeat` at ``x``, of which only the type counts: sums of repetitions."""
     repeated: Tensor = repeat.type_function(x, repeats, axis)

@@ -9,6 +9,7 @@ from meta.base.dtype import COMPLEX
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axis
 from meta.op.core.function import function, operand
+from meta.op.elementwise import cast
 from meta.op.fourier import conj
 from meta.op.reduce import sum
 from meta.op.shapes import expand_dims, reshape, swap_axis, transpose
@@ -51,7 +52,9 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     x1, x2 = operand(x1), operand(x2)
     common_extent(x1, x2, axis, "vecdot")
     x1 = conj(x1) if x1.dtype in COMPLEX else x1
-    return sum(x1 * x2, axis)
+    product = x1 * x2
+    found = sum(product, axis)
+    return found if found.dtype == product.dtype else cast(found, product.dtype)  # integers wrap
 
 
 def common_extent(x1: Any, x2: Any, axis: int, name: str) -> Any:

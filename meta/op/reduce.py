@@ -11,7 +11,14 @@ from typing import Any
 
 from meta.base.dtype import has_gradient
 from meta.op.core import Ints, Tensor, op
-from meta.op.core.check import extents_of, require, require_float, require_same_dtype, require_shape
+from meta.op.core.check import (
+    extents_of,
+    require,
+    require_float,
+    require_gradient,
+    require_same_dtype,
+    require_shape,
+)
 from meta.op.core.elementwise import described
 from meta.op.core.reduction import reduction
 
@@ -44,7 +51,7 @@ def sum(
     return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
 
 
-@op(options=sum)
+@op(options=sum, complex=True)
 def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `sum` at ``x``: ``dy`` repeated along the summed axes.
 
@@ -53,20 +60,20 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-@op
+@op(complex=True)
 def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
-    TypeInferError unless ``x`` is floating point.
+    TypeInferError unless ``x`` is floating point or complex.
     """
-    require_float(x, "x")
+    require_gradient(x, "x")
     return _reduced(x, axis, keepdims, exclude, x.dtype)
 
 
-@op(options=mean)
+@op(options=mean, complex=True)
 def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     """The gradient of `mean` at an argument of ``shape``: dy / n, repeated along reduced axes."""
-    require_float(dy, "dy")
+    require_gradient(dy, "dy")
     return _back(dy.with_shape(extents_of(shape)), dy, *options)
 
 
@@ -111,7 +118,7 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
-    @op(name=name)
+    @op(name=name, complex=name in ALL)
     @described(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
     def reduce(
         x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False
@@ -125,13 +132,13 @@ for _name, _row in {**CHOICES, **ALL}.items():
     _define(_name, *_row)
 
 
-@op(options=mean)
+@op(options=mean, complex=True)
 def prod_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """The gradient of `prod` at ``x``: dy times the product of all other elements.
 
     It is right also where elements are 0.
     """
-    require_float(x, "x")
+    require_gradient(x, "x")
     require_same_dtype(x, dy)
     return _back(x, dy, *options)
 
@@ -166,10 +173,14 @@ def std() -> None:
     """The standard deviation, sqrt(`var`). Its gradient where it is 0 is taken as 0."""
 
 
-@op(like=mean)
-def logsumexp() -> None:
+@op
+def logsumexp(
+    x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False
+) -> Tensor:
     """log(sum(exp(x))), computed on x - max(x) so that nothing overflows.
 
     x: floating point; half precision is computed in float32. The result has its dtype; it is -inf
     if there are no elements.
     """
+    require_float(x, "x")
+    return _reduced(x, axis, keepdims, exclude, x.dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient, is_float
 from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
 from meta.op.core.function import function, operand
@@ -346,7 +346,7 @@ def _cumulative(
     if axis is None and x.ndim != 1:
         raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
     at = normalize_axis(0 if axis is None else axis, x.ndim)
-    found = scan(x, at, dtype or (x.dtype if is_float(x.dtype) else "int64"))
+    found = scan(x, at, dtype or (x.dtype if has_gradient(x.dtype) else "int64"))
     if not initial:
         return found
     before = op.full_like(found[(*(slice(None),) * at, slice(0, 1))], first)

@@ -177,6 +177,14 @@ class ndarray(Methods):
         found.name = self.name
         return found
 
+    def to_device(self, device: object, /, *, stream: object = None) -> ndarray:
+        """Return the array on another device; see `to`. ArgumentError for a ``stream``: the copy
+        is on the current one.
+        """
+        if stream is not None:
+            raise ArgumentError("to_device copies on the current stream", found=repr(stream))
+        return self.to(device=device)
+
     def cpu(self) -> ndarray:
         """Return the array on the CPU; see `to`."""
         return self.to(device="cpu")
@@ -297,9 +305,19 @@ class ndarray(Methods):
         result.grad = copy.deepcopy(self.grad, memo)
         return result
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = -1,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule: of this memory, or with ``copy`` of a copy."""
         outside.share(self.tensor)
-        return self.tensor.detach().__dlpack__(**options)
+        return self.tensor.detach().__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[Any, int]:
         return self.tensor.__dlpack_device__()
@@ -439,17 +457,31 @@ def as_array(obj: object) -> ndarray:
     return ndarray(from_host(obj))
 
 
-def from_dlpack(obj: Any) -> ndarray:
+def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> ndarray:
     """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm,
     ...).
 
-    Raises ArgumentError for what exports none, for memory that must not be written, and for
-    dtypes that `meta` does not have.
+    ``copy``: True gives memory of its own. ``device``: where the array is to be, if elsewhere a
+    copy, which ``copy=False`` refuses. Raises ArgumentError for what exports none, for memory that
+    must not be written, and for dtypes that `meta` does not have.
     """
-    if isinstance(obj, np.ndarray) and not obj.flags.writeable:
+    if isinstance(x, np.ndarray) and not x.flags.writeable:
+        if copy:
+            return array(x, device=device)
         raise ArgumentError(
             "read-only memory cannot be shared: an array can be written",
             found="a read-only numpy array",
             hint="copy it with meta.array(x)",
         )
-    return ndarray(shared(obj))
+    found = ndarray(shared(x))
+    if copy:
+        return array(found, device=device)
+    moved = found if device is None else found.to(device=device)
+    if copy is False and moved is not found:
+        raise ArgumentError(
+            "memory of another device cannot be shared",
+            expected=found.device,
+            found=device,
+            hint="copy=None",
+        )
+    return moved

@@ -40,7 +40,7 @@ from meta.op.core.call import (
     written_places,
 )
 from meta.op.core.op import Op
-from meta.op.core.promotion import cast_together, common_dtype
+from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
@@ -349,7 +349,7 @@ def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
 
 def _canonical(op: Op, args: tuple[Any, ...]) -> Any:
     """Read the arguments as the schema says, then run."""
-    return eager(op, op.schema.bind(args, {}, _lift), {})
+    return eager(op, op.schema.bind(*with_complex(op, args, {}), _lift), {})
 
 
 def _lift(value: Any) -> ndarray:

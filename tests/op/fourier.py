@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from meta.testing import C, F, I, OpCase, error, refusals, sample
+from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from meta.testing.case import Spec
 
 BY_PARTS = "by the parts of complex numbers, in test_fourier.py"
@@ -170,6 +170,46 @@ CASES += [
     _moved("cast", [sample(F(3), "complex128"), sample(Z(3), "complex128")], lambda x, _: x),
     _moved("cast", [sample(I(3, low=-4, high=4), "complex128")], lambda x, _: x),
 ]
+_POWERS = [sample(Z(3, 4), Z(4)), sample(Z(3), 2), sample(Z(2), 0.5), sample(Z(0, 2), Z(2))]
+_PAIRS = [sample(Z(3, 4), Z(4)), sample(Z(), Z()), sample(Z(3), 1), sample(Z(0, 2), Z(2))]
+_EACH = [sample(Z(3, 4)), sample(Z()), sample(Z(0, 2))]
+_ALONG = [sample(Z(3, 4)), sample(Z(3, 4), 0), sample(Z(2, 3), (1,), True), sample(Z(0, 2), 0)]
+CASES += [
+    *(
+        _moved(name, _EACH, getattr(torch, name))
+        for name in (
+            *("exp", "log", "sqrt", "rsqrt", "log2", "log10", "log1p", "expm1", "reciprocal"),
+            *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh"),
+            *("acosh", "atanh", "exp2", "square", "isnan", "isinf", "isfinite", "logical_not"),
+        )
+    ),
+    _moved("sign", [*_EACH, sample(C([0j, 1 - 1j], "complex64"))], torch.sgn),
+    _moved("round", _EACH, lambda x: torch.complex(x.real.round(), x.imag.round())),
+    _moved("power", _POWERS, torch.pow),
+    _moved("equal", [*_PAIRS, sample(C([1j, 2], "complex64"), C([1j, 2j], "complex64"))], torch.eq),
+    _moved("not_equal", _PAIRS, torch.ne),
+    _moved("logical_and", [sample(Z(3, 4), Z(4))], torch.logical_and),
+    _moved("where", [sample(B(3, 4), Z(4), Z(3, 1)), sample(B(3), Z(3), 0)], torch.where),
+    _moved("mean", _ALONG, lambda x, axis=None, keepdims=False: torch.mean(x, axis, keepdims)),
+    _moved(
+        "prod",
+        [sample(Z(3, 4), 1), sample(Z(0, 2), 0)],
+        lambda x, axis: torch.prod(x, axis),
+    ),
+    _moved("all", [sample(Z(3, 4), 1)], lambda x, axis: torch.all(x != 0, axis)),
+    _moved("cumsum", [sample(Z(3, 4), 1)], torch.cumsum),
+    _moved("cumprod", [sample(Z(3, 4), 0)], torch.cumprod),
+    _moved("matmul", [sample(Z(2, 3), Z(3, 4)), sample(Z(2, 0), Z(0, 3))], torch.matmul),
+    _moved("batch_matmul", [sample(Z(2, 2, 3), Z(2, 3, 4))], torch.matmul),
+    _moved("dense", [sample(Z(2, 3), Z(4, 3))], lambda a, b: a @ b.T),
+    _moved("take", [sample(Z(4, 2), C([3, 0, 3], "int64"), 0)], lambda x, i, _: x[i]),
+    _moved("gather", [sample(Z(4), 0, C([3, 0, 3], "int64"))], lambda x, a, i: x.gather(a, i)),
+    _moved("flip", [sample(Z(3, 4), (0, 1))], torch.flip),
+    _moved("tile", [sample(Z(3), (2, 2))], torch.tile),
+    _moved("repeat", [sample(Z(3), 2, 0)], torch.repeat_interleave),
+    _moved("triu", [sample(Z(3, 3), 1)], torch.triu),
+    _moved("diagonal", [sample(Z(3, 3), 1)], torch.diagonal),
+]
 _REFUSED = "does not take complex numbers"
 _LOW = C([1.0], "float16")
 AXES = [
@@ -181,7 +221,7 @@ AXES = [
 ]
 CASES += refusals(
     {
-        "exp max sort": [error(Z(2, 2), match=_REFUSED)],
+        "max sort floor": [error(Z(2, 2), match=_REFUSED)],
         "real imag angle conj": [error(F(2), match="x must be complex")],
         "complex": [
             error(_LOW, _LOW, match="must be float32 or float64"),

@@ -77,8 +77,18 @@ kernels(
         op.fmod: partial(_divided, torch.fmod, torch.zeros_like),
     }
 )
+
+
+def _remainder(x1, x2, out=None):
+    """As torch's, but a zero has the sign of x2, as every other remainder has."""
+    found = torch.remainder(x1, x2, out=out)
+    if found.is_floating_point():
+        found.copy_(torch.where(found == 0, torch.copysign(found, x2), found))
+    return found
+
+
 # By measurement: docs/performance.md.
-kernels({op.mod: partial(_divided, torch.remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
+kernels({op.mod: partial(_divided, _remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
 
 
 @dialect.kernel(op.heaviside)

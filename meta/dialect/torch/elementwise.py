@@ -16,6 +16,18 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
 
 
+def _sign(x):
+    if x.is_complex():
+        return torch.sgn(x)
+    return torch.where(x.isnan(), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
+
+
+def _round(x):
+    if x.is_complex():
+        return torch.view_as_complex(torch.round(torch.view_as_real(x)))
+    return torch.round(x) if x.is_floating_point() else x.clone()
+
+
 def _of_floats(function):
     """Return a function that leaves integers as they are."""
     return lambda x: function(x) if x.is_floating_point() else x.clone()
@@ -34,11 +46,11 @@ of_one(
         op.log1p: torch.log1p,
         op.expm1: torch.expm1,
         op.reciprocal: torch.reciprocal,
-        op.sign: torch.sign,
+        op.sign: _sign,
         op.frac: torch.frac,
         op.ceil: _of_floats(torch.ceil),
         op.floor: _of_floats(torch.floor),
-        op.round: _of_floats(torch.round),
+        op.round: _round,
         op.trunc: _of_floats(torch.trunc),
         op.asinh: torch.asinh,
         op.acosh: torch.acosh,

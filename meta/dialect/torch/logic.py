@@ -68,7 +68,8 @@ def reinterpret(x, dtype):
 def _compared(function, x1, x2, out):
     own = own_dtype(x1, x2)
     numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
-    if numbers and not own.is_floating_point and own != torch.bool:
+    whole = not (own.is_floating_point or own.is_complex or own == torch.bool)
+    if numbers and whole:
         own = torch.int64  # a Python int is not squeezed into a narrow integer dtype
     function(*as_operands(own, out, x1, x2), out=out)
 

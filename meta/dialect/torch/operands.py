@@ -83,7 +83,9 @@ def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = N
 
 
 def _at_least_single(x: Any) -> Any:
-    return x.float() if isinstance(x, Tensor) and x.dtype != torch.float64 else x
+    if not isinstance(x, Tensor) or x.dtype == torch.float64 or x.is_complex():
+        return x
+    return x.float()
 
 
 def _widening(base: Op, function: Kernel) -> Kernel:

@@ -157,7 +157,9 @@ def mod(x1, x2, out):
         return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))
 
     def of_floats(_, b, remainder):
-        return tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
+        same = tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
+        signed = libm("copysign", constant(0, b), b)
+        return tirx.Select(tirx.EQ(remainder, constant(0, b)), signed, same)
 
     return _divided(of_ints, of_floats, x1, x2, out)
 

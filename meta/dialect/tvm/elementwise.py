@@ -69,7 +69,8 @@ def sign(v):
     positive = tirx.Select(v > zero, one, zero)
     if str(v.ty.dtype).startswith("uint"):
         return positive
-    return tirx.Select(v < zero, constant(-1, v), positive)
+    known = tirx.Select(v < zero, constant(-1, v), positive)
+    return tirx.Select(is_nan(v), v, known) if "float" in str(v.ty.dtype) else known
 
 
 @pointwise(op.nan_to_num)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta.base.dtype import has_gradient
+from meta.base.dtype import COMPLEX, has_gradient, is_float
 from meta.base.registry import OPERATORS
 from meta.ir import UNKNOWN
 from meta.op.shapes import collapsed_axes
@@ -31,7 +31,11 @@ def collapse(dy: Any, like: Any) -> Any:
 
 
 def in_dtype(x: Any, dtype: str) -> Any:
-    """Return ``x`` in a dtype: itself if it has it."""
+    """Return ``x`` in a dtype: itself if it has it. Of complex gradients, real numbers get the
+    real part.
+    """
+    if x.dtype in COMPLEX and is_float(dtype):
+        x = OPERATORS["real"](x)
     return x if x.dtype == dtype else OPERATORS["cast"](x, dtype)
 
 

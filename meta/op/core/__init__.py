@@ -23,11 +23,12 @@ Rules that hold for all operators:
   no gradient and no generated code. An operator that takes it says ``@op(float8=True)``; others
   refuse it before their type function runs. `scaled_matmul` is its matrix product, with float32
   scales: on the `cublas` dialect, and by casts on `torch`.
-- **Complex** numbers (``complex64``, ``complex128``) are moved, added, multiplied and transformed
-  (`fourier.py`). No code is generated for them: they run on the `torch` dialect. An operator that
-  takes them says ``@op(complex=True)`` or ``@op(float8=True)``; others refuse them before their
-  type function runs. The gradient of a real number by z = a + ib is that by a plus i times that by
-  b, as torch has it.
+- **Complex** numbers (``complex64``, ``complex128``) are moved, compared for equality, added,
+  multiplied, transformed (`fourier.py`) and arguments of elementary functions. No code is generated
+  for them: they run on the `torch` dialect. An operator that takes them says ``@op(complex=True)``
+  or ``@op(float8=True)``; others refuse them before their type function runs. The gradient of a
+  real number by z = a + ib is that by a plus i times that by b, as torch has it
+  (`grad/core/holomorphic.py`).
 - **Writes**: an operator with in-out slots types its own results only; a caller gets them followed
   by the written arguments, those of a tuple one by one. Such a call has an effect: no pass removes,
   moves or repeats it.

@@ -123,6 +123,16 @@ def require_float(x: TensorType, name: str) -> None:
         )
 
 
+def require_gradient(x: TensorType, name: str) -> None:
+    """Raise TypeInferError unless the tensor holds floating point or complex numbers."""
+    if not dtypes.has_gradient(x.dtype):
+        raise TypeInferError(
+            f"{name} must be floating point",
+            found=str(x),
+            expected="float16 to float64, or complex64, complex128",
+        )
+
+
 def require_ndim(x: TensorType, ndim: int, name: str) -> None:
     """Raise TypeInferError unless the tensor has this many axes."""
     if x.ndim != ndim:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from textwrap import fill
 from typing import Any, TypeVar
 
-from meta.base.dtype import has_gradient, is_float
+from meta.base.dtype import has_gradient
 from meta.base.errors import TypeInferError
 from meta.base.source import caller_span
 from meta.op.core import Op, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import (
     broadcast_shapes,
     require,
-    require_float,
+    require_gradient,
     require_same_dtype,
     shape_of,
 )
@@ -41,10 +41,10 @@ def described(text: str) -> Callable[[F], F]:
 
 
 def floating(on_number: Callable[[Any], Any], x: Any) -> TensorType:
-    """Return the type of a real function of ``x``: its own if it is floating, else float32."""
+    """Return the type of a function of ``x``: its own if floating or complex, else float32."""
     if not isinstance(x, TensorType):
         return numbers.of_float(on_number, x)  # type: ignore[return-value]
-    return x if is_float(x.dtype) else x.with_dtype("float32")
+    return x if has_gradient(x.dtype) else x.with_dtype("float32")
 
 
 def same(on_number: Callable[[Any], Any], x: Any) -> TensorType:
@@ -96,7 +96,7 @@ def gradient(
         )
     given = {n: t for n, t in (("x", x), ("y", y), ("dy", dy)) if t is not None}
     for name, tensor in given.items():
-        require_float(tensor, name)
+        require_gradient(tensor, name)
         require(tensor.shape == dy.shape, f"{name} does not match dy", expected=list(dy.shape))
     require_same_dtype(*given.values())
     return argument
@@ -105,7 +105,7 @@ def gradient(
 def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     """Make the operator ``<forward>_dx``, which is computed from the argument or the result."""
 
-    @op(name=f"{forward.name}_dx")
+    @op(name=f"{forward.name}_dx", complex=forward.complex)
     @described(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
     def backward(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
         return gradient(x, y, dy)
@@ -114,10 +114,14 @@ def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     return backward
 
 
-def define_real(name: str, on_number: Callable[[Any], Any], summary: str) -> Op:
-    """Make the operator of a real function of one tensor, in the caller's family."""
+def define_real(
+    name: str, on_number: Callable[[Any], Any], summary: str, complex: bool = False
+) -> Op:
+    """Make the operator of a real function of one tensor, in the caller's family; with ``complex``
+    also of complex numbers, of which it is the holomorphic function.
+    """
 
-    @op(name=name)
+    @op(name=name, complex=complex)
     @described(f"{summary}\n\n{OF_ANY_DTYPE}")
     def function(x: Scalar | Tensor) -> Tensor:
         return floating(on_number, x)

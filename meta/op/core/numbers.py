@@ -49,7 +49,7 @@ def floor_divide(x1: Number, x2: Number) -> Number:
 def mod(x1: Number, x2: Number) -> Number:
     """x1 - x2 * floor(x1 / x2); by zero 0 for ints, NaN for floats."""
     if x2:
-        return x1 % x2
+        return x1 % x2  # a zero has the sign of x2 in Python, too
     return math.nan if isinstance(x1, float) or isinstance(x2, float) else 0
 
 

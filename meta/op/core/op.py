@@ -259,7 +259,11 @@ class ComposedOp(Op):
 def op(function: Callable[..., Any]) -> Op: ...
 @overload
 def op(
-    *, composed: bool, commutative: bool = ..., promotes: tuple[str, ...] = ...
+    *,
+    composed: bool,
+    commutative: bool = ...,
+    complex: bool = ...,
+    promotes: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], ComposedOp]: ...
 @overload
 def op(

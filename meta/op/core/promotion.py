@@ -19,6 +19,7 @@ from meta.base import config
 from meta.base.dtype import FLOAT8
 from meta.base.dtype_info import result_type
 from meta.base.registry import OPERATORS
+from meta.runtime.ndarray import array
 
 
 def strict_dtypes() -> AbstractContextManager[None]:
@@ -59,6 +60,28 @@ def cast_together(op: Any, args: tuple[Any, ...], common: str) -> tuple[Any, ...
 
     places = {op.schema.index[name] for name in op.promotes}
     return tuple(in_common(a) if i in places else a for i, a in enumerate(args))
+
+
+def with_complex(op: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the arguments of a user's call in which Python's complex numbers are 0-d arrays, where
+    a number or a tensor may stand.
+
+    They are complex128 beside an operand of 64 bits for each real number, else complex64: they are
+    weak, as other numbers are.
+    """
+    given = [*zip(op.schema.names, args, strict=False), *kwargs.items()]
+    if not any(type(a) is complex for _, a in given):
+        return args, kwargs
+    wide = any(str(getattr(a, "dtype", "")).endswith(("float64", "complex128")) for _, a in given)
+
+    def lifted(name: str, a: Any) -> Any:
+        takes = op.schema.kinds[op.schema.index[name]] == "scalar or tensor"
+        if type(a) is not complex or not takes:
+            return a
+        return array(a, "complex128" if wide else "complex64")
+
+    found = [lifted(name, a) for name, a in given]
+    return tuple(found[: len(args)]), dict(zip(kwargs, found[len(args) :], strict=True))
 
 
 def _operands(op: Any, args: tuple[Any, ...]) -> Iterator[Any]:

@@ -34,7 +34,7 @@ from meta.ir.visit import rename_globals, substitute, with_fresh_vars
 from meta.op.core.call import map_tensors, written_args
 from meta.op.core.handler import current, use
 from meta.op.core.op import Op
-from meta.op.core.promotion import cast_together, common_dtype
+from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.runtime import traced
 from meta.runtime.ndarray import as_array, ndarray
 
@@ -215,6 +215,7 @@ class Trace:
         return symbol
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = with_complex(op, args, kwargs)
         bound = op.schema.bind(args, kwargs, self.lift_tensor)
         if op.name == "random_key" and (key := self.draw_key()) is not None:
             return key

@@ -1,0 +1,135 @@
+"""The Array API standard, 2024.12, as a namespace: ``xp = x.__array_namespace__()``.
+
+A name here is the operator or function of `meta` of that name, or of the one beside it in
+`_RENAMED`. The files of this folder have what differs from the standard in `meta` itself: other
+arguments, defaults, or dtypes of results. docs/array_api.md says where this namespace differs.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import e, inf, nan, pi
+
+from meta import fft, linalg, op
+from meta.array_api.creation import (
+    arange,
+    asarray,
+    astype,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    ones,
+    ones_like,
+    zeros,
+    zeros_like,
+)
+from meta.array_api.info import DTYPES, __array_namespace_info__
+from meta.array_api.rearranging import (
+    concat,
+    flip,
+    repeat,
+    reshape,
+    squeeze,
+    stack,
+    take,
+    take_along_axis,
+    tile,
+)
+from meta.array_api.reduction import (
+    argsort,
+    cumulative_prod,
+    cumulative_sum,
+    prod,
+    searchsorted,
+    sort,
+    std,
+    sum,
+    var,
+)
+from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
+from meta.base.methods import Methods
+from meta.runtime.ndarray import from_dlpack
+
+__array_api_version__ = "2024.12"
+newaxis = None
+
+_SAME = (
+    *("abs", "acos", "acosh", "add", "all", "any", "argmax", "argmin", "asin", "asinh", "atan"),
+    *("atan2", "atanh", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_arrays"),
+    *("broadcast_to", "ceil", "clip", "conj", "copysign", "cos", "cosh", "count_nonzero", "diff"),
+    *("divide", "equal", "exp", "expand_dims", "expm1", "floor", "floor_divide", "greater"),
+    *("greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log"),
+    *("log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or"),
+    *("logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min"),
+    *("minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero", "not_equal"),
+    *("positive", "real", "reciprocal", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt"),
+    *("square", "subtract", "tan", "tanh", "tensordot", "tril", "triu", "trunc", "unique_all"),
+    *("unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot", "where"),
+)
+_RENAMED = {
+    "bitwise_invert": "bitwise_not",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "permute_dims": "transpose",
+    "pow": "power",
+    "remainder": "mod",
+}
+globals().update({name: getattr(op, name) for name in _SAME})
+globals().update({name: getattr(op, theirs) for name, theirs in _RENAMED.items()})
+globals().update({name: name for name in DTYPES})
+
+__all__ = [
+    *_SAME,
+    *_RENAMED,
+    *DTYPES,
+    "__array_api_version__",
+    "__array_namespace_info__",
+    "arange",
+    "argsort",
+    "asarray",
+    "astype",
+    "can_cast",
+    "concat",
+    "cumulative_prod",
+    "cumulative_sum",
+    "e",
+    "empty",
+    "empty_like",
+    "eye",
+    "fft",
+    "finfo",
+    "flip",
+    "from_dlpack",
+    "full",
+    "full_like",
+    "iinfo",
+    "inf",
+    "isdtype",
+    "linalg",
+    "linspace",
+    "nan",
+    "newaxis",
+    "ones",
+    "ones_like",
+    "pi",
+    "prod",
+    "repeat",
+    "reshape",
+    "result_type",
+    "searchsorted",
+    "sort",
+    "squeeze",
+    "stack",
+    "std",
+    "sum",
+    "take",
+    "take_along_axis",
+    "tile",
+    "var",
+    "zeros",
+    "zeros_like",
+]
+Methods.namespace = sys.modules[__name__]

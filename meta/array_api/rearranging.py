@@ -1,0 +1,107 @@
+"""Functions that join, reorder and pick elements, by the Array API standard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meta import op
+from meta.base.errors import ArgumentError
+from meta.op.core.check import normalize_axis
+from meta.op.core.function import operand
+
+Array = Any
+"""An array, or a traced one."""
+
+
+def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
+    """Return arrays joined along ``axis``; None flattens them first."""
+    given = [operand(a) for a in arrays]
+    if axis is None:
+        given, axis = [op.reshape(a, (-1,)) for a in given], 0
+    return op.concatenate(tuple(given), axis)
+
+
+def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
+    """Return arrays of one shape joined along a new axis."""
+    return op.stack(tuple(arrays), axis)
+
+
+def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Return ``x`` with its elements along ``axis`` (None: all axes) in reversed order."""
+    x = operand(x)
+    return op.flip(x, tuple(range(x.ndim)) if axis is None else axis)
+
+
+def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
+    """Return ``x`` without axes of extent 1."""
+    return op.squeeze(x, axis)
+
+
+def tile(x: Array, repetitions: tuple[int, ...], /) -> Array:
+    """Return ``x`` repeated as a whole along each axis; see `meta.tile`."""
+    return op.tile(x, repetitions)
+
+
+def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
+    """Return the elements of ``x`` in row-major order in another shape.
+
+    An extent of -1 is inferred. ``copy``: True gives memory of its own, None and False share that
+    of ``x`` where it is compact; an array that is not compact is copied, which False refuses with
+    an ArgumentError.
+    """
+    x = operand(x)
+    if copy is False and not getattr(getattr(x, "key", None), "compact", True):
+        raise ArgumentError("this array cannot be reshaped without a copy", hint="copy=None")
+    # Of `meta.reshape` an extent of 0 is that of x.
+    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    if 0 in wanted and -1 not in wanted and 0 not in x.shape:
+        raise ArgumentError("the number of elements does not fit the shape", found=f"{shape}")
+    found = op.reshape(x, wanted)
+    return op.copy(found) if copy else found
+
+
+def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
+    """Return every element ``repeats`` times in a row along ``axis``; None flattens ``x`` first.
+
+    repeats: a number, or a vector of one for each element along the axis, which is read now.
+    """
+    x = operand(x)
+    if isinstance(repeats, int):
+        return op.repeat(x, repeats, axis)
+    counts = operand(repeats)
+    x, at = (op.reshape(x, (-1,)), 0) if axis is None else (x, normalize_axis(axis, x.ndim))
+    counts = op.broadcast_to(counts, (x.shape[at],))
+    ends = op.cumsum(op.cast(counts, "int64"), 0)
+    total = int(ends[-1]) if x.shape[at] else 0
+    if total == 0:
+        return x[(*(slice(None),) * at, slice(0, 0))]
+    # Element i of the result is the first whose repetitions end behind i.
+    return op.take(x, op.searchsorted(ends, op.arange(total), True), at)
+
+
+def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
+    """Return the slices of ``x`` along ``axis`` that ``indices`` name; None for a vector only."""
+    x = operand(x)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
+    return op.take(x, indices, 0 if axis is None else axis)
+
+
+def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
+    """Return, along ``axis``, the elements that ``indices`` name; other axes are broadcast.
+
+    Negative indices count from the end.
+    """
+    x, indices = operand(x), operand(indices)
+    at = normalize_axis(axis, x.ndim)
+    if indices.ndim != x.ndim:
+        raise ArgumentError("indices must have as many axes as x", found=f"shape {indices.shape}")
+    indices = op.where(op.less(indices, 0), op.add(indices, x.shape[at]), indices)
+    others = tuple(
+        max(a, b) if a and b else 0
+        for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))
+    )
+    x = op.broadcast_to(x, (*others[:at], x.shape[at], *others[at + 1 :]))
+    indices = op.broadcast_to(indices, (*others[:at], indices.shape[at], *others[at + 1 :]))
+    return op.gather(x, at, indices)

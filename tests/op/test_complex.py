@@ -1,0 +1,113 @@
+"""Gradients of complex numbers beside torch's, which records cannot compare, and Python's complex
+numbers beside arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+
+Z = np.array([1 + 2j, -0.3 + 0.1j, 0.5 - 2j])
+W = np.array([0.7 - 0.2j, 1.5 + 1j, -0.4 + 0.3j])
+M = np.arange(6).reshape(2, 3) + 1j * np.arange(6)[::-1].reshape(2, 3)
+R = np.array([0.5, 2.0, -1.0])
+ELEMENTARY = (
+    *("exp", "log", "sqrt", "rsqrt", "log2", "log10", "log1p", "expm1", "reciprocal", "sin", "cos"),
+    *("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "exp2"),
+    *("square", "abs", "mean", "prod"),
+)
+FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = {
+    **{name: (getattr(meta, name), getattr(torch, name), (Z,)) for name in ELEMENTARY},
+    "sign": (meta.sign, torch.sgn, (Z,)),
+    "multiply": (lambda a, b: a * b, lambda a, b: a * b, (Z, W)),
+    "divide": (lambda a, b: a / b, lambda a, b: a / b, (Z, W)),
+    "power": (lambda a, b: a**b, lambda a, b: a**b, (Z, W)),
+    "power of a number": (lambda a: a**3, lambda a: a**3, (Z,)),
+    "numbers": (lambda a: (a + 1j) * 2j / (1 - 1j), lambda a: (a + 1j) * 2j / (1 - 1j), (Z,)),
+    "real by a number": (lambda a: a * (1 + 2j), lambda a: a * (1 + 2j), (R,)),
+    "cumsum": (lambda a: meta.cumsum(a, 0), lambda a: torch.cumsum(a, 0), (Z,)),
+    "cumprod": (lambda a: meta.cumprod(a, 0), lambda a: torch.cumprod(a, 0), (Z,)),
+    "where": (
+        lambda a, b: meta.where(meta.array(R > 0), a, b),
+        lambda a, b: torch.where(torch.tensor(R > 0), a, b),
+        (Z, W),
+    ),
+    "take": (lambda a: a[[0, 2, 0]], lambda a: a[[0, 2, 0]], (Z,)),
+    "matmul": (lambda a, b: a @ b, lambda a, b: a @ b, (M, M.T.copy())),
+    "batches": (
+        lambda a, b: a @ b,
+        lambda a, b: a @ b,
+        (np.stack([M, 2j * M]), np.stack([M.T, M.T - 1j])),
+    ),
+    "einsum": (
+        lambda a, b: meta.einsum("ij,kj->ik", a, b),
+        lambda a, b: torch.einsum("ij,kj->ik", a, b),
+        (M, 1j * M),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_gradients_are_torchs(name: str) -> None:
+    function, of_torch, values = FUNCTIONS[name]
+    tensors = [torch.tensor(v, requires_grad=True) for v in values]
+    expected = of_torch(*tensors)
+    rng = np.random.default_rng(0)
+    dy = rng.normal(size=expected.shape)
+    if expected.is_complex():
+        dy = dy + 1j * rng.normal(size=expected.shape)
+    arrays = [meta.array(v) for v in values]
+    for array in arrays:
+        array.requires_grad = True
+    found = function(*arrays)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-12)
+    found.backward(dy)
+    expected.backward(torch.tensor(dy))
+    for array, tensor in zip(arrays, tensors, strict=True):
+        np.testing.assert_allclose(array.grad.numpy(), tensor.grad.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "tanh", "multiply", "power", "prod", "cumprod", "matmul"])
+def test_second_gradients_are_torchs(name: str) -> None:
+    function, of_torch, values = FUNCTIONS[name]
+
+    def squared(y: Any) -> Any:
+        return (y * y).sum()
+
+    tensors = [torch.tensor(v, requires_grad=True) for v in values]
+    first = torch.autograd.grad(squared(of_torch(*tensors)).real, tensors, create_graph=True)
+    expected = torch.autograd.grad(sum(squared(g) for g in first).real, tensors)
+    arrays = [meta.array(v) for v in values]
+    for array in arrays:
+        array.requires_grad = True
+    found = meta.grad.grad(meta.real(squared(function(*arrays))), arrays, create_graph=True)
+    found = meta.grad.grad(meta.real(sum(squared(g) for g in found)), arrays)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.detach().numpy(), b.numpy(), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [
+        ("float32", "complex64"),
+        ("float64", "complex128"),
+        ("complex64", "complex64"),
+        ("complex128", "complex128"),
+        ("int8", "complex64"),
+        ("bool", "complex64"),
+    ],
+)
+def test_a_complex_number_is_weak(dtype: str, result: str) -> None:
+    x = meta.array([1, 0], dtype)
+    assert meta.result_type(dtype, 1j) == result
+    for y in (x + 0.1j, 0.1j + x, meta.model.trace(lambda x: x + 0.1j)(x)):
+        assert y.dtype == result
+        exact = np.array([1, 0], result) + np.array(0.1j, result)
+        assert np.array_equal(y.numpy(), exact)
+    assert np.array_equal((x == 1 + 0j).numpy(), [True, False])
