@@ -1,20 +1,24 @@
 """`value_and_grad`: a model that returns its result and the gradients of its parameters, as one
-traced function.
+traced function; and what `meta.grad.value_and_grad` means in code that is traced.
 """
 
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 from meta import op
 from meta.base.errors import GradientError
+from meta.grad.core import functions
+from meta.ir import Function, Module, TensorType, Var
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.handler import current
-from meta.op.core.tracing import Trace
+from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.runtime.ndarray import array
 from meta.vm.pipeline import before_autodiff
 
 
@@ -54,10 +58,7 @@ class ValueAndGrad(Model):
         names = {id(a): n for n, a in self.model.parameters().items()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
-        module, wrt = program.module, [first + i for i in wanted]
-        for step in before_autodiff(outer.device, wrt):
-            module = step(module)
-        module = infer_type(simplify(dead_code(autodiff(module, wrt=wrt))))
+        module = _differentiated(program.module, [first + i for i in wanted], outer)
         dys = [outer.lift(d) for d in tree.flatten(dy)[0]]
         added = len(module.main.params) - len(program.module.main.params)
         expected = [p.type for p in module.main.params[:added]]
@@ -74,12 +75,58 @@ class ValueAndGrad(Model):
         return program.convention.unflatten(y), by_name
 
 
+def _differentiated(module: Module, wrt: Sequence[int], trace: Trace) -> Module:
+    """Return a program with its gradients by parameters of main, to be a part of a trace."""
+    for step in before_autodiff(trace.device, wrt):
+        module = step(module)
+    return infer_type(simplify(dead_code(autodiff(module, wrt=list(wrt)))))
+
+
+class _Scope(FunctionTrace):
+    """A function that becomes a part of the code around again: it draws what that would draw."""
+
+    def draw_key(self) -> Symbol | None:
+        """Return a key of the code around."""
+        key = self.outer.draw_key()
+        return None if key is None else cast(Symbol, self.lift(key))
+
+
+def _in_trace(
+    trace: Trace, run: Callable[[list[Any]], Any], given: list[Any]
+) -> tuple[Any, list[Any]]:
+    """Return what ``run(given)`` computes and its gradients, as code of a trace.
+
+    It is traced as a function of what it uses of the code around; that is differentiated, and its
+    body with the gradients is put in place of a call.
+    """
+    scope = _Scope(trace)
+    params: list[Value] = [scope.parameter(v.type, f"x{i}")[1] for i, v in enumerate(given)]
+    value = scope.lift(scope.run(run, list(params)))
+    type_ = value.type
+    name = "the function"
+    if not isinstance(type_, TensorType):
+        raise GradientError(f"the result of {name} is no array", found=type_)
+    functions.require_number(type_.shape, type_.dtype, name)
+    inside = tuple(cast(Var, v.atom) for v in (*params, *scope.captured.values()))
+    main = Function(inside, scope.finish(value), type_)
+    module = Module({"main": main, **trace.functions}, trace.types)
+    module = _differentiated(module, range(len(params)), trace)
+    dy = op.reshape(array(1.0, type_.dtype, device=trace.device), type_.shape)
+    atoms = [trace.lift(dy).atom, *(v.atom for v in given), *scope.captured]
+    y, gradients = trace.inline(module, atoms)
+    return y, list(gradients)
+
+
+functions.in_trace.append(_in_trace)
+
+
 def value_and_grad(model: Model) -> ValueAndGrad:
     """Return a model called as ``(dy, *inputs)`` that returns ``(y, gradients)``.
 
     ``dy`` is the gradient of the model's result ``y`` (one array per floating point array in it, in
     the same structure); inputs may be given by name. ``gradients`` maps the name of every parameter
     that requires a gradient to an array of its shape and dtype, zeros if the result does not depend
-    on it. Forward and backward are one traced function.
+    on it. Forward and backward are one traced function. Gradients by arguments, not parameters, are
+    `meta.grad.value_and_grad`'s.
     """
     return ValueAndGrad(model)

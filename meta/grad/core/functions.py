@@ -1,0 +1,268 @@
+"""`value_and_grad`: gradients of a function by its arguments, of the tape or of a trace."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meta.base.dtype import COMPLEX, has_gradient
+from meta.base.errors import ArgumentError, GradientError
+from meta.base.registry import OPERATORS, nearest
+from meta.grad.core.tape import Edge, next_order, propagate, recording, recording_is
+from meta.op.core import tree
+from meta.op.core.handler import current, use
+from meta.op.core.tracing import Trace
+from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.no_gradient import NoGradient
+
+Argument = int | str
+Traced = Callable[[Trace, Callable[[list[Any]], Any], list[Any]], tuple[Any, list[Any]]]
+
+in_trace: list[Traced] = []
+"""What computes value and gradients where code is traced; set once by `meta.model.gradient`, which
+may use the passes: ``(trace, run, given)``, where ``run`` takes symbols for ``given``.
+"""
+
+
+def value_and_grad(
+    f: Callable[..., Any], wrt: Argument | Sequence[Argument] = 0
+) -> Callable[..., tuple[Any, Any]]:
+    """Return a function of f's arguments that returns f's result and its gradient.
+
+    f: a function of arrays, or a model, whose result is one real floating point number, an array
+    with one element. wrt: by which arguments, each by position or by name. An argument may be an
+    array, a Python float, or a nested tuple, list or dict of these; its gradient has the same
+    structure, shapes and dtypes. Of several arguments there is a tuple of gradients. What the
+    result does not depend on has zeros.
+
+    It works eagerly, in code that is traced and so in compiled programs, and may be applied to
+    itself for higher derivatives, as far as the operators' gradients have gradients. Results are
+    tracked only where they depend on arrays outside that require a gradient, such as parameters.
+    Nobody's ``grad`` attribute changes. The gradients of a model's parameters are
+    `meta.model.value_and_grad`'s.
+
+    Raises ArgumentError for a ``wrt`` that is no argument, and GradientError for an argument that
+    is not floating point, for a result that is not one number, and for one that does not depend on
+    any of the arguments.
+
+    >>> import meta
+    >>> slope = value_and_grad(lambda x, a: meta.sum(a * x * x))
+    >>> y, dx = slope(meta.array([1.0, 2.0]), 3.0)
+    >>> y.item(), dx.tolist()
+    (15.0, [6.0, 12.0])
+    """
+    if not callable(f):
+        raise ArgumentError("value_and_grad is given a function", found=type(f).__name__)
+    single = isinstance(wrt, int | str)
+    wanted: Any = (wrt,) if single else wrt
+    known = isinstance(wanted, Sequence) and len(wanted) > 0
+    if not known or not all(isinstance(w, str) or type(w) is int for w in wanted):
+        raise ArgumentError(
+            "wrt says by which arguments", expected="positions and names", found=repr(wrt)
+        )
+    signature = f.traced_entry().given if hasattr(f, "traced_entry") else inspect.signature(f)
+    name = getattr(f, "__name__", type(f).__name__)
+
+    @functools.wraps(f, updated=())
+    def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(
+                f"{name} cannot be called like this: {error}", expected=f"{name}{signature}"
+            ) from None
+        bound.apply_defaults()
+        places = [_place(bound, w, name) for w in wanted]
+        if len(set(places)) < len(places):
+            raise ArgumentError("an argument is named twice in wrt", found=repr(wrt))
+        flat = [tree.flatten(_value(bound, place), _is_leaf) for place in places]
+        leaves = [leaf for some, _ in flat for leaf in some]
+
+        def of_leaves(new: list[Any]) -> Any:
+            rest = iter(new)
+            inner = inspect.BoundArguments(signature, dict(bound.arguments))
+            for place, (some, structure) in zip(places, flat, strict=True):
+                _set(inner, place, tree.unflatten(structure, [next(rest) for _ in some]))
+            return f(*inner.args, **inner.kwargs)
+
+        handler = current.get()
+        if isinstance(handler, Trace):
+            given: list[Any] = [handler.lift(leaf) for leaf in leaves]
+            _require_floating([v.type.dtype for v in given], wrt)
+            value, gradients = in_trace[0](handler, of_leaves, given)
+        else:
+            arrays = [as_array(leaf) for leaf in leaves]
+            _require_floating([a.dtype for a in arrays], wrt)
+            value, gradients = _eager(of_leaves, arrays, name)
+        rest = iter(gradients)
+        found = tuple(tree.unflatten(s, [next(rest) for _ in some]) for some, s in flat)
+        return value, found[0] if single else found
+
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    return run
+
+
+def require_number(shape: Any, dtype: str, name: str) -> None:
+    """Raise GradientError unless a result is one real floating point number."""
+    ones = all(extent == 1 for extent in shape)
+    if not ones or not has_gradient(dtype) or dtype in COMPLEX:
+        raise GradientError(
+            f"the result of {name} is not one floating point number",
+            expected="an array with one element",
+            found=f"{dtype}{list(shape)}",
+            hint="reduce it, for example with meta.sum or meta.mean",
+        )
+
+
+def independent(name: str) -> GradientError:
+    """Return the error for a result that has nothing to do with the arguments."""
+    return GradientError(
+        f"the result of {name} does not depend on the arguments that it is differentiated by",
+        hint="compute it from the arguments with operators of meta, and name others in wrt=",
+    )
+
+
+def _eager(
+    run: Callable[[list[Any]], Any], given: list[ndarray], name: str
+) -> tuple[ndarray, list[ndarray]]:
+    """Return value and gradients by the tape."""
+    records = recording.get()
+    since = next_order()
+    with recording_is(True):
+        xs = [_alias(a, records) for a in given]
+        value = run(list(xs))
+    if not isinstance(value, ndarray):
+        raise GradientError(
+            f"the result of {name} is no array", found=type(value).__name__,
+            hint="return one array with one element",
+        )  # fmt: skip
+    require_number(value.shape, value.dtype, name)
+    if value.node.__class__ is NoGradient:
+        raise value.node.error()
+    if not value.tracked:
+        raise independent(name)
+    leaves = {id(x): i for i, x in enumerate(xs) if x.node is None}
+    edges = {(x.node.node, x.node.index): i for i, x in enumerate(xs) if x.node is not None}
+    found: dict[int, ndarray] = {}
+
+    def accumulate(source: Any, gradient: ndarray) -> None:
+        i = leaves.get(id(source))
+        if i is not None:
+            old = found.get(i)
+            found[i] = gradient if old is None else OPERATORS["add"](old, gradient)
+
+    start = value if value.node is None else value.node
+    linked = records and _leads_elsewhere(start, leaves, since)
+    with recording_is(linked), use(None):
+        ends = propagate([(start, value.seed(None, False))], accumulate, edges, since)
+        for edge, gradient in ends.items():
+            if gradient is not None:
+                found[edges[edge]] = gradient
+        if not found:
+            raise independent(name)
+        gradients = [
+            found[i] if i in found else OPERATORS["zeros_like"](x) for i, x in enumerate(xs)
+        ]
+    if linked:
+        return value, gradients
+    return value.detach(), [g.detach() for g in gradients]
+
+
+def _alias(array: ndarray, records: bool) -> ndarray:
+    """Return an array of the same values that gradients are taken by: one that is recorded outside
+    stays linked to where it came from.
+    """
+    if records and array.tracked and array.node.__class__ is not NoGradient:
+        copied: ndarray = OPERATORS["copy"](array)
+        return copied
+    alias = ndarray(array.tensor, array.key)
+    alias.requires_grad = True
+    return alias
+
+
+def _leads_elsewhere(start: Any, own: dict[int, int], since: int) -> bool:
+    """Whether what was recorded leads to anything but the arrays of ``own``."""
+    stack, seen = [start], set()
+    while stack:
+        source = stack.pop()
+        if isinstance(source, tuple):
+            stack.extend(source)
+        elif isinstance(source, Edge):
+            node = source.node
+            if node.order < since or not hasattr(node, "sources"):
+                return True
+            if id(node) not in seen:
+                seen.add(id(node))
+                stack.extend(node.sources)
+        elif source is not None and id(source) not in own:
+            return True
+    return False
+
+
+def _is_leaf(value: object) -> bool:
+    return tree.is_array(value) or isinstance(value, float)
+
+
+def _require_floating(dtypes: list[str], wrt: Any) -> None:
+    if not dtypes or not all(map(has_gradient, dtypes)):
+        raise GradientError(
+            f"there is no gradient by the arguments {wrt!r}",
+            expected="floating point arrays, and containers of them",
+            found=", ".join(dtypes) or "no array",
+            hint="cast them, or leave them out of wrt=",
+        )
+
+
+Place = tuple[str, int | None]
+
+
+def _place(bound: inspect.BoundArguments, wanted: Argument, name: str) -> Place:
+    """Return the parameter that an argument is given to, and its place in ``*args``."""
+    parameters = bound.signature.parameters
+    further = [n for n, p in parameters.items() if p.kind is p.VAR_KEYWORD]
+    if isinstance(wanted, str):
+        if wanted in parameters:
+            return wanted, None
+        if further and wanted in bound.arguments[further[0]]:
+            return wanted, -1
+    else:
+        for i, (key, parameter) in enumerate(parameters.items()):
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                if 0 <= wanted - i < len(bound.arguments[key]):
+                    return key, wanted - i
+                break
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                break
+            if i == wanted:
+                return key, None
+    hint = nearest(wanted, parameters) if isinstance(wanted, str) else None
+    raise ArgumentError(
+        f"{name} has no argument {wanted!r}", expected=f"{name}{bound.signature}", hint=hint
+    )
+
+
+def _value(bound: inspect.BoundArguments, place: Place) -> Any:
+    key, index = place
+    if index == -1:
+        return bound.arguments[_keywords(bound)][key]
+    return bound.arguments[key] if index is None else bound.arguments[key][index]
+
+
+def _set(bound: inspect.BoundArguments, place: Place, value: Any) -> None:
+    key, index = place
+    if index == -1:
+        name = _keywords(bound)
+        bound.arguments[name] = {**bound.arguments[name], key: value}
+    elif index is None:
+        bound.arguments[key] = value
+    else:
+        old = bound.arguments[key]
+        bound.arguments[key] = (*old[:index], value, *old[index + 1 :])
+
+
+def _keywords(bound: inspect.BoundArguments) -> str:
+    """Return the name of ``**kwargs``."""
+    parameters = bound.signature.parameters.items()
+    return next(n for n, p in parameters if p.kind is p.VAR_KEYWORD)
