@@ -18,7 +18,7 @@ from meta.train.classification import (
 from meta.train.data import Batches
 from meta.train.evaluate import evaluate
 from meta.train.fit import fit
-from meta.train.log import CSVLog, JSONLog, Logger, TensorBoard
+from meta.train.log import CSVLog, Curves, JSONLog, Logger, TensorBoard
 from meta.train.metric import Metric
 from meta.train.record import Record
 from meta.train.regression import MeanAbsoluteError, MeanSquaredError
@@ -33,6 +33,7 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "ConfusionMatrix",
+    "Curves",
     "EarlyStop",
     "JSONLog",
     "Logger",

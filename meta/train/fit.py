@@ -76,8 +76,9 @@ def fit(
     schedule: a function from the number of the step, from 0, to a factor for the optimizer's
         learning rate (`meta.optim.schedule`). Without one, the learning rate is an array of the
         training step, and as such in the checkpoint.
-    log: a path that ends in .csv or .jsonl, a logger, or a list of them. log_every: a row for every
-        so many steps.
+    log: a path that ends in .csv or .jsonl, or in .png, .svg or .pdf for a picture of the learning
+        curves (`Curves`, which needs matplotlib), a logger, or a list of them. log_every: a row for
+        every so many steps.
     amp: "float16" or "bfloat16", for mixed precision (`meta.amp.autocast`).
     executor: "vm" (compiled) or "interpreter".
     device: where to train; the model is moved there. By default where it is.

@@ -1,4 +1,5 @@
-"""Logs of a run: CSV and JSONL files, and the interface of others. TensorBoard among them.
+"""Logs of a run: CSV and JSONL files, pictures of learning curves, and the interface of others,
+TensorBoard among them.
 
 A row is a dict of numbers by column; ``step`` is always there, and ``time``, in seconds since 1970.
 Rows of training steps have ``epoch``, ``loss``, ``learning_rate`` and ``samples_per_second``, those
@@ -13,7 +14,9 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import time
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -146,7 +149,111 @@ class JSONLog(FileLog):
         return int(json.loads(line)["step"])
 
 
-_BY_SUFFIX: dict[str, type[FileLog]] = {".csv": CSVLog, ".jsonl": JSONLog}
+REDRAW_SECONDS = 30.0
+"""While a run goes on, its curves are drawn this often at most."""
+
+
+class Curves:
+    """Draws the learning curves of a run as a picture (.png, .svg or .pdf): the losses, each metric
+    and the learning rate over the steps. It is drawn when a checkpoint is written, and at the end,
+    also of a run that fails.
+
+    The numbers are kept beside the picture, in a `JSONLog` called as it with ".jsonl" behind, so
+    that a run that is resumed goes on with its curves.
+
+    Raises ArgumentError if the package ``matplotlib`` is missing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self._make: Any = import_module("matplotlib.figure").Figure
+        except ImportError as error:
+            raise ArgumentError(
+                "matplotlib, which draws learning curves, is not installed",
+                found=str(error),
+                hint="pip install matplotlib, or log to a .csv or .jsonl file",
+            ) from error
+        self._numbers = JSONLog(self.path.with_name(f"{self.path.name}.jsonl"))
+        self._curves: dict[str, tuple[array[float], array[float]]] = {}
+        self._drawn = 0.0
+
+    def open(self, columns: Sequence[str], step: int) -> None:
+        """Begin, or go on with the numbers of the steps before."""
+        self._numbers.open(columns, step)
+        self._curves = {}
+        for line in read_file(self._numbers.path).decode().splitlines() if step else ():
+            self._take(json.loads(line))
+        self._drawn = time.monotonic()
+
+    def write(self, row: Row) -> None:
+        """Take a row."""
+        self._numbers.write(row)
+        self._take(row)
+
+    def flush(self) -> None:
+        """Hand what was written to the system, and draw it, if that was not done just now."""
+        self._numbers.flush()
+        if time.monotonic() - self._drawn >= REDRAW_SECONDS:
+            self._draw()
+
+    def close(self) -> None:
+        """Draw the picture."""
+        self._numbers.close()
+        if self._curves:
+            self._draw()
+
+    def figure(self) -> Any:
+        """Return the picture as a matplotlib Figure."""
+        shared = {"loss": ("loss", "eval.loss")}
+        metrics = [n for n in self._curves if n.startswith("eval.") and n not in APART]
+        panels = {**shared, **{n.removeprefix("eval."): (n,) for n in metrics}}
+        panels["learning rate"] = ("learning_rate",)
+        figure = self._make(figsize=(8, 2.6 * len(panels)), layout="constrained")
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for ax, (title, names) in zip(axes, panels.items(), strict=True):
+            present = [n for n in names if n in self._curves]
+            for name in present:
+                steps, values = self._curves[name]
+                evaluated = name.startswith("eval.")
+                style = {"marker": "o", "markersize": 3} if evaluated else {"linewidth": 1}
+                label = "evaluation" if evaluated else "training"
+                ax.plot(list(steps), list(values), label=label, **style)
+            known = [v for n in present for v in self._curves[n][1] if math.isfinite(v)]
+            if title == "loss" and known and min(known) > 0 and max(known) > 100 * min(known):
+                ax.set_yscale("log")
+            if len(present) > 1:
+                ax.legend()
+            ax.set_ylabel(title)
+            ax.grid(alpha=0.3)
+        axes[-1].set_xlabel("step")
+        return figure
+
+    def _take(self, row: Mapping[str, float | None]) -> None:
+        step = row["step"]
+        assert step is not None
+        for name, value in row.items():
+            if name in ("loss", "learning_rate") or name.startswith("eval."):
+                steps, values = self._curves.setdefault(name, (array("d"), array("d")))
+                steps.append(step)
+                values.append(math.nan if value is None else value)
+
+    def _draw(self) -> None:
+        part = self.path.with_name(f".{self.path.name}.part")
+        with writing(self.path):
+            self.figure().savefig(part, format=self.path.suffix[1:], dpi=120)
+            os.replace(part, self.path)
+        self._drawn = time.monotonic()
+
+
+APART = ("eval.loss", "eval.average")
+"""What has no panel of its own."""
+
+_BY_SUFFIX: dict[str, Callable[[Path], Logger]] = {
+    ".csv": CSVLog,
+    ".jsonl": JSONLog,
+    **dict.fromkeys((".png", ".svg", ".pdf"), Curves),
+}
 
 
 def loggers(log: Any) -> list[Logger]:
@@ -166,12 +273,12 @@ def loggers(log: Any) -> list[Logger]:
             )
         if not Path(log).parent.is_dir():
             raise ArgumentError("there is no such folder", found=str(Path(log).parent))
-        return [made(log)]
+        return [made(Path(log))]
     if isinstance(log, Logger):
         return [log]
     raise ArgumentError(
         "this is no log",
-        expected="a path that ends in .csv or .jsonl, a logger, or a list of them",
+        expected=f"a path that ends in {' or '.join(_BY_SUFFIX)}, a logger, or a list of them",
         found=type(log).__name__,
     )
 
