@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import meta
-from meta.base.registry import FUNCTIONS
+from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.cli import card_text
+from meta.op.core.op import ComposedOp
 
 PACKAGE = Path(meta.__file__).parent
 COMMAND = "python -m meta ops --markdown > docs/operators.md"
@@ -17,9 +18,10 @@ HEAD = f"""# Operators
 
 Written by `{COMMAND}` from what is registered; do not edit.
 
-Under each signature: what the operator gives; what its gradient keeps alive, or why there is none;
-its cast rule for mixed precision (`meta/amp/rules.py` says what the words mean); the dialects that
-implement it on every machine, with their level and how the kernel fuses with its neighbours.
+Under each signature: how it is called, where a call takes more; what the operator gives; what its
+gradient keeps alive, or why there is none; its cast rule for mixed precision (`meta/amp/rules.py`
+says what the words mean); the dialects that implement it on every machine, with their level and how
+the kernel fuses with its neighbours.
 `python -m meta op NAME` shows all that is known of one operator.
 """
 
@@ -61,7 +63,11 @@ def _is_own(site: str) -> bool:
 def _entry(record: dict[str, Any]) -> str:
     cast = record["cast_rule"]["rule"] or card_text.MISSING
     facts = f"Gradient: {card_text.gradient(record['gradient'])}. Cast: {cast}. {_kernels(record)}"
-    return f"- `{record['schema']}`\\\n  {record['summary']}\\\n  {facts}\n"
+    found = OPERATORS[record["name"]]
+    more = ""
+    if isinstance(found, ComposedOp):
+        more = f"  A call: `{found.name}{signature_text(found)}`.\\\n"
+    return f"- `{record['schema']}`\\\n{more}  {record['summary']}\\\n  {facts}\n"
 
 
 def _kernels(record: dict[str, Any]) -> str:

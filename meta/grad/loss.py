@@ -122,7 +122,9 @@ def kl_div_dpred(dy, prediction, target, reduction, log_target, dy_):
 
 @gradient(op.binary_cross_entropy)
 def binary_cross_entropy(prediction, target, reduction, dy):
-    slope = op.log(1.0 - prediction) - op.log(prediction)
+    # The logarithms are those of the loss, which has bounds.
+    logs = op.log1p(-prediction), op.log(prediction)
+    slope = op.maximum(logs[0], -100.0) - op.maximum(logs[1], -100.0)
     by_target = slope * _share(dy, prediction, reduction)
     return op.binary_cross_entropy_dpred(dy, prediction, target, reduction), by_target
 

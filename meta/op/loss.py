@@ -7,6 +7,9 @@ the loss, and ``<loss>_dpred``, which is its gradient multiplied by that of the 
 Class labels are integers. A row whose label is -100, torch's ``ignore_index``, is left out of the
 sum and of the count. On the CPU another label outside [0, c) raises IndexOutOfRange. On CUDA it
 does with META_CHECK_INDICES; without, such a row is left out, too.
+
+An operator is the usual form of a loss. What a call takes beyond it, such as weights, is composed
+of operators: `class_losses.py` and `weighted_losses.py`.
 """
 
 from typing import Any
@@ -20,6 +23,7 @@ from meta.op.core.check import fit, require, require_float, require_ndim, requir
 from meta.op.core.elementwise import described
 from meta.op.core.function import function, operand
 from meta.op.core.indices import IndexRange
+from meta.op.core.op import ComposedOp
 
 IGNORED = -100
 """The label of a row that does not count."""
@@ -38,7 +42,6 @@ def _check_labels(prediction: Tensor, target: Tensor) -> None:
             "labels and scores do not have the axes of n rows",
             expected="prediction[n, c], target[n]",
             found=f"prediction={prediction}, target={target}",
-            hint=_axes_hint(prediction, target),
         )
     require_float(prediction, "prediction")
     found = f"prediction={prediction}, target={target}"
@@ -50,24 +53,6 @@ def _check_labels(prediction: Tensor, target: Tensor) -> None:
     require(not differ, "there must be one label per row", expected=f"target[{rows}]", found=found)
     some = "prediction[n, c] with c >= 1"
     require(classes != 0, "prediction has no class", expected=some, found=found)
-
-
-def _axes_hint(prediction: Tensor, target: Tensor) -> str:
-    if dtypes.is_float(target.dtype) and not dtypes.is_float(prediction.dtype):
-        return "the scores come first, then the labels: loss(scores, labels)"
-    if target.ndim > 1 and prediction.ndim == target.ndim + 1:
-        last = target.shape == prediction.shape[:-1]
-        order = (0, *range(2, prediction.ndim), 1)
-        moved = "scores" if last else f"op.transpose(scores, {order})"
-        return (
-            f"a row for each place: scores op.reshape({moved}, (-1, c)), labels "
-            "op.reshape(labels, (-1,)), c being the number of classes"
-        )
-    if target.ndim == prediction.ndim == 2:
-        return (
-            "labels are class indices: op.argmax(labels, 1) of one-hot ones, or one column of them"
-        )
-    return "one label for each row of scores"
 
 
 def _check_gradient(dy: Tensor, prediction: Tensor, target: Tensor) -> None:
@@ -84,9 +69,15 @@ def _check_pair(prediction: Tensor, target: Tensor) -> None:
     require(prediction == target, "prediction and target differ", expected="one shape", found=found)
 
 
-@op
+PAIR = ("prediction", "target")
+
+
+@op(composed=True, promotes=PAIR)
 def smooth_l1_loss(prediction: Tensor, target: Tensor) -> Tensor:
     """Mean of ``0.5 d²`` where |d| < 1 and ``|d| - 0.5`` elsewhere, with d = prediction - target.
+
+    A call takes ``reduction``, too, and ``beta``: an element is ``0.5 d² / beta`` where |d| < beta
+    and ``|d| - 0.5 beta`` elsewhere; for 0 it is |d|.
 
     prediction, target: floating point, one shape and dtype. Result: shape (), summed in at least
     float32; NaN for empty arguments. Girshick, Fast R-CNN, 2015, eq. 3.
@@ -113,9 +104,11 @@ def smooth_l1_loss_dtarget() -> None:
     """
 
 
-@op(indices=_classes)
+@op(composed=True, indices=_classes)
 def nll_loss(prediction: Tensor, target: Tensor) -> Tensor:
     """Negative log-likelihood: mean over rows i of ``-prediction[i, target[i]]``.
+
+    A call takes any shape and more, as `cross_entropy`, but no probabilities as a target.
 
     prediction: log-probabilities (n, c), floating point. target: labels (n,), any integer dtype.
     Result: shape (), dtype of prediction, summed in at least float32. Rows whose label is -100 are
@@ -143,12 +136,20 @@ def nll_loss_dtarget(dy: Tensor, prediction: Tensor, target: Tensor) -> Tensor:
     return target
 
 
-@op(like=nll_loss, indices=_classes)
+@op(composed=True, like=nll_loss, indices=_classes)
 def cross_entropy() -> None:
     """Cross entropy of a softmax: `nll_loss` of ``log_softmax(prediction, axis=1)``.
 
     prediction: logits (n, c), floating point. target: labels (n,), any integer dtype, as in
     `nll_loss`. Result: shape (), dtype of prediction, computed in at least float32.
+
+    A call takes any shape, and what else torch's does. prediction: (n, c, ...), or (c,) with one
+    label. target: labels (n, ...), or probabilities, floating point, of the prediction's shape.
+    weight: a factor for each class, (c,); "mean" divides by the sum of those of the labels, of
+    probabilities by the number of rows. ignore_index: the label that is left out, instead of -100.
+    reduction: "mean", "sum" or "none", which gives a loss for each label. label_smoothing: the part
+    of the target, from 0 to 1, that is spread evenly over the classes (Szegedy et al., "Rethinking
+    the Inception architecture", 2016). Raises TypeInferError for arguments that do not fit.
     """
 
 
@@ -166,11 +167,11 @@ def cross_entropy_dtarget() -> None:
     """Gradient of `cross_entropy` by the labels: zeros, type of target. See `nll_loss_dtarget`."""
 
 
-_REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def _loss(
-    prediction: Tensor, target: Tensor, reduction: str, allowed: tuple[str, ...] = _REDUCTIONS
+    prediction: Tensor, target: Tensor, reduction: str, allowed: tuple[str, ...] = REDUCTIONS
 ) -> Tensor:
     """Check the arguments of a loss; return its type."""
     _check_pair(prediction, target)
@@ -188,17 +189,22 @@ def _dpred(dy: Tensor, loss: Tensor, prediction: Tensor) -> Tensor:
 
 ARGUMENTS = (
     'prediction, target: floating point, one shape and dtype. reduction: "mean", "sum" or "none". '
-    'Result: their dtype, of shape (), for "none" of theirs; computed in at least float32. Raises '
-    "TypeInferError if types differ or there is no such reduction."
+    'Result: their dtype, of shape (), for "none" of theirs; computed in at least float32. A call '
+    "takes ``weight``, too: factors of the elements. {weight} Raises TypeInferError if types "
+    "differ or there is no such reduction."
 )
+OF_WEIGHTS = 'They have the shape of the target; "mean" divides by their sum.'
+OF_ELEMENTS = 'They are broadcast; "mean" divides by the number of elements.'
 LOSSES = {
     "mse_loss": (
         "Squared error: ``(prediction - target)**2``, reduced.",
         "``2 * (prediction - target) * dy``",
+        OF_WEIGHTS,
     ),
     "l1_loss": (
         "Absolute error: ``|prediction - target|``, reduced.",
         "``sign(prediction - target) * dy``, where the sign of 0 and of NaN is 0, as torch's",
+        OF_WEIGHTS,
     ),
     "binary_cross_entropy": (
         "``-(target * log(prediction) + (1 - target) * log(1 - prediction))``, reduced.\n\n"
@@ -207,20 +213,23 @@ LOSSES = {
         "well, 0 and 1 among them.",
         "``(prediction - target) / (prediction * (1 - prediction)) * dy``, the denominator at "
         "least 1e-12, as torch's",
+        OF_ELEMENTS,
     ),
     "binary_cross_entropy_with_logits": (
         "`binary_cross_entropy` of ``sigmoid(prediction)``, without overflow.\n\n"
         "An element is ``(1 - target) * x + max(-x, 0) + log(1 + exp(-|x|))`` of the prediction x: "
         "logits, any real numbers.",
         "``(sigmoid(prediction) - target) * dy``",
+        f"{OF_ELEMENTS} ``pos_weight``, broadcast as well, multiplies what the target has: the "
+        "factor of ``-log(sigmoid(x))`` is ``pos_weight * target``.",
     ),
 }
-"""What a loss is, and the formula of its gradient."""
+"""What a loss is, the formula of its gradient, and what weights there are."""
 
 
-def _define(name: str, what: str, derivative: str) -> None:
-    @op(name=name)
-    @described(f"{what}\n\n{ARGUMENTS}")
+def _define(name: str, what: str, derivative: str, weight: str) -> ComposedOp:
+    @op(composed=True, name=name, promotes=PAIR)
+    @described(f"{what}\n\n{ARGUMENTS.format(weight=weight)}")
     def loss(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         return _loss(prediction, target, reduction)
 
@@ -233,19 +242,22 @@ def _define(name: str, what: str, derivative: str) -> None:
     def dpred(dy: Tensor, prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         return _dpred(dy, _loss(prediction, target, reduction), prediction)
 
-
-for _name, (_what, _derivative) in LOSSES.items():
-    _define(_name, _what, _derivative)
+    return loss
 
 
-@op
+DEFINED = {name: _define(name, *texts) for name, texts in LOSSES.items()}
+"""By name, the losses that are defined by this table."""
+
+
+@op(composed=True, promotes=PAIR)
 def huber_loss(
     prediction: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0
 ) -> Tensor:
     """``0.5 d**2`` where |d| <= delta, else ``delta * (|d| - 0.5 delta)``, reduced.
 
     d = prediction - target (Huber, "Robust estimation of a location parameter", 1964). delta:
-    positive. Other arguments and the result as of `mse_loss`.
+    positive. Other arguments and the result as of `mse_loss`, but that the "mean" divides by the
+    number of elements, as torch's, also where there are weights.
     """
     require(delta > 0, "delta must be positive", found=delta)
     return _loss(prediction, target, reduction)
@@ -260,7 +272,7 @@ def huber_loss_dpred(dy: Tensor, prediction: Tensor, target: Tensor, *options: A
     return _dpred(dy, huber_loss.type_function(prediction, target, *options), prediction)
 
 
-@op
+@op(promotes=PAIR)
 def kl_div(
     prediction: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
 ) -> Tensor:
@@ -271,6 +283,7 @@ def kl_div(
     point, of one shape and dtype. reduction: "mean" over all elements, "sum", "none", or
     "batchmean", the sum over the extent of axis 0, which is the divergence as mathematics has it.
     Result: their dtype, of shape (), for "none" of theirs; computed in at least float32.
+    Its gradient by a target of 0 is -inf, as that of ``t * log(t)``.
     Raises TypeInferError if types differ or there is no such reduction.
     Kullback and Leibler, "On information and sufficiency", 1951; arguments as torch's.
     """
@@ -278,7 +291,7 @@ def kl_div(
     require(
         axis, "batchmean needs an axis of the batch", expected="ndim >= 1", found=str(prediction)
     )
-    return _loss(prediction, target, reduction, (*_REDUCTIONS, "batchmean"))
+    return _loss(prediction, target, reduction, (*REDUCTIONS, "batchmean"))
 
 
 @op(options=kl_div)
@@ -383,11 +396,11 @@ def ctc_loss(
     """
     log_probs, targets = operand(log_probs), operand(targets)
     input_lengths, target_lengths = operand(input_lengths), operand(target_lengths)
-    if reduction not in _REDUCTIONS:
+    if reduction not in REDUCTIONS:
         raise TypeInferError(
             "there is no such reduction",
             op="ctc_loss",
-            expected=", ".join(_REDUCTIONS),
+            expected=", ".join(REDUCTIONS),
             found=repr(reduction),
         )
     single = log_probs.ndim == 2

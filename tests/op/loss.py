@@ -99,16 +99,32 @@ _LABELS, _SCORES = I(3, low=0, high=4), F(3, 4)
 LABELS = [
     error(_SCORES, F(3), match="labels must be integers"),
     error(F(3), _LABELS, match=r"expected: prediction\[n, c\], target\[n\]"),
-    error(
-        F(2, 3, 4, 5),
-        I(2, 4, 5, low=0, high=3),
-        match=r"op.reshape\(op.transpose\(scores, \(0, 2, 3, 1\)\), \(-1, c\)\)",
-    ),
-    error(F(2, 4, 3), I(2, 4, low=0, high=3), match=r"scores op.reshape\(scores, \(-1, c\)\)"),
-    error(F(3, 4), I(3, 4, low=0, high=2), match="labels are class indices"),
-    error(_LABELS, _SCORES, match="the scores come first"),
+    error(_LABELS, _LABELS, match="do not have the axes of n rows"),
     error(F(2, 4), _LABELS, match="there must be one label per row"),
     error(F(3, 0), _LABELS, match="prediction has no class"),
+]
+
+
+FORMS = [
+    error(F(), I(low=0, high=1), match="prediction has no axis of classes"),
+    error(F(3), _LABELS, match=r"(?s)one label per row.*target\[\]"),
+    error(F(2, 4, 3), I(2, 4, low=0, high=3), match=r"op.transpose\(scores, \(0, 2, 1\)\)"),
+    error(F(3, 4), I(3, 4, low=0, high=2), match="labels are class indices"),
+    error(_LABELS, _SCORES, match="the scores come first"),
+    error(I(3, 4, low=0, high=2), _LABELS, match="prediction must be floating point"),
+    error(F(2, 4), _LABELS, match="there must be one label per row"),
+    error(F(3, 0), _LABELS, match="prediction has no class"),
+    error(F(3, 0, 2), I(3, 2, low=0, high=1), match="prediction has no class"),
+    error(_SCORES, C([True, False, True], "bool"), match="labels must be integers"),
+    error(_SCORES, _LABELS, F(3), match="weight does not fit"),
+    error(_SCORES, _LABELS, I(4, low=0, high=2), match="weight must be floating point"),
+    error(_SCORES, _LABELS, reduction="median", match="there is no such reduction"),
+]
+PROBABLE = [
+    error(_SCORES, F(3), match="labels are integers"),
+    error(_SCORES, _SCORES, ignore_index=1, match="ignore_index is a label"),
+    error(_SCORES, _SCORES, label_smoothing=1.5, match="label_smoothing is a part"),
+    error(_SCORES, _SCORES, reduction="batchmean", match="there is no such reduction"),
 ]
 
 
@@ -127,7 +143,9 @@ VALUES = [
 
 CASES += refusals(
     {
-        "nll_loss cross_entropy": LABELS,
+        "nll_loss cross_entropy": FORMS,
+        "nll_loss": [error(_SCORES, F(3), match="labels must be integers")],
+        "cross_entropy": PROBABLE,
         "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
         "nll_loss_dtarget cross_entropy_dtarget": LABELS_DX,
         "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtarget": VALUES,
@@ -307,6 +325,12 @@ DIFFERENT = [
     error(F(2), C([1.0, 2.0], "float16"), match="cast the float16 one"),
     error(F(3), F(3), reduction="median", match="there is no such reduction"),
 ]
+WEIGHTS = [
+    error(F(3), F(3), F(3), match="give weights by their name"),
+    error(F(3), F(3), weight=I(3, low=0, high=2), match="weight must be floating point"),
+    error(F(3), F(3), weight=F(2), match="weight does not fit"),
+    error(F(3), F(2), weight=F(2), match="differ|weight does not fit"),
+]
 
 
 DIFFERENT_DX = [
@@ -320,6 +344,15 @@ CASES += refusals(
     {
         " ".join(_NAMES): DIFFERENT,
         " ".join(f"{name}_dpred" for name in _NAMES): DIFFERENT_DX,
+        " ".join(_NAMES[:3] + _NAMES[4:]): WEIGHTS,
+        "smooth_l1_loss": [
+            error(F(3), F(3), reduction="median", match="there is no such reduction"),
+            error(F(3), F(2), reduction="sum", match="prediction and target differ"),
+            error(F(3), F(3), beta=-1.0, match="beta must not be negative"),
+        ],
+        "binary_cross_entropy_with_logits": [
+            error(F(3), F(3), pos_weight=F(2, 3), match="pos_weight does not fit"),
+        ],
         "huber_loss": [error(F(3), F(3), delta=0.0, match="delta must be positive")],
         "huber_loss_dpred": [error(F(), F(3), F(3), delta=-1.0, match="delta must be positive")],
         "kl_div": [error(F(), F(), reduction="batchmean", match="needs an axis of the batch")],

@@ -73,6 +73,8 @@ def _traced(half: str) -> Callable[..., Any]:
 class Eager:
     """The call handler of a block whose calls are run now."""
 
+    casts = True
+
     def __init__(self, half: str) -> None:
         self.half = half
         # By array and dtype: a reference to the array, how often it had been written, the cast.

@@ -32,6 +32,11 @@ class Default:
 current: ContextVar[CallHandler | None] = ContextVar("meta_call_handler", default=None)
 
 
+def mixed_precision() -> bool:
+    """Whether a block of mixed precision casts the arguments of calls that are made now."""
+    return bool(getattr(current.get(), "casts", False))
+
+
 @contextmanager
 def use(handler: CallHandler | None) -> Iterator[None]:
     """Let ``handler`` (None: the default) give calls their meaning in this block."""

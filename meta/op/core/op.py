@@ -261,8 +261,11 @@ def op(function: Callable[..., Any]) -> Op: ...
 def op(
     *,
     composed: bool,
+    name: str = ...,
+    like: Op | None = ...,
     commutative: bool = ...,
     complex: bool = ...,
+    indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
 ) -> Callable[[Callable[..., Any]], ComposedOp]: ...
 @overload

@@ -156,6 +156,11 @@ class Trace:
         # What stands for arrays that are trained; a cast of these is not to look at their values.
         self.trained: set[Expr] = set()
 
+    @property
+    def casts(self) -> bool:
+        """Whether the code that is traced is in a block of mixed precision."""
+        return self.before_call is not None
+
     def define(self, definition: TypeDefinition) -> DataType:
         """Add a data type and return it; TraceError if its name is that of a different one."""
         known = self.types.setdefault(definition.name, definition)

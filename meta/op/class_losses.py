@@ -1,0 +1,224 @@
+"""`cross_entropy` and `nll_loss` in all forms: any shape, probabilities, weights, smoothing.
+
+Where a mean without weights is asked for, a call is one of the operator, which is fused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.base.overloads import Overloads
+from meta.op.core.check import fit
+from meta.op.core.function import operand
+from meta.op.core.op import ComposedOp
+from meta.op.core.tracing import Symbol
+from meta.op.loss import IGNORED, cross_entropy, nll_loss
+from meta.op.reduced import (
+    check_reduction,
+    described,
+    floating,
+    reduced,
+    refused,
+    result_dtype,
+    wide,
+)
+from meta.runtime.ndarray import ndarray
+
+NO_CLASS = -1
+
+
+@nll_loss.calls
+def _nll_loss(
+    prediction: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = IGNORED,
+    reduction: str = "mean",
+) -> Any:
+    if weight is None and ignore_index == IGNORED and reduction == "mean":
+        return _mean(nll_loss, prediction, target)
+    prediction, target = operand(prediction), operand(target)
+    return _of_labels(nll_loss, prediction, target, weight, ignore_index, reduction, 0.0)
+
+
+@cross_entropy.calls
+def _cross_entropy(
+    prediction: Any,
+    target: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int = IGNORED,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    plain = weight is None and ignore_index == IGNORED and label_smoothing == 0
+    if plain and reduction == "mean" and not _is_float(target):
+        return _mean(cross_entropy, prediction, target)
+    prediction, target = operand(prediction), operand(target)
+    if not 0 <= label_smoothing <= 1:
+        what = "label_smoothing is a part of the target"
+        raise refused("cross_entropy", what, expected="0 to 1", found=label_smoothing)
+    if not is_float(target.dtype) or not is_float(prediction.dtype):
+        return _of_labels(
+            cross_entropy, prediction, target, weight, ignore_index, reduction, label_smoothing
+        )
+    if ignore_index != IGNORED:
+        what = "ignore_index is a label, and the target is probabilities"
+        raise refused("cross_entropy", what, expected="integer labels", found=described(target))
+    return _of_probabilities(prediction, target, weight, reduction, label_smoothing)
+
+
+def _is_float(target: Any) -> bool:
+    """Whether a target, which may be a pattern or any object that becomes an array, is floats."""
+    is_pattern = isinstance(target, Overloads) and not isinstance(target, ndarray | Symbol)
+    return not is_pattern and is_float(operand(target).dtype)
+
+
+def _mean(base: ComposedOp, prediction: Any, target: Any) -> Any:
+    """Return the mean of the rows whose label is not `IGNORED`. A pattern stands for rows."""
+    given = prediction, target
+    if any(isinstance(x, Overloads) and not isinstance(x, ndarray | Symbol) for x in given):
+        return base.plain(*given)
+    prediction, target = map(operand, given)
+    if (prediction.ndim, target.ndim) != (2, 1):
+        _check(base.name, prediction, target, None)
+        prediction, target = _rows(prediction), op.reshape(target, (-1,))
+    return base.plain(prediction, target)
+
+
+def _rows(prediction: Any) -> Any:
+    """Return a row of scores for each label."""
+    if prediction.ndim == 1:
+        return op.expand_dims(prediction, 0)
+    if prediction.ndim == 2:
+        return prediction
+    last = op.transpose(prediction, (0, *range(2, prediction.ndim), 1))
+    return op.reshape(last, (-1, prediction.shape[1]))
+
+
+def _check(name: str, prediction: Any, target: Any, weight: Any) -> None:
+    """Raise TypeInferError unless the target is labels, one for each row, or probabilities."""
+    found = f"prediction={described(prediction)}, target={described(target)}"
+    floats = is_float(target.dtype)
+    if not is_float(prediction.dtype):
+        swapped = "the scores come first, then the labels: loss(scores, labels)"
+        hint = swapped if floats else None
+        raise refused(name, "prediction must be floating point", found=found, hint=hint)
+    if prediction.ndim == 0:
+        what = "prediction has no axis of classes"
+        raise refused(name, what, expected="(n, c, ...) or (c,)", found=found)
+    axis = _axis(prediction)
+    if prediction.shape[axis] == 0:
+        raise refused(name, "prediction has no class", expected="c >= 1", found=found)
+    one = (*prediction.shape[:axis], *prediction.shape[axis + 1 :])
+    if floats and name == "nll_loss":
+        raise refused(name, "labels must be integers", expected="class indices", found=found)
+    if target.dtype == "bool":
+        raise refused(name, "labels must be integers", expected="class indices", found=found)
+    if floats and not fit(target.shape, prediction.shape):
+        what = "probabilities have the shape of the prediction; labels are integers"
+        raise refused(name, what, expected=str(list(prediction.shape)), found=found)
+    if not floats and not fit(target.shape, one):
+        what = "there must be one label per row"
+        raise refused(
+            name,
+            what,
+            expected=f"target{list(one)}",
+            found=found,
+            hint=_hint(*_shapes(prediction, target)),
+        )
+    if weight is not None and not fit(weight.shape, (prediction.shape[axis],)):
+        expected = f"[{prediction.shape[axis]}], a factor for each class"
+        raise refused(name, "weight does not fit", expected=expected, found=described(weight))
+
+
+def _shapes(prediction: Any, target: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    return tuple(prediction.shape), tuple(target.shape)
+
+
+def _hint(prediction: tuple[Any, ...], target: tuple[Any, ...]) -> str | None:
+    if prediction == target:
+        return "labels are class indices: op.argmax(labels, 1) of one-hot ones"
+    if len(prediction) > 2 and prediction[:-1] == target:
+        order = (0, len(prediction) - 1, *range(1, len(prediction) - 1))
+        return f"the classes are on axis 1: op.transpose(scores, {order})"
+    return None
+
+
+def _axis(prediction: Any) -> int:
+    return 1 if prediction.ndim > 1 else 0
+
+
+def _of_labels(
+    base: ComposedOp,
+    prediction: Any,
+    target: Any,
+    weight: Any,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+) -> Any:
+    """Return the loss of integer labels."""
+    name, dtype = base.name, result_dtype(prediction)
+    check_reduction(name, reduction)
+    if weight is not None:
+        (weight,) = floating(name, weight=weight)
+    _check(name, prediction, target, weight)
+    target = target if target.dtype == "int64" else op.cast(target, "int64")
+    if weight is None and not smoothing and reduction == "mean":
+        # -100 is a label like others here, and no class.
+        labels = op.where(target == IGNORED, NO_CLASS, target)
+        labels = op.where(target == ignore_index, IGNORED, labels)
+        return base.plain(_rows(prediction), op.reshape(labels, (-1,)))
+    axis, logs = _axis(prediction), wide(prediction)
+    if base is cross_entropy:
+        logs = op.log_softmax(logs, axis)
+    counts, classes = target != ignore_index, prediction.shape[axis]
+    labels = op.where(counts, target, 0)
+    # Where nothing looks at indices, other labels do not count either.
+    counts = op.logical_and(counts, target >= 0)
+    if isinstance(classes, int):
+        counts = op.logical_and(counts, target < classes)
+    if weight is None:
+        share = op.cast(counts, logs.dtype)
+    else:
+        weight = op.cast(weight, logs.dtype) if weight.dtype != logs.dtype else weight
+        share = op.where(counts, op.take(weight, labels), 0.0)
+    picked = op.squeeze(op.gather(logs, axis, op.expand_dims(labels, axis)), axis)
+    loss = op.where(counts, -picked * share, 0.0)
+    if smoothing:
+        spread = op.where(counts, -op.mean(_weighted(logs, weight), axis), 0.0)
+        loss = loss * (1.0 - smoothing) + spread * smoothing
+    if reduction != "mean":
+        return reduced(loss, reduction, dtype)
+    return reduced(op.sum(loss) / op.sum(share), "none", dtype)
+
+
+def _weighted(logs: Any, weight: Any) -> Any:
+    """Return the logarithms times the factor of their class."""
+    if weight is None:
+        return logs
+    behind = (1,) * (logs.ndim - 1 - _axis(logs))
+    return logs * op.reshape(weight, (-1, *behind))
+
+
+def _of_probabilities(
+    prediction: Any, target: Any, weight: Any, reduction: str, smoothing: float
+) -> Any:
+    """Return the cross entropy of probabilities."""
+    check_reduction("cross_entropy", reduction)
+    if weight is not None:
+        (weight,) = floating("cross_entropy", weight=weight)
+    _check("cross_entropy", prediction, target, weight)
+    axis, dtype = _axis(prediction), result_dtype(prediction, target)
+    logs = op.log_softmax(wide(prediction), axis)
+    if weight is not None:
+        weight = op.cast(weight, logs.dtype) if weight.dtype != logs.dtype else weight
+    logs = _weighted(logs, weight)
+    loss = -op.sum(logs * wide(target), axis)
+    if smoothing:
+        loss = loss * (1.0 - smoothing) - op.mean(logs, axis) * smoothing
+    return reduced(loss, reduction, dtype)

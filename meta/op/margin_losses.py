@@ -1,0 +1,271 @@
+"""Losses that are 0 beyond a margin, composed of operators; names and arguments as torch's.
+
+``reduction`` is "mean", "sum" or "none". Half precision is computed in float32. Arguments that
+belong together have as many axes, of one extent or of 1; others raise TypeInferError.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.op.core.check import fit
+from meta.op.core.function import function, operand
+from meta.op.reduced import (
+    check_alike,
+    check_reduction,
+    described,
+    floating,
+    reduced,
+    refused,
+    result_dtype,
+    wide,
+)
+
+
+def _sign(name: str, target: Any, like: Any) -> Any:
+    """Return a target of 1 and -1, which may be integers, as a tensor like another."""
+    target = operand(target)
+    if target.dtype == "bool":
+        raise refused(name, "the target is 1 or -1", found=described(target))
+    return target if target.dtype == like.dtype else op.cast(target, like.dtype)
+
+
+@function
+def hinge_embedding_loss(
+    prediction: Any, target: Any, margin: float = 1.0, reduction: str = "mean"
+) -> Any:
+    """Return x where the target is 1, and max(0, margin - x) where it is -1, reduced.
+
+    prediction: x, floating point, as a rule a distance. target: of its shape, numbers.
+    """
+    name = "hinge_embedding_loss"
+    check_reduction(name, reduction)
+    (prediction,) = floating(name, prediction=prediction)
+    x = wide(prediction)
+    sign = _sign(name, target, x)
+    check_alike(name, prediction=x, target=sign)
+    apart = op.where(sign != 1, op.clip(margin - x, 0.0), 0.0)
+    return reduced(apart + op.where(sign != -1, x, 0.0), reduction, result_dtype(prediction))
+
+
+@function
+def margin_ranking_loss(
+    x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
+    """Return ``max(0, -target * (x1 - x2) + margin)``, reduced: 1 asks for x1 above x2, -1 for the
+    opposite.
+
+    x1, x2: floating point. target: of their shape, numbers.
+    """
+    name = "margin_ranking_loss"
+    check_reduction(name, reduction)
+    x1, x2 = floating(name, x1=x1, x2=x2)
+    dtype, difference = result_dtype(x1, x2), wide(x1) - wide(x2)
+    sign = _sign(name, target, difference)
+    check_alike(name, x1=x1, x2=x2, target=sign)
+    return reduced(op.clip(margin - sign * difference, 0.0), reduction, dtype)
+
+
+@function
+def cosine_embedding_loss(
+    x1: Any, x2: Any, target: Any, margin: float = 0.0, reduction: str = "mean"
+) -> Any:
+    """Return 1 - cos where the target is 1, and max(0, cos - margin) where it is -1, reduced; cos
+    is the cosine of the angle of two vectors.
+
+    x1, x2: (n, d), floating point, with target (n,), numbers; or (d,) with a 0-d target.
+    """
+    name = "cosine_embedding_loss"
+    check_reduction(name, reduction)
+    x1, x2 = floating(name, x1=x1, x2=x2)
+    dtype, a, b = result_dtype(x1, x2), wide(x1), wide(x2)
+    sign = _sign(name, target, a)
+    check_alike(name, x1=x1, x2=x2)
+    if x1.ndim not in (1, 2) or sign.ndim != x1.ndim - 1:
+        found = ", ".join(described(x) for x in (x1, x2, sign))
+        expected = "x1[n, d], x2[n, d], target[n], or x1[d], x2[d], target[]"
+        raise refused(name, "the target does not fit", expected=expected, found=found)
+    least = 1e-12
+    squares = (op.sum(a * a, -1) + least) * (op.sum(b * b, -1) + least)
+    cosine = op.sum(a * b, -1) / op.sqrt(squares)
+    check_alike(name, cosine=cosine, target=sign)
+    near = op.where(sign == 1, 1.0 - cosine, 0.0)
+    apart = op.where(sign == -1, op.clip(cosine - margin, 0.0), 0.0)
+    return reduced(near + apart, reduction, dtype)
+
+
+def _distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
+    """Return the norm of each row of differences; the gradient of one that is 0 is taken as 0."""
+    size = op.abs(x1 - x2 + eps)
+    if p == math.inf:
+        return op.max(size, -1)
+    if p == 1:
+        return op.sum(size, -1)
+    total = op.sum(size * size if p == 2 else op.power(size, float(p)), -1)
+    positive = op.where(total == 0, 1.0, total)
+    root = op.sqrt(positive) if p == 2 else op.power(positive, 1.0 / p)
+    return op.where(total == 0, 0.0, root)
+
+
+@function
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """Return ``max(0, |anchor - positive| - |anchor - negative| + margin)``, reduced.
+
+    anchor, positive, negative: vectors, (..., d), floating point. p: of the norm, above 0, also
+    inf; eps: is added to each difference. swap: the negative's distance is the smaller one of those
+    from the anchor and from the positive. Balntas et al., "Learning local feature descriptors with
+    triplets", 2016.
+    """
+    if not p > 0:
+        what = "p is that of a norm"
+        raise refused("triplet_margin_loss", what, expected="above 0, also inf", found=p)
+    return _triplet(
+        "triplet_margin_loss",
+        (anchor, positive, negative),
+        lambda a, b: _distance(a, b, p, eps),
+        margin,
+        swap,
+        reduction,
+    )
+
+
+@function
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Callable[[Any, Any], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """Return `triplet_margin_loss` for a distance of one's own: a function of two arrays that is
+    composed of operators. None is the Euclidean distance.
+    """
+    return _triplet(
+        "triplet_margin_with_distance_loss",
+        (anchor, positive, negative),
+        distance_function or (lambda a, b: _distance(a, b, 2.0, 1e-6)),
+        margin,
+        swap,
+        reduction,
+    )
+
+
+def _triplet(
+    name: str,
+    given: tuple[Any, Any, Any],
+    distance: Callable[[Any, Any], Any],
+    margin: float,
+    swap: bool,
+    reduction: str,
+) -> Any:
+    check_reduction(name, reduction)
+    named = dict(zip(("anchor", "positive", "negative"), given, strict=True))
+    anchor, positive, negative = floating(name, **named)
+    check_alike(name, anchor=anchor, positive=positive, negative=negative)
+    if anchor.ndim == 0:
+        raise refused(name, "anchor must be vectors", expected="(..., d)", found=described(anchor))
+    dtype = result_dtype(anchor, positive, negative)
+    anchor, positive, negative = wide(anchor), wide(positive), wide(negative)
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = op.minimum(far, distance(positive, negative))
+    return reduced(op.clip(near - far + margin, 0.0), reduction, dtype)
+
+
+def _rows(name: str, prediction: Any, target: Any, ndim: int) -> tuple[Any, Any]:
+    """Return scores as rows, (n, c), and labels with ``ndim`` axes of n."""
+    target = operand(target)
+    found = f"prediction={described(prediction)}, target={described(target)}"
+    if is_float(target.dtype) or target.dtype == "bool":
+        raise refused(name, "labels must be integers", expected="class indices", found=found)
+    if prediction.ndim > 2 or 0 in prediction.shape[-1:]:
+        raise refused(name, "prediction must be rows", expected="(n, c) or (c,)", found=found)
+    if prediction.ndim < 2:
+        prediction, target = op.reshape(prediction, (1, -1)), op.reshape(target, (1, -1)[-ndim:])
+    fits = target.ndim == ndim and fit(target.shape[:1], prediction.shape[:1])
+    if not fits or (ndim == 2 and not fit(target.shape, prediction.shape)):
+        raise refused(name, "labels and rows differ", expected="labels of each row", found=found)
+    return prediction, target
+
+
+@function
+def multi_margin_loss(
+    prediction: Any,
+    target: Any,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """Return the sum over the other classes i of ``max(0, margin - x[target] + x[i]) ** p``, over
+    the number of classes, reduced.
+
+    prediction: x, (n, c), or (c,) of one row; floating point. target: labels (n,), or one label;
+    integers. p: 1 or 2. weight: factors, (c,), of which that of the label counts. Raises
+    IndexOutOfRange for a label that is no class: on CUDA with META_CHECK_INDICES only.
+    """
+    name = "multi_margin_loss"
+    check_reduction(name, reduction)
+    if p not in (1, 2):
+        raise refused(name, "p is an exponent", expected="1 or 2", found=p)
+    (x,) = floating(name, prediction=prediction)
+    rows, labels = _rows(name, wide(x), target, 1)
+    picked = op.expand_dims(labels, 1)
+    over = op.relu(margin - op.gather(rows, 1, picked) + rows)
+    over = over * over if p == 2 else over
+    if weight is not None:
+        (weight,) = floating(name, weight=weight)
+        if not fit(weight.shape, rows.shape[1:]):
+            expected = f"{list(rows.shape[1:])}, a factor for each class"
+            raise refused(name, "weight does not fit", expected=expected, found=described(weight))
+        over = over * op.take(op.cast(weight, rows.dtype), picked)
+    loss = op.mean(op.where(_places(rows) == picked, 0.0, over), 1)
+    single = reduction == "none" and operand(target).ndim == 0
+    return reduced(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
+
+
+def _places(rows: Any) -> Any:
+    """Return the class of each element of rows."""
+    return op.cumsum(op.cast(op.ones_like(rows), "int64"), 1, "int64") - 1
+
+
+@function
+def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean") -> Any:
+    """Return the sum over labels j and other classes i of ``max(0, 1 - x[j] + x[i])``, over the
+    number of classes, reduced.
+
+    prediction: x, (n, c), or (c,) of one row; floating point. target: of its shape, integers: the
+    labels of each row, which end at the first -1. Raises IndexOutOfRange for a label that is no
+    class: on CUDA with META_CHECK_INDICES only. Takes memory for n c c elements.
+    """
+    name = "multilabel_margin_loss"
+    check_reduction(name, reduction)
+    (x,) = floating(name, prediction=prediction)
+    rows, labels = _rows(name, wide(x), target, 2)
+    labels = op.cast(labels, "int64")
+    ended = op.cumsum(op.cast(labels == -1, "int64"), 1, "int64") > 0
+    labels = op.where(ended, 0, labels)
+    right = op.expand_dims(op.gather(rows, 1, labels), 2)
+    hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)
+    own = op.expand_dims(op.any(hot, 1), 1)
+    over = op.relu(1.0 - right + op.expand_dims(rows, 1))
+    counts = op.logical_and(op.expand_dims(op.logical_not(ended), 2), op.logical_not(own))
+    loss = op.mean(op.sum(op.where(counts, over, 0.0), 1), 1)
+    single = reduction == "none" and x.ndim < 2
+    return reduced(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
