@@ -20,7 +20,16 @@ pytestmark = [
 # The parameters of BERT-base with its pooler: 199 tensors, 109 million elements.
 LAYER = [(768, 768), (768,)] * 4 + [(3072, 768), (3072,), (768, 3072), (768,)] + [(768,)] * 4
 BERT = [(30522, 768), (512, 768), (2, 768), (768,), (768,), *LAYER * 12, (768, 768), (768,)]
-UPDATES = {"sgd": 1, "adam": 1, "adamw": 1, "lamb": 2, "lans": 3}
+UPDATES = {
+    "sgd": 1,
+    "adam": 1,
+    "adamw": 1,
+    "lamb": 2,
+    "lans": 3,
+    "rmsprop": 1,
+    "adagrad": 1,
+    "lion": 1,
+}
 
 
 def lists(shapes: list[tuple[int, ...]], count: int, device: str) -> list[list[meta.ndarray]]:
@@ -31,11 +40,15 @@ def lists(shapes: list[tuple[int, ...]], count: int, device: str) -> list[list[m
 
 
 def update(name: str, tensors: list[list[meta.ndarray]], **options: Any) -> None:
+    x, dx, m, v = tensors
+    given: dict[str, tuple[Any, ...]] = {
+        "sgd": (m, 0.1, 0.9),
+        "rmsprop": (v, (), m, 0.1),
+        "adagrad": (v, 3, 0.1),
+        "lion": (m, 0.1),
+    }
     operator = getattr(op, f"multi_tensor_{name}")
-    if name == "sgd":
-        operator(*tensors[:3], 0.1, 0.9, **options)
-    else:
-        operator(*tensors, 3, 0.1, **options)
+    operator(x, dx, *given.get(name, (m, v, 3, 0.1)), **options)
 
 
 def launches(function: Any) -> int:

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 import torch
 
+import meta
 from meta.base.errors import ArgumentError, FormatError
 from meta.model import Linear
 from meta.optim import with_adam, with_sgd
 from meta.train import fit, read_checkpoint
 from meta.train.checkpoint import Checkpoints, from_plain, to_plain
 from meta.train.random_state import capture, preserved, restore
-from tests.train.problem import CLASSES, FEATURES, held_out, loss
+from tests.train import problem
+from tests.train.problem import CLASSES, FEATURES, held_out, loss, network, same
 
 
 def written(folder: Path) -> Path:
@@ -100,6 +102,17 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="the optimizer has other arrays"):
         train(tmp_path, 2, optimizer=with_adam(0.1))
     train(tmp_path, 2)
+
+
+OPTIMIZERS = [getattr(meta.optim, name) for name in dir(meta.optim) if name.startswith("with_")]
+
+
+@pytest.mark.parametrize("maker", OPTIMIZERS, ids=lambda maker: maker.__name__)
+def test_every_optimizer_goes_on_where_it_was(maker: Any, tmp_path: Path) -> None:
+    whole = problem.train(network(), steps=6, optimizer=maker(0.01), seed=1)
+    problem.train(network(), steps=3, optimizer=maker(0.01), seed=1, checkpoint=tmp_path)
+    rest = problem.train(network(1), steps=6, optimizer=maker(0.01), checkpoint=tmp_path)
+    assert rest.first_step == 3 and same(whole.training_step, rest.training_step)
 
 
 def test_one_run_writes_to_a_folder(tmp_path: Path) -> None:

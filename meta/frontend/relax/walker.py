@@ -18,6 +18,7 @@ from tvm import relax as tvm_relax
 import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
 from meta.base.errors import ArgumentError, MetaError
+from meta.base.progress import bar
 from meta.frontend.core import CallSite, Unconvertible, known
 from meta.frontend.relax.registry import Failure, failed, relax
 from meta.frontend.relax.tensor_expressions import marked
@@ -111,9 +112,11 @@ class Walker:
     def _value(self, frame: Frame, expr: Any) -> Any:
         """Compute an expression."""
         if isinstance(expr, tvm_relax.SeqExpr):
-            for block in expr.blocks:
-                for binding in block.bindings:
+            bindings = [binding for block in expr.blocks for binding in block.bindings]
+            with bar(len(bindings), "converting", delay=1.0) as progress:
+                for binding in bindings:
                     self._bind(frame, binding)
+                    progress.update()
             return self._value(frame, expr.body)
         if isinstance(expr, ir.Var) and frame.values.get(expr, UNKNOWN) is not UNKNOWN:
             return frame.values[expr]

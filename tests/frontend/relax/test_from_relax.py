@@ -68,6 +68,27 @@ def test_it_is_a_model() -> None:
     np.testing.assert_allclose(model.state()["fc.bias"].grad.numpy(), np.full(4, 2.0))
 
 
+def test_a_long_import_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[Any, ...]] = []
+    updates: list[int] = []
+
+    class Recorded:
+        def __init__(self, *given: Any, **options: Any) -> None:
+            shown.append(given)
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def update(self) -> None:
+            updates.append(1)
+
+    monkeypatch.setattr("meta.frontend.relax.walker.bar", Recorded)
+    np.testing.assert_allclose(run(from_relax(linear(), WEIGHTS), X), WANTED)
+    assert shown[0] == (3, "converting") and sum(updates) == 3
+
+
 def test_symbolic_shapes_take_the_arguments_extents() -> None:
     n = tirx.Var("n", "int64")
     builder, x = R.BlockBuilder(), var("x", n, 3)
