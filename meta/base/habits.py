@@ -51,11 +51,15 @@ ARRAY: dict[str, str] = {
 }
 """By a name of an array's attribute: what to write."""
 
-ARGUMENT: dict[str, str] = {
-    "dim": "axis",
-    "dims": "axes",
-    "keepdim": "keepdims",
-    "input": "x",
-    "other": "x2",
+ARGUMENT: dict[str, tuple[str, ...]] = {
+    "dim": ("axis",),
+    "dims": ("axes",),
+    "input": ("x", "prediction"),
+    "keepdim": ("keepdims",),
+    "other": ("x2",),
+    "reduce": ("reduction",),
+    "size_average": ("reduction",),
+    "y_pred": ("prediction",),
+    "y_true": ("target",),
 }
-"""By the name of an argument: what it is called."""
+"""By the name of an argument: what it may be called here."""

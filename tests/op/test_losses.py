@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
-from meta.base.errors import IndexOutOfRange, TypeInferError
+from meta.base.errors import ArgumentError, IndexOutOfRange, TypeInferError
 from meta.model import trace
 from meta.runtime.ndarray import ndarray
 from meta.testing import check
@@ -322,6 +322,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_makes_no_sense_is_refused(name: str) -> None:
     call, match = REFUSED[name]
     with pytest.raises(TypeInferError, match=match):
+        call()
+
+
+MISUSED = [
+    (lambda: meta.cross_entropy(X, y_true=LABELS), "(?s)no argument 'y_true'.*'target'"),
+    (lambda: meta.mse_loss(input=X, target=Y), "(?s)no argument 'input'.*'prediction'"),
+    (lambda: meta.l1_loss(X, Y, size_average=True), "(?s)'size_average'.*'reduction'"),
+    (lambda: meta.cross_entropy(X, LABELS, None, -100), "2 to 3 positional arguments but 4"),
+    (lambda: meta.nll_loss(X), "(?s)missing 1 .*nll_loss.prediction, target, weight=None"),
+    (lambda: meta.clip(X, dim=1), "no argument 'dim'"),
+]
+
+
+@pytest.mark.parametrize(("call", "match"), MISUSED, ids=[match for _, match in MISUSED])
+def test_other_arguments_are_told(call: Callable[[], Any], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
         call()
 
 

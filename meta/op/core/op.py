@@ -21,7 +21,7 @@ from meta.op.core.call import CallValues, runtime_args, written
 from meta.op.core.check import excess
 from meta.op.core.handler import Default, current
 from meta.op.core.indices import IndexRange, IndexRule
-from meta.op.core.schema import Schema, Slot
+from meta.op.core.schema import Schema, Slot, other_argument
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
@@ -242,7 +242,24 @@ class ComposedOp(Op):
     written: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.written(*args, **kwargs)
+        try:
+            return self.written(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # in the function, not for its arguments
+            raise self._misused(kwargs, str(error)) from None
+
+    def _misused(self, kwargs: dict[str, Any], what: str) -> ArgumentError:
+        """Return the error of arguments that a call does not take."""
+        parameters = inspect.signature(self.written).parameters.values()
+        names = [p.name for p in parameters]
+        unknown = next((n for n in kwargs if n not in names), None)
+        hint = None if unknown is None else other_argument(unknown, names)
+        if unknown is not None:
+            what = f"there is no argument {unknown!r}"
+        bare = inspect.Signature([p.replace(annotation=p.empty) for p in parameters])
+        what = what.partition("() ")[2] or what
+        return ArgumentError(what, op=self.name, expected=f"{self.name}{bare}", hint=hint)
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator itself, by its schema."""

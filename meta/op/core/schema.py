@@ -372,7 +372,7 @@ class Schema:
         for name, value in kwargs.items():
             i = self.index.get(name)
             if i is None:
-                hint = _other_argument(name, self.names)
+                hint = other_argument(name, self.names)
                 raise self._refusal(f"there is no argument {name!r}", hint=hint)
             if i < len(args):
                 raise self._refusal(f"argument {name!r} is given twice")
@@ -420,10 +420,11 @@ class Schema:
         return f"{self.name}({', '.join(parts)})"
 
 
-def _other_argument(name: str, names: Sequence[str]) -> str | None:
+def other_argument(name: str, names: Sequence[str]) -> str | None:
     """Return what to try instead of an argument that there is not."""
     if name == "out":
         return "operators return new arrays; x.update(result) writes one into x"
-    if habits.ARGUMENT.get(name) in names:
-        return f"the argument is called {habits.ARGUMENT[name]!r}"
+    for meant in habits.ARGUMENT.get(name, ()):
+        if meant in names:
+            return f"the argument is called {meant!r}"
     return nearest(name, names) if close_names(name, names) else None
