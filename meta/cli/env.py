@@ -23,7 +23,7 @@ from meta.dialect.core import dialects
 
 PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
-    "scikit-learn", "triton", "onnx", *OF_CUDA,
+    "scikit-learn", "matplotlib", "triton", "onnx", *OF_CUDA,
 )  # fmt: skip
 
 
