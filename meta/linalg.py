@@ -2,8 +2,8 @@
 
 A matrix is the last two axes of an array, those before them are batch axes. Inverses, systems and
 decompositions are operators (`meta/op/decomposition.py`); the other functions here are composed of
-operators. So all of them can be traced, compiled and differentiated. Matrices are float32 or
-float64; a norm takes half precision, too, and computes in float32.
+operators. So all of them can be traced, compiled and differentiated. Matrices are float32,
+float64 or complex; a norm takes half precision, too, and computes in float32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import COMPLEX, PARTS, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import operand
@@ -62,7 +62,6 @@ det = op.linalg_det
 cholesky = op.linalg_cholesky
 svdvals = op.linalg_svdvals
 eigvalsh = op.linalg_eigvalsh
-pinv = op.linalg_pinv
 
 
 class SlogdetResult(NamedTuple):
@@ -138,13 +137,13 @@ def _matrix(x: Array, name: str) -> Array:
 
 
 def _wide(x: Array, name: str) -> Array:
-    """Return floating point numbers in at least float32; TypeInferError for others."""
+    """Return floating point or complex numbers in at least float32; TypeInferError for others."""
     x = operand(x)
-    if not is_float(x.dtype):
+    if not has_gradient(x.dtype):
         raise _refused(
             name,
             "x must be floating point",
-            expected="float16 to float64",
+            expected="float16 to float64, complex64 or complex128",
             found=x.dtype,
             hint='cast it first: meta.cast(x, "float32")',
         )
@@ -152,8 +151,8 @@ def _wide(x: Array, name: str) -> Array:
 
 
 def _as(x: Array, like: Array) -> Array:
-    """Return what was computed `_wide` in the dtype of the argument."""
-    dtype = operand(like).dtype
+    """Return what was computed `_wide` in the dtype of the argument, or of its parts."""
+    dtype = PARTS.get(operand(like).dtype, operand(like).dtype)
     return x if x.dtype == dtype else op.cast(x, dtype)
 
 
@@ -163,6 +162,11 @@ def _root(x: Array, ord: float) -> Array:
     positive = op.where(zero, op.ones_like(x), x)
     root = op.sqrt(positive) if ord == 2 else op.power(positive, 1.0 / ord)
     return op.where(zero, op.zeros_like(x), root)
+
+
+def _square(x: Array) -> Array:
+    """Return |x| ** 2, real numbers."""
+    return op.real(x * op.conj(x)) if x.dtype in COMPLEX else x * x
 
 
 def _summed(x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
@@ -178,10 +182,10 @@ def vector_norm(
 ) -> Array:
     """Return ``sum(|x| ** ord) ** (1 / ord)`` over axes; None means all axes.
 
-    x: floating point. ord: also inf and -inf (the largest and the smallest |x|) and 0 (the number
-    of elements that are not 0). keepdims: the axes stay with extent 1. The gradient of a norm that
-    is 0 is taken as 0. Raises TypeInferError for other dtypes and axes, and for the largest or
-    smallest of no elements.
+    x: floating point or complex. ord: also inf and -inf (the largest and the smallest |x|) and 0
+    (the number of elements that are not 0). keepdims: the axes stay with extent 1. The gradient of
+    a norm that is 0 is taken as 0. Raises TypeInferError for other dtypes and axes, and for the
+    largest or smallest of no elements.
     """
     wide = _wide(x, "vector_norm")
     every = tuple(range(wide.ndim))
@@ -192,13 +196,13 @@ def vector_norm(
         choose = op.max if ord > 0 else op.min
         found = choose(magnitude, axes, keepdims) if axes else magnitude
     elif ord == 0:
-        found = _summed(op.cast(wide != 0, wide.dtype), axes, keepdims)
+        found = _summed(op.cast(wide != 0, magnitude.dtype), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0
         found = op.power(_summed(op.power(magnitude, float(ord)), axes, keepdims), 1.0 / ord)
     else:
-        powers = wide * wide if ord == 2 else op.power(magnitude, float(ord))
+        powers = _square(wide) if ord == 2 else op.power(magnitude, float(ord))
         found = _root(_summed(powers, axes, keepdims), ord)
     return _as(found, x)
 
@@ -213,7 +217,7 @@ def matrix_norm(x: Array, *, keepdims: bool = False, ord: float | str | None = "
     """
     wide = _wide(_matrix(x, "matrix_norm"), "matrix_norm")
     if ord in ("fro", None):
-        found = _root(op.sum(wide * wide, (-2, -1)), 2)
+        found = _root(op.sum(_square(wide), (-2, -1)), 2)
     elif ord == "nuc":
         found = op.sum(svdvals(wide), -1)
     elif ord in (2, -2):
@@ -268,21 +272,44 @@ def matmul(x1: Array, x2: Array) -> Array:
     return operand(x1) @ operand(x2)
 
 
-def matrix_rank(x: Array, *, rtol: float | None = None) -> Array:
+def pinv(x: Array, *, rtol: float | Array | None = None) -> Array:
+    """Return the Moore-Penrose inverse of each matrix; see `meta.op.linalg_pinv`.
+
+    rtol: a number, or an array of one for each matrix: singular values up to it times the largest
+    count as 0.
+    """
+    if rtol is None or isinstance(rtol, int | float):
+        return op.linalg_pinv(x, rtol)
+    x = _matrix(x, "pinv")
+    u, s, vh = op.linalg_svd(x, False)
+    if s.shape[-1]:
+        kept = s > op.max(s, -1, True) * op.expand_dims(rtol, -1)
+        s = op.where(kept, 1.0 / op.where(kept, s, 1.0), 0.0)
+    return _adjoint(vh) @ (op.expand_dims(op.cast(s, x.dtype), -1) * _adjoint(u))
+
+
+def _adjoint(x: Array) -> Array:
+    """Return the conjugate transpose."""
+    return matrix_transpose(op.conj(x) if x.dtype in COMPLEX else x)
+
+
+def matrix_rank(x: Array, *, rtol: float | Array | None = None) -> Array:
     """Return how many singular values of each matrix are larger than ``rtol`` times the largest.
 
-    x: (..., m, n), float32 or float64. rtol: None is max(m, n) times the spacing of numbers at 1.
-    Result: (...), int64.
+    x: (..., m, n). rtol: a number, or an array of one for each matrix; None is max(m, n) times the
+    spacing of numbers at 1. Result: (...), int64.
     """
     x = _matrix(x, "matrix_rank")
     return _rank(x, svdvals(x), rtol)
 
 
-def _rank(x: Array, s: Array, rtol: float | None) -> Array:
+def _rank(x: Array, s: Array, rtol: float | Array | None) -> Array:
     if s.shape[-1] == 0:
         return op.sum(op.cast(s, "int64"), -1)
-    eps = {"float32": 2.0**-23, "float64": 2.0**-52}[x.dtype]
-    least = max(x.shape[-2:]) * eps if rtol is None else rtol
+    if rtol is None:
+        least = max(x.shape[-2:]) * {"float32": 2.0**-23, "float64": 2.0**-52}[s.dtype]
+    else:
+        least = rtol if isinstance(rtol, int | float) else op.expand_dims(rtol, -1)
     return op.sum(op.cast(s > op.max(s, -1, True) * least, "int64"), -1)
 
 
@@ -318,9 +345,11 @@ def lstsq(x1: Array, x2: Array, rtol: float | None = None) -> LstsqResult:
     computed. Unlike numpy's, residuals are returned for every rank.
     """
     x1, x2 = _matrix(x1, "lstsq"), operand(x2)
+    if x1.dtype in COMPLEX:
+        raise _refused("lstsq", "x1 must be real", found=x1.dtype, hint="pinv(x1) @ x2")
     vector = x2.ndim == 1
     columns = op.expand_dims(x2, -1) if vector else x2
-    y = pinv(x1, rtol) @ columns
+    y = op.linalg_pinv(x1, rtol) @ columns
     left = columns - x1 @ y
     residuals = op.sum(left * left, -2)
     s = svdvals(x1)
@@ -336,10 +365,13 @@ def diagonal(x: Array, *, offset: int = 0) -> Array:
 def trace(x: Array, *, offset: int = 0, dtype: str | None = None) -> Array:
     """Return the sum of the diagonal of each matrix, cast to ``dtype`` before.
 
-    Integers and bool give int64.
+    Signed integers and bool give int64, unsigned ones uint64.
     """
     found = diagonal(x, offset=offset)
-    return op.sum(found if dtype is None else op.cast(found, dtype), -1)
+    if dtype is None and found.dtype.startswith("uint"):
+        return op.cast(op.sum(op.cast(found, "int64"), -1), "uint64")  # the same bits
+    total = op.sum(found if dtype is None else op.cast(found, dtype), -1)
+    return total if dtype in (None, total.dtype) else op.cast(total, dtype)
 
 
 def cross(x1: Array, x2: Array, *, axis: int = -1) -> Array:

@@ -157,6 +157,11 @@ def eye(
     return op.eye(n_rows, n_cols, k=k, dtype=kind, device=place)
 
 
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+    """Return the coordinates of the grid that vectors span, as a list; see `meta.meshgrid`."""
+    return list(op.meshgrid(*arrays, indexing=indexing))
+
+
 def linspace(
     start: int | float | complex,
     stop: int | float | complex,

@@ -6,6 +6,7 @@ itself both are int64.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from meta import op
@@ -77,7 +78,8 @@ def var(
         return op.var(x, axis, keepdims, False, int(correction))
     r = reduction(x.ndim, axis, keepdims, False)
     count = r.count(x.shape)
-    return op.var(x, axis, keepdims, False, 0) * (count / max(count - correction, 0.0))
+    left = count - correction
+    return op.var(x, axis, keepdims, False, 0) * (count / left if left > 0 else inf)
 
 
 def std(

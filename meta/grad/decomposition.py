@@ -8,8 +8,9 @@ matrices are in the last two axes; ``a.T`` in a formula exchanges these.
 from typing import Any
 
 from meta import op
+from meta.base.dtype import COMPLEX
 from meta.base.errors import GradientError
-from meta.grad.core import collapse, gradient
+from meta.grad.core import collapse, gradient, holomorphic
 from meta.ir.types import TensorType
 
 
@@ -42,7 +43,19 @@ def _diagonal(x: Any) -> Any:
     return op.diagonal_dx(x, (*x.shape, x.shape[-1]), 0, -2, -1)
 
 
+def _require_real(x: Any, of: Any) -> None:
+    """Raise GradientError for a complex matrix, of which the rules here are not."""
+    if x.dtype in COMPLEX:
+        raise GradientError(
+            "this function has a gradient of real matrices only",
+            op=of.name,
+            found=x.dtype,
+            hint="differentiate inv, solve or det, which have one of complex matrices, too",
+        )
+
+
 @gradient(op.linalg_inv)
+@holomorphic
 def linalg_inv(y, dy):
     """dx = -y.T dy y.T"""
     return -(_t(y) @ dy @ _t(y))
@@ -55,11 +68,13 @@ def linalg_pinv(x, y, dy):
     Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
     whose variables separate", 1973, (4.12), transposed.
     """
+    _require_real(x, op.linalg_pinv)
     left, right = _t(dy) @ y @ _t(y), _t(y) @ y @ _t(dy)
     return left - x @ (y @ left) + right - right @ y @ x - _t(y) @ dy @ _t(y)
 
 
 @gradient(op.linalg_solve)
+@holomorphic
 def linalg_solve(x1, x2: TensorType, y, dy):
     """dx2 = x1.T^-1 dy; dx1 = -dx2 y.T"""
     if x2.ndim > 1:
@@ -70,6 +85,7 @@ def linalg_solve(x1, x2: TensorType, y, dy):
 
 
 @gradient(op.linalg_solve_triangular)
+@holomorphic
 def linalg_solve_triangular(x1, x2: TensorType, upper, unitriangular, y, dy):
     """dx2 = x1.T^-1 dy; dx1 = -dx2 y.T in the triangle that is read."""
     dx2 = op.linalg_solve_triangular(_t(x1), dy, not upper, unitriangular)
@@ -79,12 +95,14 @@ def linalg_solve_triangular(x1, x2: TensorType, upper, unitriangular, y, dy):
 
 
 @gradient(op.linalg_det)
+@holomorphic
 def linalg_det(x, dy):
     """dx = dy cofactor(x), Jacobi's formula."""
     return _lifted(dy) * op.linalg_cofactor(x)
 
 
 @gradient(op.linalg_cofactor)
+@holomorphic
 def linalg_cofactor(x, y, dy):
     """dx = sum(z * dy) y - det(x) z dy.T z with z = x.T^-1, from y = det(x) z."""
     z = op.linalg_inv(_t(x))
@@ -95,6 +113,7 @@ def linalg_cofactor(x, y, dy):
 @gradient(op.linalg_slogdet)
 def linalg_slogdet(x, dy):
     """dx = dlogabsdet x.T^-1; the sign is piecewise constant."""
+    _require_real(x, op.linalg_slogdet)
     return _lifted(dy[1]) * op.linalg_inv(_t(x))
 
 
@@ -104,6 +123,7 @@ def linalg_cholesky(upper, y, dy):
 
     Murray, "Differentiation of the Cholesky decomposition", 2016, (10).
     """
+    _require_real(y, op.linalg_cholesky)
     transposed, dl = (y, _t(dy)) if upper else (_t(y), dy)
     product = transposed @ dl
     p = (op.tril(product) + op.tril(product, -1)) * 0.5
@@ -117,6 +137,7 @@ def linalg_qr(x: TensorType, mode, y, dy):
     """Of a wide matrix [a, b] = q [u, v] the columns b are q v, whose gradient adds q dv to db and
     b dv.T to dq; what remains is the decomposition of a square matrix. See `_of_tall_qr`.
     """
+    _require_real(y[0], op.linalg_qr)
     (q, r), (dq, dr) = y, dy
     m, n = x.shape[-2:]
     if m == n or (m > n and mode == "reduced"):
@@ -150,6 +171,7 @@ def linalg_svd(x: TensorType, full_matrices, y, dy):
 
     Townsend, "Differentiating the singular value decomposition", 2016.
     """
+    _require_real(y[0], op.linalg_svd)
     (u, s, vh), (du, ds, dvh) = y, dy
     m, n = x.shape[-2:]
     if full_matrices and m != n:
@@ -173,6 +195,7 @@ def linalg_svd(x: TensorType, full_matrices, y, dy):
 @gradient(op.linalg_svdvals)
 def linalg_svdvals(x, dy):
     """dx = u dy vh"""
+    _require_real(x, op.linalg_svdvals)
     u, _, vh = op.linalg_svd(x, False)
     return u * _row(dy) @ vh
 
@@ -180,6 +203,7 @@ def linalg_svdvals(x, dy):
 @gradient(op.linalg_eigh)
 def linalg_eigh(y, dy):
     """dx = v (dw + (v.T dv) / e) v.T, made symmetric, with e[i, j] = w[j] - w[i]."""
+    _require_real(y[1], op.linalg_eigh)
     (w, v), (dw, dv) = y, dy
     turn = _t(v) @ dv
     apart = op.triu(turn, 1) + op.tril(turn, -1)
@@ -190,5 +214,6 @@ def linalg_eigh(y, dy):
 @gradient(op.linalg_eigvalsh)
 def linalg_eigvalsh(x, dy):
     """dx = v dy v.T"""
+    _require_real(x, op.linalg_eigvalsh)
     _, v = op.linalg_eigh(x)
     return v * _row(dy) @ _t(v)

@@ -1,13 +1,18 @@
 """Linear systems, determinants and decompositions of matrices; `meta.linalg` has their short names.
 
-A matrix is the last two axes of a tensor, those before them are batch axes. It is float32 or
-float64: a half precision matrix is refused, with the cast that makes it float32. A matrix for which
-there is no result (a singular one) raises LinAlgError when the operator runs.
+A matrix is the last two axes of a tensor, those before them are batch axes. It is float32, float64,
+complex64 or complex128: a half precision matrix is refused, with the cast that makes it float32. A
+matrix for which there is no result (a singular one) raises LinAlgError when the operator runs.
+
+Of complex matrices ``x.T`` is the conjugate transpose in the products that a decomposition makes;
+singular values, eigenvalues and logarithms are real. Linear systems, inverses and determinants have
+gradients of complex matrices, the other functions have not.
 
 A symmetric matrix is read from its lower triangle, as by LAPACK, numpy and torch. Its gradient is
 the symmetric one, as torch's.
 """
 
+from meta.base.dtype import PARTS
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
@@ -15,12 +20,12 @@ from meta.op.core.check import broadcast_shapes, fit, require, require_same_dtyp
 
 
 def _require_matrix(x: Tensor, name: str) -> None:
-    """Raise TypeInferError unless a tensor is a matrix, or a batch of them, of float32 or 64."""
-    if x.dtype not in ("float32", "float64"):
+    """Raise TypeInferError unless a tensor is a matrix, or a batch of them, of a dtype for it."""
+    if x.dtype not in ("float32", "float64", *PARTS):
         half = x.dtype in ("float16", "bfloat16")
         raise TypeInferError(
             f"{name} must be float32 or float64" + ", not of half precision" * half,
-            expected="float32 or float64",
+            expected="float32, float64, complex64 or complex128",
             found=str(x),
             hint='cast it first: meta.cast(x, "float32")',
         )
@@ -33,28 +38,33 @@ def _require_square(x: Tensor, name: str) -> None:
     require(square, f"{name} must be a square matrix", expected="shape [..., n, n]", found=str(x))
 
 
+def _real(x: Tensor) -> Tensor:
+    """Return the type with the dtype of the parts, if it is complex."""
+    return x.with_dtype(PARTS.get(x.dtype, x.dtype))
+
+
 def _smaller(x: Tensor) -> Dim:
     """Return the smaller extent of a matrix; TypeInferError if it is not known which it is."""
     rows, columns = x.shape[-2:]
     return rows if rows == columns else min(x.with_shape((rows, columns)).static_shape)
 
 
-@op
+@op(complex=True)
 def linalg_inv(x: Tensor) -> Tensor:
     """The inverse of each square matrix.
 
-    x: (..., n, n), float32 or float64; the result has its type. Raises TypeInferError for other
+    x: (..., n, n), real or complex; the result has its type. Raises TypeInferError for other
     types and LinAlgError for a singular matrix.
     """
     _require_square(x, "x")
     return x
 
 
-@op
+@op(complex=True)
 def linalg_pinv(x: Tensor, rtol: float | None = None) -> Tensor:
     """The Moore-Penrose inverse of each matrix, by its singular values.
 
-    x: (..., m, n), float32 or float64. Result: (..., n, m). rtol: singular values up to ``rtol``
+    x: (..., m, n), real or complex. Result: (..., n, m). rtol: singular values up to ``rtol``
     times the largest one count as 0; None is max(m, n) times the spacing of numbers at 1. The
     gradient is that among matrices of the same rank. Raises TypeInferError for other types.
     """
@@ -62,7 +72,7 @@ def linalg_pinv(x: Tensor, rtol: float | None = None) -> Tensor:
     return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
 
-@op
+@op(complex=True)
 def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     """The solution y of ``x1 @ y = x2``.
 
@@ -82,7 +92,7 @@ def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     return x1.with_shape((*batch, x1.shape[-1], x2.shape[-1]))
 
 
-@op
+@op(complex=True)
 def linalg_solve_triangular(
     x1: Tensor, x2: Tensor, upper: bool, unitriangular: bool = False
 ) -> Tensor:
@@ -102,22 +112,22 @@ def linalg_solve_triangular(
     return x1.with_shape((*batch, *x2.shape[-2:]))
 
 
-@op
+@op(complex=True)
 def linalg_det(x: Tensor) -> Tensor:
     """The determinant of each square matrix; 1 if it has no elements.
 
-    x: (..., n, n), float32 or float64. Result: (...). Raises TypeInferError for other types.
+    x: (..., n, n), real or complex. Result: (...). Raises TypeInferError for other types.
     """
     _require_square(x, "x")
     return x.with_shape(x.shape[:-2])
 
 
-@op
+@op(complex=True)
 def linalg_cofactor(x: Tensor) -> Tensor:
     """The cofactors of each square matrix, the gradient of `linalg_det`: det(x) * inv(x).T where
     x is regular, by singular values also where it is not.
 
-    x: (..., n, n), float32 or float64; the result has its type. Its own gradient is that of
+    x: (..., n, n), real or complex; the result has its type. Its own gradient is that of
     regular matrices, and raises LinAlgError for a singular one. Raises TypeInferError for other
     types.
     """
@@ -125,23 +135,23 @@ def linalg_cofactor(x: Tensor) -> Tensor:
     return x
 
 
-@op
+@op(complex=True)
 def linalg_slogdet(x: Tensor) -> tuple[Tensor, Tensor]:
     """The determinant of each square matrix as (sign, log(|det|)), which do not overflow.
 
-    x: (..., n, n), float32 or float64. Results: (...); sign is -1, 0 or 1, and of a singular
+    x: (..., n, n), real or complex. Results: (...); sign is -1, 0 or 1, and of a singular
     matrix they are 0 and -inf. Raises TypeInferError for other types.
     """
     _require_square(x, "x")
     result = x.with_shape(x.shape[:-2])
-    return result, result
+    return result, _real(result)
 
 
-@op
+@op(complex=True)
 def linalg_cholesky(x: Tensor, upper: bool = False) -> Tensor:
     """The triangle l with ``x = l @ l.T`` of each symmetric positive definite matrix.
 
-    x: (..., n, n), float32 or float64; the result has its type, with zeros in the other triangle.
+    x: (..., n, n), real or complex; the result has its type, with zeros in the other triangle.
     upper: u with ``x = u.T @ u`` instead. Raises TypeInferError for other types and LinAlgError
     for a matrix that is not positive definite.
     """
@@ -149,7 +159,7 @@ def linalg_cholesky(x: Tensor, upper: bool = False) -> Tensor:
     return x
 
 
-@op
+@op(complex=True)
 def linalg_qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Matrices (q, r) with ``x = q @ r``, orthonormal columns in q and an upper triangle r.
 
@@ -166,7 +176,7 @@ def linalg_qr(x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     return x.with_shape((*batch, m, k)), x.with_shape((*batch, k, n))
 
 
-@op
+@op(complex=True)
 def linalg_svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """The singular value decomposition: (u, s, vh) with ``x = u @ diag(s) @ vh``.
 
@@ -182,38 +192,38 @@ def linalg_svd(x: Tensor, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
     k = _smaller(x)
     rows, columns = (m, n) if full_matrices else (k, k)
     u, vh = x.with_shape((*batch, m, rows)), x.with_shape((*batch, columns, n))
-    return u, x.with_shape((*batch, k)), vh
+    return u, _real(x.with_shape((*batch, k))), vh
 
 
-@op
+@op(complex=True)
 def linalg_svdvals(x: Tensor) -> Tensor:
     """The singular values of each matrix, in descending order.
 
-    x: (..., m, n), float32 or float64. Result: (..., min(m, n)). Raises TypeInferError for other
+    x: (..., m, n), real or complex. Result: (..., min(m, n)). Raises TypeInferError for other
     types and LinAlgError for a matrix with NaN or infinity.
     """
     _require_matrix(x, "x")
-    return x.with_shape((*x.shape[:-2], _smaller(x)))
+    return _real(x.with_shape((*x.shape[:-2], _smaller(x))))
 
 
-@op
+@op(complex=True)
 def linalg_eigh(x: Tensor) -> tuple[Tensor, Tensor]:
     """The eigenvalues, in ascending order, and eigenvectors, in columns, of symmetric matrices.
 
-    x: (..., n, n), float32 or float64. Results: (..., n) and (..., n, n). The gradient is infinite
+    x: (..., n, n), real or complex. Results: (..., n) and (..., n, n). The gradient is infinite
     where it depends on the vectors of equal eigenvalues. Raises TypeInferError for other types and
     LinAlgError for a matrix with NaN or infinity.
     """
     _require_square(x, "x")
-    return x.with_shape(x.shape[:-1]), x
+    return _real(x.with_shape(x.shape[:-1])), x
 
 
-@op
+@op(complex=True)
 def linalg_eigvalsh(x: Tensor) -> Tensor:
     """The eigenvalues of each symmetric matrix, in ascending order.
 
-    x: (..., n, n), float32 or float64. Result: (..., n). Raises TypeInferError for other types and
+    x: (..., n, n), real or complex. Result: (..., n). Raises TypeInferError for other types and
     LinAlgError for a matrix with NaN or infinity.
     """
     _require_square(x, "x")
-    return x.with_shape(x.shape[:-1])
+    return _real(x.with_shape(x.shape[:-1]))

@@ -63,7 +63,7 @@ def nonzero(x: Tensor) -> tuple[Tensor, ...]:
     return (TensorType((UNKNOWN,), "int64"),) * x.ndim
 
 
-@op
+@op(complex=True)
 def unique(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False
 ) -> Tensor | tuple[Tensor, ...]:
@@ -71,7 +71,8 @@ def unique(
 
     With ``return_inverse`` also, in the shape of ``x``, the place of every element among them; with
     ``return_counts`` also how often each occurs (both int64; the result is a tuple then, in this
-    order). Every NaN is distinct, and last.
+    order). Every NaN is distinct, and last. Complex numbers are in the order of their real parts,
+    then of their imaginary ones.
     """
     vector = TensorType((UNKNOWN,), x.dtype)
     results = [vector]

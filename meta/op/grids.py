@@ -31,6 +31,7 @@ def eye(
     Source: Array API 2024.12.
     """
     columns = n_rows if n_cols is None else n_cols
+    k = max(-n_rows, min(k, columns))  # beyond, there is no such diagonal
     rows = op.expand_dims(op.arange(0, n_rows, 1, "int64", device), 1)
     diagonal = op.equal(op.add(rows, k), op.arange(0, columns, 1, "int64", device))
     return op.cast(diagonal, dtypes.canonical(dtype))

@@ -47,7 +47,11 @@ def getitem(x: Any, index: Any) -> Any:
         if shape and -shape[0] <= index < shape[0]:
             part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
             return ndarray(part, array_key(shape[1:], x.dtype, x.device))
-    items = _items(x, index if isinstance(index, tuple) else (index,))
+    index = index if isinstance(index, tuple) else (index,)
+    if len(index) == 1 and _is_one_answer(index[0]):
+        # A mask without axes: a new axis with what it masks, or without.
+        return _slice(expand_dims(x, 0), [slice(0, int(bool(index[0])))])
+    items = _items(x, index)
     x = _slice(x, items)
     numbers = [i for i, item in enumerate(items) if _is_array(item)]
     layout: list[str] = []
@@ -67,6 +71,13 @@ def getitem(x: Any, index: Any) -> Any:
         if kind == "new":
             x = expand_dims(x, axis)
     return x
+
+
+def _is_one_answer(item: Any) -> bool:
+    """Whether an index is a mask without axes, whose value is known."""
+    if isinstance(item, ndarray):
+        return item.dtype == "bool" and item.ndim == 0 and current.get() is None
+    return isinstance(item, np.ndarray) and item.dtype == bool and item.ndim == 0
 
 
 def _is_array(item: Any) -> bool:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import meta
+from meta.base.errors import GradientError
 
 Z = np.array([1 + 2j, -0.3 + 0.1j, 0.5 - 2j])
 W = np.array([0.7 - 0.2j, 1.5 + 1j, -0.4 + 0.3j])
@@ -111,3 +112,65 @@ def test_a_complex_number_is_weak(dtype: str, result: str) -> None:
         exact = np.array([1, 0], result) + np.array(0.1j, result)
         assert np.array_equal(y.numpy(), exact)
     assert np.array_equal((x == 1 + 0j).numpy(), [True, False])
+
+
+S = np.random.default_rng(0).normal(size=(2, 3, 3)) + 1j * np.eye(3)
+V = np.arange(6.0).reshape(2, 3, 1) + 0.5j
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("inv", (S,)), ("det", (S,)), ("solve", (S, V)), ("vector_norm", (S,)), ("matrix_norm", (S,))],
+)
+def test_linear_algebra_and_gradients_are_torchs(name: str, values: tuple[Any, ...]) -> None:
+    tensors = [torch.tensor(v, requires_grad=True) for v in values]
+    arrays = [meta.array(v) for v in values]
+    for array in arrays:
+        array.requires_grad = True
+    expected, found = getattr(torch.linalg, name)(*tensors), getattr(meta.linalg, name)(*arrays)
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-9)
+    dy = np.ones(expected.shape)
+    found.backward(dy)
+    expected.backward(torch.tensor(dy, dtype=expected.dtype))
+    for array, tensor in zip(arrays, tensors, strict=True):
+        np.testing.assert_allclose(array.grad.numpy(), tensor.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_decompositions_make_the_matrix_again() -> None:
+    x, adjoint = meta.array(S), S.conj().swapaxes(-1, -2)
+    hermitian = S @ adjoint
+    u, s, vh = (part.numpy() for part in meta.linalg.svd(x))
+    q, r = (part.numpy() for part in meta.linalg.qr(x))
+    w, v = (part.numpy() for part in meta.linalg.eigh(hermitian))
+    lower = meta.linalg.cholesky(hermitian).numpy()
+    upper = meta.linalg.cholesky(hermitian, upper=True).numpy()
+    sign, logarithm = (part.numpy() for part in meta.linalg.slogdet(x))
+    assert s.dtype == w.dtype == logarithm.dtype == np.float64
+    np.testing.assert_allclose((u * s[:, None]) @ vh, S, atol=1e-12)
+    np.testing.assert_allclose(q @ r, S, atol=1e-12)
+    np.testing.assert_allclose((v * w[:, None]) @ v.conj().swapaxes(-1, -2), hermitian, atol=1e-12)
+    np.testing.assert_allclose(lower @ lower.conj().swapaxes(-1, -2), hermitian, atol=1e-12)
+    np.testing.assert_allclose(upper.conj().swapaxes(-1, -2) @ upper, hermitian, atol=1e-12)
+    np.testing.assert_allclose(sign * np.exp(logarithm), np.linalg.det(S))
+    for rtol in (None, 1e-10, meta.array([1e-10, 1e-10])):
+        found = meta.linalg.pinv(x, rtol=rtol).numpy()
+        np.testing.assert_allclose(found, np.linalg.pinv(S), atol=1e-10)
+        assert meta.linalg.matrix_rank(x, rtol=rtol).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("name", ["svd", "qr", "eigh", "cholesky", "slogdet", "pinv", "svdvals"])
+def test_decompositions_say_that_they_have_no_gradient(name: str) -> None:
+    x = meta.array(S @ S.conj().swapaxes(-1, -2))
+    x.requires_grad = True
+    found = getattr(meta.linalg, name)(x)
+    part = found[-1] if isinstance(found, tuple) else found
+    with pytest.raises(GradientError, match="of real matrices only"):
+        part.backward(np.ones(part.shape))
+
+
+def test_distinct_complex_numbers() -> None:
+    x = np.array([1 + 1j, 0, 1 - 1j, 1 + 1j, complex(0, -0.0), complex("nan"), complex("nan")])
+    values, inverse, counts = (part.numpy() for part in meta.unique(x, True, True))
+    np.testing.assert_array_equal(values, np.unique(x, equal_nan=False))
+    np.testing.assert_array_equal(values[inverse], x)
+    assert counts.tolist() == [2, 1, 2, 1, 1]

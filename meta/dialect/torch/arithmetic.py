@@ -26,7 +26,6 @@ of_two(
     {
         op.multiply: torch.mul,
         op.divide: torch.div,
-        op.power: torch.pow,
         op.maximum: torch.maximum,
         op.minimum: torch.minimum,
         op.copysign: torch.copysign,
@@ -37,6 +36,22 @@ of_two(
         op.logaddexp2: torch.logaddexp2,
     }
 )
+
+
+def _power(x1, x2, out):
+    if out.dtype != torch.uint64:
+        torch.pow(x1, x2, out=out)
+        return
+    # ATen has no powers of these. By squaring; the low bits of products have no sign.
+    base, exponent = x1.view(torch.int64), x2.view(torch.int64)
+    found = torch.ones(out.shape, dtype=torch.int64, device=out.device)
+    for bit in range(64):
+        found = torch.where((exponent >> bit) & 1 == 1, found * base, found)
+        base = base * base
+    out.copy_(found.view(torch.uint64))
+
+
+of_two({op.power: _power})
 
 
 @dialect.kernel(op.abs, strided=False)

@@ -41,7 +41,7 @@ def _not_converging(base):
 
 
 def _compact(*tensors):
-    return tuple(t.contiguous() for t in tensors)
+    return tuple(t.resolve_conj().contiguous() for t in tensors)
 
 
 @_kernel(op.linalg_inv)
@@ -53,7 +53,7 @@ def inv(x):
 @_kernel(op.linalg_pinv)
 def pinv(x, rtol):
     with _not_converging(op.linalg_pinv):
-        return torch.linalg.pinv(x, rtol=rtol).contiguous()
+        return torch.linalg.pinv(x, rtol=rtol).resolve_conj().contiguous()
 
 
 @_kernel(op.linalg_solve)
@@ -95,7 +95,7 @@ def cofactor(x):
     behind = torch.cat([ones, s.flip(-1)], -1).cumprod(-1)[..., :-1].flip(-1)
     sign = torch.linalg.det(u) * torch.linalg.det(vh)
     others = sign.unsqueeze(-1) * before * behind
-    return (u * others.unsqueeze(-2) @ vh).contiguous()
+    return (u.conj() * others.unsqueeze(-2) @ vh.conj()).resolve_conj().contiguous()
 
 
 @_kernel(op.linalg_slogdet)
@@ -108,7 +108,7 @@ def cholesky(x, upper):
     hint = "a covariance is made so by adding a small multiple of the identity"
     with _failing(op.linalg_cholesky, "a matrix is not positive definite", hint):
         found = torch.linalg.cholesky(x)
-    return (found.mT if upper else found).contiguous()
+    return (found.mH if upper else found).resolve_conj().contiguous()
 
 
 @_kernel(op.linalg_qr)

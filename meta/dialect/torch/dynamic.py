@@ -23,7 +23,7 @@ from meta.op.core.slicing import slice_ranges
 
 @dialect.kernel(op.argwhere)
 def argwhere(condition):
-    return torch.argwhere(condition).contiguous()
+    return torch.argwhere(condition != 0).contiguous()
 
 
 @dialect.kernel(op.upper_bound_argwhere)
@@ -45,12 +45,26 @@ def upper_bound_argwhere(condition):
 
 @dialect.kernel(op.nonzero)
 def nonzero(x):
-    return tuple(i.contiguous() for i in torch.nonzero(x, as_tuple=True))
+    return tuple(i.contiguous() for i in torch.nonzero(x != 0, as_tuple=True))
 
 
 @dialect.kernel(op.unique)
 def unique(x, return_inverse, return_counts):
-    return torch.unique(x, True, return_inverse, return_counts)
+    if not x.is_complex():
+        return torch.unique(x, True, return_inverse, return_counts)
+    flat = x.reshape(-1)
+    order = torch.argsort(flat.imag, stable=True)
+    order = order[torch.argsort(flat.real[order], stable=True)]
+    ranked = flat[order]
+    begins = torch.ones(len(flat), dtype=torch.bool, device=x.device)
+    begins[1:] = ranked[1:] != ranked[:-1]
+    group = begins.cumsum(0) - 1
+    found = [ranked[begins]]
+    if return_inverse:
+        found.append(torch.empty_like(group).index_put_((order,), group).reshape(x.shape))
+    if return_counts:
+        found.append(torch.bincount(group))
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 @dialect.kernel(op.sparse_fill_empty_rows)

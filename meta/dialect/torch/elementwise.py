@@ -28,6 +28,23 @@ def _round(x):
     return torch.round(x) if x.is_floating_point() else x.clone()
 
 
+def _expm1(x):
+    if not x.is_complex():
+        return torch.expm1(x)
+    a, b = x.real, x.imag
+    near = torch.complex(
+        torch.expm1(a) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2, torch.exp(a) * torch.sin(b)
+    )
+    # ATen's own is wrong of infinities, near 0 as well.
+    return torch.where(torch.isfinite(x), near, torch.exp(x) - 1)
+
+
+def _log1p(x):
+    if not x.is_complex():
+        return torch.log1p(x)
+    return torch.where(torch.isfinite(x), torch.log1p(x), torch.log(x + 1))
+
+
 def _of_floats(function):
     """Return a function that leaves integers as they are."""
     return lambda x: function(x) if x.is_floating_point() else x.clone()
@@ -43,8 +60,8 @@ of_one(
         op.rsqrt: torch.rsqrt,
         op.log2: torch.log2,
         op.log10: torch.log10,
-        op.log1p: torch.log1p,
-        op.expm1: torch.expm1,
+        op.log1p: _log1p,
+        op.expm1: _expm1,
         op.reciprocal: torch.reciprocal,
         op.sign: _sign,
         op.frac: torch.frac,

@@ -5,7 +5,15 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.torch import torch as dialect
-from meta.dialect.torch.operands import as_operands, of_one, of_two, own_dtype, rounded_number, wide
+from meta.dialect.torch.operands import (
+    as_operands,
+    number,
+    of_one,
+    of_two,
+    own_dtype,
+    rounded_number,
+    wide,
+)
 
 of_one(
     {
@@ -65,8 +73,28 @@ def reinterpret(x, dtype):
     return x.view(TO_TORCH[dtype]).clone()
 
 
+LEAST = -(2**63)
+
+
+def _ordered(x, out):
+    """Return numbers without a sign as int64 of the same order; a negative one, which is below
+    all, cannot be one.
+    """
+    if isinstance(x, torch.Tensor):
+        return x.view(torch.int64) ^ LEAST
+    return number(x + LEAST, torch.int64, out.device)
+
+
 def _compared(function, x1, x2, out):
     own = own_dtype(x1, x2)
+    if own == torch.uint64:  # of which ATen has no order
+        below = [not isinstance(x, torch.Tensor) and x < 0 for x in (x1, x2)]
+        if any(below):
+            signs = [number(-int(b), torch.int64, out.device) for b in below]
+            out.copy_(function(*signs))
+        else:
+            function(_ordered(x1, out), _ordered(x2, out), out=out)
+        return
     numbers = not (isinstance(x1, torch.Tensor) and isinstance(x2, torch.Tensor))
     whole = not (own.is_floating_point or own.is_complex or own == torch.bool)
     if numbers and whole:

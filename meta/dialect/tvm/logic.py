@@ -5,6 +5,7 @@ false.
 """
 
 import math
+from functools import partial
 
 from tvm import te, tirx
 
@@ -58,6 +59,9 @@ def _shift(value, amount, dtype):
     """
     if str(amount.ty.dtype) == "bool":
         amount = amount.astype(dtype)
+    if str(amount.ty.dtype) == "uint64":
+        # Of 2**63 and more, which are too large, negative; to TVM a cast would not be.
+        amount = tirx.reinterpret("int64", amount)
     inside = amount < constant(bits(dtype), amount)
     if not str(amount.ty.dtype).startswith("uint"):
         inside = tirx.And(amount >= constant(0, amount), inside)
@@ -118,6 +122,14 @@ def signbit(v):
     return (libm("copysign", constant(1, v), v) if is_float(dtype) else v) < constant(0, v)
 
 
+def _unsigned(function, number_first, a, b):
+    """Compare numbers of 64 bits without a sign with a Python int, which may be negative."""
+    zero, below = tirx.const(0, "int64"), tirx.const(-1, "int64")
+    number = cast(a if number_first else b, "int64")
+    of_negative = function(below, zero) if number_first else function(zero, below)
+    return tirx.Select(number < zero, of_negative, function(cast(a, "uint64"), cast(b, "uint64")))
+
+
 def _compared(function):
     """Compare in the tensors' dtype; a Python int is not squeezed into a narrow integer dtype."""
 
@@ -126,6 +138,8 @@ def _compared(function):
         numbers = [x for x in (x1, x2) if not isinstance(x, te.Tensor)]
         if numbers and not is_float(own) and own != "bool":
             own = "int64"
+        if numbers and operand_dtype(x1, x2) == "uint64":
+            return broadcast(partial(_unsigned, function, numbers[0] is x1), x1, x2, dtype="bool")
         inner = computing(own)
 
         def compared(a, b):

@@ -12,7 +12,7 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.bounds import MAX_AXES, MAX_BYTES, MAX_RESULTS
 from meta.base.dtype import COMPLEX, bits, is_real, promote
-from meta.base.errors import TypeInferError
+from meta.base.errors import IndexOutOfRange, TypeInferError
 from meta.base.number import fits, holding, refused
 from meta.ir.types import Dim, TensorType, UnknownDim
 
@@ -33,7 +33,7 @@ def normalize_axis(axis: int, ndim: int) -> int:
     """Return ``axis`` in [0, ndim); a negative one counts from the end."""
     if not -ndim <= axis < ndim:
         expected = f"-{ndim} <= axis < {ndim}" if ndim else "a tensor with at least one axis"
-        raise TypeInferError(f"axis {axis} is out of range for ndim {ndim}", expected=expected)
+        raise IndexOutOfRange(f"axis {axis} is out of range for ndim {ndim}", expected=expected)
     return axis % ndim
 
 

@@ -1,0 +1,45 @@
+"""Elementwise functions of the Array API standard that take more than those of `meta`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import COMPLEX
+from meta.op.core.function import operand
+from meta.runtime.ndarray import array
+
+Array = Any
+"""An array, or a traced one."""
+Bound = int | float | Array | None
+
+
+def conj(x: Array, /) -> Array:
+    """Return the conjugate of complex numbers, and other numbers as they are."""
+    x = operand(x)
+    return op.conj(x) if x.dtype in COMPLEX else op.copy(x)
+
+
+def real(x: Array, /) -> Array:
+    """Return the real part of complex numbers, and other numbers as they are."""
+    x = operand(x)
+    return op.real(x) if x.dtype in COMPLEX else op.copy(x)
+
+
+def clip(x: Array, /, min: Bound = None, max: Bound = None) -> Array:
+    """Return x, but at least ``min`` and at most ``max``, in the dtype of ``x``.
+
+    The bounds are numbers, arrays that are broadcast with x, or None for no bound. Where max < min
+    the result is max, and NaN where one of the three is.
+    """
+    x = operand(x)
+    numbers = [b for b in (min, max) if b is not None]
+    if not numbers:
+        return op.copy(x)
+    if all(isinstance(b, int | float) for b in numbers) and x.dtype != "uint64":
+        return op.clip(x, min, max)
+    if x.dtype == "uint64":  # more than the numbers of operators
+        min, max = (array(b, x.dtype) if isinstance(b, int) else b for b in (min, max))
+    found = x if min is None else op.maximum(x, min)
+    found = found if max is None else op.minimum(found, max)
+    return found if found.dtype == x.dtype else op.cast(found, x.dtype)
