@@ -30,6 +30,7 @@ MODULE: dict[str, str] = {
     "swapaxes": "meta.swap_axis",
     "tensor": "meta.array",
     "unsqueeze": "meta.expand_dims",
+    "value_and_grad": "meta.grad.value_and_grad",
     "vmap": "a batch axis: operators broadcast",
 }
 """By a name of the module: what to write."""
