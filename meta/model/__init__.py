@@ -2,7 +2,7 @@
 add one in `layers/`.
 """
 
-from meta.model import layers, zoo
+from meta.model import init, layers, zoo
 from meta.model.autocast import Autocast
 from meta.model.checkpoint import checkpoint
 from meta.model.control_flow import cond, scan, while_loop
@@ -20,6 +20,7 @@ __all__ = [
     "Traced",
     "checkpoint",
     "cond",
+    "init",
     "load_weights",
     "parameter",
     "save_weights",

@@ -18,6 +18,7 @@ from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, add_master, load, masters_of, named
+from meta.model.summary import Summary, summarize
 from meta.op.core import tree
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
@@ -227,6 +228,15 @@ class Model:
     def parameters(self) -> dict[str, ndarray]:
         """Return the arrays of the state that require a gradient, by dotted name."""
         return {n: a for n, a in self.state().items() if a.requires_grad}
+
+    def summary(self) -> Summary:
+        """Return the models inside with their arrays and numbers of parameters; printed, a table.
+
+        >>> import meta
+        >>> meta.model.Linear(3, 2).summary().parameters
+        8
+        """
+        return summarize(self)
 
     def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> Unmatched:
         """Overwrite arrays of the state, in place, by name; returns what was left out.

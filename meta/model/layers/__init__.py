@@ -1,13 +1,33 @@
-"""Layers: models with one operator each, under torch's names and initial values.
-
-A new layer is exported where it is written.
+"""Layers: models under torch's names and initial values. A new layer is exported where it is
+written.
 """
 
-from meta.model.layers import activation, basic, conv, norm, pool
+from meta.model.layers import (
+    activation,
+    basic,
+    container,
+    conv,
+    norm,
+    pool,
+    recurrent,
+    resample,
+)
 from meta.model.layers.activation import *  # noqa: F403
 from meta.model.layers.basic import *  # noqa: F403
+from meta.model.layers.container import *  # noqa: F403
 from meta.model.layers.conv import *  # noqa: F403
 from meta.model.layers.norm import *  # noqa: F403
 from meta.model.layers.pool import *  # noqa: F403
+from meta.model.layers.recurrent import *  # noqa: F403
+from meta.model.layers.resample import *  # noqa: F403
 
-__all__ = [*activation.__all__, *basic.__all__, *conv.__all__, *norm.__all__, *pool.__all__]
+__all__ = [
+    *activation.__all__,
+    *basic.__all__,
+    *container.__all__,
+    *conv.__all__,
+    *norm.__all__,
+    *pool.__all__,
+    *recurrent.__all__,
+    *resample.__all__,
+]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from meta import op
 from meta.base.dtype import TO_TORCH
-from meta.base.errors import TypeInferError
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
 from meta.runtime.ndarray import ndarray
 
-__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = [
+    "BatchNorm", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm",
+    "RMSNorm",
+]  # fmt: skip
 
 
 class BatchNorm(Model):
@@ -116,6 +119,75 @@ class GroupNorm(Model):
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
         return op.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm(Model):
+    """Base of normalisations of each channel of each example over ``axes`` spatial axes, with
+    affine parameters ``weight`` and ``bias``, (c,) or None (Ulyanov et al., arXiv:1607.08022).
+    """
+
+    axes: ClassVar[int]
+
+    def build(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
+        """Make weight = 1, bias = 0, if ``affine``.
+
+        momentum: takes its place for torch's order of arguments, and has no meaning, as there are
+        no running statistics: ArgumentError for ``track_running_stats``.
+        """
+        if track_running_stats:
+            raise ArgumentError(
+                "InstanceNorm has no running statistics",
+                expected="track_running_stats=False",
+                found=track_running_stats,
+                hint="BatchNorm has them",
+            )
+        self.num_features, self.eps = num_features, eps
+        self.weight = _filled((num_features,), 1.0) if affine else None
+        self.bias = _filled((num_features,), 0.0) if affine else None
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Normalise (n, c, ...); TypeInferError for other axes, channels or less than two values
+        per channel.
+        """
+        if x.ndim != self.axes + 2 or x.shape[1] != self.num_features:
+            raise TypeInferError(
+                "the input does not fit",
+                expected=f"{self.axes + 2} axes, the second of {self.num_features}",
+                found=f"shape {tuple(x.shape)}",
+            )
+        if all(extent == 1 for extent in x.shape[2:]):
+            raise TypeInferError(
+                "a channel has one value, whose variance is 0",
+                expected="a spatial extent above 1",
+                found=f"shape {tuple(x.shape)}",
+            )
+        return op.instance_norm(x, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm1d(InstanceNorm):
+    """Instance normalisation of (n, c, w)."""
+
+    axes = 1
+
+
+class InstanceNorm2d(InstanceNorm):
+    """Instance normalisation of (n, c, h, w)."""
+
+    axes = 2
+
+
+class InstanceNorm3d(InstanceNorm):
+    """Instance normalisation of (n, c, d, h, w)."""
+
+    axes = 3
 
 
 def _shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,29 +16,37 @@ from meta.model import Model
 @dataclass(frozen=True)
 class LayerCase:
     """``ours()`` and ``theirs()`` make the layer; ``shape`` is the input's, which is random, or
-    ``indices`` below that number.
+    ``indices`` below that number. ``more``: shapes of further inputs.
     """
 
     ours: Callable[[], Model]
     theirs: Callable[[], nn.Module]
     shape: tuple[int, ...]
     indices: int = 0
+    more: tuple[tuple[int, ...], ...] = ()
 
-    def input(self) -> torch.Tensor:
+    def inputs(self) -> list[torch.Tensor]:
         if self.indices:
-            return torch.randint(self.indices, self.shape)
-        return torch.randn(self.shape) * 3
+            return [torch.randint(self.indices, self.shape)]
+        return [torch.randn(shape) * 3 for shape in (self.shape, *self.more)]
 
 
 IMAGE = (2, 4, 9, 8)
 
 
-def same(name: str, shape: tuple[int, ...], *args: object, **kwargs: object) -> LayerCase:
+def same(
+    name: str,
+    shape: tuple[int, ...],
+    *args: object,
+    more: tuple[tuple[int, ...], ...] = (),
+    **kwargs: object,
+) -> LayerCase:
     """Return the case of a layer of torch's name and arguments."""
     return LayerCase(
         lambda: getattr(ours, name)(*args, **kwargs),
         lambda: getattr(nn, name)(*args, **kwargs),
         shape,
+        more=more,
     )
 
 
@@ -46,6 +55,56 @@ def batch_norm(
 ) -> LayerCase:
     return LayerCase(lambda: ours.BatchNorm(4, **kwargs), lambda: make(4, **kwargs), shape)
 
+
+class OurList(Model):
+    """A model that calls what is in a `ModuleList`."""
+
+    def build(self) -> None:
+        self.layers = ours.ModuleList([ours.Linear(8, 3), ours.Tanh()])
+        self.layers.append(ours.Linear(3, 2))
+
+    @ours.trace
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class TheirList(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 3), nn.Tanh()])
+        self.layers.append(nn.Linear(3, 2))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class OurDict(Model):
+    """A model that calls what is in a `ModuleDict`."""
+
+    def build(self) -> None:
+        self.heads = ours.ModuleDict({"a": ours.Linear(8, 3)})
+        self.heads["b"] = ours.Linear(8, 2)
+
+    @ours.trace
+    def forward(self, x: Any) -> Any:
+        return tuple(head(x) for head in self.heads.values())
+
+
+class TheirDict(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({"a": nn.Linear(8, 3)})
+        self.heads["b"] = nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        return tuple(head(x) for head in self.heads.values())
+
+
+SEQUENCE = (5, 3, 4)
 
 CASES = {
     "ReLU": same("ReLU", IMAGE),
@@ -116,6 +175,32 @@ CASES = {
     "RMSNorm alone": same("RMSNorm", IMAGE, 8, elementwise_affine=False),
     "GroupNorm": same("GroupNorm", IMAGE, 2, 4),
     "GroupNorm alone": same("GroupNorm", IMAGE, 4, 4, 1e-3, affine=False),
+    "InstanceNorm1d": same("InstanceNorm1d", (2, 4, 9), 4),
+    "InstanceNorm2d": same("InstanceNorm2d", IMAGE, 4, 1e-3, affine=True),
+    "InstanceNorm3d": same("InstanceNorm3d", (2, 4, 3, 2, 2), 4, 1e-5, 0.1, True),
+    "Upsample": same("Upsample", IMAGE, scale_factor=2),
+    "Upsample to a size": same("Upsample", IMAGE, (5, 12), mode="bilinear", align_corners=True),
+    "Upsample of one axis": same("Upsample", (2, 3, 5), None, 3.0, "linear"),
+    "PixelShuffle": same("PixelShuffle", IMAGE, 2),
+    "PixelShuffle of more axes": same("PixelShuffle", (2, 3, 18, 2, 5), 3),
+    "PixelUnshuffle": same("PixelUnshuffle", (2, 3, 4, 8), 2),
+    "PixelUnshuffle of one image": same("PixelUnshuffle", (2, 3, 6), 3),
+    "ModuleList": LayerCase(OurList, TheirList, IMAGE),
+    "ModuleDict": LayerCase(OurDict, TheirDict, IMAGE),
+    "RNN": same("RNN", SEQUENCE, 4, 6),
+    "RNN of all arguments": same("RNN", SEQUENCE, 4, 6, 2, "relu", False, True, 0.0, True),
+    "RNN with a state": same("RNN", SEQUENCE, 4, 6, 2, more=((2, 3, 6),)),
+    "LSTM": same("LSTM", SEQUENCE, 4, 6),
+    "LSTM of all arguments": same("LSTM", SEQUENCE, 4, 6, 2, False, True, 0.0, True),
+    "LSTM of one sequence": same("LSTM", (7, 4), 4, 6, bidirectional=True),
+    "GRU": same("GRU", SEQUENCE, 4, 6),
+    "GRU of all arguments": same("GRU", SEQUENCE, 4, 6, 2, False, True, 0.0, True),
+    "GRU with a state": same("GRU", SEQUENCE, 4, 6, bidirectional=True, more=((2, 3, 6),)),
+    "RNNCell": same("RNNCell", (3, 4), 4, 6, True, "relu"),
+    "RNNCell with a state": same("RNNCell", (3, 4), 4, 6, False, more=((3, 6),)),
+    "LSTMCell": same("LSTMCell", (3, 4), 4, 6),
+    "LSTMCell of one example": same("LSTMCell", (4,), 4, 6),
+    "GRUCell": same("GRUCell", (3, 4), 4, 6, more=((3, 6),)),
     "Dropout": same("Dropout", IMAGE, 0.0),
     "Sequential": LayerCase(
         lambda: ours.Sequential(ours.Linear(8, 3), ours.Tanh(), ours.Linear(3, 2)),

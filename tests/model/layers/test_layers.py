@@ -15,12 +15,17 @@ from meta.model import (
     ConvTranspose2d,
     Dropout,
     Embedding,
+    InstanceNorm1d,
     LayerNorm,
     Linear,
     MaxPool2d,
     Model,
+    ModuleDict,
+    ModuleList,
+    PixelShuffle,
     ReLU,
     Sequential,
+    Upsample,
     layers,
 )
 from meta.testing import check
@@ -52,22 +57,33 @@ def pair(case: LayerCase) -> tuple[meta.Model, torch.nn.Module]:
     return ours, theirs
 
 
+def leaves(result: Any) -> list[Any]:
+    """Return the arrays of nested tuples."""
+    if isinstance(result, tuple):
+        return [leaf for part in result for leaf in leaves(part)]
+    return [] if result is None else [result]
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_train_mode(case: LayerCase) -> None:
     ours, theirs = pair(case)
-    x = case.input()
-    expected = theirs(x if case.indices else x.requires_grad_())
-    dy = torch.randn_like(expected)
-    if expected.requires_grad:
-        expected.backward(dy)
-    given = meta.array(x)
-    given.requires_grad = not case.indices
-    y = ours.forward.function(ours, given)
-    check(y, expected.detach(), **TOLERANCE)
-    if y.requires_grad:
-        y.backward(dy)
+    xs = case.inputs()
+    expected = leaves(theirs(*(x if case.indices else x.requires_grad_() for x in xs)))
+    dys = [torch.randn_like(y) for y in expected]
+    if expected[0].requires_grad:
+        torch.autograd.backward(expected, dys)
+    given = [meta.array(x) for x in xs]
+    for array in given:
+        array.requires_grad = not case.indices
+    ys = leaves(ours.forward.function(ours, *given))
+    for y, wanted in zip(ys, expected, strict=True):
+        check(y, wanted.detach(), **TOLERANCE)
+    if ys[0].requires_grad:
+        total = sum(meta.sum(meta.multiply(y, dy)) for y, dy in zip(ys, dys, strict=True))
+        total.backward()
     if not case.indices:
-        check(given.grad, x.grad, **TOLERANCE)
+        for array, x in zip(given, xs, strict=True):
+            check(array.grad, x.grad, **TOLERANCE)
     expected_gradients = {n: p.grad for n, p in theirs.named_parameters()}
     assert ours.parameters().keys() == expected_gradients.keys()
     for name, array in ours.parameters().items():
@@ -80,10 +96,12 @@ def test_train_mode(case: LayerCase) -> None:
 def test_infer_mode_traced(case: LayerCase) -> None:
     ours, theirs = pair(case)
     ours.infer_mode()
-    x = case.input()
-    expected = theirs.eval()(x).detach()
-    check(ours(meta.array(x)), expected, **TOLERANCE)
-    check(meta.vm.compile(ours, meta.array(x))(meta.array(x)), expected, **TOLERANCE)
+    xs = case.inputs()
+    expected = leaves(theirs.eval()(*xs))
+    given = [meta.array(x) for x in xs]
+    for run in (ours, meta.vm.compile(ours, *given)):
+        for y, wanted in zip(leaves(run(*given)), expected, strict=True):
+            check(y, wanted.detach(), **TOLERANCE)
 
 
 def test_every_layer_has_a_case() -> None:
@@ -119,6 +137,42 @@ def test_a_sequential_is_a_sequence() -> None:
     assert [*model[1:].state()] == ["1.weight", "1.bias"]
 
 
+def test_a_module_list_is_a_list() -> None:
+    a, b, c = Linear(2, 3), ReLU(), Linear(3, 1)
+    models = ModuleList([a]).append(b).extend([c])
+    assert len(models) == 3
+    assert b in models
+    assert models[-1] is c
+    assert [*models[1:]] == [b, c]
+    assert [*(models + ModuleList([a]))] == [a, b, c, a]
+    models.insert(0, c)
+    models[1] = b
+    assert models.pop() is c
+    del models[0]
+    assert [*models] == [b, b]
+    models[0] = a
+    assert [*models.state()] == ["0.weight", "0.bias"]
+    assert not any(model.training for model in models.infer_mode().models())
+    assert models.to(dtype="float16").state()["0.weight"].dtype == "float16"
+
+
+def test_a_module_dict_is_a_dict() -> None:
+    a, b = Linear(2, 3), ReLU()
+    models = ModuleDict({"a": a})
+    models["b"] = b
+    assert len(models) == 2
+    assert "b" in models
+    assert [*models] == [*models.keys()] == ["a", "b"]
+    assert [*models.items()] == [("a", a), ("b", b)]
+    assert [*models.state()] == ["a.weight", "a.bias"]
+    assert models.pop("a") is a
+    del models["b"]
+    models.update({"c": a})
+    assert [*models.values()] == [a]
+    models.clear()
+    assert not models.state()
+
+
 def test_a_model_shows_what_is_in_it() -> None:
     class Net(Model):
         def build(self) -> None:
@@ -152,6 +206,15 @@ Net(scale=float32[2], moments=2 arrays,
         (lambda: Dropout(1.5), ArgumentError, "0 <= p < 1"),
         (lambda: Embedding(3, 4, padding_idx=3), ArgumentError, "no such row"),
         (lambda: Sequential([Linear(1, 1)]), ArgumentError, r"Sequential\(\*models\)"),
+        (lambda: ModuleList([3]), ArgumentError, "holds models"),
+        (lambda: ModuleDict({"a.b": Linear(1, 1)}), ArgumentError, "no dot"),
+        (lambda: Upsample(2, 3.0), ArgumentError, "one of size and scale_factor"),
+        (lambda: PixelShuffle(0), ArgumentError, "at least 1"),
+        (lambda: PixelShuffle(2)(meta.zeros((4, 3))), TypeInferError, "no image"),
+        (lambda: PixelShuffle(2)(meta.zeros((1, 3, 2, 2))), TypeInferError, "divided by 4"),
+        (lambda: InstanceNorm1d(4, track_running_stats=True), ArgumentError, "BatchNorm"),
+        (lambda: InstanceNorm1d(4)(meta.zeros((2, 3, 5))), TypeInferError, "the second of 4"),
+        (lambda: InstanceNorm1d(4)(meta.zeros((2, 4, 1))), TypeInferError, "variance is 0"),
         (lambda: LayerNorm((2, 3))(meta.zeros((4, 3, 2))), TypeInferError, "last axes"),
     ],
 )

@@ -1,0 +1,205 @@
+"""Initial values of arrays, under the names of `torch.nn.init`.
+
+Each function overwrites an array, in place, and returns it: ``init.xavier_uniform(layer.weight)``.
+Random numbers come from `meta.random`, so `meta.random.seed` reproduces them on every device. The
+masters that an optimizer keeps of a half precision array are overwritten, too. Called while a
+function is traced, all raise TraceError.
+
+Of a weight (out, in, *kernel) fan in is in * kernel area and fan out is out * kernel area, as
+of `Linear` and convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from meta import linalg, op, random
+from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError
+from meta.model.state import masters_of
+from meta.runtime import traced
+from meta.runtime.ndarray import ndarray
+
+__all__ = [
+    "constant", "eye", "gain", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal",
+    "truncated_normal", "uniform", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip
+
+
+def constant(array: ndarray, value: float) -> ndarray:
+    """Fill with one number."""
+    return _write(array, lambda: op.full_like(array, value))
+
+
+def zeros(array: ndarray) -> ndarray:
+    """Fill with 0."""
+    return constant(array, 0)
+
+
+def ones(array: ndarray) -> ndarray:
+    """Fill with 1."""
+    return constant(array, 1)
+
+
+def eye(array: ndarray) -> ndarray:
+    """Write the identity into a matrix: 1 on the diagonal, else 0. ArgumentError for other axes."""
+    if array.ndim != 2:
+        raise ArgumentError("only a matrix can be the identity", found=f"shape {array.shape}")
+    return _write(array, lambda: op.eye(*array.shape, dtype=array.dtype, device=str(array.device)))
+
+
+def uniform(array: ndarray, low: float = 0.0, high: float = 1.0) -> ndarray:
+    """Draw from the uniform distribution on [low, high)."""
+    return _write(array, lambda: random.uniform(array.shape, low, high, **_kind(array)))
+
+
+def normal(array: ndarray, mean: float = 0.0, std: float = 1.0) -> ndarray:
+    """Draw from a normal distribution."""
+    return _write(array, lambda: random.normal(array.shape, mean, std, **_kind(array)))
+
+
+def truncated_normal(
+    array: ndarray, mean: float = 0.0, std: float = 1.0, low: float = -2.0, high: float = 2.0
+) -> ndarray:
+    """Draw from a normal distribution, as far as it lies in [low, high].
+
+    By the inverse of the distribution function, in float64. ArgumentError unless std > 0 and
+    low < high, and where the interval has almost none of the distribution.
+    """
+    if not (std > 0 and low < high):
+        raise ArgumentError(
+            "no such distribution", expected="std > 0, low < high", found=(std, low, high)
+        )
+    first, last = (math.erf((bound - mean) / std / math.sqrt(2)) for bound in (low, high))
+    if last - first < 1e-9:
+        raise ArgumentError(
+            "the interval has almost none of the distribution",
+            found=f"[{low}, {high}] of mean {mean} and std {std}",
+        )
+
+    def drawn() -> Any:
+        places = random.uniform(array.shape, first, last, dtype="float64", device=array.device)
+        return op.clip(op.erfinv(places) * (std * math.sqrt(2)) + mean, low, high)
+
+    return _write(array, drawn)
+
+
+def gain(nonlinearity: str, slope: float | None = None) -> float:
+    """Return the factor by which weights before an activation are scaled, as torch recommends it.
+
+    nonlinearity: "linear", "conv1d" and the like, "sigmoid" (1), "tanh" (5/3), "relu" (sqrt(2)),
+    "leaky_relu" (sqrt(2 / (1 + slope^2)), slope 0.01 unless given) or "selu" (3/4). ArgumentError
+    for others.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + (0.01 if slope is None else slope) ** 2))
+    if nonlinearity not in _GAINS:
+        raise ArgumentError(
+            "no gain is known for this activation",
+            expected=", ".join([*_GAINS, "leaky_relu"]),
+            found=repr(nonlinearity),
+        )
+    return _GAINS[nonlinearity]
+
+
+_CONVOLUTIONS = [f"conv{t}{n}d" for t in ("", "_transpose") for n in (1, 2, 3)]
+_GAINS = {
+    **dict.fromkeys(("linear", *_CONVOLUTIONS, "sigmoid"), 1.0),
+    "tanh": 5 / 3,
+    "relu": math.sqrt(2),
+    "selu": 0.75,
+}
+
+
+def xavier_uniform(array: ndarray, gain: float = 1.0) -> ndarray:
+    """Draw uniform on +-gain * sqrt(6 / (fan in + fan out)).
+
+    Glorot and Bengio, "Understanding the difficulty of training deep feedforward neural networks",
+    2010. ArgumentError for less than two axes.
+    """
+    bound = gain * math.sqrt(6 / sum(_fans(array)))
+    return uniform(array, -bound, bound)
+
+
+def xavier_normal(array: ndarray, gain: float = 1.0) -> ndarray:
+    """Draw normal with standard deviation gain * sqrt(2 / (fan in + fan out)); see
+    `xavier_uniform`.
+    """
+    return normal(array, 0.0, gain * math.sqrt(2 / sum(_fans(array))))
+
+
+def kaiming_uniform(
+    array: ndarray, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> ndarray:
+    """Draw uniform on +-gain * sqrt(3 / fan) (He et al., arXiv:1502.01852).
+
+    a: the slope of "leaky_relu" where x < 0. mode: "fan_in" keeps the variance of activations,
+    "fan_out" that of gradients. nonlinearity: what comes behind; see `gain`. ArgumentError for less
+    than two axes and for unknown names.
+    """
+    bound = math.sqrt(3) * _deviation(array, a, mode, nonlinearity)
+    return uniform(array, -bound, bound)
+
+
+def kaiming_normal(
+    array: ndarray, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> ndarray:
+    """Draw normal with standard deviation gain / sqrt(fan); see `kaiming_uniform`."""
+    return normal(array, 0.0, _deviation(array, a, mode, nonlinearity))
+
+
+def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
+    """Write gain times a random matrix with orthonormal rows, or columns if there are more rows.
+
+    Axes but the first count as one (Saxe et al., arXiv:1312.6120). The matrix is uniform over all
+    of these: Q of the QR decomposition of normal numbers, with the signs of R's diagonal
+    (Mezzadri, arXiv:math-ph/0609050). ArgumentError for less than two axes.
+    """
+    _fans(array)
+    rows, columns = array.shape[0], math.prod(array.shape[1:])
+
+    def drawn() -> Any:
+        shape = (max(rows, columns), min(rows, columns))
+        q, r = linalg.qr(random.normal(shape, dtype="float64", device=array.device))
+        q = q * op.where(linalg.diagonal(r) < 0, -gain, op.full((shape[1],), gain, "float64"))
+        return op.reshape(op.transpose(q, (1, 0)) if rows < columns else q, array.shape)
+
+    return _write(array, drawn)
+
+
+def _deviation(array: ndarray, a: float, mode: str, nonlinearity: str) -> float:
+    modes = ("fan_in", "fan_out")
+    if mode not in modes:
+        raise ArgumentError("unknown mode", expected="fan_in or fan_out", found=repr(mode))
+    fan = _fans(array)[modes.index(mode)]
+    return gain(nonlinearity, a) / math.sqrt(fan)
+
+
+def _fans(array: ndarray) -> tuple[int, int]:
+    """Return fan in and fan out, at least 1."""
+    if array.ndim < 2:
+        raise ArgumentError(
+            "this array has no fan in and fan out",
+            expected="a weight of at least two axes",
+            found=f"shape {array.shape}",
+            hint="init.zeros, init.normal or init.uniform for a bias",
+        )
+    area = math.prod(array.shape[2:])
+    return max(array.shape[1] * area, 1), max(array.shape[0] * area, 1)
+
+
+def _kind(array: ndarray) -> dict[str, Any]:
+    if not is_float(array.dtype):
+        raise ArgumentError("random initial values are floating point", found=array.dtype)
+    wide = "float64" if array.dtype == "float64" else "float32"
+    return {"dtype": wide, "device": array.device}
+
+
+def _write(array: ndarray, values: Any) -> ndarray:
+    """Overwrite an array, and its masters, by what a function returns."""
+    traced.refuse_write(array)
+    new = values()
+    for written in (array, *masters_of(array)):
+        written.update(new)
+    return array
