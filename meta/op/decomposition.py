@@ -72,7 +72,7 @@ def linalg_pinv(x: Tensor, rtol: float | None = None) -> Tensor:
     return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
 
-@op(complex=True)
+@op(complex=True, promotes=("x1", "x2"))
 def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     """The solution y of ``x1 @ y = x2``.
 
@@ -92,7 +92,7 @@ def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     return x1.with_shape((*batch, x1.shape[-1], x2.shape[-1]))
 
 
-@op(complex=True)
+@op(complex=True, promotes=("x1", "x2"))
 def linalg_solve_triangular(
     x1: Tensor, x2: Tensor, upper: bool, unitriangular: bool = False
 ) -> Tensor:

@@ -139,3 +139,9 @@ def test_dlpack() -> None:
 def test_a_mask_without_axes() -> None:
     x = xp.asarray([1, 2, 3])
     assert x[xp.asarray(True)].tolist() == [[1, 2, 3]] and x[xp.asarray(False)].shape == (0, 3)
+
+
+def test_a_system_of_several_dtypes() -> None:
+    matrix = xp.asarray([[2.0, 0.0], [0.0, 4.0]], dtype="float64")
+    found = xp.linalg.solve(matrix, xp.asarray([1j, 2.0]))
+    assert found.dtype == "complex128" and found.tolist() == [0.5j, 0.5]

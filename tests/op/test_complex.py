@@ -174,3 +174,17 @@ def test_distinct_complex_numbers() -> None:
     np.testing.assert_array_equal(values, np.unique(x, equal_nan=False))
     np.testing.assert_array_equal(values[inverse], x)
     assert counts.tolist() == [2, 1, 2, 1, 1]
+
+
+def test_differences_from_1_at_the_edges() -> None:
+    inf, nan = np.inf, np.nan
+    x = [complex(-0.0, 0), complex(-inf, nan), complex(-inf, inf), complex(nan, 0), complex(inf, 0)]
+    found = meta.expm1(meta.array(x, "complex128")).numpy()
+    np.testing.assert_array_equal(found.real, [0, -1, -1, nan, inf])
+    np.testing.assert_array_equal(found.imag, [0, 0, 0, 0, 0])
+    assert not np.signbit(found.real[0])
+    small = meta.array([1e-20 + 1e-21j], "complex128")
+    for function in (meta.expm1, meta.log1p):
+        np.testing.assert_allclose(function(small).numpy(), small.numpy(), rtol=1e-15)
+    logarithm = meta.log1p(meta.array([complex(inf, nan), complex(-inf, 2)], "complex128")).numpy()
+    np.testing.assert_array_equal(logarithm, [complex(inf, nan), complex(inf, np.pi)])

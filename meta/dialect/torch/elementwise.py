@@ -32,9 +32,9 @@ def _expm1(x):
     if not x.is_complex():
         return torch.expm1(x)
     a, b = x.real, x.imag
-    near = torch.complex(
-        torch.expm1(a) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2, torch.exp(a) * torch.sin(b)
-    )
+    # 0 is added so that -0 gives 0, as it should be.
+    part = torch.expm1(a) * torch.cos(b) - 2 * torch.sin(b / 2) ** 2 + 0.0
+    near = torch.complex(part, torch.exp(a) * torch.sin(b))
     # ATen's own is wrong of infinities, near 0 as well.
     return torch.where(torch.isfinite(x), near, torch.exp(x) - 1)
 
