@@ -35,6 +35,8 @@ def getitem(x: Any, index: Any) -> Any:
 
     ``index`` is, or is a tuple of: ints, slices (any step), None, Ellipsis, integer arrays, and
     bool masks (arrays may be lists; they broadcast together). Negative indices count from the end.
+    A mask has the extents of what it masks, or 0 for some, and then picks nothing; one without
+    axes, which stands alone, adds an axis with ``x`` in it, or empty.
     Of a mask the values are needed, so it cannot be traced. IndexOutOfRange (an IndexError) for an
     index out of range: of index arrays that are traced, when the program runs, and of those on
     CUDA, with META_CHECK_INDICES only, without which the nearest element is read. Other faults are
@@ -115,7 +117,9 @@ def _items(x: Array, index: tuple[Any, ...]) -> list[Any]:
         elif (
             isinstance(r, np.ndarray)
             and r.dtype == bool
-            and r.shape != x.shape[axis : axis + r.ndim]
+            and not all(
+                m in (0, n) for m, n in zip(r.shape, x.shape[axis : axis + r.ndim], strict=True)
+            )
         ):
             raise IndexOutOfRange(
                 "a mask has another shape than what it masks",

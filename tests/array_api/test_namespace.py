@@ -141,6 +141,14 @@ def test_a_mask_without_axes() -> None:
     assert x[xp.asarray(True)].tolist() == [[1, 2, 3]] and x[xp.asarray(False)].shape == (0, 3)
 
 
+def test_a_mask_without_elements() -> None:
+    x = xp.ones((2, 3))
+    assert x[xp.zeros((0,), dtype="bool")].shape == (0, 3)
+    assert x[xp.zeros((2, 0), dtype="bool")].shape == (0,)
+    with pytest.raises(IndexError, match="another shape"):
+        x[xp.zeros((3,), dtype="bool")]
+
+
 def test_a_system_of_several_dtypes() -> None:
     matrix = xp.asarray([[2.0, 0.0], [0.0, 4.0]], dtype="float64")
     found = xp.linalg.solve(matrix, xp.asarray([1j, 2.0]))
