@@ -131,6 +131,11 @@ def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     assert "Python decides here" in printed
 
 
+def test_the_layers_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("layers.md", tmp_path)
+    assert "85 parameters, 0 other numbers, 340 B" in printed
+
+
 def test_the_weights_page_runs(tmp_path: Path) -> None:
     printed = _run_page("weights.md", tmp_path)
     assert "missing: '4.weight'" in printed

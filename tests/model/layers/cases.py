@@ -16,7 +16,8 @@ from meta.model import Model
 @dataclass(frozen=True)
 class LayerCase:
     """``ours()`` and ``theirs()`` make the layer; ``shape`` is the input's, which is random, or
-    ``indices`` below that number. ``more``: shapes of further inputs.
+    ``indices`` below that number. ``more``: shapes of further inputs. ``tolerance``: of long sums
+    in float32 more than of others.
     """
 
     ours: Callable[[], Model]
@@ -24,6 +25,7 @@ class LayerCase:
     shape: tuple[int, ...]
     indices: int = 0
     more: tuple[tuple[int, ...], ...] = ()
+    tolerance: float = 2e-5
 
     def inputs(self) -> list[torch.Tensor]:
         if self.indices:
@@ -39,6 +41,7 @@ def same(
     shape: tuple[int, ...],
     *args: object,
     more: tuple[tuple[int, ...], ...] = (),
+    tolerance: float = 2e-5,
     **kwargs: object,
 ) -> LayerCase:
     """Return the case of a layer of torch's name and arguments."""
@@ -47,6 +50,7 @@ def same(
         lambda: getattr(nn, name)(*args, **kwargs),
         shape,
         more=more,
+        tolerance=tolerance,
     )
 
 
@@ -201,6 +205,50 @@ CASES = {
     "LSTMCell": same("LSTMCell", (3, 4), 4, 6),
     "LSTMCell of one example": same("LSTMCell", (4,), 4, 6),
     "GRUCell": same("GRUCell", (3, 4), 4, 6, more=((3, 6),)),
+    "MultiheadAttention": same("MultiheadAttention", (5, 3, 8), 8, 2, more=((4, 3, 8), (4, 3, 8))),
+    "MultiheadAttention of all arguments": same(
+        "MultiheadAttention",
+        (3, 5, 8),
+        8,
+        4,
+        0.0,
+        False,
+        kdim=3,
+        vdim=6,
+        batch_first=True,
+        more=((3, 4, 3), (3, 4, 6)),
+    ),
+    "TransformerEncoderLayer": same("TransformerEncoderLayer", (5, 3, 8), 8, 2, 6, 0.0),
+    "TransformerDecoderLayer": same(
+        "TransformerDecoderLayer",
+        (3, 5, 8),
+        8,
+        2,
+        6,
+        0.0,
+        "gelu",
+        1e-3,
+        True,
+        True,
+        False,
+        more=((3, 4, 8),),
+        tolerance=2e-4,
+    ),
+    "TransformerEncoder": LayerCase(
+        lambda: ours.TransformerEncoder(ours.TransformerEncoderLayer(8, 2, 6, 0.0), 2),
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(8, 2, 6, 0.0), 2, enable_nested_tensor=False
+        ),
+        (5, 3, 8),
+    ),
+    "TransformerDecoder": LayerCase(
+        lambda: ours.TransformerDecoder(
+            ours.TransformerDecoderLayer(8, 2, 6, 0.0), 2, ours.LayerNorm(8)
+        ),
+        lambda: nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 6, 0.0), 2, nn.LayerNorm(8)),
+        (5, 3, 8),
+        more=((4, 3, 8),),
+    ),
     "Dropout": same("Dropout", IMAGE, 0.0),
     "Sequential": LayerCase(
         lambda: ours.Sequential(ours.Linear(8, 3), ours.Tanh(), ours.Linear(3, 2)),

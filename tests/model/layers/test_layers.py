@@ -31,8 +31,6 @@ from meta.model import (
 from meta.testing import check
 from tests.model.layers.cases import CASES, LayerCase
 
-TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
-
 
 @pytest.fixture(autouse=True)
 def torch_kernels() -> Iterator[None]:
@@ -66,6 +64,7 @@ def leaves(result: Any) -> list[Any]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_train_mode(case: LayerCase) -> None:
+    close = {"rtol": case.tolerance, "atol": case.tolerance}
     ours, theirs = pair(case)
     xs = case.inputs()
     expected = leaves(theirs(*(x if case.indices else x.requires_grad_() for x in xs)))
@@ -77,23 +76,24 @@ def test_train_mode(case: LayerCase) -> None:
         array.requires_grad = not case.indices
     ys = leaves(ours.forward.function(ours, *given))
     for y, wanted in zip(ys, expected, strict=True):
-        check(y, wanted.detach(), **TOLERANCE)
+        check(y, wanted.detach(), **close)
     if ys[0].requires_grad:
         total = sum(meta.sum(meta.multiply(y, dy)) for y, dy in zip(ys, dys, strict=True))
         total.backward()
     if not case.indices:
         for array, x in zip(given, xs, strict=True):
-            check(array.grad, x.grad, **TOLERANCE)
+            check(array.grad, x.grad, **close)
     expected_gradients = {n: p.grad for n, p in theirs.named_parameters()}
     assert ours.parameters().keys() == expected_gradients.keys()
     for name, array in ours.parameters().items():
-        check(array.grad, expected_gradients[name], **TOLERANCE, what=name)
+        check(array.grad, expected_gradients[name], **close, what=name)
     for name, array in ours.state().items():
-        check(array, theirs.state_dict()[name], **TOLERANCE, what=name)
+        check(array, theirs.state_dict()[name], **close, what=name)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_infer_mode_traced(case: LayerCase) -> None:
+    close = {"rtol": case.tolerance, "atol": case.tolerance}
     ours, theirs = pair(case)
     ours.infer_mode()
     xs = case.inputs()
@@ -101,7 +101,7 @@ def test_infer_mode_traced(case: LayerCase) -> None:
     given = [meta.array(x) for x in xs]
     for run in (ours, meta.vm.compile(ours, *given)):
         for y, wanted in zip(leaves(run(*given)), expected, strict=True):
-            check(y, wanted.detach(), **TOLERANCE)
+            check(y, wanted.detach(), **close)
 
 
 def test_every_layer_has_a_case() -> None:
