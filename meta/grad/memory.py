@@ -4,7 +4,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.grad.core import gradient
+from meta.grad.core import gradient, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.memory import fused_layout
 
@@ -31,3 +31,6 @@ def device_copy(dy: Any, src_device: str, dst_device: str) -> Any:
 def optimization_barrier(after: Any, dy: Any) -> Any:
     """dx = dy; what is waited for has no influence."""
     return dy, tuple(op.zeros_like(t) if is_float(t.dtype) else None for t in after)
+
+
+not_differentiable(op.assign, why="it writes in place")

@@ -20,6 +20,7 @@ from meta.base.source import definition_span
 from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
 from meta.model.host_draws import refuse_host_draws
 from meta.model.model import Model
+from meta.model.own_state import OwnState, with_updates
 from meta.op.core import tree
 from meta.op.core.call import array_type
 from meta.op.core.handler import current
@@ -141,10 +142,14 @@ class Traced:
         given = tree.unflatten(structure, symbols)
         run = functools.partial(trace.run, self._call, given)
         again = functools.partial(BlockTrace(trace).run, self._call, given)
-        result = refuse_host_draws(run, again, self.function, self.owner)
-        self._check_no_leak()
+        own, site = OwnState(self.owner), definition_span(self.function)
+        with own.kept():
+            result = refuse_host_draws(run, again, self.function, self.owner)
+            assigned = own.assigned(trace, site)
+            self._check_no_leak()
         leaves, out_structure = tree.flatten(result)
         body = trace.finish(tuple(leaves) if out_structure is not tree.LEAF else leaves[0])
+        body = with_updates(body, assigned, site)
         free = set(free_vars(body))
         used = [(v, a) for v, a in params if v in free]
         main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))

@@ -6,8 +6,8 @@ from math import prod
 from meta.base.device import Device
 from meta.base.device import require as require_device
 from meta.base.errors import DeviceError
-from meta.op.core import CallValues, DeviceName, Ints, Tensor, TensorType, op
-from meta.op.core.check import require, require_ndim, require_same_dtype
+from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, op
+from meta.op.core.check import require, require_like, require_ndim, require_same_dtype
 from meta.op.shapes import view_of_first
 
 
@@ -112,3 +112,14 @@ def optimization_barrier(x: Tensor, after: tuple[Tensor, ...]) -> Tensor:
 
 
 optimization_barrier.declare(view_of_first)
+
+
+@op
+def assign(x: InOut, value: Tensor) -> tuple[()]:
+    """Overwrite ``x`` with ``value``, in place: what a model's array that traced code sets becomes.
+
+    x: any shape and dtype. value: of x's type. Returns x, the array that was given. TypeInferError
+    for a value of another type.
+    """
+    require_like(value, x, "value does not fit")
+    return ()

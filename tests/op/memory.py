@@ -2,7 +2,7 @@
 
 import torch
 
-from meta.testing import B, F, I, OpCase, sample
+from meta.testing import B, F, I, OpCase, error, sample
 
 
 def defuse(data, sizes, shapes, shape_indices):
@@ -16,6 +16,20 @@ def defuse(data, sizes, shapes, shape_indices):
 
 
 CASES = [
+    OpCase(
+        "assign",
+        samples=[
+            sample(F(2, 3), F(2, 3)),
+            sample(F(), F()),
+            sample(F(0, 2), F(0, 2)),
+            sample(I(3, low=-9, high=9), I(3, low=-9, high=9)),
+            sample(B(2), B(2)),
+        ],
+        oracle=lambda x, value: (value.clone(),),
+        dialects=("torch",),
+        grad=False,
+        errors=[error(F(2), F(3), match="value does not fit")],
+    ),
     OpCase(
         "fuse_tensor",
         samples=[
