@@ -76,7 +76,9 @@ of_each(op.sum_dx, op.repeat_dx)
 # Of the second argument only the type counts, so neither precision follows the other.
 of_each(op.reshape_like, op.broadcast_to_like, op.cast_like)
 # Nothing is computed; or the dtype is stated.
-of_each(op.optimization_barrier, op.group_cast, op.assign)
+of_each(op.optimization_barrier, op.group_cast)
+# The array keeps its dtype, and takes the value in it.
+of_each(op.assign, value=(widest, "x"))
 # In the precision of x: the sum of squares is not stored, and results are at most 1.
 of_each(op.l2_normalize)
 # A kernel takes tensors of any dtypes, and nothing is gained by a copy.
