@@ -2,8 +2,9 @@
 
     python benchmarks/startup.py [--processes 5] [--json] [--check]
 
-Each figure is the median over processes of their own, one after the other, with warm disk caches;
-a first one is not counted. *import of torch* comes first in a process, *import of meta* after it:
+Each figure is the median over processes of their own, one after the other, with warm disk caches
+and compiled bytecode, as an installed package has it; a first one, which writes both, is not
+counted. *import of torch* comes first in a process, *import of meta* after it:
 what `meta` adds. *new shape*: an addition of arrays of a shape not met before, the median over 300
 of them. *new integer*: ``x[i]`` with another ``i`` each time. *--help* is the whole process
 ``python -m meta --help``.
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -72,16 +75,24 @@ def worker() -> dict[str, float]:
 def measure(processes: int) -> dict[str, float]:
     """Return the median figures of so many processes."""
     runs = []
-    for _ in range(processes + 1):
-        command = [sys.executable, __file__, "--worker"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-        found = json.loads(done.stdout)
-        start = time.perf_counter()
-        command = [sys.executable, "-m", "meta", "--help"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        found["--help, s"] = time.perf_counter() - start
-        runs.append(found)
+    with tempfile.TemporaryDirectory() as bytecode:
+        environment = dict(os.environ, PYTHONPYCACHEPREFIX=bytecode)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for _ in range(processes + 1):
+            runs.append(one_process(environment))
     return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
+
+
+def one_process(environment: dict[str, str]) -> dict[str, float]:
+    """Return the figures of one process, and how long another takes for ``--help``."""
+    command = [sys.executable, __file__, "--worker"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment)
+    found: dict[str, float] = json.loads(done.stdout)
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "meta", "--help"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
+    found["--help, s"] = time.perf_counter() - start
+    return found
 
 
 def main() -> int:

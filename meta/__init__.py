@@ -6,95 +6,34 @@
 
 from __future__ import annotations
 
-from math import e, inf, nan, pi
+import sys
 from typing import Any
 
-from meta import (
-    amp,
-    analysis,
-    array_api,
-    dialect,
-    fft,
-    frontend,
-    grad,
-    ir,
-    linalg,
-    model,
-    op,
-    optim,
-    passes,
-    random,
-    train,
-    vm,
-)
-from meta.base import errors, habits
-from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
-from meta.base.errors import MetaError
-from meta.base.registry import FUNCTIONS, OPERATORS
-from meta.grad.core import no_grad
-from meta.model import Model, cond, scan, while_loop
-from meta.op.core.promotion import strict_dtypes
-from meta.runtime.ndarray import array, from_dlpack, ndarray
-from meta.vm.explain import explain
-from meta.vm.pipeline import PassContext
+from meta.base import habits
+from meta.base.errors import UnknownName
+from meta.base.registry import OPERATORS
 
 __version__ = "0.1.0"
 
-newaxis = None
-"""An index that inserts an axis: ``x[meta.newaxis]``."""
 
-__all__ = [
-    "MetaError",
-    "Model",
-    "PassContext",
-    "amp",
-    "analysis",
-    "array",
-    "array_api",
-    "can_cast",
-    "cond",
-    "dialect",
-    "e",
-    "errors",
-    "explain",
-    "fft",
-    "finfo",
-    "from_dlpack",
-    "frontend",
-    "grad",
-    "iinfo",
-    "inf",
-    "ir",
-    "isdtype",
-    "linalg",
-    "model",
-    "nan",
-    "ndarray",
-    "newaxis",
-    "no_grad",
-    "op",
-    "optim",
-    "passes",
-    "pi",
-    "random",
-    "result_type",
-    "scan",
-    "strict_dtypes",
-    "train",
-    "vm",
-    "while_loop",
-]
+def _reads_command_line() -> bool:
+    """Whether Python is looking for the module of `python -m meta`, with "-m" as first argument.
+
+    The command line is read without the rest of the package, which imports torch and takes more
+    than a second; `meta.cli.main` then reloads this module.
+    """
+    given = sys.orig_argv
+    return sys.argv[:1] == ["-m"] and given[given.index("-m") + 1] == "meta"
 
 
-OPERATORS.show_in(globals())
-FUNCTIONS.show_in(globals())
+if not _reads_command_line():
+    from meta.namespace import *  # noqa: F403
+    from meta.namespace import __all__ as __all__
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     if name in habits.MODULE:
-        raise errors.UnknownName(
-            f"meta has no {name!r}", hint=f"it is called {habits.MODULE[name]}"
-        )
+        raise UnknownName(f"meta has no {name!r}", hint=f"it is called {habits.MODULE[name]}")
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names

@@ -29,7 +29,7 @@ FLOORS = [
 # Optimizers and training loops are written for models, analyses read what passes plan.
 SAME_FLOOR = {("optim", "model"), ("train", "model"), ("train", "optim"), ("analysis", "passes")}
 # The package itself, its command line and the public test helpers.
-SEES_ALL = {"__init__", "__main__", "cli", "testing"}
+SEES_ALL = {"__init__", "__main__", "cli", "namespace", "testing"}
 
 FLOOR = {folder: number for number, folders in enumerate(FLOORS) for folder in folders}
 

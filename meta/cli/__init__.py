@@ -1,5 +1,5 @@
 """The command line, ``python -m meta COMMAND``.
 
-A command is a module with ``add(commands)``, which declares its arguments, and ``run(options)``,
-which returns the exit status. To add one, write such a module and name it in `main.COMMANDS`.
+To add a command, declare its arguments in `arguments.py` and name there the function that runs it:
+it takes the options and returns the exit status.
 """

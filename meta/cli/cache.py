@@ -8,24 +8,7 @@ import argparse
 from typing import Any
 
 from meta.base import caches, config
-from meta.cli.table import add_json, section, show
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "cache",
-        help="what is kept on disk between processes; --clear removes it",
-        description="Show the caches on disk: where they are, what is in them, and how much of "
-        "META_CACHE_SIZE they take. They may be removed at any time, also while programs run: what "
-        "is missing is compiled again.",
-    )
-    names = ", ".join(caches.CACHES)
-    parser.add_argument(
-        "--clear", nargs="*", metavar="NAME", help=f"remove these ({names}); all without a name"
-    )
-    add_json(parser)
-    parser.set_defaults(run=run)
+from meta.cli.table import section, show
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,24 +6,8 @@ import argparse
 from typing import Any
 
 from meta.cli.table import section, show
-from meta.cli.target import add_arguments, compiled
+from meta.cli.target import compiled
 from meta.vm import Executable
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "compile",
-        help="compile a model or program text: passes, kernels, memory",
-        description="Compile a model or program text, and show what each pass took, which kernels "
-        "run and how much memory intermediates need. META_DUMP_IR=DIR keeps the program after "
-        "each pass.",
-    )
-    add_arguments(parser)
-    parser.add_argument(
-        "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
-    )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from meta.base.device import Device, available
 from meta.base.source import short_site
 from meta.cli.cache import on_disk
 from meta.cli.cache import text as cache_lines
-from meta.cli.table import add_json, section, show
+from meta.cli.table import section, show
 from meta.cli.versions import OF_CUDA, installed
 from meta.dialect.core import dialects
 
@@ -25,17 +25,6 @@ PACKAGES = (
     "torch", "apache-tvm", "apache-tvm-ffi", "numpy", "ml_dtypes", "safetensors", "tqdm",
     "scikit-learn", "matplotlib", "triton", "onnx", *OF_CUDA,
 )  # fmt: skip
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "env",
-        help="versions, devices, backends, every META_* variable, the caches on disk",
-        description="Show what is there on this machine and how meta is set up.",
-    )
-    add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,38 +14,11 @@ from typing import Any
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.cli import card_text
+from meta.cli.arguments import ASPECTS
 from meta.cli.card import by_family, card
 from meta.cli.operators_page import page
 from meta.cli.table import columns
 from meta.dialect.core import dialects
-
-ASPECTS = ("doc", "gradient", "cast_rule", "kernel")
-"""What every operator must have; a kernel only if its value is not known from the types alone. The
-package's own operators have the cast rule "infer" if none is stated.
-"""
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "ops",
-        help="all operators: gradient, cast rule and backends of each; what is missing",
-        description="List operators by family, one row each. `op NAME` shows all of one.",
-    )
-    parser.add_argument("--family", metavar="FAMILY", help="only those of this family")
-    parser.add_argument("--dialect", metavar="BACKEND", help="only those that it implements")
-    parser.add_argument(
-        "--missing",
-        nargs="?",
-        const="",
-        metavar="ASPECT",
-        help="only those that lack an aspect, with status 1 if there are any; "
-        f"ASPECT: {', '.join(ASPECTS)} (these by default), or a backend",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON array")
-    form.add_argument("--markdown", action="store_true", help="print docs/operators.md")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,33 +5,16 @@ Exit status: 0 done, 1 the command found something wrong, 2 bad input, 130 inter
 
 from __future__ import annotations
 
-import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import meta
 from meta.base import config
 from meta.base.errors import MetaError
-from meta.cli import cache, compile, env, listing, operators, profile, relay, selftest
-from meta.cli.demo import command as demo
-
-COMMANDS = (operators, listing, compile, profile, relay, env, cache, selftest, demo)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    top = argparse.ArgumentParser(
-        prog="python -m meta",
-        description="Every tensor operator on the best backend at hand.",
-        epilog="Exit status: 0 done, 1 something was found wrong, 2 bad input, 130 interrupted. "
-        "META_* environment variables: see `python -m meta env`.",
-    )
-    top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
-    return top
+from meta.cli.arguments import parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = False
     try:
         debug = config.get("META_DEBUG")
-        status: int = options.run(options)
+        status: int = command(options.run)(options)
         sys.stdout.flush()  # a closed pipe shows here, not at the interpreter's exit
         return status
     except BrokenPipeError:
@@ -55,3 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def command(name: str) -> Callable[[Any], int]:
+    """Return the function that runs a command, "module:function".
+
+    ``python -m meta`` came here with the command line's modules only (see `meta/__init__.py`); the
+    rest of the package is imported now.
+    """
+    if "meta.namespace" not in sys.modules:
+        importlib.reload(meta)
+    module, function = name.split(":")
+    found: Callable[[Any], int] = getattr(importlib.import_module(module), function)
+    return found

@@ -16,9 +16,8 @@ import meta
 from meta.base.device import require
 from meta.base.errors import ArgumentError
 from meta.base.files import open_file, writing
-from meta.cli import relay_operators
-from meta.cli.table import add_device, add_json, section, show
-from meta.cli.target import add_input, tensor_type
+from meta.cli.table import section, show
+from meta.cli.target import tensor_type
 from meta.frontend import relay
 from meta.frontend.relay import ast
 from meta.frontend.relay.convert import RelayProgram
@@ -28,46 +27,6 @@ from meta.frontend.relay.model import load_parts
 from meta.frontend.relay.params import pair
 from meta.ir import TensorType
 from meta.op.core import tree
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "relay",
-        help="read Relay programs of TVM: info, run, convert, operators",
-        description="Read a Relay program (text, JSON, or a Model Library Format archive). "
-        "All actions print JSON with --json.",
-    )
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    info = _action(actions, "info", "inputs, parameters, operators, and what is not supported")
-    info.set_defaults(run=run_info)
-
-    run = _action(actions, "run", "run a program on the arrays of an npz file")
-    run.add_argument("--inputs", required=True, metavar="NPZ", help="inputs by name")
-    run.add_argument("--out", required=True, metavar="NPZ", help="results, out0, out1, ...")
-    add_device(run)
-    run.add_argument("--dialect", help="the dialect to prefer, such as torch")
-    run.set_defaults(run=run_program)
-
-    convert = _action(actions, "convert", "compile a program into a folder for meta.vm.load")
-    convert.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder")
-    add_input(
-        convert, "the type of each input, like 'float32[n,3]'; by default as the program declares"
-    )
-    add_device(convert)
-    convert.set_defaults(run=run_convert)
-
-    relay_operators.add(actions)
-
-
-def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
-    parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
-    parser.add_argument("--params", metavar="FILE", help="the file of parameters")
-    add_json(parser)
-    return parser
-
 
 # info
 

@@ -15,15 +15,6 @@ from meta.frontend.relay.registry import operators, relay
 COMMAND = "python -m meta relay operators --markdown"
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    form = commands.add_parser("operators", help="what becomes of every operator of Relay")
-    shown = form.add_mutually_exclusive_group()
-    shown.add_argument("--json", action="store_true", help="print one JSON array")
-    shown.add_argument("--markdown", action="store_true", help="print the tables of docs/relay.md")
-    form.set_defaults(run=run)
-
-
 def run(options: argparse.Namespace) -> int:
     """Print the operators; returns 0."""
     found = records()

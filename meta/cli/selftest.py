@@ -30,50 +30,6 @@ from meta.testing.matrix import FAIL, PASS, REFUSED, cells
 from meta.testing.records import cases_folder
 from meta.testing.selftest import SelftestPlan, selftest
 
-TIMEOUT = 300.0
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "selftest",
-        help="check every operator on every backend in every dtype on this machine",
-        description="Run the operators' test cases on each backend alone, beside independent "
-        "results, and print a table: passed, refused (with the reason), or FAIL. The exit status "
-        "is 1 if something fails.",
-    )
-    there = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=there, help=f"cpu, cuda or cuda:N; default {there}")
-    for flag, what in (("op", "operator"), ("dialect", "backend"), ("dtype", "dtype")):
-        parser.add_argument(
-            f"--{flag}",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help=f"this {what} only (may be repeated)",
-        )
-    parser.add_argument(
-        "--samples",
-        type=int,
-        default=1,
-        help="how many samples of each case and dtype; 0: all; default 1, which shows most",
-    )
-    parser.add_argument(
-        "-j",
-        "--jobs",
-        type=int,
-        default=os.cpu_count() or 1,
-        help="processes (default: one per core); 0: this one, which a kernel's crash ends",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=TIMEOUT, help="seconds for an operator on a backend"
-    )
-    parser.add_argument("--cases", metavar="FOLDER", help="the cases; default: those of meta")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object")
-    form.add_argument("--markdown", action="store_true", help="print the page docs/dialects.md")
-    parser.set_defaults(run=run)
-
 
 def run(options: argparse.Namespace) -> int:
     """Test and print, after Ctrl-C what is known by then; return 1 if something fails."""

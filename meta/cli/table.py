@@ -8,16 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare the option ``--device``."""
-    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")
-
-
 def show(
     options: argparse.Namespace, record: dict[str, Any], text: Callable[[dict[str, Any]], str]
 ) -> None:

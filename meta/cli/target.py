@@ -21,39 +21,9 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, FormatError, UnknownName
 from meta.base.files import read_file, require_file
 from meta.base.registry import nearest
-from meta.cli.table import add_device, add_json
+from meta.cli.arguments import TARGET
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable
-from meta.vm.pipeline import DEFAULT_LEVEL, MAX_LEVEL
-
-SYNTAX = "module:Name, file.py:Name or file.meta"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that say what is compiled."""
-    parser.add_argument(
-        "target",
-        metavar="TARGET",
-        help=f"{SYNTAX}; Name is a meta.Model, a class of one that needs no arguments, or a "
-        "function decorated with meta.model.trace",
-    )
-    add_input(parser, "the type of each argument, like 'float32[2,3]'; program text needs none")
-    parser.add_argument(
-        "--opt-level",
-        type=int,
-        choices=range(MAX_LEVEL + 1),
-        default=DEFAULT_LEVEL,
-        help=f"from 0, only what is needed to run, to {MAX_LEVEL}; default {DEFAULT_LEVEL}",
-    )
-    add_device(parser)
-    add_json(parser)
-
-
-def add_input(parser: argparse.ArgumentParser, text: str) -> None:
-    """Declare the option ``--input``, which takes types."""
-    parser.add_argument(
-        "--input", nargs="+", action="extend", default=[], metavar="TYPE", help=text
-    )
 
 
 def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
@@ -86,7 +56,7 @@ def load(target: str) -> Any:
         return parse(_text(target), file=target)
     is_dotted = all(part.isidentifier() for part in where.split("."))
     if not (where.endswith(".py") or is_dotted) or not name.isidentifier():
-        raise ArgumentError("this names nothing to compile", expected=SYNTAX, found=repr(target))
+        raise ArgumentError("this names nothing to compile", expected=TARGET, found=repr(target))
     module = _file(where) if where.endswith(".py") else _module(where)
     if not hasattr(module, name):
         raise UnknownName(f"{where} has no {name!r}", hint=nearest(name, vars(module)))

@@ -14,18 +14,24 @@ from meta.base.errors import ArgumentError
 
 
 class ArrayKey:
-    """What dispatch needs to know of an array. Interned: equal keys are the same object."""
+    """What dispatch needs to know of an array. Interned: equal keys are the same object.
 
-    __slots__ = ("compact", "device", "dtype", "shape", "type")
+    ``kind`` stands for dtype and device: compact arrays of one kind have it in common. None: the
+    array is not compact.
+    """
+
+    __slots__ = ("compact", "device", "dtype", "kind", "shape", "type")
 
     def __init__(self, shape: tuple[int, ...], dtype: str, device: Device, compact: bool) -> None:
         self.shape, self.dtype, self.device, self.compact = shape, dtype, device, compact
+        self.kind = _KINDS.setdefault((dtype, device), object()) if compact else None
         self.type: Any = None  # the IR type, filled in by the first floor that knows types
 
 
 KEYS = 1 << 15
 """Keys from which on those are forgotten that nobody holds."""
 _KEYS: dict[tuple[Any, ...], ArrayKey] = {}
+_KINDS: dict[tuple[str, Device], object] = {}
 _most_keys = KEYS
 _UNHELD = 4
 """References to a key that nobody holds: of the dict, the list of its items, a name, a call."""

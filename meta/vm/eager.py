@@ -4,7 +4,8 @@ The hot path builds one key from the arguments, finds a `DecidedCall`, allocates
 launches the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is
 made. An array is in the key by its interned `ArrayKey` (shape, dtype, device, compactness), a
 number in a ``Scalar`` slot by its type only; one that takes an integer dtype is compared with its
-range, which the plan keeps.
+range, which the plan keeps. A plan whose kernel serves all shapes (`OpEnv.fresh`) is kept a second
+time, under a key without shapes, for calls with shapes that were not met before.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from meta.base.dtype import TO_TORCH
 from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
 from meta.base.remember import remember
-from meta.dialect.core.dispatch import dispatch
+from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.preference import DECISIONS
 from meta.dialect.core.preference import current as current_preference
@@ -62,6 +63,7 @@ def require_writable(tensor: torch.Tensor, what: str) -> None:
         )
 
 
+Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
 _KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES")
@@ -75,14 +77,16 @@ class DecidedCall:
     value: the result, where it is known now (`kernel` and `view` are then None).
     kernel: the OpEnv's `run`. dialect: whose it is.
     view: whether the result is the first tensor seen with another shape.
-    simple: for the usual case of a kernel that fills exactly one compact tensor and writes nothing
-    else: what allocates the result, the kernel, and what the result is; else None.
+    simple: for the usual case of exactly one compact result and nothing else written: what
+    allocates the result, the kernel that fills it, and what the result is; else None. Where the
+    first is None, the kernel returns it.
+    fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
     bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
     """
 
     __slots__ = (
-        *("allocators", "bounds", "compacts", "dialect", "kernel", "key", "keys", "op_name"),
-        *("places", "simple", "single", "value", "view", "written"),
+        *("allocators", "bounds", "compacts", "dialect", "fresh", "kernel", "key", "keys"),
+        *("op_name", "places", "simple", "single", "value", "view", "written"),
     )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
@@ -90,7 +94,8 @@ class DecidedCall:
         self.kernel: Callable[..., Any] | None = None
         self.view = isinstance(call.out, View)
         self.single = isinstance(call.out, TensorType | View)
-        self.simple: tuple[Callable[[], torch.Tensor], Callable[..., Any], ArrayKey] | None = None
+        self.simple: tuple[Maker | None, Callable[..., Any], ArrayKey] | None = None
+        self.fresh: Callable[..., Any] | None = None
         self.written = call.op.schema.written
         # Written arguments that may lie in memory in any way, by their place among the values.
         self.places = written_places(call) if strided else ()
@@ -129,8 +134,25 @@ class DecidedCall:
             self.dialect = env.dialect_op.dialect.name
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
-        if self.allocators is not None and self.key is not None and simple:
+        if self.key is None or not simple:
+            return
+        if env.fresh is not None and self.kernel is env.run and not strided:
+            self.simple = None, env.fresh, self.key
+            if env.dialect_op is not None and is_first(env.dialect_op, call):
+                self.fresh = env.fresh
+        elif self.allocators is not None:
             self.simple = self.allocators[0], self.kernel, self.key
+
+    def in_shape(self, key: ArrayKey) -> DecidedCall:
+        """Return the same call with arguments of other shapes; ``key`` is that of its result."""
+        assert self.fresh is not None
+        other = object.__new__(DecidedCall)
+        other.value, other.view, other.single, other.compacts = None, False, True, False
+        other.kernel = other.fresh = self.fresh
+        other.simple, other.key, other.keys = (None, self.fresh, key), key, (key,)
+        other.written, other.places, other.allocators = self.written, (), None
+        other.op_name, other.bounds, other.dialect = self.op_name, self.bounds, self.dialect
+        return other
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Whether the numbers among the values fit the dtypes that they take."""
@@ -166,6 +188,30 @@ class DecidedCall:
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))
         return results[0] if self.single else results
+
+
+def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[Any]) -> Any:
+    """Run a call that was decided for arrays of these kinds; None if there is none, or if it fails:
+    what is wrong is then said by the call made anew, from its types on.
+    """
+    decided = plans.get(kinds)
+    if decided is None or (decided.bounds and not decided.takes(values)):
+        return None
+    try:
+        out = decided.fresh(*values)
+    except Exception:
+        return None
+    known = decided.key
+    described_by = array_key(tuple(out.shape), known.dtype, known.device)
+    remember(plans, key, decided.in_shape(described_by), DECISIONS)
+    return described(out, described_by)
+
+
+def _kinds(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the key of a call without shapes; None if an array is not compact."""
+    kinds = [part.kind if part.__class__ is ArrayKey else part for part in key]
+    compact = all(part.__class__ is not ArrayKey or part.compact for part in key)
+    return tuple(kinds) if compact else None
 
 
 class Promotion:
@@ -206,12 +252,24 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if len(args) == 2:
                 x, y = args
                 if type(x) is ndarray and type(y) is ndarray:
-                    plan = current_preference.get().plans.get((op, x.key, y.key))
-                    if plan is not None and plan.simple is not None:
+                    plans = current_preference.get().plans
+                    xk, yk = x.key, y.key
+                    plan = plans.get((op, xk, yk))
+                    result = None
+                    if plan is None:
+                        if (op, xk.kind, yk.kind) in plans:
+                            result = _in_new_shape(
+                                plans, (op, xk.kind, yk.kind), (op, xk, yk), (x.tensor, y.tensor)
+                            )
+                    elif plan.simple is not None:
                         make, kernel, described_by = plan.simple
-                        out = make()
-                        kernel(x.tensor, y.tensor, out)
+                        if make is None:
+                            out = kernel(x.tensor, y.tensor)
+                        else:
+                            out = make()
+                            kernel(x.tensor, y.tensor, out)
                         result = described(out, described_by)
+                    if result is not None:
                         if (x.tracked or y.tracked) and recording.get():
                             record(op, op.schema.arrange(args, {}), result)
                         return result
@@ -221,8 +279,11 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     plan = current_preference.get().plans.get((op, x.key))
                     if plan is not None and plan.simple is not None:
                         make, kernel, described_by = plan.simple
-                        out = make()
-                        kernel(x.tensor, out)
+                        if make is None:
+                            out = kernel(x.tensor)
+                        else:
+                            out = make()
+                            kernel(x.tensor, out)
                         result = described(out, described_by)
                         if x.tracked and recording.get():
                             record(op, op.schema.arrange(args, {}), result)
@@ -241,6 +302,13 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             found = plans.get(key)
         except TypeError:  # an unhashable attribute: a list where a tuple is meant
             return _canonical(op, args)
+        kinds = _kinds(key) if found is None else None
+        if kinds is not None and kinds in plans:
+            result = _in_new_shape(plans, kinds, key, values)
+            if result is not None:
+                if tracked and recording.get():
+                    record(op, op.schema.arrange(args, {}), result)
+                return result
         if found is None:
             bound = op.schema.bind(args, {}, _lift)
             if _respelled(op, args, bound):
@@ -255,6 +323,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             # only.
             if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
                 remember(plans, key, found, DECISIONS)
+                if found.fresh is not None and kinds is not None:
+                    remember(plans, kinds, found, DECISIONS)
         elif found.__class__ is Promotion:
             bound = args if len(args) == len(op.slots) else op.schema.arrange(args, {})
             if config.get("META_STRICT_DTYPES"):
@@ -265,8 +335,11 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         plan = found
         if plan.simple is not None:
             make, kernel, described_by = plan.simple
-            out = make()
-            kernel(*values, out)
+            if make is None:
+                out = kernel(*values)
+            else:
+                out = make()
+                kernel(*values, out)
             result = described(out, described_by)
         elif plan.kernel is None and not plan.view:
             return plan.value

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -13,7 +15,23 @@ import pytest
 import meta
 from meta.base import caches, config
 from meta.cli import versions
-from meta.cli.main import COMMANDS, main
+from meta.cli.arguments import parser
+from meta.cli.main import command, main
+
+
+def _parsers(of: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in of._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+COMMANDS = dict(_parsers(parser()))
+RUNS = {
+    run
+    for each in COMMANDS.values()
+    for run in (each.get_default("run"), *(one.get_default("run") for _, one in _parsers(each)))
+    if run is not None
+}
 
 
 def test_env(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -67,13 +85,40 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.split() == ["meta", meta.__version__]
 
 
-@pytest.mark.parametrize("command", [c.__name__.split(".")[2] for c in COMMANDS])
-def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = {"operators": "op", "listing": "ops"}.get(command, command)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main([name, "--help"])
     assert exit_.value.code == 0
     assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("run", sorted(RUNS))
+def test_every_command_has_a_function_that_runs_it(run: str) -> None:
+    assert callable(command(run))
+
+
+@pytest.mark.parametrize(
+    "arguments, status", [(["--help"], 0), (["compile", "--help"], 0), (["compil"], 2), ([], 2)]
+)
+def test_help_and_typing_errors_do_not_import_torch(arguments: list[str], status: int) -> None:
+    program = [sys.executable, "-X", "importtime", "-m", "meta", *arguments]
+    run = subprocess.run(program, capture_output=True, text=True)
+    assert run.returncode == status
+    imported = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert "meta.cli.arguments" in imported
+    assert not imported & {"torch", "numpy", "meta.namespace", "meta.op"}
+
+
+def test_a_package_that_runs_as_a_module_gets_all_of_meta(tmp_path: Path) -> None:
+    package = tmp_path / "inner"
+    package.mkdir()
+    (package / "__init__.py").write_text("import meta\nprint(meta.add(1.0, meta.ones(())).item())")
+    (package / "__main__.py").write_text("")
+    run = subprocess.run(
+        [sys.executable, "-m", "inner"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (run.returncode, run.stdout) == (0, "2.0\n"), run.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--epochs", "0"]])

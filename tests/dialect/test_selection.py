@@ -416,3 +416,15 @@ def test_a_traced_dialect_operator_stays_with_its_dialect() -> None:
     x.requires_grad = True
     function(x).backward([1.0, 1.0])
     check(x.grad, np.array([1.0 + np.exp(1.0), np.exp(-2.0)]))
+
+
+def test_a_dialect_that_declined_one_shape_is_asked_for_the_next(make: Make) -> None:
+    def of_two_elements(call: Any) -> str | None:
+        return None if call.out.static_shape == (2,) else "for two elements only"
+
+    picky = make("picky", plevel=50)
+    picky.kernel(meta.add, when=of_two_elements)(lambda x1, x2: x1 * 0.0 + 42.0)
+    for extent in (3, 4):
+        ones = meta.ones((extent,))
+        assert meta.add(ones, ones).tolist() == [2.0] * extent
+    assert meta.add(meta.ones((2,)), meta.ones((2,))).tolist() == [42.0, 42.0]

@@ -19,7 +19,7 @@ from meta import op
 from meta.base.device import Device, require
 from meta.cli.demo.data import Array, Images, load
 from meta.cli.demo.network import SmallNet
-from meta.cli.table import add_device, add_json, section, show
+from meta.cli.table import section, show
 from meta.model import load_weights, save_weights
 from meta.optim import with_sgd
 from meta.optim.schedule import cosine
@@ -27,52 +27,6 @@ from meta.train import Batches, Record, fit
 from meta.train.runner import EXECUTORS
 
 TIMED_STEPS = 30
-
-
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the arguments."""
-    parser = commands.add_parser(
-        "demo",
-        help="train a small network on handwritten digits, save it, load it, compare",
-        description="Train a small convolutional network on handwritten digits. Exit status 1 if "
-        "the saved and loaded network does not give exactly the same scores.",
-    )
-    parser.add_argument("--epochs", type=_positive, default=12, metavar="N", help="default 12")
-    parser.add_argument(
-        "--batch-size", type=_positive, default=64, metavar="N", help="images per step, default 64"
-    )
-    add_device(parser)
-    parser.add_argument(
-        "--executor", choices=EXECUTORS, default="vm", help="what trains; default vm"
-    )
-    parser.add_argument(
-        "--threads", type=_positive, default=1, metavar="N",
-        help="of PyTorch's CPU kernels; default 1: this network's are too small to share",
-    )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="of split, weights and order; default 0"
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="keep the weights here, as safetensors; default: not kept"
-    )
-    parser.add_argument(
-        "--data", metavar="FILE.npz",
-        help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
-    )  # fmt: skip
-    add_json(parser)
-    parser.set_defaults(run=run)
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"expected a whole number below 2**63, found {text!r}")
-    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

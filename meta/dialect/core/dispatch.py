@@ -143,6 +143,14 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     )
 
 
+def is_first(dialect_op: DialectOp, call: CallValues) -> bool:
+    """Whether an implementation is the first that an eager call asks, so that none before it might
+    accept the call with other shapes.
+    """
+    first = next(candidates(call.op, current.get(), call.device, eager=True), None)
+    return first is dialect_op
+
+
 def _slot_key(slot: Slot, argument: Any) -> Any:
     """Return what distinguishes an argument: of a run-time number its type only."""
     if slot.kind != "attribute" and isinstance(argument, NUMBERS):

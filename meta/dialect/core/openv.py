@@ -86,6 +86,10 @@ class OpEnv:
         the host; empty if it can.
     workspace: the bytes of memory that the kernel takes while it runs, besides its arguments, as
         far as it is known; a number, or a function that returns it.
+    fresh: a function of the same values that returns the one result, compact and in memory of its
+        own, if the tensors given are compact. It serves these dtypes in every shape that the
+        operator takes, and raises an error for others. Eager calls use it, as ATen allocates a
+        result in less time than it fills one; None if there is none.
     """
 
     __slots__ = (
@@ -97,6 +101,7 @@ class OpEnv:
         "allocates",
         "artifact",
         "dialect_op",
+        "fresh",
         "not_capturable",
         "polymorphic",
         "strided",
@@ -113,6 +118,7 @@ class OpEnv:
         not_capturable: str = "",
         adjacent: bool = False,
         workspace: int | Callable[[], int] = 0,
+        fresh: Kernel | None = None,
     ) -> None:
         self._kernel = run
         self._deferred = run if isinstance(run, Deferred) else None
@@ -123,6 +129,7 @@ class OpEnv:
         self.polymorphic = polymorphic
         self.not_capturable = not_capturable
         self.adjacent = adjacent
+        self.fresh = fresh
 
     @property
     def run(self) -> Kernel:

@@ -10,14 +10,16 @@ import torch
 
 from meta import op
 from meta.dialect import LIBRARY
+from meta.dialect.core.dialect import bind_kernel
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import (
     as_operands,
-    in_wide,
     kernels,
     of_one,
     of_two,
     own_dtype,
+    two_operands,
     wide,
 )
 
@@ -60,9 +62,6 @@ def abs(x):
 
 
 def _where_true(function, x1, x2, otherwise, where, out):
-    if otherwise is None:
-        in_wide(function, x1, x2, out)
-        return
     own = own_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
     value = function(*as_operands(wide(own), otherwise, x1, x2)).to(own)
     if where is None:
@@ -71,7 +70,19 @@ def _where_true(function, x1, x2, otherwise, where, out):
         torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
 
 
-kernels({op.add: partial(_where_true, torch.add), op.subtract: partial(_where_true, torch.sub)})
+def _sum_or_difference(function):
+    plain, chosen = two_operands(function), partial(_where_true, function)
+
+    def make(call):
+        if call.args.otherwise is None:
+            return plain(call)
+        return OpEnv(bind_kernel(chosen, call), allocates=False, strided=True)
+
+    return make
+
+
+dialect.op(op.add)(_sum_or_difference(torch.add))
+dialect.op(op.subtract)(_sum_or_difference(torch.sub))
 
 
 def _divided(function, by_minus_one, x1, x2, out):

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
-from meta.dialect.core.openv import Kernel
+from meta.dialect.core.dialect import bind_kernel
+from meta.dialect.core.openv import Kernel, OpEnv
 from meta.dialect.core.plevel import Levels
 from meta.dialect.torch import torch as dialect
 from meta.ir.types import TensorType
@@ -22,6 +24,9 @@ Operand = Tensor | float
 """What stands for a ``Scalar | Tensor`` of a schema."""
 Kernels = Mapping[Op, Kernel]
 When = Callable[[CallValues], str | None]
+_OF_NUMBERS = (torch.add, torch.sub, torch.mul)
+_ROUNDED_BY_ATEN = ("float32", "float64")
+"""Functions that round a number to the dtype of the tensor before it, if it is one of these."""
 HALF = (torch.float16, torch.bfloat16)
 ON_CPU = {"cpu": LIBRARY}
 """Where fused patterns are used. They were measured beside what runs without them on an AMD EPYC,
@@ -42,12 +47,19 @@ def kernels(functions: Kernels, **options: Any) -> None:
 
 def of_one(functions: Kernels, plevel: Levels | None = None) -> None:
     """Define kernels of one compact operand: ``functions[op](x)``."""
-    each = {base: partial(_applied, function) for base, function in functions.items()}
-    kernels(each, plevel=plevel, strided=False)
+    for base, function in functions.items():
+        dialect.op(base, plevel=plevel)(_one_operand(function))
 
 
-def _applied(function: Kernel, x: Tensor) -> Any:
-    return function(x)
+def _one_operand(function: Kernel) -> Callable[[CallValues], OpEnv]:
+    def applied(x: Tensor) -> Any:
+        return function(x)
+
+    def make(call: CallValues) -> OpEnv:
+        fresh = function if isinstance(call.args.x, TensorType) else None
+        return OpEnv(bind_kernel(applied, call), allocates=True, fresh=fresh)
+
+    return make
 
 
 def rounded_once(
@@ -78,8 +90,43 @@ def in_wide(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
 
 
 def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:
-    """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``."""
-    kernels({base: partial(fill, f) for base, f in functions.items()}, plevel=plevel)
+    """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``; see `two_operands`."""
+    for base, function in functions.items():
+        dialect.op(base, plevel=plevel)(two_operands(function, fill))
+
+
+def two_operands(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValues], OpEnv]:
+    """Return the maker of kernels ``fill(function, x1, x2, out)``.
+
+    ``fill`` brings the operands to where they are computed, which takes longer than a small sum.
+    Where they are there already, ``function`` gets them as they are: tensors of one dtype in which
+    it computes, or a tensor and a number that it rounds as `meta.cast` does.
+    """
+
+    def direct(x1: Tensor, x2: Operand, out: Tensor) -> None:
+        function(x1, x2, out=out)
+
+    def of_number(x1: Tensor, x2: float) -> Any:
+        return function(x1, x2)
+
+    def make(call: CallValues) -> OpEnv:
+        x1, x2 = call.args.x1, call.args.x2
+        if not _as_they_are(function, x1, x2, call.out):
+            return OpEnv(bind_kernel(partial(fill, function), call), False, strided=True)
+        fresh = function if isinstance(x2, TensorType) else bind_kernel(of_number, call)
+        return OpEnv(bind_kernel(direct, call), False, strided=True, fresh=fresh)
+
+    return make
+
+
+def _as_they_are(function: Kernel, x1: Any, x2: Any, out: Any) -> bool:
+    if not isinstance(x1, TensorType):
+        return False
+    if not isinstance(x2, TensorType):
+        return function in _OF_NUMBERS and x1.dtype == out.dtype and x1.dtype in _ROUNDED_BY_ATEN
+    if x1.dtype != x2.dtype:
+        return False
+    return out.dtype == "bool" or (out.dtype == x1.dtype and TO_TORCH[out.dtype] not in HALF)
 
 
 def _at_least_single(x: Any) -> Any:

@@ -1,0 +1,300 @@
+"""What the command line accepts: each command's arguments, and where the function is that runs it.
+
+Nothing here imports more than the standard library and `meta.base`, so that help and typing errors
+come at once: torch alone takes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import meta
+from meta.base import caches
+
+Commands = Any
+"""What `argparse.ArgumentParser.add_subparsers` returns."""
+ASPECTS = ("doc", "gradient", "cast_rule", "kernel")
+"""What every operator must have; a kernel only if its value is not known from the types alone. The
+package's own operators have the cast rule "infer" if none is stated.
+"""
+TIMEOUT = 300.0
+"""Seconds that the selftest gives an operator on a backend."""
+TARGET = "module:Name, file.py:Name or file.meta"
+"""How a model or a program is named."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; ``run`` of what it returns is "module:function"."""
+    top = argparse.ArgumentParser(
+        prog="python -m meta",
+        description="Every tensor operator on the best backend at hand.",
+        epilog="Exit status: 0 done, 1 something was found wrong, 2 bad input, 130 interrupted. "
+        "META_* environment variables: see `python -m meta env`.",
+    )
+    top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in (_op, _ops, _compile, _profile, _relay, _env, _cache, _selftest, _demo):
+        add(commands)
+    return top
+
+
+def _op(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "op",
+        help="what is known of an operator: schema, gradient, backends, and where it is written",
+        description="Show an operator's card. `ops` lists all operators.",
+    )
+    parser.add_argument("name", metavar="NAME", help="an operator, such as softmax")
+    _add_json(parser)
+    for flag, what in (
+        ("--prefer", "ask this backend first (may be repeated)"),
+        ("--only", "use no backend but this (may be repeated)"),
+        ("--exclude", "do not use this backend (may be repeated)"),
+    ):
+        parser.add_argument(flag, action="append", default=[], metavar="BACKEND", help=what)
+    parser.set_defaults(run="meta.cli.operators:run")
+
+
+def _ops(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "ops",
+        help="all operators: gradient, cast rule and backends of each; what is missing",
+        description="List operators by family, one row each. `op NAME` shows all of one.",
+    )
+    parser.add_argument("--family", metavar="FAMILY", help="only those of this family")
+    parser.add_argument("--dialect", metavar="BACKEND", help="only those that it implements")
+    parser.add_argument(
+        "--missing",
+        nargs="?",
+        const="",
+        metavar="ASPECT",
+        help="only those that lack an aspect, with status 1 if there are any; "
+        f"ASPECT: {', '.join(ASPECTS)} (these by default), or a backend",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON array")
+    form.add_argument("--markdown", action="store_true", help="print docs/operators.md")
+    parser.set_defaults(run="meta.cli.listing:run")
+
+
+def _compile(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "compile",
+        help="compile a model or program text: passes, kernels, memory",
+        description="Compile a model or program text, and show what each pass took, which kernels "
+        "run and how much memory intermediates need. META_DUMP_IR=DIR keeps the program after "
+        "each pass.",
+    )
+    _add_target(parser)
+    parser.add_argument(
+        "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
+    )
+    parser.set_defaults(run="meta.cli.compile:run")
+
+
+def _profile(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "profile",
+        help="run a model or program text and measure each instruction",
+        description="Compile a model or program text, run it on made-up arguments (normally "
+        "distributed floats, zeros of other dtypes) and show the time of each instruction.",
+    )
+    _add_target(parser)
+    parser.add_argument("--repeat", type=int, default=10, help="measured runs; default 10")
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write the last run for chrome://tracing or Perfetto"
+    )
+    parser.set_defaults(run="meta.cli.profile:run")
+
+
+def _relay(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "relay",
+        help="read Relay programs of TVM: info, run, convert, operators",
+        description="Read a Relay program (text, JSON, or a Model Library Format archive). "
+        "All actions print JSON with --json.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    info = _action(actions, "info", "inputs, parameters, operators, and what is not supported")
+    info.set_defaults(run="meta.cli.relay:run_info")
+
+    run = _action(actions, "run", "run a program on the arrays of an npz file")
+    run.add_argument("--inputs", required=True, metavar="NPZ", help="inputs by name")
+    run.add_argument("--out", required=True, metavar="NPZ", help="results, out0, out1, ...")
+    _add_device(run)
+    run.add_argument("--dialect", help="the dialect to prefer, such as torch")
+    run.set_defaults(run="meta.cli.relay:run_program")
+
+    convert = _action(actions, "convert", "compile a program into a folder for meta.vm.load")
+    convert.add_argument("-o", "--output", required=True, metavar="DIR", help="the folder")
+    _add_input(
+        convert, "the type of each input, like 'float32[n,3]'; by default as the program declares"
+    )
+    _add_device(convert)
+    convert.set_defaults(run="meta.cli.relay:run_convert")
+
+    form = actions.add_parser("operators", help="what becomes of every operator of Relay")
+    shown = form.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print one JSON array")
+    shown.add_argument("--markdown", action="store_true", help="print the tables of docs/relay.md")
+    form.set_defaults(run="meta.cli.relay_operators:run")
+
+
+def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    parser.add_argument("file", metavar="FILE", help="Relay text, JSON, or an archive of a model")
+    parser.add_argument("--params", metavar="FILE", help="the file of parameters")
+    _add_json(parser)
+    return parser
+
+
+def _env(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "env",
+        help="versions, devices, backends, every META_* variable, the caches on disk",
+        description="Show what is there on this machine and how meta is set up.",
+    )
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.env:run")
+
+
+def _cache(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "cache",
+        help="what is kept on disk between processes; --clear removes it",
+        description="Show the caches on disk: where they are, what is in them, and how much of "
+        "META_CACHE_SIZE they take. They may be removed at any time, also while programs run: what "
+        "is missing is compiled again.",
+    )
+    names = ", ".join(caches.CACHES)
+    parser.add_argument(
+        "--clear", nargs="*", metavar="NAME", help=f"remove these ({names}); all without a name"
+    )
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.cache:run")
+
+
+def _selftest(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "selftest",
+        help="check every operator on every backend in every dtype on this machine",
+        description="Run the operators' test cases on each backend alone, beside independent "
+        "results, and print a table: passed, refused (with the reason), or FAIL. The exit status "
+        "is 1 if something fails.",
+    )
+    parser.add_argument(
+        "--device", help="cpu, cuda or cuda:N; default cuda where there is one, else cpu"
+    )
+    for flag, what in (("op", "operator"), ("dialect", "backend"), ("dtype", "dtype")):
+        parser.add_argument(
+            f"--{flag}",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help=f"this {what} only (may be repeated)",
+        )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        default=1,
+        help="how many samples of each case and dtype; 0: all; default 1, which shows most",
+    )
+    parser.add_argument(
+        "-j",
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes (default: one per core); 0: this one, which a kernel's crash ends",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=TIMEOUT, help="seconds for an operator on a backend"
+    )
+    parser.add_argument("--cases", metavar="FOLDER", help="the cases; default: those of meta")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object")
+    form.add_argument("--markdown", action="store_true", help="print the page docs/dialects.md")
+    parser.set_defaults(run="meta.cli.selftest:run")
+
+
+def _demo(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="train a small network on handwritten digits, save it, load it, compare",
+        description="Train a small convolutional network on handwritten digits. Exit status 1 if "
+        "the saved and loaded network does not give exactly the same scores.",
+    )
+    parser.add_argument("--epochs", type=_positive, default=12, metavar="N", help="default 12")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=64, metavar="N", help="images per step, default 64"
+    )
+    _add_device(parser)
+    parser.add_argument(
+        "--executor", default="vm", help="what trains: vm or interpreter; default vm"
+    )
+    parser.add_argument(
+        "--threads", type=_positive, default=1, metavar="N",
+        help="of PyTorch's CPU kernels; default 1: this network's are too small to share",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="of split, weights and order; default 0"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="keep the weights here, as safetensors; default: not kept"
+    )
+    parser.add_argument(
+        "--data", metavar="FILE.npz",
+        help="other images: arrays x of shape (n, h, w) or (n, c, h, w) and y, n labels 0, 1, ...",
+    )  # fmt: skip
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.demo.command:run")
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, found {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"expected a whole number below 2**63, found {text!r}")
+    return int(text)
+
+
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that say what is compiled."""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        help=f"{TARGET}; Name is a meta.Model, a class of one that needs no arguments, or a "
+        "function decorated with meta.model.trace",
+    )
+    _add_input(parser, "the type of each argument, like 'float32[2,3]'; program text needs none")
+    parser.add_argument(
+        "--opt-level",
+        type=int,
+        metavar="LEVEL",
+        help="how much is optimised, from 0, only what is needed to run; default as in meta.vm",
+    )
+    _add_device(parser)
+    _add_json(parser)
+
+
+def _add_input(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare the option ``--input``, which takes types."""
+    parser.add_argument(
+        "--input", nargs="+", action="extend", default=[], metavar="TYPE", help=text
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--device``."""
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N; default cpu")

@@ -1,0 +1,84 @@
+"""What `meta` shows: everything but its version. Operators and functions come by their names."""
+
+from __future__ import annotations
+
+import sys
+from math import e, inf, nan, pi
+
+from meta import (
+    amp,
+    analysis,
+    array_api,
+    dialect,
+    fft,
+    frontend,
+    grad,
+    ir,
+    linalg,
+    model,
+    op,
+    optim,
+    passes,
+    random,
+    train,
+    vm,
+)
+from meta.base import errors
+from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
+from meta.base.errors import MetaError
+from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.grad.core import no_grad
+from meta.model import Model, cond, scan, while_loop
+from meta.op.core.promotion import strict_dtypes
+from meta.runtime.ndarray import array, from_dlpack, ndarray
+from meta.vm.explain import explain
+from meta.vm.pipeline import PassContext
+
+newaxis = None
+"""An index that inserts an axis: ``x[meta.newaxis]``."""
+
+__all__ = [
+    "MetaError",
+    "Model",
+    "PassContext",
+    "amp",
+    "analysis",
+    "array",
+    "array_api",
+    "can_cast",
+    "cond",
+    "dialect",
+    "e",
+    "errors",
+    "explain",
+    "fft",
+    "finfo",
+    "from_dlpack",
+    "frontend",
+    "grad",
+    "iinfo",
+    "inf",
+    "ir",
+    "isdtype",
+    "linalg",
+    "model",
+    "nan",
+    "ndarray",
+    "newaxis",
+    "no_grad",
+    "op",
+    "optim",
+    "passes",
+    "pi",
+    "random",
+    "result_type",
+    "scan",
+    "strict_dtypes",
+    "train",
+    "vm",
+    "while_loop",
+]
+
+
+OPERATORS.show_in(vars(sys.modules["meta"]))
+FUNCTIONS.show_in(vars(sys.modules["meta"]))
