@@ -18,6 +18,7 @@ from meta.base.device import Device, available
 from meta.base.registry import OPERATORS
 from meta.dialect.core import FUSED_ONLY, DialectOp, candidates, dialects, level_text
 from meta.dialect.core.preference import Preference, current
+from meta.frontend.relay import convert as _converters  # noqa: F401  # which register themselves
 from meta.ir.types import Type
 from meta.op.core import Op, Slot
 
