@@ -22,6 +22,7 @@ TWO: dict[str, Callable[..., Any]] = {
     "divide": np.divide,
     "maximum": np.maximum,
     "hypot": np.hypot,
+    "fmax": np.fmax,
     "atan2": np.arctan2,
     "less": np.less,
     "not_equal": np.not_equal,

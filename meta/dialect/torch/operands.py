@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import Parameter, Signature
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
@@ -114,6 +115,8 @@ def two_operands(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValu
         if not _as_they_are(function, x1, x2, call.out):
             return OpEnv(bind_kernel(partial(fill, function), call), False, strided=True)
         fresh = function if isinstance(x2, TensorType) else bind_kernel(of_number, call)
+        if not isinstance(function, BuiltinFunctionType):  # ours, which fill ``out``
+            fresh = None
         return OpEnv(bind_kernel(direct, call), False, strided=True, fresh=fresh)
 
     return make
