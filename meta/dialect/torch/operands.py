@@ -114,9 +114,9 @@ def two_operands(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValu
         x1, x2 = call.args.x1, call.args.x2
         if not _as_they_are(function, x1, x2, call.out):
             return OpEnv(bind_kernel(partial(fill, function), call), False, strided=True)
-        fresh = function if isinstance(x2, TensorType) else bind_kernel(of_number, call)
-        if not isinstance(function, BuiltinFunctionType):  # ours, which fill ``out``
-            fresh = None
+        fresh: Kernel | None = None
+        if isinstance(function, BuiltinFunctionType):  # ATen's; ours need ``out``
+            fresh = function if isinstance(x2, TensorType) else bind_kernel(of_number, call)
         return OpEnv(bind_kernel(direct, call), False, strided=True, fresh=fresh)
 
     return make
