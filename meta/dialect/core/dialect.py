@@ -95,8 +95,8 @@ class Dialect:
     ahead: does for a device what takes long before the backend's first kernel in a process, and
         leaves the interpreter to others; see `begin_ahead`. What it has not done is done when it is
         needed.
-    declines: of a call, why no kernel that `kernel` registers runs it, or None; see `kernel` for
-        the reasons of one kernel.
+    declines: of a call, why none of its kernels runs it, or None; see `kernel` for the reasons of
+        one kernel.
     restorer: a module whose function ``restore(artifact)`` makes a kernel (`Compiled`) of an
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
@@ -231,10 +231,9 @@ class Dialect:
             check_parameters(base, function, (out, base.schema.reserved("call")))
 
             def make(call: CallValues) -> OpEnv:
-                for asked in (self.declines, when):
-                    reason = asked(call) if asked is not None else None
-                    if reason is not None:
-                        raise Unsupported(reason)
+                reason = when(call) if when is not None else None
+                if reason is not None:
+                    raise Unsupported(reason)
                 wants_out = out in parameters(function)
                 run = bind_kernel(function, call)
                 return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)

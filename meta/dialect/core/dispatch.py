@@ -95,6 +95,8 @@ def answers(
         reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
         if reason is None and plevel <= FUSED_ONLY:
             reason = "serves as part of a fused pattern only"
+        if reason is None and dialect.declines is not None:
+            reason = dialect.declines(call)
         env = None
         if reason is None:
             with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
