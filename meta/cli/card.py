@@ -10,22 +10,16 @@ from __future__ import annotations
 import inspect
 import math
 import typing
-from pathlib import Path
 from typing import Any
 
+import meta.frontend.relay.converters  # noqa: F401  # which register themselves
 from meta.amp import rule_of as cast_rule_of
 from meta.base.device import Device, available
 from meta.base.registry import OPERATORS
 from meta.dialect.core import FUSED_ONLY, DialectOp, candidates, dialects, level_text
 from meta.dialect.core.preference import Preference, current
-from meta.frontend.relay import convert as _converters  # noqa: F401  # which register themselves
 from meta.ir.types import Type
 from meta.op.core import Op, Slot
-
-
-def family(op: Op) -> str:
-    """Return the family of an operator: the name of the file that defines it."""
-    return Path(op.site.file).stem
 
 
 def summary(op: Op) -> str:
@@ -42,7 +36,7 @@ def card(op: Op) -> dict[str, Any]:
     """
     return {
         "name": op.name,
-        "family": family(op),
+        "family": op.family,
         "doc": inspect.getdoc(op) or "",
         "summary": summary(op),
         "schema": op.name + str(op.schema).removeprefix(op.schema.name),  # one may be shared
@@ -128,7 +122,7 @@ def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict
             "site": str(kernel.site),
             "devices": list(kernel.dialect.devices),
             "fusion": kernel.fusion,
-            "compiles": kernel.dialect.compiles,
+            "compiles": kernel.dialect.compiles_anew(op),
             "here": {device: verdict[kernel] for device, verdict in verdicts.items()},
         }
         for kernel in candidates(op, preference, devices[0])
@@ -167,5 +161,5 @@ def by_family() -> dict[str, list[Op]]:
     """Return all operators, sorted, by family."""
     families: dict[str, list[Op]] = {}
     for name in sorted(OPERATORS):
-        families.setdefault(family(OPERATORS[name]), []).append(OPERATORS[name])
+        families.setdefault(OPERATORS[name].family, []).append(OPERATORS[name])
     return dict(sorted(families.items()))

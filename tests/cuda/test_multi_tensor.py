@@ -39,16 +39,18 @@ def lists(shapes: list[tuple[int, ...]], count: int, device: str) -> list[list[m
             for i, some in enumerate(made)]  # fmt: skip
 
 
-def update(name: str, tensors: list[list[meta.ndarray]], **options: Any) -> None:
+def update(
+    name: str, tensors: list[list[meta.ndarray]], rate: float | meta.ndarray = 0.1, **options: Any
+) -> None:
     x, dx, m, v = tensors
     given: dict[str, tuple[Any, ...]] = {
-        "sgd": (m, 0.1, 0.9),
-        "rmsprop": (v, (), m, 0.1),
-        "adagrad": (v, 3, 0.1),
-        "lion": (m, 0.1),
+        "sgd": (m, rate, 0.9),
+        "rmsprop": (v, (), m, rate),
+        "adagrad": (v, 3, rate),
+        "lion": (m, rate),
     }
     operator = getattr(op, f"multi_tensor_{name}")
-    operator(x, dx, *given.get(name, (m, v, 3, 0.1)), **options)
+    operator(x, dx, *given.get(name, (m, v, 3, rate)), **options)
 
 
 def launches(function: Any) -> int:
@@ -147,18 +149,15 @@ def test_the_norm() -> None:
 def test_a_cuda_graph_replays_the_update(name: str) -> None:
     tensors, others = lists(BERT[5:40], 4, "cuda"), lists(BERT[5:40], 4, "cuda")
     rates = [meta.array(0.1, device="cuda") for _ in range(2)]
-    operator = getattr(op, f"multi_tensor_{name}")
-    rest = [(rate, 0.9) if name == "sgd" else (3, rate) for rate in rates]
-    used = 3 if name == "sgd" else 4
     for _ in range(3):
-        operator(*others[:used], *rest[1])
+        update(name, others, rates[1])
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        operator(*tensors[:used], *rest[0])
+        update(name, tensors, rates[0])
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        operator(*tensors[:used], *rest[0])
+        update(name, tensors, rates[0])
     rates[0].update(0.05)  # read by the kernel, so the graph sees it
     rates[1].update(0.05)
     for _ in range(2):
@@ -168,7 +167,7 @@ def test_a_cuda_graph_replays_the_update(name: str) -> None:
     rate = meta.array(0.1, device="cuda")
     for i in range(3):
         rate.update(0.1 if i == 0 else 0.05)
-        operator(*fresh[:used], *((rate, 0.9) if name == "sgd" else (3, rate)))
+        update(name, fresh, rate)
     for some, expected in zip(tensors, fresh, strict=True):
         for found, other in zip(some, expected, strict=True):
             torch.testing.assert_close(found.torch(), other.torch())

@@ -137,6 +137,15 @@ def test_an_eager_call_compiles_nothing_if_another_accepts(make: Make, twice: Op
     assert meta.op.t1.test_twice(X).numpy()[0] == 1.0
 
 
+def test_kernels_that_are_compiled_once_serve_eager_calls(make: Make, twice: Op) -> None:
+    answer(make("t1", plevel=HANDWRITTEN, compiles=True, once=(twice.family,)), twice, 1.0)
+    answer(make("t2", plevel=HANDWRITTEN, compiles=True, once=("pool",)), twice, 2.0)
+    answer(make("t3", plevel=LIBRARY), twice, 3.0)
+    assert value(twice) == 1.0
+    order = [c.dialect.name for c in candidates(twice, current.get(), CPU, eager=True)]
+    assert order == ["t1", "t3", "t2"]
+
+
 def test_a_compiled_program_chooses_by_level_alone(make: Make, twice: Op) -> None:
     answer(make("t1", plevel=LIBRARY, compiles=True), twice, 1.0)
     answer(make("t2", plevel=REFERENCE), twice, 2.0)

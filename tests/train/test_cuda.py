@@ -108,13 +108,13 @@ def test_the_average_is_evaluated() -> None:
             loss,
             Batches(*arrays(), SIZE, seed=1),
             with_sgd(0.1, 0.9, ema=0.8, maximize=True, clip_norm=0.5),
-            steps=6,
+            steps=12,
             eval_data=held_out(),
             device=device,
             seed=1,
         )
         found.append(record)
-        assert record.losses[-1] > record.losses[0]
+        assert record.losses[-1] > 1.5 * record.losses[0]
         assert record.metrics["average"] == 1
     assert found[1].metrics == pytest.approx(found[0].metrics, rel=1e-3)
 

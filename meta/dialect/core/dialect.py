@@ -90,6 +90,8 @@ class Dialect:
     package: a package whose modules register the operators; imported when they are first asked for.
     compiles: whether it compiles a kernel for each new call, which takes long: eager calls go to
         other dialects first (see `dispatch`), compiled programs by plevel alone.
+    once: of a dialect that compiles, the operator families whose kernels are compiled once for all
+        shapes, so that their eager calls go by plevel too.
     by_family: whether the package's module of the name of an operator family registers all kernels
         of that family, so that an eager call needs no other module.
     ahead: does for a device what takes long before the backend's first kernel in a process, and
@@ -110,6 +112,7 @@ class Dialect:
     restorer: str = ""
     ahead: Callable[[Device], None] | None = None
     compiles: bool = False
+    once: tuple[str, ...] = ()
     by_family: bool = False
     declines: Callable[[CallValues], str | None] | None = None
 
@@ -129,6 +132,10 @@ class Dialect:
     def unavailable(self) -> str | None:
         """Why the backend cannot be used on this machine, or None."""
         return None if self.probe is None else self.probe()
+
+    def compiles_anew(self, base: Op) -> bool:
+        """Return whether a call of an operator in new shapes compiles a kernel."""
+        return self.compiles and base.family not in self.once
 
     def load(self) -> None:
         """Import the modules that register the operators. Does nothing the second time, or if

@@ -3,8 +3,8 @@
 The decision, in order:
 
 1. dialects that the user prefers, in the order given; then, for an eager call, those that need no
-   compiling before those that compile (`Dialect.compiles`), whatever is cached; then by plevel on
-   the call's device, larger first; then by the dialects' order of registration;
+   compiling before those that compile (`Dialect.compiles_anew`), whatever is cached; then by
+   plevel on the call's device, larger first; then by the dialects' order of registration;
 2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds
    unusable;
 3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from torch.autograd.graph import increment_version
@@ -70,13 +69,13 @@ def candidates(
     place = {dialect.name: i for i, dialect in enumerate(known)}
     turns: dict[tuple[int, bool], list[Dialect]] = {}
     for dialect in known:
-        turn = rank.get(dialect.name, len(rank)), eager and dialect.compiles
+        turn = rank.get(dialect.name, len(rank)), eager and dialect.compiles_anew(op)
         turns.setdefault(turn, []).append(dialect)
     for _, asked in sorted(turns.items()):
         for dialect in asked:
             if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
                 if eager:
-                    dialect.load_family(Path(op.site.file).stem)
+                    dialect.load_family(op.family)
                 else:
                     dialect.load()
         yield from sorted(

@@ -38,4 +38,5 @@ cuda = Dialect(
     probe=probe,
     package=__name__,
     compiles=True,
+    once=("optimizer",),
 )

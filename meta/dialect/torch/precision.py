@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.base import config
-from meta.base.dtype import is_float
+from meta.base.dtype import has_gradient
 from meta.op.core.call import CallValues
 
 
@@ -51,7 +51,7 @@ def no_integers_on_cuda(what: str) -> Callable[[CallValues], str | None]:
 
     def when(call: CallValues) -> str | None:
         dtype = next(call.tensors()).dtype
-        if call.device.kind == "cuda" and not is_float(dtype):
+        if call.device.kind == "cuda" and not has_gradient(dtype):
             return f"ATen has no {what} of {dtype} on CUDA"
         return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, overload
 
 from meta.base.device import Device
@@ -91,6 +92,11 @@ class Op(OpNode):
 
     def __repr__(self) -> str:
         return f"<operator {self.name}>"
+
+    @property
+    def family(self) -> str:
+        """The operator's family: the name of the file that defines it."""
+        return Path(self.site.file).stem
 
     @property
     def slots(self) -> tuple[Slot, ...]:
