@@ -58,8 +58,9 @@ class Overloads:
     """Mixin that turns Python's operators into calls of base operators of the given names."""
 
     __slots__ = ()
-    # Composed operations, set once by `meta.op.indexing`; they are no operators of their own.
+    # Composed operations, set once by files of `meta.op`; they are no operators of their own.
     getitem: ClassVar[Callable[[Any, Any], Any]]
+    setitem: ClassVar[Callable[[Any, Any, Any], None]]
     matmul: ClassVar[Callable[[Any, Any], Any]]
 
     __add__, __radd__ = _binary("add"), _reflected("add")
@@ -89,3 +90,6 @@ class Overloads:
 
     def __getitem__(self, index: Any) -> Any:
         return Overloads.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        Overloads.setitem(self, index, value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -24,6 +25,7 @@ from meta.op.gathering import adv_index, take
 from meta.op.linalg import batch_matmul, matmul
 from meta.op.movement import strided_slice
 from meta.op.shapes import broadcast_to, expand_dims, reshape, squeeze, transpose
+from meta.runtime import traced
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import array, as_array, ndarray
 
@@ -49,37 +51,65 @@ def getitem(x: Any, index: Any) -> Any:
         if shape and -shape[0] <= index < shape[0]:
             part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
             return ndarray(part, array_key(shape[1:], x.dtype, x.device))
-    index = index if isinstance(index, tuple) else (index,)
-    if len(index) == 1 and _is_one_answer(index[0]):
-        # A mask without axes: a new axis with what it masks, or without.
-        return _slice(expand_dims(x, 0), [slice(0, int(bool(index[0])))])
-    items = _items(x, index)
-    x = _slice(x, items)
-    numbers = [i for i, item in enumerate(items) if _is_array(item)]
-    layout: list[str] = []
-    if numbers:
+    answer = one_answer(index)
+    if answer is not None:
+        return slices(expand_dims(x, 0), [slice(0, int(answer))])
+    parts = read_index(x, index)
+    x = slices(x, parts.items)
+    if parts.arrays:
+        x = _gather(x, parts)
+    for axis in parts.new_axes:
+        x = expand_dims(x, axis)
+    return x
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An index, read.
+
+    Attributes
+    ----------
+    items: an int, slice or array for every axis, None for new ones. arrays: the arrays among them,
+    by the axis that they index once the axes of the ints are gone. place: before how many axes of
+    slices the axes come which the arrays have in common. new_axes: the axes that None inserts into
+    the result, in order.
+    """
+
+    items: list[Any]
+    arrays: dict[int, Any]
+    place: int
+    new_axes: tuple[int, ...]
+
+
+def read_index(x: Array, index: Any) -> Parts:
+    """Read an index of ``x``; the errors are those of `getitem`."""
+    items = _items(x, index if isinstance(index, tuple) else (index,))
+    left = [i for i in items if _is_array(i) or isinstance(i, slice)]
+    arrays = {axis: item for axis, item in enumerate(left) if _is_array(item)}
+    axes = ["new" if i is None else "old" for i in items if i is None or isinstance(i, slice)]
+    place = 0
+    if arrays:
         # To numpy an int next to an array is an array of ndim 0, which matters for the place of
         # the result's axes: that of the arrays, or the front if something stands between them.
         numbers = [i for i, item in enumerate(items) if _is_array(item) or isinstance(item, int)]
         together = numbers[-1] - numbers[0] == len(numbers) - 1
         first = numbers[0] if together else 0
-        x, new = _gather(x, items, sum(isinstance(i, slice) for i in items[:first]))
-        kinds = ["new" if i is None else "old" for i in items if i is None or isinstance(i, slice)]
+        place = sum(isinstance(i, slice) for i in items[:first])
         before = sum(i is None or isinstance(i, slice) for i in items[:first])
-        layout = kinds[:before] + ["old"] * new + kinds[before:]
-    else:
-        layout = ["new" if i is None else "old" for i in items if i is None or isinstance(i, slice)]
-    for axis, kind in enumerate(layout):
-        if kind == "new":
-            x = expand_dims(x, axis)
-    return x
+        axes[before:before] = ["old"] * max(a.ndim for a in arrays.values())
+    return Parts(items, arrays, place, tuple(a for a, kind in enumerate(axes) if kind == "new"))
 
 
-def _is_one_answer(item: Any) -> bool:
-    """Whether an index is a mask without axes, whose value is known."""
+def one_answer(index: Any) -> bool | None:
+    """Return the value of an index that is one mask without axes, which adds an axis with ``x`` in
+    it or an empty one; None for another index.
+    """
+    item = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if isinstance(item, ndarray):
-        return item.dtype == "bool" and item.ndim == 0 and current.get() is None
-    return isinstance(item, np.ndarray) and item.dtype == bool and item.ndim == 0
+        is_one = item.dtype == "bool" and item.ndim == 0 and traced.current() is None
+    else:
+        is_one = isinstance(item, np.ndarray) and item.dtype == bool and item.ndim == 0
+    return bool(item) if is_one else None
 
 
 def _is_array(item: Any) -> bool:
@@ -138,7 +168,7 @@ def _read(item: Any) -> Any:
     if isinstance(item, torch.Tensor):
         item = as_array(item)
     if isinstance(item, Symbol | ndarray):
-        known = isinstance(item, ndarray) and current.get() is None
+        known = isinstance(item, ndarray) and traced.current() is None
         if item.dtype == "bool" and not known:
             raise TraceError(
                 "a mask cannot be traced: the shape of the result depends on its values",
@@ -184,7 +214,7 @@ def _checked(item: Any, axis: int, extent: Any) -> Any:
     return int(values) if isinstance(item, int) else values
 
 
-def _slice(x: Array, items: Sequence[Any]) -> Any:
+def slices(x: Array, items: Sequence[Any]) -> Any:
     """Apply the ints and slices; the axes of the ints are gone."""
     cuts: list[tuple[int, int, int]] = []
     last = 0
@@ -223,26 +253,26 @@ def _cut(item: slice, extent: Any) -> tuple[int, int, int]:
     return start, stop if stop >= 0 else -extent - 1, step
 
 
-def _gather(x: Any, items: Sequence[Any], place: int) -> tuple[Any, int]:
-    """Apply the index arrays; their common axes come to ``place``. Return how many these are."""
-    left = [i for i in items if _is_array(i) or isinstance(i, slice)]
-    axes = [a for a, item in enumerate(left) if _is_array(item)]
-    indices = [_beside(left[a], x) for a in axes]
-    others = [a for a in range(len(left)) if a not in axes]
+def _gather(x: Any, parts: Parts) -> Any:
+    """Apply the index arrays; their common axes come to their place."""
+    axes, place = tuple(parts.arrays), parts.place
+    indices = [beside(index, x) for index in parts.arrays.values()]
+    others = [a for a in range(x.ndim) if a not in parts.arrays]
     if len(axes) == 1:
-        x = _permuted(x, (*others[:place], *axes, *others[place:]))
-        return take(x, indices[0], place), indices[0].ndim
-    y = adv_index((_permuted(x, (*axes, *others)), *indices))
+        x = permuted(x, (*others[:place], *axes, *others[place:]))
+        return take(x, indices[0], place)
+    y = adv_index((permuted(x, (*axes, *others)), *indices))
     new = y.ndim - len(others)
     front = range(new, new + place)
-    return _permuted(y, (*front, *range(new), *range(new + place, y.ndim))), new
+    return permuted(y, (*front, *range(new), *range(new + place, y.ndim)))
 
 
-def _permuted(x: Any, order: tuple[int, ...]) -> Any:
+def permuted(x: Any, order: tuple[int, ...]) -> Any:
+    """Return the axes in an order; nothing is done for the one that they have."""
     return x if order == tuple(range(len(order))) else transpose(x, order)
 
 
-def _beside(index: Any, x: Any) -> Any:
+def beside(index: Any, x: Any) -> Any:
     """Return an index array on the device of ``x``."""
     if isinstance(index, np.ndarray):
         return array(index, device=x.device if isinstance(x, ndarray) else "cpu")

@@ -1,13 +1,17 @@
-"""Where a gradient ends: what an array has in the place of a tape node that was computed by an
-operator without a gradient, or from such an array.
+"""Where a gradient ends: in blocks that record nothing, and at an array that was computed by an
+operator without a gradient, or from such an array; what that has in the place of a tape node.
 """
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from meta.base.errors import GradientError
 from meta.base.source import Span
+
+recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
+"""Whether calls are recorded for `backward` now."""
 
 
 class NoGradient:

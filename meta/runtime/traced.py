@@ -26,15 +26,19 @@ def refuse_draw() -> None:
         )
 
 
-def refuse_write(array: Any) -> None:
-    """Raise TraceError for an array that traced code writes at once."""
+def refuse_write(
+    array: Any,
+    what: str = "update()",
+    hint: str = "return the new value, and update the array outside; or write it by an in-place "
+    "operator, as batch_norm_train writes its statistics",
+) -> None:
+    """Raise TraceError for an array that traced code writes at once; ``what`` does it."""
     if current() is not None:
         raise TraceError(
-            "update() is called while a function is traced: it would be done once, and not when "
-            "the program runs",
+            f"{what} is met while a function is traced: it would be done once, and not when the "
+            "program runs",
             found=f"an array of shape {array.shape}",
-            hint="return the new value, and update the array outside; or write it by an in-place "
-            "operator, as batch_norm_train writes its statistics",
+            hint=hint,
         )
 
 

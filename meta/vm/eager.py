@@ -21,14 +21,14 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
-from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
+from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.preference import DECISIONS
 from meta.dialect.core.preference import current as current_preference
-from meta.grad.core.tape import record, recording
+from meta.grad.core.tape import record
 from meta.ir.types import TensorType
 from meta.op.core.call import (
     CallValues,
@@ -47,21 +47,10 @@ from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.ndarray import as_array, described, ndarray
+from meta.runtime.no_gradient import recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
+from meta.runtime.writes import require_writable
 from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
-
-
-def require_writable(tensor: torch.Tensor, what: str) -> None:
-    """Raise ArgumentError for an expanded view: writing one of its elements changes others."""
-    repeated = any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    if repeated and tensor.numel():
-        raise ArgumentError(
-            f"{what} cannot be written, as its elements share memory",
-            expected="an array without strides of 0",
-            found=f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
-            hint="copy it first, with meta.array(x)",
-        )
-
 
 Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8

@@ -30,11 +30,11 @@ from meta.runtime.heap import keep_freed_memory
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
 from meta.runtime.tensor_file import read_tensors
+from meta.runtime.writes import require_writable
 from meta.vm.bytecode import Invoke
 from meta.vm.code import KernelRef
 from meta.vm.convention import Convention, DimRange, convention_from_json, require_in_range
 from meta.vm.debug import DebugRun, debug
-from meta.vm.eager import require_writable
 from meta.vm.explain import ProgramExplanation, explain_program
 from meta.vm.folder import ARRAYS, read_folder, save
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report

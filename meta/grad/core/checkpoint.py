@@ -15,7 +15,7 @@ import torch
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
-from meta.grad.core.tape import Edge, next_order, propagate, recording, recording_is
+from meta.grad.core.tape import Edge, next_order, propagate, recording_is
 from meta.op.core import tree
 from meta.op.core.call import written_args
 from meta.op.core.handler import Default, current, use
@@ -23,6 +23,7 @@ from meta.op.core.op import Op
 from meta.runtime import random
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.no_gradient import recording
 from meta.runtime.replace import replace_tensor
 
 

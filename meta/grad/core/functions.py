@@ -10,12 +10,12 @@ from typing import Any
 from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS, nearest
-from meta.grad.core.tape import Edge, next_order, propagate, recording, recording_is
+from meta.grad.core.tape import Edge, next_order, propagate, recording_is
 from meta.op.core import tree
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import NoGradient
+from meta.runtime.no_gradient import NoGradient, recording
 
 Argument = int | str
 Traced = Callable[[Trace, Callable[[list[Any]], Any], list[Any]], tuple[Any, list[Any]]]

@@ -17,7 +17,6 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -32,9 +31,8 @@ from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import adding, ndarray
-from meta.runtime.no_gradient import NoGradient
+from meta.runtime.no_gradient import NoGradient, recording
 
-recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
 _order = itertools.count()
 
 

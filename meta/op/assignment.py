@@ -1,0 +1,173 @@
+"""``x[index] = value`` in the memory of an array, with numpy's meaning.
+
+It is no operator: it is done at once, on the torch buffer, and is refused where a program is traced
+and where a gradient would not know of it. `functional.py` has what gives a new array instead.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from meta.base.device import CPU
+from meta.base.errors import ArgumentError, TraceError, TypeInferError
+from meta.base.overloads import Overloads
+from meta.op.core.check import broadcast_shapes
+from meta.op.core.tracing import Symbol
+from meta.op.indexing import Parts, one_answer, read_index
+from meta.runtime import traced
+from meta.runtime.ndarray import ndarray
+from meta.runtime.writes import (
+    require_detached,
+    require_unrecorded,
+    require_writable,
+    same_memory,
+    value_for,
+)
+
+WHAT = "x[index] = value"
+
+
+def setitem(x: Any, index: Any, value: Any) -> None:
+    """Write ``value`` to ``x[index]`` in place, as numpy does; arrays that share memory see it.
+
+    ``index``: what ``x[index]`` takes. Of equal index arrays the last element is kept. ``value``: a
+    number, lists, or an array of any library; it is broadcast to ``x[index]`` and goes to the dtype
+    of x, which must have its kind: a float does not go to integers, nor an int to bools.
+
+    Raises TypeInferError for a value of another kind or shape, NumberOutOfRange for an integer
+    beyond the dtype, IndexOutOfRange for an index out of range (read from CUDA, too), GradientError
+    where ``x`` or ``value`` requires a gradient (see `require_unrecorded`), and TraceError in code
+    that is traced.
+    """
+    if isinstance(x, Symbol):
+        raise TraceError(
+            "a traced array is written: a program has no assignment to a part",
+            found=f"{x!r}[index] = value",
+            hint="x = x.at[index].set(value), which is a new array; or .add, .multiply, .min, ...",
+        )
+    traced.refuse_write(x, WHAT, "x = x.at[index].set(value), which is a new array")
+    require_unrecorded(x, WHAT)
+    require_detached(value, WHAT)
+    require_writable(x.tensor, "this array")
+    memory = x.tensor.detach()
+    if memory.is_inference() and not torch.is_inference_mode_enabled():
+        raise ArgumentError(
+            "an array made in torch.inference_mode takes no writes outside of it",
+            found=f"shape {x.shape}",
+            hint="copy it first, with meta.array(x)",
+        )
+    values = value_for(value, x.dtype, x.device).tensor.detach()
+    if same_memory(values, memory):
+        values = values.clone()
+    answer = one_answer(index)
+    if answer is not None:
+        memory, index = memory[None], slice(0, int(answer))
+    _write(memory, read_index(ndarray(memory), _on_host(index)), values)
+
+
+def _on_host(index: Any) -> Any:
+    """Return an index whose arrays are known: an index out of range would end CUDA's context."""
+    if isinstance(index, tuple):
+        return tuple(map(_on_host, index))
+    if isinstance(index, torch.Tensor):
+        return index.detach().cpu()
+    if isinstance(index, ndarray) and index.device != CPU:
+        return index.cpu()
+    return index
+
+
+def _write(memory: torch.Tensor, parts: Parts, values: torch.Tensor) -> None:
+    """Write values to the elements that an index names."""
+    view, reversed_axes = _view(memory, parts.items)
+    arrays = tuple(parts.arrays)
+    common: Any = broadcast_shapes(*(a.shape for a in parts.arrays.values()))
+    others = [a for a in range(view.ndim) if a not in arrays]
+    extents = [view.shape[a] for a in others]
+    place, new = parts.place, len(common)
+    # The extents of x[index] but for the new axes, which a value may have.
+    shape = (*extents[:place], *common, *extents[place:])
+    whole = list(shape)
+    for axis in parts.new_axes:
+        whole.insert(axis, 1)
+    values = _broadcast(values, tuple(whole)).reshape(shape)
+    # To the order of memory: the axes of index arrays first, then the others.
+    order = (*range(place, place + new), *range(place), *range(place + new, len(shape)))
+    values = values.permute(order)
+    flipped = [new + others.index(axis) for axis in reversed_axes]
+    values = values.flip(flipped) if flipped else values
+    if not arrays:
+        view.copy_(values)
+        return
+    if not values.numel():
+        return
+    view = view.permute((*arrays, *others))
+    picked = [a.reshape(-1) for a in np.broadcast_arrays(*parts.arrays.values())]
+    values = values.reshape(prod(common), *values.shape[new:])
+    kept = _last_of_equal(picked, view.shape)
+    if kept is not None:
+        picked, values = [i[kept] for i in picked], values[torch.from_numpy(kept).to(view.device)]
+    at = tuple(torch.from_numpy(np.ascontiguousarray(i)).to(view.device) for i in picked)
+    bits = _BITS.get(view.itemsize, view.dtype)  # torch writes not all dtypes by index
+    view.view(bits)[at] = values.contiguous().view(bits)
+
+
+def _last_of_equal(indices: list[Any], extents: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
+    """Return the positions of the last of equal indices; None if they are in order, without equal
+    ones, as those of a mask are.
+    """
+    rows = np.ravel_multi_index(tuple(indices), extents[: len(indices)])
+    if bool((rows[1:] > rows[:-1]).all()):
+        return None
+    _, last = np.unique(rows[::-1], return_index=True)
+    found: np.ndarray[Any, Any] = rows.size - 1 - last
+    return found
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _view(memory: torch.Tensor, items: list[Any]) -> tuple[torch.Tensor, list[int]]:
+    """Return the part of a tensor that the ints and slices name, and its axes that are to be read
+    backwards; the axes of the ints are gone.
+    """
+    cut: list[Any] = []
+    backwards = []
+    axis = 0
+    for item in (i for i in items if i is not None and i is not ...):
+        if isinstance(item, int):
+            cut.append(item)
+            continue
+        picked = slice(None)
+        if isinstance(item, slice):
+            found = range(*item.indices(memory.shape[len(cut)]))
+            if found.step < 0:
+                found = found[::-1]
+                backwards.append(axis)
+            picked = slice(found.start, found.stop, found.step) if found else slice(0, 0)
+        cut.append(picked)
+        axis += 1
+    return memory[tuple(cut)], backwards
+
+
+def _broadcast(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return values in the shape of what is written; TypeInferError if they do not broadcast."""
+    extra = values.ndim - len(shape)
+    if extra > 0 and set(values.shape[:extra]) == {1}:
+        values = values.reshape(values.shape[extra:])
+    fits = values.ndim <= len(shape) and all(
+        v in (1, n) for v, n in zip(reversed(values.shape), reversed(shape), strict=False)
+    )
+    if not fits:
+        raise TypeInferError(
+            "the value does not broadcast to the part that is written",
+            expected=f"a shape that broadcasts to {shape}",
+            found=f"shape {tuple(values.shape)}",
+        )
+    return values.expand(shape)
+
+
+Overloads.setitem = staticmethod(setitem)
