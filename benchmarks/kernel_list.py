@@ -142,7 +142,7 @@ KERNELS = [
         lambda x, dy: torch.ops.aten.silu_backward(dy, x),
         normal(WIDE, WIDE),
     ),
-    Kernel("power", meta.power, torch.pow, positive(WIDE, WIDE)),
+    Kernel("pow", meta.pow, torch.pow, positive(WIDE, WIDE)),
     Kernel("mod", meta.mod, torch.remainder, normal(WIDE, WIDE)),
     Kernel(
         "cast to bfloat16",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from meta.base import habits
-from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS
 
 __version__ = "0.1.0"
@@ -34,6 +32,4 @@ if not _reads_command_line():
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    if name in habits.MODULE:
-        raise UnknownName(f"meta has no {name!r}", hint=f"it is called {habits.MODULE[name]}")
-    return OPERATORS[name]  # raises UnknownName, which is an AttributeError, with the nearest names
+    return OPERATORS[name]  # raises UnknownName, which is an AttributeError: what it is called

@@ -160,7 +160,7 @@ def _root(x: Array, ord: float) -> Array:
     """Return x ** (1 / ord) of numbers that are not negative; the gradient at 0 is taken as 0."""
     zero = x == 0
     positive = op.where(zero, op.ones_like(x), x)
-    root = op.sqrt(positive) if ord == 2 else op.power(positive, 1.0 / ord)
+    root = op.sqrt(positive) if ord == 2 else op.pow(positive, 1.0 / ord)
     return op.where(zero, op.zeros_like(x), root)
 
 
@@ -200,9 +200,9 @@ def vector_norm(
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0
-        found = op.power(_summed(op.power(magnitude, float(ord)), axes, keepdims), 1.0 / ord)
+        found = op.pow(_summed(op.pow(magnitude, float(ord)), axes, keepdims), 1.0 / ord)
     else:
-        powers = _square(wide) if ord == 2 else op.power(magnitude, float(ord))
+        powers = _square(wide) if ord == 2 else op.pow(magnitude, float(ord))
         found = _root(_summed(powers, axes, keepdims), ord)
     return _as(found, x)
 

@@ -67,7 +67,7 @@ _SAME = (
     *("log10", "log1p", "log2", "logaddexp", "logical_and", "logical_not", "logical_or"),
     *("logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "min"),
     *("minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero", "not_equal"),
-    *("positive", "reciprocal", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt"),
+    *("positive", "pow", "reciprocal", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt"),
     *("square", "subtract", "tan", "tanh", "tensordot", "tril", "triu", "trunc", "unique_all"),
     *("unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot", "where"),
 )
@@ -76,7 +76,6 @@ _RENAMED = {
     "bitwise_left_shift": "left_shift",
     "bitwise_right_shift": "right_shift",
     "permute_dims": "transpose",
-    "pow": "power",
     "remainder": "mod",
 }
 globals().update({name: getattr(op, name) for name in _SAME})

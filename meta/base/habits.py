@@ -23,7 +23,7 @@ MODULE: dict[str, str] = {
     "nn": "meta.model for layers, meta.<name> for functions",
     "permute": "meta.transpose",
     "permute_dims": "meta.transpose",
-    "pow": "meta.power",
+    "power": "meta.pow",
     "rand": "meta.random.uniform",
     "randn": "meta.random.normal",
     "remainder": "meta.mod",

@@ -69,7 +69,7 @@ class Overloads:
     __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
     __mod__, __rmod__ = _binary("mod"), _reflected("mod")
-    __pow__, __rpow__ = _binary("power"), _reflected("power")
+    __pow__, __rpow__ = _binary("pow"), _reflected("pow")
     __and__ = __rand__ = _bits("bitwise_and", "logical_and")
     __or__ = __ror__ = _bits("bitwise_or", "logical_or")
     __xor__ = __rxor__ = _bits("bitwise_xor", "logical_xor")

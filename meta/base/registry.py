@@ -6,9 +6,10 @@ A clash names both places of definition; an unknown name offers the nearest ones
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from meta.base import habits
 from meta.base.errors import RegistrationError, UnknownName
 from meta.base.source import Span
 
@@ -20,8 +21,10 @@ def close_names(name: str, names: Iterable[str]) -> list[str]:
     return difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint that lists the names closest to ``name``."""
+def nearest(name: str, names: Iterable[str], habitual: Mapping[str, str] = {}) -> str:
+    """Return a hint: what the habitual ``name`` is called here, or the names closest to it."""
+    if name in habitual:
+        return f"it is called {habitual[name]}"
     close = close_names(name, names)
     return (
         f"did you mean {' or '.join(repr(n) for n in close)}?"
@@ -36,10 +39,11 @@ class Registry(Generic[T]):
     Parameters
     ----------
     kind: what the entries are, in error messages: "operator", "dialect".
+    habitual: by a name that people type from habit, what to write instead.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, habitual: Mapping[str, str] = {}) -> None:
+        self.kind, self.habitual = kind, habitual
         self._entries: dict[str, T] = {}
         self._sites: dict[str, Span] = {}
         self._modules: list[dict[str, Any]] = []
@@ -81,7 +85,8 @@ class Registry(Generic[T]):
             return self._entries[name]
         except KeyError:
             raise UnknownName(
-                f"there is no {self.kind} named {name!r}", hint=nearest(name, self._entries)
+                f"there is no {self.kind} named {name!r}",
+                hint=nearest(name, self._entries, self.habitual),
             ) from None
 
     def get(self, name: str) -> T | None:
@@ -107,7 +112,7 @@ class Registry(Generic[T]):
         return list(self._entries.values())
 
 
-OPERATORS: Registry[Any] = Registry("operator")
+OPERATORS: Registry[Any] = Registry("operator", habits.MODULE)
 """Every base operator by name. It lives here because arrays, the parser and the operators all look
 names up.
 """

@@ -53,9 +53,9 @@ def divide(x1: TensorType, x2, y, dy):
     return None, None  # a quotient of integers
 
 
-@gradient(op.power)
+@gradient(op.pow)
 @holomorphic
-def power(x1, x2, y, dy):
+def pow(x1, x2, y, dy):
     """dx1 = dy * x2 * x1**(x2 - 1), 0 for x2 = 0; dx2 = dy * y * log(x1), 0 for x1 = 0 <= x2."""
 
     def base():

@@ -27,19 +27,17 @@ class SlotLike(Protocol):
 
 
 def resolve_op(name: str) -> OpNode:
-    """Return the operator of that name; UnknownName, with the nearest names, if there is none."""
-    if name in OPERATORS:
-        found: OpNode = OPERATORS[name]
-        return found
+    """Return the operator of that name; UnknownName, with what it is called, if there is none."""
     prefix, dot, rest = name.partition(".")
-    if dot and prefix in OP_RESOLVERS:
-        return OP_RESOLVERS[prefix](rest)
-    if dot:
+    if dot and name not in OPERATORS:
+        if prefix in OP_RESOLVERS:
+            return OP_RESOLVERS[prefix](rest)
         known = [f"{p}.{rest}" for p in OP_RESOLVERS]
         raise UnknownName(
             f"nobody resolves operators named {prefix + '.'!r}", hint=nearest(name, known)
         )
-    raise UnknownName(f"there is no operator named {name!r}", hint=nearest(name, OPERATORS))
+    found: OpNode = OPERATORS[name]  # raises UnknownName
+    return found
 
 
 def slots_of(callee: Expr) -> Sequence[SlotLike] | None:

@@ -128,7 +128,7 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
     f"another. {REFUSED}, and for other dtypes.",
 }
 """What the operands of a type function are."""
-OF_COMPLEX = ("multiply", "divide", "power")
+OF_COMPLEX = ("multiply", "divide", "pow")
 """What takes complex operands."""
 EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
 BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
@@ -143,9 +143,9 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
         "x1 / x2, true division: of integers and bools it is float32.\n\n"
         "A division by zero gives inf, -inf or NaN, for Python numbers too.",
     ),
-    "power": (
+    "pow": (
         _of_numbers,
-        numbers.power,
+        numbers.pow,
         "x1 ** x2.\n\n"
         "Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a "
         "negative exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result "

@@ -105,9 +105,9 @@ def _distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
         return op.max(size, -1)
     if p == 1:
         return op.sum(size, -1)
-    total = op.sum(size * size if p == 2 else op.power(size, float(p)), -1)
+    total = op.sum(size * size if p == 2 else op.pow(size, float(p)), -1)
     positive = op.where(total == 0, 1.0, total)
-    root = op.sqrt(positive) if p == 2 else op.power(positive, 1.0 / p)
+    root = op.sqrt(positive) if p == 2 else op.pow(positive, 1.0 / p)
     return op.where(total == 0, 0.0, root)
 
 

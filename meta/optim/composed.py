@@ -140,7 +140,7 @@ class Adafactor(Composed):
     ) -> tuple[Any, dict[str, Any]]:
         """Return the new values of a parameter and of its means."""
         step = op.cast(self.step_count, x.dtype)
-        fresh = op.power(step, -options["beta2_decay"])
+        fresh = op.pow(step, -options["beta2_decay"])
         square = g * g
         if len(x.shape) < 2:
             new = {"v": _toward(state["v"], square, fresh)}

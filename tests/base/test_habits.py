@@ -8,7 +8,7 @@ import pytest
 
 import meta
 from meta.base import habits
-from meta.base.errors import ArgumentError, UnknownName
+from meta.base.errors import ArgumentError, MetaError, UnknownName
 
 
 @pytest.mark.parametrize("name", sorted(habits.MODULE))
@@ -42,3 +42,15 @@ def test_an_argument() -> None:
 def test_other_names() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         meta.array([1.0]).nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("called", ["power", "tvm.power"])
+def test_a_program_with_an_old_name(called: str) -> None:
+    text = f"""
+    func @main(%x: float32[2]) -> float32[2] {{
+      %r: float32[2] = {called}(%x, 2.0)
+      %r
+    }}
+    """
+    with pytest.raises(MetaError, match=r"no operator .*'power'(.|\n)*it is called meta\.pow"):
+        meta.ir.parse(text)

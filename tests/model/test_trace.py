@@ -47,7 +47,7 @@ class Scale(Model):
 
     @trace
     def forward(self, x: Any, power: Any = 1) -> Any:
-        return op.multiply(op.power(x, power), self.factor)
+        return op.multiply(op.pow(x, power), self.factor)
 
 
 def programs(model: Model) -> int:

@@ -186,8 +186,8 @@ CASES = [
     _pair_others("multiply", torch.mul, *_pair_ints(), *PAIR_BOOLS),
     _pair_floats("divide", _pair_tensors(torch.div), *_pair_shapes(0.5, 2.0)),
     _pair_others("divide", _pair_tensors(torch.div), *DIVISORS),
-    _pair_floats("power", _pair_tensors(torch.pow), *POWERS),
-    _pair_others("power", _pair_tensors(_int_power), *INT_POWERS),
+    _pair_floats("pow", _pair_tensors(torch.pow), *POWERS),
+    _pair_others("pow", _pair_tensors(_int_power), *INT_POWERS),
     _pair_floats("maximum", _pair_tensors(torch.maximum), *_pair_shapes(), EQUAL),
     _pair_others("maximum", _pair_tensors(torch.maximum), *_pair_ints(), *PAIR_BOOLS, sample(*NAN)),
     _pair_floats("minimum", _pair_tensors(torch.minimum), *_pair_shapes(), EQUAL),
@@ -231,7 +231,7 @@ CASES += refusals(
         "add": [*MIXED, *INTO_OUT],
         "subtract": [*MIXED, *INTO_OUT, TWO_BOOLS],
         "multiply divide maximum minimum": MIXED,
-        "power": [*MIXED, TWO_BOOLS, error(10, 30, match="does not fit into 64 bits")],
+        "pow": [*MIXED, TWO_BOOLS, error(10, 30, match="does not fit into 64 bits")],
         "floor_divide mod": [*MIXED, TWO_BOOLS],
     }
 )

@@ -185,7 +185,7 @@ CASES += [
     ),
     _moved("sign", [*_EACH, sample(C([0j, 1 - 1j], "complex64"))], torch.sgn),
     _moved("round", _EACH, lambda x: torch.complex(x.real.round(), x.imag.round())),
-    _moved("power", _POWERS, torch.pow),
+    _moved("pow", _POWERS, torch.pow),
     _moved("equal", [*_PAIRS, sample(C([1j, 2], "complex64"), C([1j, 2j], "complex64"))], torch.eq),
     _moved("not_equal", _PAIRS, torch.ne),
     _moved("logical_and", [sample(Z(3, 4), Z(4))], torch.logical_and),

@@ -22,7 +22,7 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "multiply": (op.multiply, np.multiply),
     "floor_divide": (op.floor_divide, np.floor_divide),
     "mod": (op.mod, np.mod),
-    "power": (op.power, np.power),
+    "pow": (op.pow, np.power),
     "maximum": (op.maximum, np.maximum),
     "minimum": (op.minimum, np.minimum),
     "less": (op.less, np.less),

@@ -26,7 +26,7 @@ ROUGH = (
     "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "tan", "sinh", "cosh", "expm1",
     "log1p", "log2", "floor", "ceil", "round", "trunc", "sign", "acos",
 )  # fmt: skip
-ROUGH_PAIRS = ("divide", "power", "atan2", "hypot", "copysign", "fmod", "logaddexp")
+ROUGH_PAIRS = ("divide", "pow", "atan2", "hypot", "copysign", "fmod", "logaddexp")
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 LOGICAL = ("logical_and", "logical_or", "logical_xor")
 TESTS = ("isnan", "isinf", "isfinite")

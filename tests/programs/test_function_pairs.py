@@ -34,8 +34,8 @@ FUNCTIONS = (
     "sqrt", "square", "tan", "tanh", "tanhshrink", "trigamma", "trunc",
 )  # fmt: skip
 WITH_NUMBER: dict[str, Callable[[Any], Any]] = {
-    "power": lambda x: op.power(x, 1.7),
-    "exponential": lambda x: op.power(1.3, x),
+    "pow": lambda x: op.pow(x, 1.7),
+    "exponential": lambda x: op.pow(1.3, x),
     "mod": lambda x: op.mod(x, 0.37),
     "fmod": lambda x: op.fmod(x, 0.37),
     "atan2": lambda x: op.atan2(x, 0.7),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from meta.base import collection
+from meta.base import collection, habits
 from meta.base.device import Device
 from meta.base.dtype import bounded, limits
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
@@ -181,7 +181,8 @@ class Dialect:
         if name not in self.ops:
             why = f" ({self.unavailable})" if self.unavailable else ""
             raise UnknownName(
-                f"dialect {self.name!r} has no operator {name!r}{why}", hint=nearest(name, self.ops)
+                f"dialect {self.name!r} has no operator {name!r}{why}",
+                hint=nearest(name, self.ops, habits.MODULE),
             )
         return self.ops[name]
 

@@ -53,7 +53,7 @@ def _power(x1, x2, out):
     out.copy_(found.view(torch.uint64))
 
 
-of_two({op.power: _power})
+of_two({op.pow: _power})
 
 
 @dialect.kernel(op.abs, strided=False)

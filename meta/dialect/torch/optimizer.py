@@ -17,7 +17,7 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import with_signature
 from meta.op.core import Op
 from meta.op.core.formula import Expr, Traced, evaluate
-from meta.op.core.numbers import divide, power
+from meta.op.core.numbers import divide, pow
 from meta.op.core.update import FORMULAS, NEUTRAL, SINGLES, ListCall
 
 # A value is a tensor, or of several parameters a list of them; a number is a float, a 0-d tensor,
@@ -56,7 +56,7 @@ PLAIN: dict[str, Operation] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": _of_floats(operator.truediv, divide),
-    "**": _of_floats(operator.pow, power),
+    "**": _of_floats(operator.pow, pow),
     ">": operator.gt,
     "==": operator.eq,
     "&": operator.and_,

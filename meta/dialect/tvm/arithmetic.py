@@ -86,15 +86,15 @@ def _whole(call):
     return "powers of integers take a loop over the bits of the exponent for each element"
 
 
-@compute(op.power, BROADCAST, when=_whole)
-def power(x1, x2, out):
-    def power(a, b):
+@compute(op.pow, BROADCAST, when=_whole)
+def pow(x1, x2, out):
+    def element(a, b):
         if isinstance(x2, te.Tensor):
             return tirx.power(a, b)
         # The condition does not change in the loop, and the square needs no call for each element.
         return tirx.if_then_else(tirx.EQ(b, constant(2, b)), a * a, tirx.power(a, b))
 
-    return elementwise(power, x1, x2, dtype=out.dtype)
+    return elementwise(element, x1, x2, dtype=out.dtype)
 
 
 def _signs_differ(remainder, b):

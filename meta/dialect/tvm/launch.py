@@ -28,7 +28,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect.tvm.realigned import realigned
 from meta.dialect.tvm.workspace import counts
 from meta.op.core.formula import Expr, Formula, evaluate
-from meta.op.core.numbers import divide, power
+from meta.op.core.numbers import divide, pow
 from meta.op.core.update import FORMULAS, RATES
 from meta.runtime import random
 
@@ -42,7 +42,7 @@ ARITHMETIC = {
     "-": operator.sub,
     "*": operator.mul,
     "/": divide,
-    "**": power,
+    "**": pow,
 }
 
 

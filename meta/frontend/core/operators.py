@@ -12,13 +12,15 @@ from meta.frontend.core.arguments import constant, known_number, static_extent
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.core.converter import Unconvertible
 
-ELEMENTWISE = """
+_SAME = """
 abs acos acosh asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh
 equal erf exp floor floor_divide greater greater_equal isfinite isinf isnan left_shift less
-less_equal log maximum minimum multiply negative not_equal power right_shift rsqrt sigmoid sign sin
+less_equal log maximum minimum multiply negative not_equal right_shift rsqrt sigmoid sign sin
 sinh sqrt tan tanh trunc
 """
-"""Names of elementwise operators, which are those of the base operators."""
+_RENAMED = {"power": op.pow}
+ELEMENTWISE = {name: getattr(op, name) for name in _SAME.split()} | _RENAMED
+"""Elementwise operators by the name that Relay and Relax have for them."""
 
 
 def filled(value, shape, dtype, call):

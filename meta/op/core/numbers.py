@@ -53,7 +53,7 @@ def mod(x1: Number, x2: Number) -> Number:
     return math.nan if isinstance(x1, float) or isinstance(x2, float) else 0
 
 
-def power(x1: Number, x2: Number) -> Number:
+def pow(x1: Number, x2: Number) -> Number:
     """x1 ** x2; for ints an int, truncated towards zero. TypeInferError beyond 64 bits."""
     if isinstance(x1, float) or isinstance(x2, float):
         return of_floats(np.power)(x1, x2)

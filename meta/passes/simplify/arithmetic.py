@@ -94,13 +94,13 @@ def nothing_added(at: RuleSite) -> Expr | None:
     return _beside(at, -0.0 if at.op is op.add and has_gradient(at.type.dtype) else 0.0)
 
 
-@RULES.rule(op.multiply, op.divide, op.power)
+@RULES.rule(op.multiply, op.divide, op.pow)
 def one_factor(at: RuleSite) -> Expr | None:
     """x * 1, x / 1 and x ** 1 are x."""
     return _beside(at, 1.0)
 
 
-@RULES.rule(op.power)
+@RULES.rule(op.pow)
 def small_power(at: RuleSite) -> Expr | None:
     """x ** 2 is x * x, one rounding in both; x ** 0 is 1, for NaN too (IEEE 754, section 9.2.1).
 

@@ -83,7 +83,7 @@ binary(
     weight=2,
 )
 binary(
-    "power",
+    "pow",
     torch.pow,
     "float",
     domain=lambda a, b: (a > 0.1) & (a < 8) & (b.abs() < 4),

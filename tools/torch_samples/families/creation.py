@@ -78,7 +78,7 @@ def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, **kwargs: Any
 ) -> Any:
     """Powers of a base, the exponents at equal distances."""
-    y = meta.power(float(base), linspace(start, end, steps, dtype="float64", **kwargs))
+    y = meta.pow(float(base), linspace(start, end, steps, dtype="float64", **kwargs))
     return meta.cast(y, dtype or "float32")
 
 

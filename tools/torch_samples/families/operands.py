@@ -42,7 +42,7 @@ def where(input: Any, condition: Any, other: Any) -> Any:
 def float_power(input: Any, exponent: Any) -> Any:
     """The power in float64."""
     double = [meta.cast(v, "float64") if hasattr(v, "dtype") else v for v in (input, exponent)]
-    return meta.power(*double)
+    return meta.pow(*double)
 
 
 def equal(input: Any, other: Any) -> bool:
@@ -62,7 +62,7 @@ ADAPTERS = {
     "__rmod__": lambda input, other: meta.mod(other, input),
     "__rmul__": lambda input, other: other * input,
     "__ror__": lambda input, other: meta.bitwise_or(other, input),
-    "__rpow__": lambda input, other: meta.power(other, input),
+    "__rpow__": lambda input, other: meta.pow(other, input),
     "__rsub__": lambda input, other: meta.subtract(other, input),
     "__rxor__": lambda input, other: meta.bitwise_xor(other, input),
     "add": add,
@@ -110,7 +110,7 @@ ADAPTERS = {
     "mul": meta.multiply,
     "ne": meta.not_equal,
     "nextafter": meta.nextafter,
-    "pow": meta.power,
+    "pow": meta.pow,
     "remainder": meta.mod,
     "rsub": lambda input, other, alpha=1: sub(other, input, alpha=alpha),
     "sub": sub,

@@ -172,7 +172,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     x = at_least_1d(x)
     count = x.shape[-1] if N is None else N
     exponents = meta.cast(meta.arange(0, count, 1, "int64"), x.dtype)
-    return meta.power(meta.expand_dims(x, -1), exponents)
+    return meta.pow(meta.expand_dims(x, -1), exponents)
 
 
 def euclidean(x1: Any, x2: Any, p: float) -> Any:

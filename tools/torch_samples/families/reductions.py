@@ -141,7 +141,7 @@ def norm(
         # The square root has no slope at 0, where torch takes 0.
         zero = meta.equal(square, 0)
         return meta.where(zero, 0, meta.sqrt(meta.where(zero, 1, square)))
-    return meta.power(meta.sum(meta.power(size, ord), at, keepdim), 1 / ord)
+    return meta.pow(meta.sum(meta.pow(size, ord), at, keepdim), 1 / ord)
 
 
 def cumulative(scan: Any) -> Any:

@@ -16,8 +16,8 @@ from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relax.registry import relax
 
 _SAME = "add atan2 logical_and logical_not logical_or logical_xor round square subtract where"
-for _name in (ELEMENTWISE + _SAME).split():
-    relax.same(_name, getattr(op, _name))
+for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
+    relax.same(_name, _base)
 
 relax.same("floor_mod", op.mod)
 relax.same("log_add_exp", op.logaddexp)

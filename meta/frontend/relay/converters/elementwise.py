@@ -13,8 +13,8 @@ from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relay.registry import relay
 
 _SAME = "cast cast_like fixed_point_multiply log10 log2 ones_like reinterpret zeros_like"
-for _name in (ELEMENTWISE + _SAME).split():
-    relay.same(_name, getattr(op, _name))
+for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
+    relay.same(_name, _base)
 
 relay.same("nn.relu", op.relu)
 relay.same("floor_mod", op.mod)
