@@ -143,7 +143,7 @@ KERNELS = [
         normal(WIDE, WIDE),
     ),
     Kernel("pow", meta.pow, torch.pow, positive(WIDE, WIDE)),
-    Kernel("mod", meta.mod, torch.remainder, normal(WIDE, WIDE)),
+    Kernel("remainder", meta.remainder, torch.remainder, normal(WIDE, WIDE)),
     Kernel(
         "cast to bfloat16",
         lambda x: meta.cast(x, dtype="bfloat16"),

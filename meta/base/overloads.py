@@ -68,7 +68,7 @@ class Overloads:
     __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
     __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
-    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
+    __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
     __pow__, __rpow__ = _binary("pow"), _reflected("pow")
     __and__ = __rand__ = _bits("bitwise_and", "logical_and")
     __or__ = __ror__ = _bits("bitwise_or", "logical_or")

@@ -85,8 +85,8 @@ def _extremum(loses, x1, x2, dy):
     return onto(x1, lambda: of(x1, x2)), onto(x2, lambda: of(x2, x1))
 
 
-@gradient(op.mod)
-def mod(x1, x2, dy):
+@gradient(op.remainder)
+def remainder(x1, x2, dy):
     """dx1 = dy, dx2 = -dy * floor(x1 / x2), the jumps left out."""
     return onto(x1, lambda: dy), onto(x2, lambda: -(dy * op.floor_divide(x1, x2)))
 

@@ -166,12 +166,12 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
         numbers.floor_divide,
         "floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python.\n\n"
         "A zero has the sign of x1 / x2, as torch's on the CPU. It satisfies x1 = x2 * "
-        "floor_divide(x1, x2) + mod(x1, x2). Division by zero: 0 for integers (as numpy), inf, "
-        "-inf or NaN for floating point.",
+        "floor_divide(x1, x2) + remainder(x1, x2). Division by zero: 0 for integers (as numpy), "
+        "inf, -inf or NaN for floating point.",
     ),
-    "mod": (
+    "remainder": (
         _of_numbers,
-        numbers.mod,
+        numbers.remainder,
         "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; a zero too "
         "has the sign of x2.\n\n"
         "By zero: 0 for integers (as numpy), NaN for floating point.",
@@ -179,7 +179,7 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
     "fmod": (
         _of_numbers,
         _fmod,
-        "The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `mod`.\n\n"
+        "The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `remainder`.\n\n"
         "By zero: 0 for integers, NaN for floating point.",
     ),
     "copysign": (

@@ -263,7 +263,7 @@ _RULES: dict[Op, Rule] = {
     op.searchsorted: _cut,
     op.arange: _counted,
     op.clip: _clipped,
-    op.mod: _remainder,
+    op.remainder: _remainder,
     op.add: _ends(operator.add),
     op.multiply: _ends(operator.mul),
     op.where: _either("x", "y"),

@@ -194,8 +194,8 @@ CASES = [
     _pair_others("minimum", _pair_tensors(torch.minimum), *_pair_ints(), *PAIR_BOOLS, sample(*NAN)),
     _pair_bools("floor_divide", torch.floor_divide, QUOTIENTS),
     _pair_others("floor_divide", _by_zero(torch.floor_divide), *INT_QUOTIENTS),
-    _pair_floats("mod", _pair_tensors(torch.remainder), *QUOTIENTS),
-    _pair_others("mod", _by_zero(torch.remainder), *INT_QUOTIENTS),
+    _pair_floats("remainder", _pair_tensors(torch.remainder), *QUOTIENTS),
+    _pair_others("remainder", _by_zero(torch.remainder), *INT_QUOTIENTS),
 ]
 
 
@@ -232,7 +232,7 @@ CASES += refusals(
         "subtract": [*MIXED, *INTO_OUT, TWO_BOOLS],
         "multiply divide maximum minimum": MIXED,
         "pow": [*MIXED, TWO_BOOLS, error(10, 30, match="does not fit into 64 bits")],
-        "floor_divide mod": [*MIXED, TWO_BOOLS],
+        "floor_divide remainder": [*MIXED, TWO_BOOLS],
     }
 )
 

@@ -40,7 +40,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("uint8", "x * 2", "x * -2"),
     ("int16", "op.pow(x, 3)", "op.pow(x, 2**15)"),
     ("int32", "x // 7", "x // 2**31"),
-    ("int8", "op.mod(x, 100)", "op.mod(x, 200)"),
+    ("int8", "op.remainder(x, 100)", "op.remainder(x, 200)"),
     ("int8", "x & 127", "x & 255"),
     ("int8", "op.left_shift(1, x)", "op.left_shift(128, x)"),
     ("int8", "op.where(x > 1, x, 1)", "op.where(x > 1, x, 257)"),
@@ -169,7 +169,7 @@ def told_by_oracle(name: str, slot: str, value: float, dtype: str) -> bool:
         return False
     if is_float(dtype):
         return 0 < value <= 3
-    if name in ("floor_divide", "mod", "fmod") and value == 0:
+    if name in ("floor_divide", "remainder", "fmod") and value == 0:
         return False
     by_floats = ("full_like", "pad", "dynamic_pad", "dynamic_one_hot")
     return name not in by_floats or abs(value) < 2**24

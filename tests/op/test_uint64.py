@@ -21,7 +21,7 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "subtract": (op.subtract, np.subtract),
     "multiply": (op.multiply, np.multiply),
     "floor_divide": (op.floor_divide, np.floor_divide),
-    "mod": (op.mod, np.mod),
+    "remainder": (op.remainder, np.mod),
     "pow": (op.pow, np.power),
     "maximum": (op.maximum, np.maximum),
     "minimum": (op.minimum, np.minimum),

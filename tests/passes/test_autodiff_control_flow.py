@@ -87,7 +87,7 @@ func @gcd(%a: int64[], %b: int64[], %x: float32[2]) -> (int64[], float32[2]) {
   %y: (int64[], float32[2]) = if %done {
     yield (%a, %x)
   } else {
-    %r: int64[] = mod(%a, %b)
+    %r: int64[] = remainder(%a, %b)
     %f: float32[] = cast(%r, "float32")
     %s: float32[2] = multiply(%x, %f)
     %t: float32[2] = sin(%s)

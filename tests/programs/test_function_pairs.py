@@ -36,7 +36,7 @@ FUNCTIONS = (
 WITH_NUMBER: dict[str, Callable[[Any], Any]] = {
     "pow": lambda x: op.pow(x, 1.7),
     "exponential": lambda x: op.pow(1.3, x),
-    "mod": lambda x: op.mod(x, 0.37),
+    "remainder": lambda x: op.remainder(x, 0.37),
     "fmod": lambda x: op.fmod(x, 0.37),
     "atan2": lambda x: op.atan2(x, 0.7),
     "hypot": lambda x: op.hypot(x, 0.7),
@@ -149,7 +149,7 @@ BATCHES = [ALL_PAIRS[i : i + EACH] for i in range(0, len(ALL_PAIRS), EACH)]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_one_hands_to_the_other_in_vectors(opaque: Any, form: str) -> None:
-    pairs = [("tanh", "sigmoid"), ("erf", "exp"), ("sin", "silu"), ("mod", "softplus")]
+    pairs = [("tanh", "sigmoid"), ("erf", "exp"), ("sin", "silu"), ("remainder", "softplus")]
     check(opaque, pairs, form, "float32", True, ((2, 160),))
 
 

@@ -93,7 +93,7 @@ IN_RANGE: dict[str, Callable[[Any, Any], Any]] = {
     "topk": lambda x, i: op.gather(x, 1, op.topk(x, 2, 1)[1]),
     "topk of indices": lambda x, i: op.gather(x, 1, op.topk(x, 2, 1, "indices")),
     "clip": lambda x, i: op.embedding(x, op.clip(i, 0, 2)),
-    "mod": lambda x, i: op.embedding(x, op.mod(i, 3)),
+    "remainder": lambda x, i: op.embedding(x, op.remainder(i, 3)),
     "arange": lambda x, i: op.index_select(x, 1, op.arange(0, 4, 1, "int64")),
     "moved": lambda x, i: op.take(x, op.reshape(op.transpose(op.argsort(x, 0)), (-1,)), 0),
     "cast": lambda x, i: op.take(x, op.cast(op.argmax(x, 1), "int32"), 1),

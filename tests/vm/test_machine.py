@@ -49,7 +49,7 @@ func @main(%a: int64[], %b: int64[]) -> int64[] {
   %y: int64[] = if %done {
     yield %a
   } else {
-    %r: int64[] = mod(%a, %b)
+    %r: int64[] = remainder(%a, %b)
     %g: int64[] = @main(%b, %r)
     yield %g
   }

@@ -14,7 +14,7 @@ WITHOUT_UINT64 = frozenset(
         *("batch_matmul_nt", "batch_matmul_tn", "batch_matmul_tt", "bitwise_not", "clip", "dense"),
         *("diagonal", "flip", "floor_divide", "fmax", "fmin", "fmod", "gather", "gather_nd"),
         *("index_select", "left_shift", "logical_not", "matmul", "matmul_nt", "matmul_tn"),
-        *("matmul_tt", "max", "maximum", "min", "minimum", "mod", "negative", "reverse"),
+        *("matmul_tt", "max", "maximum", "min", "minimum", "negative", "remainder", "reverse"),
         *("right_shift", "searchsorted", "sign", "square", "subtract", "take", "tril", "triu"),
     )
 )

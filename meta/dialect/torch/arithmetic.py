@@ -114,7 +114,7 @@ def _remainder(x1, x2, out=None):
 
 
 # By measurement: docs/performance.md.
-kernels({op.mod: partial(_divided, _remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
+kernels({op.remainder: partial(_divided, _remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
 
 
 @dialect.kernel(op.heaviside)

@@ -150,8 +150,8 @@ def floor_divide(x1, x2, out):
     return _divided(of_ints, of_floats, x1, x2, out)
 
 
-@compute(op.mod, BROADCAST)
-def mod(x1, x2, out):
+@compute(op.remainder, BROADCAST)
+def remainder(x1, x2, out):
     def of_ints(a, b):
         divisor, trapped, _ = _int_division(a, b)
         return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))

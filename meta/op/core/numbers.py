@@ -46,7 +46,7 @@ def floor_divide(x1: Number, x2: Number) -> Number:
     return divide(x1, x2) if isinstance(x1, float) or isinstance(x2, float) else 0
 
 
-def mod(x1: Number, x2: Number) -> Number:
+def remainder(x1: Number, x2: Number) -> Number:
     """x1 - x2 * floor(x1 / x2); by zero 0 for ints, NaN for floats."""
     if x2:
         return x1 % x2  # a zero has the sign of x2 in Python, too

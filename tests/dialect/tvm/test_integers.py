@@ -28,19 +28,19 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "max": lambda x, y: op.maximum(x + 1, x),  # x + 1
     "min": lambda x, y: op.minimum(x * 2, x * 2 + 1),
     "x * 2 // 2": lambda x, y: op.floor_divide(x * 2, 2),  # x
-    "(6x + 1) % 3": lambda x, y: op.mod(x * 6 + 1, 3),  # 1
+    "(6x + 1) % 3": lambda x, y: op.remainder(x * 6 + 1, 3),  # 1
     "fmod": lambda x, y: op.fmod(x * 6 + 1, 3),
-    "hash": lambda x, y: op.mod((x + 1) * 103 + y * 37, 101),
+    "hash": lambda x, y: op.remainder((x + 1) * 103 + y * 37, 101),
     "3x == 3y": lambda x, y: op.equal(x * 3, y * 3),
     "shifts": lambda x, y: op.right_shift(op.left_shift(x, 3), 3),
     "not": lambda x, y: op.cast(op.bitwise_not(x), "int64"),  # -1 - x, in 32 bits
     "widened sum": lambda x, y: op.cast(x + y, "int64"),
     "widened difference": lambda x, y: op.cast(x - y, "float64"),
-    "widened product": lambda x, y: op.mod(op.cast(x * y, "int64"), 7),
+    "widened product": lambda x, y: op.remainder(op.cast(x * y, "int64"), 7),
     "narrow": lambda x, y: op.cast(op.cast(x, "int8") + op.cast(y, "int8"), "int64"),
     "there and back": lambda x, y: op.equal(op.cast(op.cast(x, "int8"), str(x.dtype)), x),
-    "of positions": lambda x, y: op.mod(op.arange(0, 12, 1, str(x.dtype)) * x * x + y, 11),
-    "index": lambda x, y: op.take(x + x, op.mod(op.cast(y * 5, "int64"), 12)),
+    "of positions": lambda x, y: op.remainder(op.arange(0, 12, 1, str(x.dtype)) * x * x + y, 11),
+    "index": lambda x, y: op.take(x + x, op.remainder(op.cast(y * 5, "int64"), 12)),
 }
 DTYPES = ["int8", "uint8", "int16", "int32", "int64"]
 

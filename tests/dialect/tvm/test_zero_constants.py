@@ -24,7 +24,7 @@ ORACLES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "multiply": torch.multiply,
     "divide": torch.divide,
     "floor_divide": torch.floor_divide,
-    "mod": torch.remainder,
+    "remainder": torch.remainder,
 }
 
 

@@ -130,7 +130,7 @@ binary(
     domain=_nonzero,
 )
 binary(
-    "mod",
+    "remainder",
     torch.remainder,
     "number",
     rounding="round",

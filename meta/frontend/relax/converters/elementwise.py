@@ -19,7 +19,7 @@ _SAME = "add atan2 logical_and logical_not logical_or logical_xor round square s
 for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
     relax.same(_name, _base)
 
-relax.same("floor_mod", op.mod)
+relax.same("floor_mod", op.remainder)
 relax.same("log_add_exp", op.logaddexp)
 relax.same("mod", op.fmod)
 relax.same("nn.gelu", op.gelu)

@@ -259,7 +259,7 @@ def proposal(
     everything = op.ones_like(score) > 0.0
     kept = suppressed(found + edges, score, everything, -1, iou, call)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
-    turn = op.mod(turn, op.expand_dims(kept.count, 1))
+    turn = op.remainder(turn, op.expand_dims(kept.count, 1))
     chosen = rows_of(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
     result = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)

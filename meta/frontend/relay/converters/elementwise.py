@@ -17,7 +17,7 @@ for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.sp
     relay.same(_name, _base)
 
 relay.same("nn.relu", op.relu)
-relay.same("floor_mod", op.mod)
+relay.same("floor_mod", op.remainder)
 relay.same("mod", op.fmod)
 relay.same("trunc_mod", op.fmod)
 # TVM approximates these by polynomials, within 1e-3; here they are exact.

@@ -53,7 +53,7 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
     table = op.reshape(table, (batches * extent, *(extents[a] for a in (*between, *after))))
     inner = tuple(indices.shape[batch:])
     places = op.cast(op.reshape(indices, (batches, *inner)), "int64")
-    places = op.mod(places, extent) if mode == "wrap" else op.clip(places, 0, extent - 1)
+    places = op.remainder(places, extent) if mode == "wrap" else op.clip(places, 0, extent - 1)
     first = constant(np.arange(batches) * extent, "int64", call)
     places = op.add(places, op.reshape(first, (batches, *(1,) * len(inner))))
     result = op.take(table, places, 0)
@@ -82,7 +82,7 @@ def gather_nd(data, indices, *, batch_dims, call):
     return op.gather_nd(data, by_batch(indices, batch, "the indices of gather_nd", call))
 
 
-@relay("unravel_index", op.floor_divide, op.mod, op.stack)
+@relay("unravel_index", op.floor_divide, op.remainder, op.stack)
 def unravel_index(data, shape):
     """The coordinates, on a new first axis, of places in a tensor of a shape."""
     extents = known_ints(shape)
@@ -95,7 +95,7 @@ def unravel_index(data, shape):
         else:
             extent = extents[axis]
         # The first axis takes what is left, as the places are in range.
-        coordinates.append(op.mod(data, extent) if axis else data)
+        coordinates.append(op.remainder(data, extent) if axis else data)
         data = op.floor_divide(data, extent)
     return op.stack(tuple(reversed(coordinates)), 0)
 
@@ -270,7 +270,7 @@ def _set_anywhere(data, v, begin, steps, call):
         order = op.floor_divide(offset, abs(step))
         inside = op.logical_and(
             op.logical_and(op.greater_equal(offset, 0), op.less(order, length)),
-            op.equal(op.mod(offset, abs(step)), 0),
+            op.equal(op.remainder(offset, abs(step)), 0),
         )
         v = op.take(v, order, axis, "clip")
         inside = op.reshape(inside, (-1, *(1,) * (data.ndim - 1 - axis)))

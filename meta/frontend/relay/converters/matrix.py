@@ -152,7 +152,7 @@ def _strides(shape):
     return op.flip(backwards, 0)
 
 
-@relay("sparse_reshape", op.cumprod, op.floor_divide, op.mod)
+@relay("sparse_reshape", op.cumprod, op.floor_divide, op.remainder)
 def sparse_reshape(indices, shape, to_shape):
     """Indices and shape after a reshape; an extent of -1 is what is left for it."""
     whole, target = op.cast(shape, "int64"), op.cast(to_shape, "int64")
@@ -160,7 +160,7 @@ def sparse_reshape(indices, shape, to_shape):
     others = op.prod(op.where(is_open, 1, target), 0)
     extents = op.where(is_open, op.floor_divide(op.prod(whole, 0), others), target)
     flat = op.sum(op.multiply(op.cast(indices, "int64"), _strides(whole)), 1, True)
-    places = op.mod(op.floor_divide(flat, _strides(extents)), extents)
+    places = op.remainder(op.floor_divide(flat, _strides(extents)), extents)
     return op.cast(places, indices.dtype), op.cast(extents, shape.dtype)
 
 

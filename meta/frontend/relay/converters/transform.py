@@ -280,7 +280,7 @@ def stft(data, window, *, n_fft, hop_length, win_length, normalized, onesided, c
     if rows != win_length:
         # Frequencies are multiples of that of the window: behind the last one they repeat.
         numbers = op.arange(0, rows, 1, dtype="int32", device=device)
-        chosen = op.mod(numbers, win_length)
+        chosen = op.remainder(numbers, win_length)
         re, im = op.take(re, chosen, -1), op.take(im, chosen, -1)
     both = op.swap_axis(op.stack((re, im), -1), -2, -3)
     return op.divide(both, sqrt(n_fft)) if normalized else both
