@@ -60,21 +60,19 @@ newaxis = None
 
 _SAME = (
     *("abs", "acos", "acosh", "add", "all", "any", "argmax", "argmin", "asin", "asinh", "atan"),
-    *("atan2", "atanh", "bitwise_and", "bitwise_or", "bitwise_xor", "broadcast_arrays"),
-    *("broadcast_to", "ceil", "copysign", "cos", "cosh", "count_nonzero", "diff", "divide"),
-    *("equal", "exp", "expand_dims", "expm1", "floor", "floor_divide", "greater", "greater_equal"),
-    *("hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p"),
-    *("log2", "logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul"),
-    *("matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply"),
-    *("negative", "nextafter", "nonzero", "not_equal", "positive", "pow", "reciprocal"),
-    *("remainder", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "subtract"),
-    *("tan", "tanh", "tensordot", "tril", "triu", "trunc", "unique_all", "unique_counts"),
-    *("unique_inverse", "unique_values", "unstack", "vecdot", "where"),
+    *("atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or"),
+    *("bitwise_right_shift", "bitwise_xor", "broadcast_arrays", "broadcast_to", "ceil", "copysign"),
+    *("cos", "cosh", "count_nonzero", "diff", "divide", "equal", "exp", "expand_dims", "expm1"),
+    *("floor", "floor_divide", "greater", "greater_equal", "hypot", "imag", "isfinite", "isinf"),
+    *("isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp", "logical_and"),
+    *("logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum"),
+    *("mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero"),
+    *("not_equal", "positive", "pow", "reciprocal", "remainder", "roll", "round", "sign"),
+    *("signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "tensordot", "tril"),
+    *("triu", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack"),
+    *("vecdot", "where"),
 )
 _RENAMED = {
-    "bitwise_invert": "bitwise_not",
-    "bitwise_left_shift": "left_shift",
-    "bitwise_right_shift": "right_shift",
     "permute_dims": "transpose",
 }
 globals().update({name: getattr(op, name) for name in _SAME})

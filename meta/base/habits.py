@@ -8,6 +8,7 @@ from __future__ import annotations
 MODULE: dict[str, str] = {
     "as_tensor": "meta.array",
     "asarray": "meta.array",
+    "bitwise_not": "meta.bitwise_invert",
     "bmm": "meta.matmul",
     "cat": "meta.concatenate",
     "clamp": "meta.clip",
@@ -17,6 +18,7 @@ MODULE: dict[str, str] = {
     "from_numpy": "meta.array, or meta.from_dlpack to share memory",
     "grid_sampler": "meta.grid_sample",
     "jit": "meta.model.trace",
+    "left_shift": "meta.bitwise_left_shift",
     "load": "meta.model.load_weights, or meta.vm.load for a compiled program",
     "manual_seed": "meta.random.seed",
     "mm": "meta.matmul",
@@ -27,6 +29,7 @@ MODULE: dict[str, str] = {
     "power": "meta.pow",
     "rand": "meta.random.uniform",
     "randn": "meta.random.normal",
+    "right_shift": "meta.bitwise_right_shift",
     "swapaxes": "meta.swap_axis",
     "tensor": "meta.array",
     "unsqueeze": "meta.expand_dims",

@@ -5,7 +5,8 @@ from meta.grad.core import gradient, not_differentiable, onto
 from meta.ir.types import TensorType
 
 not_differentiable(
-    op.bitwise_and, op.bitwise_or, op.bitwise_xor, op.bitwise_not, op.left_shift, op.right_shift,
+    op.bitwise_and, op.bitwise_or, op.bitwise_xor, op.bitwise_invert,
+    op.bitwise_left_shift, op.bitwise_right_shift,
     why="integers have no gradient",
 )  # fmt: skip
 not_differentiable(op.reinterpret, why="bits have no gradient")

@@ -62,7 +62,7 @@ def bitwise_xor(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
 
 
 @op
-def bitwise_not(x: Scalar | Tensor) -> Tensor:
+def bitwise_invert(x: Scalar | Tensor) -> Tensor:
     """All bits inverted, -x - 1 for signed integers; of bools the logical not.
 
     ``x``: integers or bools of any shape; the result has its type. Raises TypeInferError for
@@ -81,7 +81,7 @@ def _shifted_left(x1: int, x2: int) -> int:
 
 
 @op(promotes=("x1", "x2"))
-def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+def bitwise_left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """x1 * 2**x2 modulo the dtype's range; 0 for an ``x2`` that is negative or beyond the bits.
 
     ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.
@@ -91,7 +91,7 @@ def left_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
 
 
 @op(promotes=("x1", "x2"))
-def right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
+def bitwise_right_shift(x1: Scalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
     """floor(x1 / 2**x2); for an ``x2`` that is negative or beyond the bits 0, or -1 if x1 < 0.
 
     ``x1``, ``x2``: integers of one dtype, which is the result's, broadcast against one another.

@@ -17,7 +17,7 @@ FREE_BYTES = 24 << 30
 pytestmark = pytest.mark.cuda
 
 CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tensor]]] = {
-    "bitwise_not": (meta.bitwise_not, torch.bitwise_not),
+    "bitwise_invert": (meta.bitwise_invert, torch.bitwise_not),
     "maximum": (lambda x: meta.maximum(x, 7), lambda x: x.clamp(min=7)),
     "greater": (lambda x: meta.greater(x, 100), lambda x: x > 100),
     "cast": (lambda x: meta.cast(x, "float16"), lambda x: x.half()),

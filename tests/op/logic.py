@@ -72,9 +72,11 @@ CASES = [
     _case("bitwise_and", torch.bitwise_and, PAIRS + BOOLS),
     _case("bitwise_or", torch.bitwise_or, PAIRS + BOOLS),
     _case("bitwise_xor", torch.bitwise_xor, PAIRS + BOOLS),
-    OpCase("bitwise_not", samples=NOTS, oracle=torch.bitwise_not, dtypes=("float32",), grad=False),
-    _case("left_shift", torch.bitwise_left_shift, SHIFTS),
-    _case("right_shift", torch.bitwise_right_shift, SHIFTS),
+    OpCase(
+        "bitwise_invert", samples=NOTS, oracle=torch.bitwise_not, dtypes=("float32",), grad=False
+    ),
+    _case("bitwise_left_shift", torch.bitwise_left_shift, SHIFTS),
+    _case("bitwise_right_shift", torch.bitwise_right_shift, SHIFTS),
 ]
 
 
@@ -93,11 +95,11 @@ CASES += refusals(
     {
         "bitwise_and": [*MISMATCHED_PAIRS, error(B(3), 1, match="does not fit a tensor of bool")],
         "bitwise_or bitwise_xor": MISMATCHED_PAIRS,
-        "left_shift right_shift": [
+        "bitwise_left_shift bitwise_right_shift": [
             *MISMATCHED_PAIRS,
             error(B(3), 1, match=r"expected: integers\n"),
         ],
-        "bitwise_not": [error(F(3), match="only integers have bits")],
+        "bitwise_invert": [error(F(3), match="only integers have bits")],
     }
 )
 

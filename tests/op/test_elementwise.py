@@ -54,9 +54,9 @@ INTS = torch.ones(2, dtype=torch.int64)
         ("clip", (-5, 0), 0),
         ("threshold", (2, 3, 7.5), 7.5),
         ("bitwise_and", (6, 3), 2),
-        ("bitwise_not", (True,), False),
-        ("left_shift", (1, 63), -(2**63)),
-        ("right_shift", (-5, 100), -1),
+        ("bitwise_invert", (True,), False),
+        ("bitwise_left_shift", (1, 63), -(2**63)),
+        ("bitwise_right_shift", (-5, 100), -1),
     ],
 )
 def test_numbers_give_a_number_at_once(name, args, value):
@@ -97,7 +97,7 @@ def test_a_number_beyond_a_narrow_integer_dtype_is_compared_exactly():
         ("clip", (BOOLS,), "clip has no bounds"),
         ("atan2", (FLOATS, FLOATS.double()), "differ in dtype"),
         ("bitwise_and", (FLOATS, 1), "only integers"),
-        ("left_shift", (BOOLS, 1), "only integers"),
+        ("bitwise_left_shift", (BOOLS, 1), "only integers"),
         ("bitwise_or", (BOOLS, 1), "does not fit"),
         ("bitwise_xor", (INTS, INTS.int()), "differ in dtype"),
         ("erf_dx", (torch.ones(3), None, FLOATS), "x does not match"),

@@ -44,7 +44,7 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "negative": (op.negative, np.negative),
-    "bitwise_not": (op.bitwise_not, np.bitwise_not),
+    "bitwise_invert": (op.bitwise_invert, np.bitwise_not),
     "square": (op.square, np.square),
     "sign": (op.sign, np.sign),
     "abs": (op.abs, np.abs),

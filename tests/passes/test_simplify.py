@@ -96,7 +96,7 @@ def test_calls_that_are_their_argument(name: str, call: str) -> None:
 PAIRS = [
     ("negative(%x)", "negative(%a)", "%x"),
     ("negative(%u)", "negative(%a)", "%u"),
-    ("bitwise_not(%i)", "bitwise_not(%a)", "%i"),
+    ("bitwise_invert(%i)", "bitwise_invert(%a)", "%i"),
     ("logical_not(%b)", "logical_not(%a)", "%b"),
     ("reverse(%x, 1)", "reverse(%a, 1)", "%x"),
     ("flip(%x, (0, 1))", "flip(%a, (0, 1))", "%x"),

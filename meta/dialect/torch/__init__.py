@@ -11,11 +11,12 @@ from meta.op.core.call import CallValues
 WITHOUT_UINT64 = frozenset(
     (
         *("abs", "add", "adv_index", "amax", "amin", "argmax", "argmin", "batch_matmul"),
-        *("batch_matmul_nt", "batch_matmul_tn", "batch_matmul_tt", "bitwise_not", "clip", "dense"),
-        *("diagonal", "flip", "floor_divide", "fmax", "fmin", "fmod", "gather", "gather_nd"),
-        *("index_select", "left_shift", "logical_not", "matmul", "matmul_nt", "matmul_tn"),
-        *("matmul_tt", "max", "maximum", "min", "minimum", "negative", "remainder", "reverse"),
-        *("right_shift", "searchsorted", "sign", "square", "subtract", "take", "tril", "triu"),
+        *("batch_matmul_nt", "batch_matmul_tn", "batch_matmul_tt", "bitwise_invert"),
+        *("bitwise_left_shift", "bitwise_right_shift", "clip", "dense", "diagonal", "flip"),
+        *("floor_divide", "fmax", "fmin", "fmod", "gather", "gather_nd", "index_select"),
+        *("logical_not", "matmul", "matmul_nt", "matmul_tn", "matmul_tt", "max", "maximum", "min"),
+        *("minimum", "negative", "remainder", "reverse", "searchsorted", "sign", "square"),
+        *("subtract", "take", "tril", "triu"),
     )
 )
 """Operators of which ATen has no function of uint64; generated code has."""

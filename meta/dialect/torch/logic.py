@@ -49,8 +49,8 @@ of_two(
 )
 
 
-@dialect.kernel(op.bitwise_not)
-def bitwise_not(x, out):
+@dialect.kernel(op.bitwise_invert)
+def bitwise_invert(x, out):
     torch.bitwise_not(x, out=out)
 
 
@@ -64,7 +64,11 @@ def _shifted(function, x1, x2, out):
 
 
 of_two(
-    {op.left_shift: torch.bitwise_left_shift, op.right_shift: torch.bitwise_right_shift}, _shifted
+    {
+        op.bitwise_left_shift: torch.bitwise_left_shift,
+        op.bitwise_right_shift: torch.bitwise_right_shift,
+    },
+    _shifted,
 )
 
 

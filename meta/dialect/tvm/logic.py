@@ -46,8 +46,8 @@ table(
 table({op.logical_not: tirx.Not}, within="bool")
 
 
-@pointwise(op.bitwise_not, raw=True)
-def bitwise_not(v):
+@pointwise(op.bitwise_invert, raw=True)
+def bitwise_invert(v):
     return (tirx.Not if str(v.ty.dtype) == "bool" else tirx.bitwise_not)(v)
 
 
@@ -69,14 +69,14 @@ def _shift(value, amount, dtype):
     return cast(value, dtype), cast(defined, dtype), inside
 
 
-@pointwise(op.left_shift, BROADCAST, raw=True)
-def left_shift(value, amount, *, out):
+@pointwise(op.bitwise_left_shift, BROADCAST, raw=True)
+def bitwise_left_shift(value, amount, *, out):
     value, amount, inside = _shift(value, amount, out.dtype)
     return tirx.Select(inside, tirx.shift_left(value, amount), constant(0, value))
 
 
-@pointwise(op.right_shift, BROADCAST, raw=True)
-def right_shift(value, amount, *, out):
+@pointwise(op.bitwise_right_shift, BROADCAST, raw=True)
+def bitwise_right_shift(value, amount, *, out):
     value, amount, inside = _shift(value, amount, out.dtype)
     beyond = constant(0, value)
     if not out.dtype.startswith("uint"):

@@ -32,8 +32,8 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "fmod": lambda x, y: op.fmod(x * 6 + 1, 3),
     "hash": lambda x, y: op.remainder((x + 1) * 103 + y * 37, 101),
     "3x == 3y": lambda x, y: op.equal(x * 3, y * 3),
-    "shifts": lambda x, y: op.right_shift(op.left_shift(x, 3), 3),
-    "not": lambda x, y: op.cast(op.bitwise_not(x), "int64"),  # -1 - x, in 32 bits
+    "shifts": lambda x, y: op.bitwise_right_shift(op.bitwise_left_shift(x, 3), 3),
+    "not": lambda x, y: op.cast(op.bitwise_invert(x), "int64"),  # -1 - x, in 32 bits
     "widened sum": lambda x, y: op.cast(x + y, "int64"),
     "widened difference": lambda x, y: op.cast(x - y, "float64"),
     "widened product": lambda x, y: op.remainder(op.cast(x * y, "int64"), 7),

@@ -163,7 +163,7 @@ def _shift_domain(a: Tensor, b: Tensor) -> Tensor:
 
 
 binary(
-    "left_shift",
+    "bitwise_left_shift",
     torch.bitwise_left_shift,
     "int",
     rounding="none",
@@ -172,7 +172,7 @@ binary(
     weight=0.5,
 )
 binary(
-    "right_shift",
+    "bitwise_right_shift",
     torch.bitwise_right_shift,
     "int",
     rounding="none",

@@ -227,7 +227,7 @@ unary(
 unary("frac", torch.frac, rounding="none", smooth=False)
 for _name in ("isfinite", "isinf", "isnan", "isneginf", "isposinf"):
     unary(_name, getattr(torch, _name), dtype="bool", rounding="none", smooth=False, weight=0.3)
-unary("bitwise_not", torch.bitwise_not, kind="int", rounding="none", smooth=False)
+unary("bitwise_invert", torch.bitwise_not, kind="int", rounding="none", smooth=False)
 
 
 def _clip(d: Any) -> Call:

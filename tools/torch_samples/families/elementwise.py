@@ -17,7 +17,7 @@ ADAPTERS = {
     "asinh": meta.asinh,
     "atan": meta.atan,
     "atanh": meta.atanh,
-    "bitwise_not": meta.bitwise_not,
+    "bitwise_not": meta.bitwise_invert,
     "ceil": meta.ceil,
     "cos": meta.cos,
     "cosh": meta.cosh,

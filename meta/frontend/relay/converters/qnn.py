@@ -174,7 +174,9 @@ STEPS, FRACTION = 8, 30
 """Bits by which exponentials are shifted, and bits behind the point of their reciprocal sum."""
 
 
-@relay("qnn.softmax", op.max, op.right_shift, op.left_shift, op.floor_divide, op.sum)
+@relay(
+    "qnn.softmax", op.max, op.bitwise_right_shift, op.bitwise_left_shift, op.floor_divide, op.sum
+)
 def softmax(data, scale, zero, to_scale, to_zero, *, axis, call):
     """By integers alone. Lin et al., "I-ViT: integer-only quantization for efficient vision
     transformer inference", ICCV 2023, algorithm 1.
@@ -183,14 +185,16 @@ def softmax(data, scale, zero, to_scale, to_zero, *, axis, call):
     x = op.subtract(x, op.max(x, axis, True))
     unit = _reciprocal(scale_of(scale))
     # x / log(2) by shifts, as a multiple of the unit and a rest, both of them at most 0
-    power = op.subtract(op.add(x, op.right_shift(x, 1)), op.right_shift(x, 4))
+    power = op.subtract(op.add(x, op.bitwise_right_shift(x, 1)), op.bitwise_right_shift(x, 4))
     whole = op.floor_divide(op.negative(power), unit)
     rest = op.add(power, op.multiply(whole, unit))
-    exponential = op.left_shift(op.add(op.right_shift(rest, 1), unit), op.subtract(STEPS, whole))
+    exponential = op.bitwise_left_shift(
+        op.add(op.bitwise_right_shift(rest, 1), unit), op.subtract(STEPS, whole)
+    )
     total = op.cast(op.sum(exponential, axis, True), "int32")
     share = op.multiply(op.floor_divide(1 << FRACTION, total), exponential)
     bits = 7  # of a share that is int8
-    y = op.right_shift(share, FRACTION - bits)
+    y = op.bitwise_right_shift(share, FRACTION - bits)
     own, target = 2.0**-bits, scale_of(to_scale)
     return requantize(y, own, 0, target, zero_of(to_zero), "int8", call.device)
 
@@ -385,7 +389,7 @@ def _weights_of_bits(device):
     return array([1 << (WORD - 1 - k) for k in range(WORD)], "int32", device=device)
 
 
-@relay("nn.bitpack", op.bitwise_and, op.right_shift, op.stack, ignore=("name",))
+@relay("nn.bitpack", op.bitwise_and, op.bitwise_right_shift, op.stack, ignore=("name",))
 def bitpack(data, *, bits, pack_axis, bit_axis, pack_type, call):
     """Bit b of as many elements along ``pack_axis`` as a word has bits, the first one highest, is
     a word; the words of bit 0, 1, ... lie along a new axis ``bit_axis``.
@@ -400,7 +404,7 @@ def bitpack(data, *, bits, pack_axis, bit_axis, pack_type, call):
     along = op.reshape(_weights_of_bits(call.device), (WORD, *[1] * len(rest)))
     planes = []
     for b in range(bits):
-        plane = op.bitwise_and(op.right_shift(x, b), 1) * along
+        plane = op.bitwise_and(op.bitwise_right_shift(x, b), 1) * along
         planes.append(op.cast(op.sum(plane, pack_axis + 1), pack_type))
     return op.stack(tuple(planes), bit_axis)
 
