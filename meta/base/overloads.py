@@ -61,6 +61,7 @@ class Overloads:
     # Composed operations, set once by files of `meta.op`; they are no operators of their own.
     getitem: ClassVar[Callable[[Any, Any], Any]]
     setitem: ClassVar[Callable[[Any, Any, Any], None]]
+    at_parts: ClassVar[Callable[[Any], Any]]
     matmul: ClassVar[Callable[[Any, Any], Any]]
 
     __add__, __radd__ = _binary("add"), _reflected("add")
@@ -93,3 +94,10 @@ class Overloads:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         Overloads.setitem(self, index, value)
+
+    @property
+    def at(self) -> Any:
+        """Parts to change in a new array: ``x.at[index].set(value)``, ``.get()``, and ``.add``,
+        ``.subtract``, ``.multiply``, ``.divide``, ``.power``, ``.min``, ``.max``.
+        """
+        return Overloads.at_parts(self)

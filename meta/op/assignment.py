@@ -1,7 +1,7 @@
 """``x[index] = value`` in the memory of an array, with numpy's meaning.
 
 It is no operator: it is done at once, on the torch buffer, and is refused where a program is traced
-and where a gradient would not know of it. `functional.py` has what gives a new array instead.
+and where a gradient would not know of it. `functional_updates.py` has what makes a new array.
 """
 
 from __future__ import annotations

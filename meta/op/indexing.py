@@ -216,6 +216,18 @@ def _checked(item: Any, axis: int, extent: Any) -> Any:
 
 def slices(x: Array, items: Sequence[Any]) -> Any:
     """Apply the ints and slices; the axes of the ints are gone."""
+    cuts, gone = cuts_of(x, items)
+    x = x if cuts is None else strided_slice(x, *cuts)
+    return squeeze(x, gone) if gone else x
+
+
+Cuts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def cuts_of(x: Array, items: Sequence[Any]) -> tuple[Cuts | None, tuple[int, ...]]:
+    """Return begin, end and strides of the slice that ints and slices name, None if that is all of
+    x; and the axes of the ints.
+    """
     cuts: list[tuple[int, int, int]] = []
     last = 0
     gone = []
@@ -231,10 +243,8 @@ def slices(x: Array, items: Sequence[Any]) -> Any:
             cuts.append(whole)
         if cuts[-1] != whole:
             last = axis + 1
-    if last:
-        begin, end, strides = zip(*cuts[:last], strict=True)
-        x = strided_slice(x, begin, end, strides)
-    return squeeze(x, tuple(gone)) if gone else x
+    begin, end, strides = zip(*cuts[:last], strict=True) if last else ((), (), ())
+    return (begin, end, strides) if last else None, tuple(gone)
 
 
 def _cut(item: slice, extent: Any) -> tuple[int, int, int]:
