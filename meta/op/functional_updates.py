@@ -105,7 +105,7 @@ class Part:
 
     def power(self, value: Any) -> Any:
         """Return x with ``x[index] **= value``. TypeInferError for bools."""
-        power = OPERATORS["power"]
+        power = OPERATORS["pow"]
         return self._changed(value, power, lambda x, at, v: power(x, _factors(x, at, v)))
 
     def min(self, value: Any) -> Any:
