@@ -53,7 +53,7 @@ def _draw(random: Any, *args: Any, **options: Any) -> Array:
     """Return numbers of an operator. Those of an eager call are the same on every dialect, so the
     choice of `only` and `exclude`, which is about what is computed, does not hold for it.
     """
-    if current.get() is not None:
+    if current() is not None:
         return random(*args, **options)
     with unrestricted():
         return random(*args, **options)
@@ -228,7 +228,7 @@ def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:
 
 def _key(place: str) -> Array:
     """Return the next key on a device; in traced code, what draws one in every run."""
-    if isinstance(current.get(), Trace):
+    if isinstance(current(), Trace):
         return op.random_key(place)
     return ndarray(torch.tensor([default.key()], device=place))
 
@@ -236,7 +236,7 @@ def _key(place: str) -> Array:
 def _place(device: object, *given: Any) -> str:
     if device is not None:
         return str(require(device))
-    handler = current.get()
+    handler = current()
     if isinstance(handler, Trace):
         return str(handler.device)
     found = (str(a.device) for a in given if isinstance(a, ndarray | torch.Tensor))

@@ -12,10 +12,10 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from meta.base.call_context import changed, context
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 
@@ -83,9 +83,10 @@ _getenv = ctypes.PyDLL(None).getenv
 _getenv.restype = ctypes.c_char_p
 _NAMES = {name: os.fsencode(name) for name in KNOBS}
 
-_overrides: ContextVar[dict[str, Any] | None] = ContextVar("meta_config_overrides", default=None)
-overridden = _overrides.get
-"""Returns the knobs that `override` has set here, None outside of such blocks; it costs nothing."""
+
+def overridden() -> dict[str, Any] | None:
+    """Return the knobs that `override` has set here, None outside of such blocks."""
+    return context.get().knobs
 
 
 def _knob(name: str) -> Knob:
@@ -101,7 +102,7 @@ def get(name: str) -> Any:
     not parse.
     """
     knob = _knob(name)
-    overrides = _overrides.get()
+    overrides = overridden()
     if overrides is not None and name in overrides:
         return overrides[name]
     found = _getenv(_NAMES[name])
@@ -127,11 +128,9 @@ def override(**values: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _set(values: dict[str, Any]) -> Iterator[None]:
-    token = _overrides.set({**(_overrides.get() or {}), **values})
-    try:
+    # What was set before is asked on entry: the block may be entered later than made.
+    with changed(knobs={**(overridden() or {}), **values}):
         yield
-    finally:
-        _overrides.reset(token)
 
 
 def table() -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ def card(op: Op) -> dict[str, Any]:
         "declare": {"site": None if op.declare_site is None else str(op.declare_site)},
         "gradient": _gradient(op),
         "cast_rule": _cast_rule(op),
-        "kernels": _kernels(op, current.get(), available()),
+        "kernels": _kernels(op, current(), available()),
         "absent_dialects": {d.name: d.unavailable for d in dialects() if d.unavailable is not None},
         "converters": {name: str(site) for name, site in sorted(op.aspects.converters.items())},
         "signatures": {

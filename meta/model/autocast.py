@@ -36,7 +36,7 @@ class Autocast(Wrapper):
     @trace
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the result of ``model``, computed in mixed precision."""
-        outer = current.get()
+        outer = current()
         assert isinstance(outer, Trace)
         args, kwargs = self._widened((args, kwargs))
         entry = self.model.traced_entry()

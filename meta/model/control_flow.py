@@ -52,7 +52,7 @@ def cond(
     3.0
     """
     require_functions(then_fn, else_fn)
-    trace = current.get()
+    trace = current()
     if isinstance(pred, bool) or not isinstance(trace, Trace):
         chosen = then_fn if truth(pred, "pred") else else_fn
         return Carried(chosen(*operands)).tree()
@@ -90,7 +90,7 @@ def while_loop(cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], ini
     6
     """
     require_functions(cond_fn, body_fn)
-    trace = current.get()
+    trace = current()
     if not isinstance(trace, Trace):
         state = Carried(init)
         while truth(cond_fn(state.tree()), "cond_fn's result", cond_fn):
@@ -135,7 +135,7 @@ def scan(
     [1.0, 3.0, 6.0]
     """
     require_functions(f)
-    trace = current.get()
+    trace = current()
     if isinstance(trace, Trace):
         return _traced_scan(trace, f, Carried(init, trace), _Rows(xs, length, trace), reverse)
     return _eager_scan(f, Carried(init), _Rows(xs, length, None), reverse)
@@ -156,7 +156,7 @@ def _traced_scan(
     counts = array([size] * (blocks - 1) + [last], device=trace.device)
 
     def run_block(state: Any, block: Any) -> tuple[Any, Any]:
-        inner, (count, xs) = current.get(), block
+        inner, (count, xs) = current(), block
         assert isinstance(inner, Trace)
         return _row_loop(inner, f, Carried(state, inner), _Rows(xs, size, inner), count, reverse)
 

@@ -51,7 +51,7 @@ class ValueAndGrad(Model):
         """Return what `forward` does, in code that is traced, with gradients of the parameters that
         the result is computed from only.
         """
-        outer = current.get()
+        outer = current()
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
         program = entry.program_on_types(outer.device, *inputs, **named)

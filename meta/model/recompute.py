@@ -30,7 +30,7 @@ def call_checkpointed(
     Traced, it is a global function with the attribute CHECKPOINT, whose name begins with ``name``.
     Elsewhere the tape keeps no more of it than the arguments. held: arrays of its own.
     """
-    trace = current.get()
+    trace = current()
     if isinstance(trace, Trace):
         return _traced(trace, block, (args, dict(kwargs)), name)
     given = [a for a in tree.flatten((args, kwargs))[0] if isinstance(a, ndarray)]

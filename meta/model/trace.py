@@ -71,7 +71,7 @@ class Traced:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        handler = current.get()
+        handler = current()
         if isinstance(handler, Trace):
             return self.function(*self._with_owner(args), **kwargs)
         return interpret(self.program(*args, **kwargs), *args, **kwargs)

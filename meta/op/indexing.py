@@ -44,7 +44,7 @@ def getitem(x: Any, index: Any) -> Any:
     CUDA, with META_CHECK_INDICES only, without which the nearest element is read. Other faults are
     TypeInferErrors.
     """
-    if type(index) is int and type(x) is ndarray and current.get() is None and not x.tracked:
+    if type(index) is int and type(x) is ndarray and current() is None and not x.tracked:
         # A new plan for each integer would take far longer than the copy, which is the same bits on
         # every backend.
         shape = x.shape

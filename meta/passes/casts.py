@@ -220,7 +220,7 @@ def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:
     (first, call), *_ = casts
     args = (Tuple(tuple(call.args[0] for _, call in casts)), call.args[1])
     asked = answers(
-        prepared(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current.get()
+        prepared(op.multi_tensor_cast, Call(op.multi_tensor_cast, args), device), current()
     )
     chosen = next((answer for answer in asked if answer.env is not None), None)
     if chosen is None:

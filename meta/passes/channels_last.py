@@ -260,7 +260,7 @@ out_layout="NHWC")
 
 def _load_kinds() -> None:
     """Import a dialect that says which operators are elementwise, an excluded one if need be."""
-    refusal = current.get().refusal
+    refusal = current().refusal
     for dialect in sorted(dialects(), key=lambda one: refusal(one.name) is not None):
         dialect.load()
         if any(kernel.fusion is not None for kernel in dialect.ops.values()):

@@ -100,7 +100,7 @@ def explain_fusion(module: Module, *, device: Device) -> str:
 
 def _in_order(device: Device) -> list[FusedPattern]:
     """Return the patterns that may be used on a device, in the order in which they are tried."""
-    preference, found = current.get(), []
+    preference, found = current(), []
     for dialect in dialects():
         if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
             dialect.load()
@@ -125,7 +125,7 @@ def _size(fused: FusedPattern) -> tuple[int, int]:
 
 
 def _pattern(fused: FusedPattern, device: Device) -> Any:
-    preference = current.get()
+    preference = current()
 
     def check(match: Match) -> str | None:
         try:

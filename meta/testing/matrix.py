@@ -89,7 +89,7 @@ def backends(op: Op, device: Device) -> list[str]:
     """Return the names of the usable dialects that implement an operator on a device."""
     return [
         d.dialect.name
-        for d in candidates(op, current.get(), device)
+        for d in candidates(op, current(), device)
         if device.kind in d.dialect.devices and d.dialect.unavailable is None
     ]
 

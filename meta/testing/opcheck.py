@@ -156,7 +156,7 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
 
 def dialects_of(op: Op) -> list[str]:
     """Return the names of the dialects that implement an operator."""
-    return [d.dialect.name for d in candidates(op, current.get(), Device("cpu"))]
+    return [d.dialect.name for d in candidates(op, current(), Device("cpu"))]
 
 
 def accepting(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> list[str]:

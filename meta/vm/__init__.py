@@ -46,11 +46,11 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
 from meta.op.core.handler import Default
 from meta.vm.compiler import compile
 from meta.vm.convention import Program
-from meta.vm.eager import eager
+from meta.vm.eager import eager, recorded
 from meta.vm.executable import Executable, load
 from meta.vm.interpreter import interpret
 from meta.vm.pipeline import PassContext
 
-Default.handler = eager
+Default.handler, Default.recorded = eager, recorded
 
 __all__ = ["Executable", "PassContext", "Program", "compile", "interpret", "load"]

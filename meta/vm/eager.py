@@ -1,11 +1,12 @@
 """Eager execution: the default meaning of calling an operator.
 
-The hot path builds one key from the arguments, finds a `DecidedCall`, allocates the result and
-launches the kernel. Everything else (reading arguments, types, dispatch) happens when a plan is
-made. An array is in the key by its interned `ArrayKey` (shape, dtype, device, compactness), a
-number in a ``Scalar`` slot by its type only; one that takes an integer dtype is compared with its
-range, which the plan keeps. A plan whose kernel serves all shapes (`OpEnv.fresh`) is kept a second
-time, under a key without shapes, for calls with shapes that were not met before.
+A call builds one key from the arguments, finds a `DecidedCall`, allocates the result and launches
+the kernel; `Op.__call__` itself does so for the usual arguments. Everything else (reading
+arguments, types, dispatch) happens when a plan is made. An array is in the key by its interned
+`ArrayKey` (shape, dtype, device, compactness), a number in a ``Scalar`` slot by its type only; one
+that takes an integer dtype is compared with its range, which the plan keeps. A plan whose kernel
+serves all shapes (`OpEnv.fresh`) is kept a second time, under a key without shapes, for calls with
+shapes that were not met before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from meta.base.number import whole_range
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
-from meta.dialect.core.preference import DECISIONS
+from meta.dialect.core.preference import DECISIONS, Preference
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record
 from meta.ir.types import TensorType
@@ -67,8 +68,7 @@ class DecidedCall:
     kernel: the OpEnv's `run`. dialect: whose it is.
     view: whether the result is the first tensor seen with another shape.
     simple: for the usual case of exactly one compact result and nothing else written: what
-    allocates the result, the kernel that fills it, and what the result is; else None. Where the
-    first is None, the kernel returns it.
+    computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
     bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
     """
@@ -83,7 +83,7 @@ class DecidedCall:
         self.kernel: Callable[..., Any] | None = None
         self.view = isinstance(call.out, View)
         self.single = isinstance(call.out, TensorType | View)
-        self.simple: tuple[Maker | None, Callable[..., Any], ArrayKey] | None = None
+        self.simple: tuple[Callable[..., Any], ArrayKey] | None = None
         self.fresh: Callable[..., Any] | None = None
         self.written = call.op.schema.written
         # Written arguments that may lie in memory in any way, by their place among the values.
@@ -126,11 +126,11 @@ class DecidedCall:
         if self.key is None or not simple:
             return
         if env.fresh is not None and self.kernel is env.run and not strided:
-            self.simple = None, env.fresh, self.key
+            self.simple = env.fresh, self.key
             if env.dialect_op is not None and is_first(env.dialect_op, call):
                 self.fresh = env.fresh
         elif self.allocators is not None:
-            self.simple = self.allocators[0], self.kernel, self.key
+            self.simple = _filling(self.allocators[0], self.kernel), self.key
 
     def in_shape(self, key: ArrayKey) -> DecidedCall:
         """Return the same call with arguments of other shapes; ``key`` is that of its result."""
@@ -138,7 +138,7 @@ class DecidedCall:
         other = object.__new__(DecidedCall)
         other.value, other.view, other.single, other.compacts = None, False, True, False
         other.kernel = other.fresh = self.fresh
-        other.simple, other.key, other.keys = (None, self.fresh, key), key, (key,)
+        other.simple, other.key, other.keys = (self.fresh, key), key, (key,)
         other.written, other.places, other.allocators = self.written, (), None
         other.op_name, other.bounds, other.dialect = self.op_name, self.bounds, self.dialect
         return other
@@ -177,6 +177,37 @@ class DecidedCall:
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))
         return results[0] if self.single else results
+
+
+def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Tensor]:
+    """Return a kernel that allocates its result."""
+
+    def run(*values: Any) -> torch.Tensor:
+        out = make()
+        kernel(*values, out)
+        return out
+
+    return run
+
+
+def recorded(op: Op, args: tuple[Any, ...], result: Any) -> Any:
+    """Return the result of a call of which an argument requires a gradient, after recording it."""
+    if recording.get():
+        record(op, op.schema.arrange(args, {}), result)
+    return result
+
+
+def _keep_at_once(preference: Preference, key: tuple[Any, ...], plan: DecidedCall) -> None:
+    """Keep what runs a call of one array, two, or one and a float where `Op.__call__` finds it."""
+    if (
+        plan.simple is not None
+        and 2 <= len(key) <= 3
+        and key[1].__class__ is ArrayKey
+        and (len(key) == 2 or key[2].__class__ is ArrayKey or key[2] is float)
+        and not plan.bounds
+        and overridden() is None
+    ):
+        remember(preference.decided, key, plan.simple, DECISIONS)
 
 
 def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[Any]) -> Any:
@@ -236,48 +267,6 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     failure: OutOfMemory | None = None
     result: Any
     try:
-        # One or two arrays, met before: what follows below does the same in twice the time.
-        if not kwargs and overridden() is None:
-            if len(args) == 2:
-                x, y = args
-                if type(x) is ndarray and type(y) is ndarray:
-                    plans = current_preference.get().plans
-                    xk, yk = x.key, y.key
-                    plan = plans.get((op, xk, yk))
-                    result = None
-                    if plan is None:
-                        if (op, xk.kind, yk.kind) in plans:
-                            result = _in_new_shape(
-                                plans, (op, xk.kind, yk.kind), (op, xk, yk), (x.tensor, y.tensor)
-                            )
-                    elif plan.simple is not None:
-                        make, kernel, described_by = plan.simple
-                        if make is None:
-                            out = kernel(x.tensor, y.tensor)
-                        else:
-                            out = make()
-                            kernel(x.tensor, y.tensor, out)
-                        result = described(out, described_by)
-                    if result is not None:
-                        if (x.tracked or y.tracked) and recording.get():
-                            record(op, op.schema.arrange(args, {}), result)
-                        return result
-            elif len(args) == 1:
-                (x,) = args
-                if type(x) is ndarray:
-                    plan = current_preference.get().plans.get((op, x.key))
-                    if plan is not None and plan.simple is not None:
-                        make, kernel, described_by = plan.simple
-                        if make is None:
-                            out = kernel(x.tensor)
-                        else:
-                            out = make()
-                            kernel(x.tensor, out)
-                        result = described(out, described_by)
-                        if x.tracked and recording.get():
-                            record(op, op.schema.arrange(args, {}), result)
-                        return result
-            plan = None
         if kwargs or len(args) < op.schema.explicit:
             args = op.schema.arrange(args, kwargs)
         read = _read(op, args)
@@ -286,7 +275,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         key, values, tracked = read
         if overridden() is not None:  # a plan is made with the knobs of its time
             key = (*key, tuple([config.get(knob) for knob in _KNOBS]))
-        plans = current_preference.get().plans
+        preference = current_preference()
+        plans = preference.plans
         try:
             found = plans.get(key)
         except TypeError:  # an unhashable attribute: a list where a tuple is meant
@@ -295,9 +285,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kinds is not None and kinds in plans:
             result = _in_new_shape(plans, kinds, key, values)
             if result is not None:
-                if tracked and recording.get():
-                    record(op, op.schema.arrange(args, {}), result)
-                return result
+                return recorded(op, args, result) if tracked else result
         if found is None:
             bound = op.schema.bind(args, {}, _lift)
             if _respelled(op, args, bound):
@@ -323,13 +311,9 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _plan(op, op.schema.bind(args, {}, _lift))  # the same call made anew, which is an error
         plan = found
         if plan.simple is not None:
-            make, kernel, described_by = plan.simple
-            if make is None:
-                out = kernel(*values)
-            else:
-                out = make()
-                kernel(*values, out)
-            result = described(out, described_by)
+            _keep_at_once(preference, key, plan)
+            kernel, described_by = plan.simple
+            result = described(kernel(*values), described_by)
         elif plan.kernel is None and not plan.view:
             return plan.value
         else:
@@ -348,8 +332,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             ) from error
     if failure is not None:  # behind the block: what the first error holds is free by then
         raise failure
-    if tracked and recording.get():
-        record(op, op.schema.arrange(args, {}), result)
+    if tracked:
+        recorded(op, args, result)
     assert plan is not None
     if plan.written:
         own = result if isinstance(result, tuple) else (result,)

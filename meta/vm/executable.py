@@ -82,7 +82,7 @@ class Executable:
         code, device, preparation = program.code, program.device, program.preparation
         self.arrays, self.convention = tuple(arrays), convention
         self._flatten, self._unflatten = convention.flatten, convention.unflatten
-        self._preference = current_preference.get()
+        self._preference = current_preference()
         if device.kind == "cpu":
             keep_freed_memory()
         kept = len(arrays) + code.prepared

@@ -116,7 +116,7 @@ def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
     if isinstance(call.out, View):
         return Explanation(f"{call}\n    is a view of its argument; no kernel runs", [])
     with choice:
-        found = list(answers(call, current.get(), eager=True))
+        found = list(answers(call, current(), eager=True))
     absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
     return Explanation(f"{call} -> {call.out}", found, absent)
 

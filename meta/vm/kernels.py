@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from meta.base.call_context import changed
 from meta.base.device import Device
 from meta.base.errors import FormatError, IRError
 from meta.base.registry import OPERATORS
@@ -64,7 +65,7 @@ class ByExtents:
     def __init__(self, op: Op, kernel: KernelRef, device: Device) -> None:
         self.op, self.kernel, self.device = op, kernel, device
         self.unbound = kernel.unbound
-        self.preference = current_preference.get()
+        self.preference = current_preference()
         self.plan_of = lru_cache(maxsize=REMEMBERED)(self.plan)
 
     def __call__(self, *values: Any) -> Any:
@@ -81,11 +82,8 @@ class ByExtents:
             raise IRError(
                 "a value that is known while tracing is no operator call", op=self.op.name
             )
-        token = current_preference.set(self.preference)
-        try:
+        with changed(preference=self.preference):
             return DecidedCall(call, strided=False)
-        finally:
-            current_preference.reset(token)
 
 
 class ForAllExtents:

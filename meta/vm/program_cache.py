@@ -58,7 +58,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
         return None
     if any(knobs[name][0] != knobs[name][1] for name in _WATCHED) or not _is_ours(module):
         return None
-    preference = current_preference.get()
+    preference = current_preference()
     constants: dict[str, torch.Tensor] = {}
     parts = [
         text(module, constants),

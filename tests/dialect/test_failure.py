@@ -116,6 +116,6 @@ def test_attributes_without_end_leave_the_memory_as_it_is() -> None:
     with meta.dialect.only("torch"):
         for i in range(DECISIONS + 100):
             found = meta.roll(x, i, 1)
-        own = preference.get()
+        own = preference()
         assert len(own.plans) <= DECISIONS and len(own.envs) <= DECISIONS
     assert torch.equal(found.torch(), torch.roll(x.torch(), i, 1))

@@ -76,7 +76,7 @@ def test_the_larger_plevel_wins_then_the_first_dialect(make: Make, twice: Op) ->
     assert value(twice) == 1.0, "by the dialects' order, in whichever order they were loaded"
     answer(two, twice, 2.0)
     assert value(twice) == 2.0, "what was decided before is decided anew"
-    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t2", "t1", "t3"]
+    assert [c.dialect.name for c in candidates(twice, current(), CPU)] == ["t2", "t1", "t3"]
 
 
 def test_a_level_may_hold_on_one_kind_of_device_only(make: Make, twice: Op) -> None:
@@ -86,8 +86,7 @@ def test_a_level_may_hold_on_one_kind_of_device_only(make: Make, twice: Op) -> N
     answer(two, twice, 2.0, plevel={"cpu": LIBRARY})
     assert value(twice) == 2.0
     order = {
-        kind: [c.dialect.name for c in candidates(twice, current.get(), Device(kind))]
-        for kind in both
+        kind: [c.dialect.name for c in candidates(twice, current(), Device(kind))] for kind in both
     }
     assert order == {"cpu": ["t2", "t1"], "cuda": ["t1", "t2"]}
     explanation = meta.explain(twice, X)
@@ -142,7 +141,7 @@ def test_kernels_that_are_compiled_once_serve_eager_calls(make: Make, twice: Op)
     answer(make("t2", plevel=HANDWRITTEN, compiles=True, once=("pool",)), twice, 2.0)
     answer(make("t3", plevel=LIBRARY), twice, 3.0)
     assert value(twice) == 1.0
-    order = [c.dialect.name for c in candidates(twice, current.get(), CPU, eager=True)]
+    order = [c.dialect.name for c in candidates(twice, current(), CPU, eager=True)]
     assert order == ["t1", "t3", "t2"]
 
 
@@ -155,7 +154,7 @@ def test_a_compiled_program_chooses_by_level_alone(make: Make, twice: Op) -> Non
     assert executable(X).numpy()[0] == 1.0
     assert value(twice) == 2.0, "what a program compiled is no reason for an eager call"
     assert executable.explain()[0].calls[0].chosen.dialect_op.dialect.name == "t1"
-    assert [c.dialect.name for c in candidates(twice, current.get(), CPU)] == ["t1", "t2"]
+    assert [c.dialect.name for c in candidates(twice, current(), CPU)] == ["t1", "t2"]
 
 
 # Preferences.
@@ -197,9 +196,9 @@ def test_a_preference_ends_with_an_exception(three: Op) -> None:
 
 def test_entering_a_preference_again_is_free(three: Op) -> None:
     with meta.dialect.only("t1"):
-        first = current.get()
+        first = current()
     with meta.dialect.only("t1"):
-        assert current.get() is first
+        assert current() is first
 
 
 def test_threads_have_preferences_of_their_own(three: Op) -> None:

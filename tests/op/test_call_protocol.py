@@ -47,7 +47,7 @@ def test_a_handler_decides() -> None:
 def test_a_handler_ends_with_an_exception() -> None:
     with pytest.raises(ZeroDivisionError), use(lambda *_: 1 / 0):
         meta.relu(X)
-    assert current.get() is None
+    assert current() is None
 
 
 def test_other_threads_run_eagerly() -> None:

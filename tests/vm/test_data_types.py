@@ -102,13 +102,13 @@ def test_loops_and_branches_of_models_carry_data_values() -> None:
 
     @meta.model.trace
     def last(x: meta.ndarray) -> meta.ndarray:
-        trace = current.get()
+        trace = current()
         type_ = trace.define(chain)
         end = trace.emit(Primitive("construct", (), ("End",), type_), type_)
 
         def longer(state: tuple) -> tuple:
             rest, n, y = state
-            trace = current.get()
+            trace = current()
             fields = (trace.atom(y), trace.atom(rest))
             link = Primitive("construct", fields, ("Link",), type_)
             return trace.emit(link, type_), n - 1, y * 2.0

@@ -42,7 +42,7 @@ SHAPES = [((), ()), ((0,), (1,)), ((3, 1), (1, 5)), ((7,), ()), ((2, 1, 4), (3, 
 @pytest.fixture
 def undecided() -> Iterator[dict[Any, Any]]:
     """What is decided from here on, in a preference of its own."""
-    plans = current.get().plans
+    plans = current().plans
     kept = dict(plans)
     plans.clear()
     yield plans

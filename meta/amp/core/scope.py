@@ -35,7 +35,7 @@ def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[
     Raises AutocastError, at the call, for an operator without a cast rule.
     """
     half = require_half(dtype)
-    handler = current.get()
+    handler = current()
     if isinstance(handler, Trace):
         with _casting(handler, _traced(half) if enabled else None):
             yield

@@ -63,7 +63,7 @@ class DialectOp(OpNode):
         self.random, self.promotes = base.random, base.promotes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        handler = current.get()
+        handler = current()
         if handler is not None and handler is not Default.handler:
             return handler(self, args, kwargs)
         with only(self.dialect.name):

@@ -122,7 +122,7 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
 
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
-    preference = current.get()
+    preference = current()
     key = (call.op, call.device, eager, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is not None:
@@ -148,7 +148,7 @@ def is_first(dialect_op: DialectOp, call: CallValues) -> bool:
     """Whether an implementation is the first that an eager call asks, so that none before it might
     accept the call with other shapes.
     """
-    first = next(candidates(call.op, current.get(), call.device, eager=True), None)
+    first = next(candidates(call.op, current(), call.device, eager=True), None)
     return first is dialect_op
 
 

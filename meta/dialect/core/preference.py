@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from meta.base.call_context import changed, context, start_with
 from meta.dialect.core.catalog import known
 
 
 @dataclass(frozen=True)
 class Preference:
-    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it."""
+    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, and ``decided``
+    what of that an eager call runs at once; see `base/call_context.py`.
+    """
 
     first: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     envs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    decided: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def refusal(self, dialect: str) -> str | None:
         """Return why this choice rules a dialect out, or None."""
@@ -33,7 +36,13 @@ DECISIONS = 8192
 _interned: dict[Preference, Preference] = {}
 DEFAULT = Preference()
 _interned[DEFAULT] = DEFAULT
-current: ContextVar[Preference] = ContextVar("meta_dialect_preference", default=DEFAULT)
+start_with(DEFAULT)
+
+
+def current() -> Preference:
+    """Return what is preferred here."""
+    preference: Preference = context.get().preference
+    return preference
 
 
 def forget() -> None:
@@ -41,18 +50,16 @@ def forget() -> None:
     for preference in list(_interned.values()):
         preference.plans.clear()
         preference.envs.clear()
+        preference.decided.clear()
 
 
 @contextmanager
 def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
     # What was preferred before is asked on entry: the block may be entered later than made.
-    before = current.get()
-    wanted = replace(before, **change(before), plans={}, envs={})
-    token = current.set(_interned.setdefault(wanted, wanted))
-    try:
+    before = current()
+    wanted = replace(before, **change(before), plans={}, envs={}, decided={})
+    with changed(preference=_interned.setdefault(wanted, wanted)):
         yield
-    finally:
-        current.reset(token)
 
 
 def prefer(*names: str) -> Any:

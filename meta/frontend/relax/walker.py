@@ -234,7 +234,7 @@ def operator_name(call: Any) -> str:
 
 def active_trace() -> Trace:
     """Return the trace in force."""
-    trace = current.get()
+    trace = current()
     if not isinstance(trace, Trace):
         raise ArgumentError("a Relax program is converted under a trace")
     return trace

@@ -66,7 +66,7 @@ class RelayModel(ImportedModel):
 
     def convert(self, *inputs: Any) -> Any:
         """Convert the program for inputs of these types; raises RelayError where that fails."""
-        trace = current.get()
+        trace = current()
         assert isinstance(trace, Trace)
         given = iter(inputs)
         args = tuple(

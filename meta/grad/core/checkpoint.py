@@ -83,7 +83,7 @@ class _Watch:
     def __init__(self, held: Iterable[ndarray]) -> None:
         self.tracked = False
         self.saved: dict[int, _Saved] = {}
-        self._inner = current.get() or Default.handler
+        self._inner = current() or Default.handler
         self._held: dict[int, list[ndarray]] = {}
         for array in held:
             self._held.setdefault(_memory(array.tensor), []).append(array)

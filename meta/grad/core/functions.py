@@ -87,7 +87,7 @@ def value_and_grad(
                 _set(inner, place, tree.unflatten(structure, [next(rest) for _ in some]))
             return f(*inner.args, **inner.kwargs)
 
-        handler = current.get()
+        handler = current()
         if isinstance(handler, Trace):
             given: list[Any] = [handler.lift(leaf) for leaf in leaves]
             _require_floating([v.type.dtype for v in given], wrt)

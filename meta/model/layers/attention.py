@@ -215,7 +215,7 @@ def _both(a: Any, b: Any) -> Any:
 
 def _before(queries: int, keys: int, like: Any) -> Any:
     """Return which keys are not behind a query: bool (queries, keys)."""
-    trace = current.get()
+    trace = current()
     where = str(trace.device if isinstance(trace, Trace) else like.device)
     rows = op.reshape(op.arange(0, queries, 1, "int64", where), (queries, 1))
     return op.less_equal(op.arange(0, keys, 1, "int64", where), rows)

@@ -345,5 +345,5 @@ def _within(lengths: Any, steps: int, n: Any, one: bool) -> Any:
 
 
 def _device_of(x: Any) -> str:
-    trace = current.get()
+    trace = current()
     return str(trace.device if isinstance(trace, Trace) else x.device)

@@ -140,7 +140,7 @@ def _seen(mask: Any, causal: bool, steps: int, keys: int, like: Any) -> Any:
 
 def device_of(x: Any) -> str:
     """Return where new arrays are to be made: where ``x`` is, or the program's inputs are."""
-    trace = current.get()
+    trace = current()
     return str(trace.device if isinstance(trace, Trace) else x.device)
 
 

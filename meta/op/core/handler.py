@@ -1,4 +1,5 @@
-"""The call protocol: what calling an operator means is asked of one context variable.
+"""The call protocol: what calling an operator means is asked of one context variable
+(`base/call_context.py`).
 
 Eager execution, tracing and pattern building are handlers. A gradient rule or a model body is
 written once, as plain calls, and works under each of them.
@@ -6,10 +7,11 @@ written once, as plain calls, and works under each of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
+
+from meta.base.call_context import changed, context
 
 
 class CallHandler(Protocol):
@@ -24,24 +26,25 @@ class CallHandler(Protocol):
 
 
 class Default:
-    """Holds the handler of threads that set none: eager execution, installed by the VM floor."""
+    """Holds what the VM floor installs: the handler of threads that set none, which is eager
+    execution, and what records a call for `backward` and returns its result.
+    """
 
     handler: CallHandler
+    recorded: Callable[[Any, tuple[Any, ...], Any], Any]
 
 
-current: ContextVar[CallHandler | None] = ContextVar("meta_call_handler", default=None)
+def current() -> CallHandler | None:
+    """Return what gives calls their meaning here; None: they are run at once."""
+    handler: CallHandler | None = context.get().handler
+    return handler
 
 
 def mixed_precision() -> bool:
     """Whether a block of mixed precision casts the arguments of calls that are made now."""
-    return bool(getattr(current.get(), "casts", False))
+    return bool(getattr(current(), "casts", False))
 
 
-@contextmanager
-def use(handler: CallHandler | None) -> Iterator[None]:
+def use(handler: CallHandler | None) -> AbstractContextManager[None]:
     """Let ``handler`` (None: the default) give calls their meaning in this block."""
-    token = current.set(handler)
-    try:
-        yield
-    finally:
-        current.reset(token)
+    return changed(handler=handler)

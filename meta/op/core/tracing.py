@@ -389,7 +389,7 @@ class FunctionTrace(BlockTrace):
 
 
 def _traced() -> Trace | None:
-    handler = current.get()
+    handler = current()
     return handler if isinstance(handler, Trace) else None
 
 

@@ -18,7 +18,7 @@ class Scaled(ImportedModel):
     """What an importer would write: ``x * w + y``, with 1 added in train mode."""
 
     def convert(self, x: Any, y: Any) -> Any:
-        trace = current.get()
+        trace = current()
         assert isinstance(trace, Trace)
         result = x * trace.lift(self.arrays["conv1.weight"]) + y
         return result + 1.0 if self.training else result

@@ -1,0 +1,61 @@
+"""`CallContext`: what decides the meaning of an operator call, in one context variable.
+
+Three kinds of blocks change it, each on its own floor: a call handler (tracing, mixed precision;
+`op/core/handler.py`), knobs (`base/config.py`) and a preference for dialects
+(`dialect/core/preference.py`). They stand in one object, so that an eager call, which has a
+microsecond, asks once: `decided` has the kernels that it may run without asking anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_KEEP: Any = object()
+
+
+class CallContext:
+    """What holds in a block; it is not changed, but replaced for an inner block.
+
+    Attributes
+    ----------
+    handler: gives calls their meaning; None: they are run at once. knobs: overridden ones; None:
+    none is. preference: the user's choice of dialects; None until their floor is imported.
+    decided: (operator, array key, ...) to what runs such a call: those of the preference where
+    nothing else is to be asked, else an empty dict, which stays empty.
+    """
+
+    __slots__ = ("decided", "handler", "knobs", "preference")
+
+    def __init__(self, handler: Any, knobs: dict[str, Any] | None, preference: Any) -> None:
+        self.handler, self.knobs, self.preference = handler, knobs, preference
+        plain = handler is None and knobs is None and preference is not None
+        self.decided: dict[Any, Any] = preference.decided if plain else {}
+
+
+_first = CallContext(None, None, None)
+context: ContextVar[CallContext] = ContextVar("meta_call_context", default=_first)
+
+
+def start_with(preference: Any) -> None:
+    """Set the preference of contexts that no block has changed, in every thread."""
+    _first.preference, _first.decided = preference, preference.decided
+
+
+@contextmanager
+def changed(handler: Any = _KEEP, knobs: Any = _KEEP, preference: Any = _KEEP) -> Iterator[None]:
+    """Replace parts of the context in a block, in this thread (or task) only."""
+    before = context.get()
+    token = context.set(
+        CallContext(
+            before.handler if handler is _KEEP else handler,
+            before.knobs if knobs is _KEEP else knobs,
+            before.preference if preference is _KEEP else preference,
+        )
+    )
+    try:
+        yield
+    finally:
+        context.reset(token)
