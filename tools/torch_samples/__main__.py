@@ -1,6 +1,13 @@
 """The command: ``python -m tools.torch_samples``.
 
-Exit status: 0 all covered entries pass, 1 some do not, 2 bad usage, 130 interrupted.
+An entry *passes* if all of its samples run, in each of float32, float64, bfloat16, int64 and bool
+that torch's entry takes, with torch's shapes, dtypes and values, and with torch's gradients in each
+of the three floating point dtypes in which torch differentiates it. Samples that ask for what only
+torch has (`decline.Outside` is the table) do not count; any other sample that `meta` refuses, or
+that an adapter declines, keeps its entry from passing. `compare` says when values are alike, and
+`draws` what is compared of random numbers.
+
+Exit status: 0 no sample fails, 1 some do, 2 bad usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,16 +21,14 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 
-import torch
-
 import meta
 from meta.base.progress import bar
 from tools.torch_samples import report
-from tools.torch_samples.entries import ENTRIES
+from tools.torch_samples.entries import DTYPES, ENTRIES
 from tools.torch_samples.families import ADAPTERS
 from tools.torch_samples.run import Outcome, run_on
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+NAMES = {str(dtype)[6:]: dtype for dtype in DTYPES}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,11 +36,11 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="python -m tools.torch_samples",
         description="Run torch's own operator samples through meta: results and gradients.",
-        epilog="Exit status: 0 all covered entries pass, 1 some do not, 2 bad usage.",
+        epilog="Exit status: 0 no sample fails, 1 some do, 2 bad usage.",
     )
     top.add_argument("--filter", default="", metavar="TEXT", help="entries whose name contains it")
     top.add_argument("--exact", nargs="+", metavar="ENTRY", help="these entries only")
-    top.add_argument("--dtype", choices=DTYPES, action="append", help="instead of both")
+    top.add_argument("--dtype", choices=NAMES, action="append", help="instead of all five")
     top.add_argument("--samples", type=int, metavar="N", help="the first N that run (default: all)")
     top.add_argument(
         "--dialect",
@@ -43,15 +48,15 @@ def parser() -> argparse.ArgumentParser:
         help='preferred: "torch" (default) compiles nothing, "tvm" compiles a kernel per shape',
     )
     top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    top.add_argument("--declined", action="store_true", help="list why samples were declined")
-    top.add_argument("--uncovered", action="store_true", help="list the entries without coverage")
+    top.add_argument("--declined", action="store_true", help="list why samples did not run")
+    top.add_argument("--uncovered", action="store_true", help="list the entries without adapter")
     top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
 
 
 def outcomes(options: argparse.Namespace, keys: list[str]) -> Iterator[Outcome]:
     """Yield the outcome of every entry, in order."""
-    dtypes = tuple(DTYPES[name] for name in options.dtype or ())
+    dtypes = tuple(NAMES[name] for name in options.dtype or ())
     one = partial(run_on, options.dialect, dtypes, options.samples)
     jobs = min(options.jobs, len(keys))
     context = multiprocessing.get_context("spawn")

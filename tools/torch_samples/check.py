@@ -1,7 +1,8 @@
 """Runs one sample of an entry on both sides and compares: results, then gradients.
 
-Raises `Declined` or TypeInferError where the sample is outside of what `meta` declares, and
-AssertionError where `meta` gives something else than torch.
+Raises `IsOutside` where only torch has what the sample asks for, `Declined` or TypeInferError where
+it is outside of what `meta` declares, and AssertionError where `meta` gives something else than
+torch.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.testing._internal.common_methods_invocations import gradcheck_wrapper_hermitian_input
 
 from meta.base.dtype import FROM_TORCH
 from meta.op.core import tree
 from meta.op.core.handler import Default
 from meta.runtime.ndarray import ndarray
-from tools.torch_samples.decline import decline_if
+from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
+from tools.torch_samples.decline import Outside, outside_if
+from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
 from tools.torch_samples.entries import of_torch
-
-# (rtol, atol): both sides round, each in its own order.
-TOLERANCE = {torch.float32: (1e-4, 2e-5), torch.float64: (1e-9, 1e-10)}
-GRADIENT_TOLERANCE = {torch.float32: (1e-3, 1e-4), torch.float64: (1e-7, 1e-8)}
 
 
 class Calls:
@@ -50,15 +50,51 @@ def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: C
     """The adapter's results have torch's shapes, dtypes and values."""
     leaves, structure = _taken_apart(sample)
     for leaf in leaves:
-        decline_if(leaf.dtype not in FROM_TORCH, f"a tensor of {leaf.dtype}")
-        decline_if(leaf.layout is not torch.strided, f"a tensor of layout {leaf.layout}")
+        outside_if(leaf.layout is not torch.strided, Outside.LAYOUT)
+        outside_if(leaf.dtype not in FROM_TORCH, Outside.DTYPE)
     with of_torch(), torch.no_grad():
         expected = _call(entry.op, structure, [leaf.clone() for leaf in leaves])
     for leaf in tree.flatten(expected)[0]:
-        decline_if(leaf.dtype not in FROM_TORCH, f"a result of {leaf.dtype}")
+        outside_if(leaf.layout is not torch.strided, Outside.LAYOUT)
+        outside_if(leaf.dtype not in FROM_TORCH, Outside.DTYPE)
+
+    def ours() -> Any:
+        return _call(adapter, structure, [ndarray(leaf.clone()) for leaf in leaves])
+
     with calls.counted():
-        found = _call(adapter, structure, [ndarray(leaf.clone()) for leaf in leaves])
-    _compare(found, expected, TOLERANCE, "result")
+        found = ours()
+    if isinstance(adapter, Unwritten):
+        alike(found, expected)
+        return
+    if is_drawn(adapter, sample):
+
+        def theirs() -> Any:
+            with of_torch(), torch.no_grad():
+                return _call(entry.op, structure, [leaf.clone() for leaf in leaves])
+
+        compare_draws(ours, theirs, "result", adapter.together)
+        return
+
+    def exact() -> Any:
+        with torch.no_grad():
+            return _exactly(entry, structure, leaves)
+
+    try:
+        compare(found, expected, TOLERANCE, "result", exact)
+    except AssertionError:
+        # Of several right results, such as vectors of either sign, the sample says what is common.
+        common = sample.output_process_fn_grad
+        results = tree.flatten(found)
+        ours_in_torch = tree.unflatten(results[1], [leaf.torch() for leaf in results[0]])
+        if common(expected) is expected:
+            raise
+        compare(
+            common(ours_in_torch),
+            common(expected),
+            TOLERANCE,
+            "result",
+            lambda: None if (true := exact()) is None else common(true),
+        )
 
 
 def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool:
@@ -66,6 +102,8 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
 
     Returns whether there was one to compare.
     """
+    if is_drawn(adapter, sample):
+        return _check_drawn_gradient(entry, adapter, sample)
     leaves, structure = _taken_apart(sample)
     theirs, results = _recorded(entry, sample)
     differentiable = [i for i, r in enumerate(results) if r.requires_grad]
@@ -81,16 +119,92 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     given = [(i, e) for i, e in zip(asked, expected, strict=True) if e is not None]
     for i, _ in given:
         ours[i].requires_grad = True
-    found = tree.flatten(_call(adapter, structure, ours))[0]
+    chosen, adapter = sample.output_process_fn_grad, _as_differentiated(entry, adapter)
+    found = tree.flatten(chosen(_call(adapter, structure, ours)))[0]
     for i, seed in zip(differentiable, seeds, strict=True):
         if found[i].requires_grad:
             found[i].backward(ndarray(seed))
+
+    def exact() -> Any:
+        wide = [
+            widened(leaf).requires_grad_(i in asked)
+            for i, leaf in enumerate(map(torch.clone, leaves))
+        ]
+        results = _exactly(entry, structure, wide, _as_differentiated(entry, entry.op))
+        flat = [] if results is None else tree.flatten(chosen(results))[0]
+        if len(flat) <= max(differentiable):
+            return None
+        return _backward(
+            [flat[i] for i in differentiable],
+            [wide[i] for i in asked],
+            [widened(seed) for seed in seeds],
+        )
+
     for i, e in given:
         gradient = ours[i].grad
         # An argument that has no influence has, to one side, no gradient, and zeros to the other.
         ours_or_zeros = torch.zeros_like(e) if gradient is None else gradient.torch()
-        _compare(ours_or_zeros, e, GRADIENT_TOLERANCE, f"gradient of tensor {i}")
+
+        def one(place: int = asked.index(i)) -> Any:
+            gradients = exact()
+            return None if gradients is None else gradients[place]
+
+        compare(ours_or_zeros, e, GRADIENT_TOLERANCE, f"gradient of tensor {i}", one)
     return bool(given)
+
+
+def is_drawn(adapter: Any, sample: Any) -> bool:
+    """Whether the results of a sample are random."""
+    return isinstance(adapter, Drawn) and adapter.when(sample.input, *sample.args, **sample.kwargs)
+
+
+def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
+    """Compare the gradients of the sum of random results by the arguments that the sample marks."""
+    marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
+    leaves, structure = _taken_apart(sample)
+    if not any(marked):
+        return False
+
+    def theirs() -> list[torch.Tensor]:
+        given = [leaf.clone().requires_grad_(m) for leaf, m in zip(leaves, marked, strict=True)]
+        asked = [t for t, m in zip(given, marked, strict=True) if m]
+        with of_torch():
+            result = _call(entry.op, structure, given)
+            found = torch.autograd.grad(result.sum(), asked, allow_unused=True)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, asked, strict=True)]
+
+    def ours() -> list[torch.Tensor]:
+        given = [ndarray(leaf.clone()) for leaf in leaves]
+        asked = [a for a, m in zip(given, marked, strict=True) if m]
+        for array in asked:
+            array.requires_grad = True
+        result = _call(adapter, structure, given)
+        if result.requires_grad:
+            result.backward(ndarray(torch.ones_like(result.torch())))
+        return [
+            torch.zeros_like(a.torch()) if a.grad is None else a.grad.torch().clone() for a in asked
+        ]
+
+    compare_draws(ours, theirs, "gradient", adapter.together)
+    return True
+
+
+def _as_differentiated(entry: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what is differentiated: of functions of symmetric matrices, that of x + x.T."""
+    if entry.gradcheck_wrapper is not gradcheck_wrapper_hermitian_input:
+        return function
+    return lambda input, *args, **kwargs: function(input + input.mT, *args, **kwargs)
+
+
+def _exactly(entry: Any, structure: Any, leaves: list[torch.Tensor], function: Any = None) -> Any:
+    """Return torch's result in float64, None where it has none in this dtype."""
+    args, kwargs = tree.unflatten(structure, [widened(leaf) for leaf in leaves])
+    wide = {k: widened(v) for k, v in kwargs.items()}
+    try:
+        with of_torch():
+            return (function or entry.op)(*map(widened, args), **wide)
+    except (RuntimeError, TypeError):
+        return None
 
 
 def _recorded(entry: Any, sample: Any) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
@@ -101,12 +215,14 @@ def _recorded(entry: Any, sample: Any) -> tuple[list[torch.Tensor], list[torch.T
     """
     marked = [leaf.requires_grad for leaf in tree.flatten(_arguments(sample))[0]]
     leaves, structure = _taken_apart(sample)
-    wanted = [leaf.dtype.is_floating_point for leaf in leaves]
+    wanted = [leaf.dtype.is_floating_point or leaf.dtype.is_complex for leaf in leaves]
     for asked in (wanted, marked):
         theirs = [leaf.clone().requires_grad_(a) for leaf, a in zip(leaves, asked, strict=True)]
         try:
             with of_torch():
-                return theirs, tree.flatten(_call(entry.op, structure, theirs))[0]
+                made = _call(_as_differentiated(entry, entry.op), structure, theirs)
+                results = sample.output_process_fn_grad(made)
+                return theirs, tree.flatten(results)[0]
         except RuntimeError as error:
             if "not differentiable with respect to argument" not in str(error) or asked is marked:
                 raise
@@ -140,35 +256,11 @@ def _backward(results: list[Any], arguments: list[Any], seeds: list[Any]) -> Any
 
 def _seeds(results: list[torch.Tensor]) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return [
-        torch.empty(r.shape, dtype=r.dtype).uniform_(-1, 1, generator=generator) for r in results
-    ]
-
-
-def _compare(found: Any, expected: Any, tolerance: dict[Any, Any], what: str) -> None:
-    """Raise AssertionError unless both are alike in structure, shape, dtype and values."""
-    if isinstance(expected, tuple | list):
-        assert isinstance(found, tuple | list) and len(found) == len(expected), (
-            f"{what}: {len(expected)} expected, found {found!r}"
-        )
-        for i, (f, e) in enumerate(zip(found, expected, strict=True)):
-            _compare(f, e, tolerance, f"{what} {i}")
-        return
-    if not isinstance(expected, torch.Tensor):
-        assert found == expected, f"{what}: {expected!r} expected, found {found!r}"
-        return
-    value = found.torch() if isinstance(found, ndarray) else found
-    assert isinstance(value, torch.Tensor), f"{what}: a tensor expected, found {found!r}"
-    assert value.dtype == expected.dtype, f"{what}: {expected.dtype} expected, found {value.dtype}"
-    assert value.shape == expected.shape, (
-        f"{what}: shape {tuple(expected.shape)} expected, found {tuple(value.shape)}"
-    )
-    rtol, atol = tolerance.get(expected.dtype, (0, 0))
-    torch.testing.assert_close(
-        value,
-        expected.resolve_neg(),
-        rtol=rtol,
-        atol=atol,
-        equal_nan=True,
-        msg=lambda message: f"{what}: {message}",
-    )
+    drawn = []
+    for r in results:
+        seed = torch.empty(r.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+        if r.dtype.is_complex:
+            other = torch.empty(r.shape, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+            seed = torch.complex(seed, other)
+        drawn.append(seed.to(r.dtype))
+    return drawn

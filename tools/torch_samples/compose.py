@@ -40,7 +40,7 @@ def in_dtype(x: Any, dtype: Any) -> Any:
 
 def real(x: Any) -> Any:
     """Return integers and bools as float32, as torch's functions of real numbers take them."""
-    return x if "float" in x.dtype else meta.cast(x, "float32")
+    return x if "float" in x.dtype or "complex" in x.dtype else meta.cast(x, "float32")
 
 
 def indices(values: Any) -> Any:

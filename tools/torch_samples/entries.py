@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-FLOATS = (torch.float32, torch.float64)
-INTEGERS = (torch.int32, torch.int64)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool)
+OTHERS = (torch.complex64, torch.complex128)
 
 
 def key_of(entry: Any) -> str:
@@ -25,15 +25,26 @@ ENTRIES: dict[str, Any] = {key_of(entry): entry for entry in op_db}
 
 
 def dtypes_of(key: str) -> tuple[torch.dtype, ...]:
-    """Return the dtypes in which an entry is run: float32 and float64, or, of an operator that
-    takes no floating point numbers, int32 and int64.
+    """Return the dtypes in which an entry is run: those of `DTYPES` that it takes on the CPU; if
+    there is none, complex numbers; if these neither, what it takes of `DTYPES` on CUDA.
     """
     entry = ENTRIES[key]
-    for wanted in (FLOATS, INTEGERS):
-        found = tuple(d for d in wanted if entry.supports_dtype(d, "cpu"))
+    for wanted, device in ((DTYPES, "cpu"), (OTHERS, "cpu"), (DTYPES, "cuda")):
+        found = tuple(d for d in wanted if entry.supports_dtype(d, device))
         if found:
             return found
-    return FLOATS
+    return ()
+
+
+def differentiable(key: str, dtype: torch.dtype) -> bool:
+    """Whether torch differentiates the entry in a dtype."""
+    entry = ENTRIES[key]
+    known = dtype.is_floating_point or dtype.is_complex
+    if not (known and entry.supports_autograd):
+        return False
+    # An entry that has no dtype on the CPU is run as on CUDA, `dtypes_of` says.
+    backward = {*entry.supported_backward_dtypes("cpu"), *entry.supported_backward_dtypes("cuda")}
+    return dtype in backward
 
 
 @contextmanager
@@ -56,8 +67,7 @@ def samples(key: str, dtype: torch.dtype) -> Iterator[Any]:
     torch.manual_seed(0)
     with of_torch():
         entry = ENTRIES[key]
-        differentiable = entry.supports_autograd and dtype.is_floating_point
-        made = iter(entry.sample_inputs("cpu", dtype, requires_grad=differentiable))
+        made = iter(entry.sample_inputs("cpu", dtype, requires_grad=differentiable(key, dtype)))
     while True:
         with of_torch():
             sample = next(made, None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from tools.torch_samples.outside import OUTSIDE
 from tools.torch_samples.run import Outcome
 
 
@@ -16,39 +18,56 @@ class Total:
     outcomes: list[Outcome]
 
     @property
-    def covered(self) -> list[Outcome]:
-        """Those of which enough samples ran."""
-        return [o for o in self.outcomes if o.covered]
-
-    @property
     def failing(self) -> list[Outcome]:
-        """Those in which something went wrong, covered or not."""
+        """Those in which something went wrong."""
         return [o for o in self.outcomes if o.failures]
 
     @property
+    def refusing(self) -> list[Outcome]:
+        """Those of which nothing is wrong, but of which `meta` refuses some samples, or all."""
+        return [o for o in self.outcomes if not o.failures and not o.passed]
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """The entries that only torch has, and why."""
+        return {e: OUTSIDE[e] for e in self.entries if e in OUTSIDE}
+
+    @property
     def uncovered(self) -> list[str]:
-        """Entries without an adapter, and those of which most samples were declined."""
-        covered = {o.entry for o in self.covered}
-        return [e for e in self.entries if e not in covered]
+        """Entries with neither an adapter nor a reason."""
+        known = OUTSIDE.keys() | {o.entry for o in self.outcomes}
+        return [e for e in self.entries if e not in known]
+
+    @property
+    def reasons(self) -> Counter[str]:
+        """How many samples are outside, by reason."""
+        return sum((o.outside for o in self.outcomes), Counter())
 
     def counts(self) -> dict[str, int]:
         """Return the figures of the summary."""
-        single = sum(o.single for o in self.covered)
+        single = sum(o.single for o in self.outcomes)
         return {
             "entries": len(self.entries),
-            "covered": len(self.covered),
+            "with an adapter": len(self.outcomes),
+            "outside, with a reason": len(self.outside),
+            "neither": len(self.uncovered),
             "passing": sum(o.passed for o in self.outcomes),
+            "failing": len(self.failing),
+            "refusing samples": len(self.refusing),
             "single operator": single,
-            "composition": len(self.covered) - single,
+            "composition": len(self.outcomes) - single,
             "samples run": sum(o.ran for o in self.outcomes),
             "gradients compared": sum(o.gradients for o in self.outcomes),
-            "samples declined": sum(o.declined.total() for o in self.outcomes),
+            "samples outside": self.reasons.total(),
+            "samples refused": sum(o.declined.total() for o in self.outcomes),
         }
 
     def record(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
         return {
             "counts": self.counts(),
+            "samples outside": dict(self.reasons),
+            "outside": self.outside,
             "uncovered": self.uncovered,
             "outcomes": [o.record() for o in self.outcomes],
         }
@@ -63,8 +82,11 @@ def text(total: Total, *, declined: bool = False, uncovered: bool = False) -> st
     if declined:
         for outcome in total.outcomes:
             for reason, number in outcome.declined.most_common():
-                lines.append(f"{outcome.entry}: declined {number}: {reason}")
+                lines.append(f"{outcome.entry}: refused {number}: {reason}")
+        for reason, number in total.reasons.most_common():
+            lines.append(f"samples outside, {number}: {reason}")
     if uncovered:
+        lines += [f"outside: {entry}: {reason}" for entry, reason in total.outside.items()]
         lines += [f"not covered: {entry}" for entry in total.uncovered]
     width = max(len(str(number)) for number in total.counts().values())
     lines += [f"{number:>{width}}  {name}" for name, number in total.counts().items()]

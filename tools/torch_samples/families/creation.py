@@ -9,14 +9,12 @@ import torch
 
 import meta
 from tools.torch_samples.compose import shape_of
-from tools.torch_samples.decline import decline_if
-
-OTHER = "where a tensor shall live"
+from tools.torch_samples.decline import Outside, outside_if
 
 
 def plain(kwargs: dict[str, Any]) -> None:
     """Decline places and layouts that are torch's own; the dtype is handled by the caller."""
-    decline_if(str(kwargs.get("device", "cpu")) not in ("cpu", "None"), OTHER)
+    outside_if(str(kwargs.get("device", "cpu")) not in ("cpu", "None"), Outside.DEVICE)
 
 
 def filled(value: float) -> Any:

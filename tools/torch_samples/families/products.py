@@ -82,7 +82,8 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
 
 def matrix_power(A: Any, n: int) -> Any:
     """Repeated products of matrices."""
-    decline_if(n < 0, "an inverse matrix")
+    if n < 0:
+        return matrix_power(meta.linalg_inv(A), -n)
     if n == 0:
         unit = meta.array(np.eye(A.shape[-1]), A.dtype)
         return meta.broadcast_to(unit, A.shape)
@@ -143,9 +144,10 @@ def corrcoef(input: Any) -> Any:
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
-    """Norms of matrices that need no singular values."""
-    decline_if(ord in ("nuc", 2, -2), "singular values")
+    """Norms of matrices."""
     x = A if dtype is None else meta.cast(A, dtype)
+    if ord in ("nuc", 2, -2):
+        return meta.linalg.norm(x, ord, tuple(dim), keepdim)
     if ord == "fro":
         return norm(x, 2, dim, keepdim)
     rows, columns = (d % x.ndim for d in dim)
