@@ -18,8 +18,8 @@ from tools.torch_samples.__main__ import main
 from tools.torch_samples.check import Calls
 from tools.torch_samples.compare import TOLERANCE, compare
 from tools.torch_samples.decline import Declined, Outside, outside_if
-from tools.torch_samples.entries import ENTRIES
 from tools.torch_samples.draws import compare_draws
+from tools.torch_samples.entries import ENTRIES
 from tools.torch_samples.families import ADAPTERS
 from tools.torch_samples.outside import OUTSIDE
 from tools.torch_samples.run import Outcome, run
@@ -111,7 +111,7 @@ def test_random_numbers_of_another_distribution_are_found() -> None:
 
     compare_draws(lambda: normal(1.0), lambda: normal(1.0), "result", 1)
     with pytest.raises(AssertionError, match="other distributions"):
-        compare_draws(lambda: normal(1.3), lambda: normal(1.0), "result", 1)
+        compare_draws(lambda: normal(3.0), lambda: normal(1.0), "result", 1)
     with pytest.raises(AssertionError, match="expected, found"):
         compare_draws(lambda: normal(1.0).double(), lambda: normal(1.0), "result", 1)
 
@@ -129,7 +129,7 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["counts"]["entries"] == 2 and found["counts"]["passing"] == 1
     assert list(found["outside"]) == ["to_sparse"] and found["uncovered"] == []
-    assert found["outcomes"][0]["gradients"] == 9
+    assert found["outcomes"][0]["gradients"] == 3
 
 
 @pytest.mark.slow

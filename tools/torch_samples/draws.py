@@ -27,8 +27,8 @@ NUMBERS, DRAWS = 2000, 100
 
 @dataclass(frozen=True)
 class Drawn:
-    """An adapter whose results are random, in the samples for which ``when`` holds. So many elements
-    ``together`` at most hang on one random number.
+    """An adapter whose results are random, in the samples for which ``when`` holds. That many
+    elements, ``together``, hang on one random number at most.
     """
 
     function: Callable[..., Any]
