@@ -115,7 +115,7 @@ TASKS = {
 def step_of_meta(task: Task, state: dict[str, torch.Tensor]) -> Callable[[], torch.Tensor]:
     """Return a step that makes the loss of the batch before its update."""
     model = task.ours()
-    model.load_state(state)
+    model.load_state_dict(state)
     x, target = (meta.array(t) for t in task.batch())
     step = with_adamw(RATE, weight_decay=0.01)(Objective(model, task.loss))
     inputs = meta.array(1.0), (x,), (target,)

@@ -43,12 +43,12 @@ class Windows:
 
 def write(model, alphabet, start, count, temperature=0.8):
     """Return a text that begins with ``start``."""
-    model.infer_mode()
+    model.eval()
     codes = [alphabet.index(c) for c in start]
     generator = np.random.default_rng(0)
     # One program for all lengths: what follows the last character does not change its scores.
     window = np.zeros((1, LENGTH), "int64")
-    device = next(iter(model.parameters().values())).device
+    device = model.parameters()[0].device
     run = meta.vm.compile(model, meta.array(window, device=device))
     for _ in range(count):
         last = codes[-LENGTH:]

@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from meta.base.registry import OPERATORS
+from meta.base.unknown_names import MissingModules
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,8 @@ def _reads_command_line() -> bool:
     return sys.argv[:1] == ["-m"] and given[given.index("-m") + 1] == "meta"
 
 
+if not any(isinstance(finder, MissingModules) for finder in sys.meta_path):
+    sys.meta_path.append(MissingModules())
 if not _reads_command_line():
     from meta.namespace import *  # noqa: F403
     from meta.namespace import __all__ as __all__

@@ -23,6 +23,7 @@ from meta import op
 from meta.base.device import require
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
+from meta.base.unknown_names import unknown
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.handler import current
@@ -291,3 +292,7 @@ def _of_shape(result: Array, extents: tuple[Any, ...]) -> Array:
 def _require(condition: bool, what: str, expected: str, found: object) -> None:
     if not condition:
         raise ArgumentError(what, expected=expected, found=repr(found))
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown("meta.random", name, __all__)

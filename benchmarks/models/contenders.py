@@ -48,7 +48,7 @@ def program(
     if training:
         step = with_sgd(RATE, MOMENTUM)(WithLoss(model))
         return step, [meta.array(1.0), meta.array(x), meta.array(labels)]
-    return model.infer_mode(), [meta.array(x)]
+    return model.eval(), [meta.array(x)]
 
 
 def _of_meta(

@@ -45,7 +45,7 @@ class Contender:
         self.executable: Any = None
         if name == "meta":
             ours = task.ours().to(device=device)
-            ours.load_state(state_of(theirs))
+            ours.load_state_dict(state_of(theirs))
             del theirs
             self._compiled = self._of_meta(row, task, ours, device)
         else:
@@ -78,7 +78,7 @@ def program(row: Row, task: Task, model: Model, device: str) -> tuple[Any, tuple
         return run, (meta.array(1.0, device=device), (x,), (target,))
     if x.dtype == "float32":
         x = x.to(dtype=row.precision)
-    return model.to(dtype=row.precision).infer_mode(), (x,)
+    return model.to(dtype=row.precision).eval(), (x,)
 
 
 def _step_maker(row: Row) -> StepMaker:

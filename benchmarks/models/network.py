@@ -33,7 +33,7 @@ class Network:
         torch.manual_seed(0)
         theirs = self.theirs()
         ours = self.ours()
-        ours.load_state(state_of(theirs))
+        ours.load_state_dict(state_of(theirs))
         return ours, theirs
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -8,7 +8,7 @@ import re
 
 import torch
 
-from meta.base.errors import DeviceError
+from meta.base.errors import ArgumentError, DeviceError
 
 _FORM = re.compile(r"(cpu|cuda)(?:[:(](\d{1,4})\)?)?")
 
@@ -68,3 +68,18 @@ def _without_cuda() -> str | None:
     if torch.cuda.device_count() == 0:
         return "no NVIDIA GPU is visible: look at nvidia-smi and CUDA_VISIBLE_DEVICES"
     return None
+
+
+def destination(target: object, device: object, dtype: object) -> tuple[object, object]:
+    """Return the device and the dtype that ``to(target, device=, dtype=)`` means, each or None:
+    a target is one of both. ArgumentError for a target beside another.
+    """
+    if target is None:
+        return device, dtype
+    if device is not None or dtype is not None:
+        raise ArgumentError(
+            "to() takes a device or a dtype, or both by their names",
+            hint="x.to(device=..., dtype=...)",
+        )
+    place = isinstance(target, Device | torch.device) or str(target).startswith(("cpu", "cuda"))
+    return (target, None) if place else (None, target)

@@ -2,6 +2,9 @@
 add one in `layers/`.
 """
 
+from typing import Any
+
+from meta.base.unknown_names import unknown
 from meta.model import init, layers, zoo
 from meta.model.autocast import Autocast
 from meta.model.checkpoint import checkpoint
@@ -30,3 +33,7 @@ __all__ = [
     "while_loop",
     "zoo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown("meta.model", name, __all__)

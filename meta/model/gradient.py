@@ -44,7 +44,7 @@ class ValueAndGrad(Model):
         y, found = self.of_used(dy, *inputs, **named)
         return y, {
             name: found[name] if name in found else op.zeros_like(parameter)
-            for name, parameter in self.model.parameters().items()
+            for name, parameter in self.model.named_parameters()
         }
 
     def of_used(self, dy: Any, *inputs: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
@@ -55,7 +55,7 @@ class ValueAndGrad(Model):
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
         program = entry.program_on_types(outer.device, *inputs, **named)
-        names = {id(a): n for n, a in self.model.parameters().items()}
+        names = {id(a): n for n, a in self.model.named_parameters()}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
         module = _differentiated(program.module, [first + i for i in wanted], outer)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping
 from typing import Any, ClassVar
 
 from meta.amp.core.rule import rules_in_force
+from meta.base import habits
+from meta.base.device import destination
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, UnknownName
 from meta.grad.core import no_grad
@@ -40,27 +42,6 @@ class ConstructorSignature:
         return found
 
 
-OF_TORCH = {
-    "train": "model.train_mode()",
-    "eval": "model.infer_mode()",
-    "state_dict": "model.state(), or model.state(aliases=True) with every name of tied arrays",
-    "load_state_dict": "model.load_state(state)",
-    "named_parameters": "model.parameters(), a dict of arrays by name",
-    "modules": "model.models()",
-    "named_modules": "model.paths()",
-    "buffers": "model.state(), without model.parameters()",
-    "requires_grad_": "array.requires_grad = False for arrays of model.parameters().values()",
-    "zero_grad": "optimizer.zero_grad()",
-    "cuda": 'model.to(device="cuda")',
-    "cpu": 'model.to(device="cpu")',
-    "half": 'model.to(dtype="float16")',
-    "bfloat16": 'model.to(dtype="bfloat16")',
-    "float": 'model.to(dtype="float32")',
-    "double": 'model.to(dtype="float64")',
-}
-"""Methods of torch.nn.Module that have another name here."""
-
-
 class Model:
     """Base class of models and layers.
 
@@ -71,7 +52,7 @@ class Model:
     Attributes
     ----------
     not_kept: names that other sources keep beside a model's own, and that carry nothing here;
-    `load_state` accepts them.
+    `load_state_dict` accepts them.
     renamed: pairs of a regular expression and its replacement, as `re.sub` takes them, that turn
     names which other libraries or older versions use into a model's own; applied one after the
     other to names as they are inside this model.
@@ -125,10 +106,10 @@ class Model:
 
     def __getattr__(self, name: str) -> Any:
         """Say what torch's methods are called here; only what is missing comes here."""
-        if name in OF_TORCH:
+        if name in habits.MODEL:
             raise UnknownName(
                 f"{type(self).__name__} has no attribute {name!r}",
-                hint=f"in meta it is {OF_TORCH[name]}",
+                hint=f"write {habits.MODEL[name]}",
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -163,19 +144,17 @@ class Model:
         """Whether the model is in train mode (the initial one)."""
         return self._training
 
-    def train_mode(self) -> Model:
-        """Switch this model and all models inside to training; returns the model."""
-        return self.set_mode(True)
-
-    def infer_mode(self) -> Model:
-        """Switch this model and all models inside to inference; returns the model."""
-        return self.set_mode(False)
-
-    def set_mode(self, training: bool) -> Model:
-        """Switch this model and all models inside to a mode; returns the model."""
+    def train(self, mode: bool = True) -> Model:
+        """Switch this model and all models inside to train mode, or with False to infer mode;
+        returns the model.
+        """
         for model in self.models():
-            model._training = training
+            model._training = mode
         return self
+
+    def eval(self) -> Model:
+        """Switch this model and all models inside to infer mode; returns the model."""
+        return self.train(False)
 
     def members(self) -> dict[str, Any]:
         """Return what the model holds by name: its attributes that do not begin with "_".
@@ -214,20 +193,26 @@ class Model:
         """
         yield from _paths("", self, ())
 
-    def state(self, *, aliases: bool = False) -> dict[str, ndarray]:
-        """Return parameters and other arrays by dotted name ("conv1.weight"), each array once.
-
-        With ``aliases``, an array under several names (tied weights) is there under each, as in
-        torch's ``state_dict``.
-        """
+    def state(self) -> dict[str, ndarray]:
+        """Return parameters and other arrays by dotted name ("conv1.weight"), each array once."""
         names = named(self)
-        if aliases:
-            return names.arrays
         return {name: names.arrays[name] for name in names.first_names().values()}
 
-    def parameters(self) -> dict[str, ndarray]:
-        """Return the arrays of the state that require a gradient, by dotted name."""
-        return {n: a for n, a in self.state().items() if a.requires_grad}
+    def state_dict(self) -> dict[str, ndarray]:
+        """Return the arrays of `state` under every name that they have: of tied weights, as torch
+        does, each.
+        """
+        return named(self).arrays
+
+    def named_parameters(self) -> ItemsView[str, ndarray]:
+        """Return pairs of dotted name and array for the arrays that require a gradient, each array
+        once; ``dict(model.named_parameters())["fc.weight"]`` is one.
+        """
+        return {n: a for n, a in self.state().items() if a.requires_grad}.items()
+
+    def parameters(self) -> list[ndarray]:
+        """Return the arrays that require a gradient, each once."""
+        return [a for _, a in self.named_parameters()]
 
     def summary(self) -> Summary:
         """Return the models inside with their arrays and numbers of parameters; printed, a table.
@@ -238,7 +223,7 @@ class Model:
         """
         return summarize(self)
 
-    def load_state(self, state: Mapping[str, object], *, strict: bool = True) -> Unmatched:
+    def load_state_dict(self, state: Mapping[str, object], *, strict: bool = True) -> Unmatched:
         """Overwrite arrays of the state, in place, by name; returns what was left out.
 
         state: array-like values by name, for example torch's ``state_dict()``. Values are converted
@@ -254,13 +239,14 @@ class Model:
         """
         return load(self, state, strict)
 
-    def to(self, *, device: object = None, dtype: object = None) -> Model:
+    def to(self, target: object = None, *, device: object = None, dtype: object = None) -> Model:
         """Move all arrays to a device, and floating point ones to a dtype, in place; returns the
-        model.
+        model. ``target`` is one of both: ``model.to("cuda")``, ``model.to("bfloat16")``.
 
         Arrays that were shared stay shared; their gradients move, too. What was compiled before
         still refers to the old arrays, and so does an optimizer: make it afterwards.
         """
+        device, dtype = destination(target, device, dtype)
         if dtype is not None and not is_float(canonical(dtype)):
             raise ArgumentError("a model's dtype is floating point", found=canonical(dtype))
         moved: dict[int, ndarray] = {}

@@ -98,7 +98,7 @@ def named(model: Model) -> Named:
 
 
 def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
-    """Overwrite a model's arrays in place; see `Model.load_state`."""
+    """Overwrite a model's arrays in place; see `Model.load_state_dict`."""
     names = named(model)
     first = names.first_names()
     given: dict[str, dict[str, ndarray]] = {}  # what the state has for each array, by its names

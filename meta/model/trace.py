@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meta.amp.core.scope import Eager, traced_casts
 from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
@@ -23,7 +24,7 @@ from meta.model.model import Model
 from meta.model.own_state import OwnState, with_updates
 from meta.op.core import tree
 from meta.op.core.call import array_type
-from meta.op.core.handler import current
+from meta.op.core.handler import current, use
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.convention import Convention, Program, bind
@@ -74,7 +75,12 @@ class Traced:
         handler = current()
         if isinstance(handler, Trace):
             return self.function(*self._with_owner(args), **kwargs)
-        return interpret(self.program(*args, **kwargs), *args, **kwargs)
+        if not isinstance(handler, Eager):
+            return interpret(self.program(*args, **kwargs), *args, **kwargs)
+        # The casts are those of the program: its calls are run as they are written.
+        program = self._program(args, kwargs, handler.half)
+        with use(None):
+            return interpret(program, *args, **kwargs)
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program for arguments of this signature, tracing it if it is new.
@@ -84,6 +90,10 @@ class Traced:
         values, whether dtypes are strict, and for a model its parameters, its plain Python
         attributes and whether it is in train mode.
         """
+        return self._program(args, kwargs, None)
+
+    def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any], half: str | None) -> Program:
+        """Return the program; with ``half``, that of a block of mixed precision, with its casts."""
         arguments = self._bind(args, kwargs)
         leaves, structure = tree.flatten(arguments)
         given = [a if isinstance(a, TensorType) else as_array(a) for a in leaves]
@@ -93,10 +103,12 @@ class Traced:
             tree.fingerprint(structure),
             None if self.owner is None else self.owner.signature(),
             config.get("META_STRICT_DTYPES"),
+            half,
         )
         found = self.programs.get(key)
         if found is None:
             trace = Trace(arrays[0].device if arrays else self._device())
+            trace.before_call = None if half is None else traced_casts(half)
             types = [array_type(a.key) if isinstance(a, ndarray) else a for a in given]
             found = self._trace(trace, types, structure)
             remember(self.programs, key, found, PROGRAMS)

@@ -35,12 +35,12 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
     a file in parts ("model.safetensors.index.json" beside them); or a folder with either under the
     name "model.safetensors", as transformers and `meta.train.fit` write. Raises FormatError for a
     file that is missing, damaged or of another format, and for names or shapes that do not fit (see
-    `Model.load_state`, also for ``strict``); the model is then unchanged.
+    `Model.load_state_dict`, also for ``strict``); the model is then unchanged.
     """
     file = _file(Path(path))
     tensors = _read_parts(file) if file.name.endswith(".index.json") else read_tensors(file)
     try:
-        return model.load_state(tensors, strict=strict)
+        return model.load_state_dict(tensors, strict=strict)
     except ArgumentError as error:
         raise FormatError(
             "this file holds tensors that are no weights", found=f"{file}: {error}"
@@ -54,7 +54,7 @@ def _file(path: Path) -> Path:
             "this file is a pickle, and is not read",
             expected="a .safetensors file",
             found=path,
-            hint="where you trust it: model.load_state(torch.load(path, weights_only=True))",
+            hint="where you trust it: model.load_state_dict(torch.load(path, weights_only=True))",
         )
     if not path.is_dir():
         return path

@@ -7,6 +7,9 @@ function, and their state, like the optimizer's, is in ``step.state()``. Half pr
 have float32 masters, which loading weights writes too (`meta/model/state.py`).
 """
 
+from typing import Any
+
+from meta.base.unknown_names import unknown
 from meta.optim import algorithms, composed, schedule
 
 # A new algorithm is exported where it is written.
@@ -28,3 +31,7 @@ __all__ = [
     "schedule",
     "training_step",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown("meta.optim", name, __all__)

@@ -17,7 +17,8 @@ from meta.model.model import Model
 from meta.optim.options import unknown_option
 from meta.runtime.ndarray import ndarray
 
-Params = Iterable[ndarray] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
+Named = tuple[str, ndarray]
+Params = Iterable[ndarray] | Iterable[Named] | Mapping[str, ndarray] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
         return _checked(dict(params)), []
     given = listed_groups(params)
     if not any(isinstance(g, Mapping) for g in given):
-        return _checked({str(i): array for i, array in enumerate(given)}), []
+        return _checked(dict(_members(given, 0))), []
     found: dict[str, ndarray] = {}
     for group in given:
         _require_group(group)
@@ -66,7 +67,7 @@ def named(params: Params) -> tuple[dict[str, ndarray], list[Mapping[str, Any]]]:
             if name in found:
                 raise ArgumentError(
                     f"two parameters are called {name!r}",
-                    hint='tell them apart: {f"head.{n}": a for n, a in head.parameters().items()}',
+                    hint='tell them apart: {f"head.{n}": a for n, a in head.named_parameters()}',
                 )
             found[name] = array
     return _checked(found), given
@@ -77,7 +78,14 @@ def _members(params: Any, first: int) -> Iterable[tuple[str, Any]]:
     if isinstance(params, Mapping):
         return params.items()
     arrays = [params] if isinstance(params, ndarray) else params
-    return ((str(first + i), array) for i, array in enumerate(arrays))
+    return (
+        array if _is_named(array) else (str(first + i), array) for i, array in enumerate(arrays)
+    )
+
+
+def _is_named(member: Any) -> bool:
+    """Whether a member of a group is a pair of name and array, of ``model.named_parameters()``."""
+    return isinstance(member, tuple) and len(member) == 2 and isinstance(member[0], str)
 
 
 def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
@@ -85,7 +93,7 @@ def _checked(params: dict[str, ndarray]) -> dict[str, ndarray]:
         if not isinstance(array, ndarray):
             raise ArgumentError(
                 f"the parameter {name!r} is no array",
-                expected="arrays, or a mapping of names to arrays (Model.parameters())",
+                expected="arrays, pairs of name and array, or a mapping of names to arrays",
                 found=type(array).__name__,
             )
     return params
@@ -115,7 +123,8 @@ def resolve(
                 f"group {number} has no parameters",
                 expected='arrays, or patterns of names such as "*.bias"',
                 found=repr(wanted) if isinstance(wanted, str | list | tuple) else type(wanted),
-                hint=f"the names are {', '.join(list(params)[:8])}, ...",
+                hint=f"the names are {', '.join(list(params)[:8])}, ...; "
+                "give the optimizer model.named_parameters() for the model's",
             )
         found.append(Group(tuple(n for n in names if n in left), stated))
         left = {name: None for name in left if name not in names}
@@ -144,5 +153,7 @@ def _names(wanted: Any, name: str, array: ndarray) -> bool:
         return fnmatchcase(name, wanted)
     if isinstance(wanted, ndarray):
         return wanted is array
+    if _is_named(wanted):
+        return wanted[1] is array
     members = wanted.values() if isinstance(wanted, Mapping) else wanted
     return any(_names(member, name, array) for member in members)

@@ -82,9 +82,10 @@ class Optimizer(Model):
 
     Parameters
     ----------
-    params: arrays that require gradients, a mapping of names to them (`Model.parameters`), or a
-        list of groups: dicts of "params" and of options that differ for them. An array that does
-        not require a gradient is left out: it has no state, and is not changed.
+    params: arrays that require gradients (`Model.parameters`), pairs of name and array
+        (`Model.named_parameters`), a mapping of names to arrays, or a list of groups: dicts of
+        "params" and of options that differ for them. An array that does not require a gradient is
+        left out: it has no state, and is not changed.
     learning_rate: a number. It is kept in an array: assign a number, or ``update`` it, between
         steps. A group's own learning rate keeps its ratio to it, as under torch's schedules.
     groups: further groups, whose "params" may be patterns of names, such as ``{"params":
@@ -343,7 +344,7 @@ class Optimizer(Model):
 
     def reset_masters(self) -> None:
         """Take the masters from the parameters, after these were written by ``update``;
-        `Model.load_state` does so by itself.
+        `Model.load_state_dict` does so by itself.
         """
         for name, master in self.master.items():
             master.update(self._params[name])

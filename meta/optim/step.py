@@ -70,8 +70,8 @@ class Average(Model):
     Attributes
     ----------
     decay: a number in [0, 1). count: float32[], the updates so far. parameter: the averages by the
-    parameter's name, at least in float32; ``model.load_state(average.parameter, strict=False)``
-    puts them into a model, and `TrainingStep.averaged` for a block.
+    parameter's name, at least in float32; ``model.load_state_dict(average.parameter,
+    strict=False)`` puts them into a model, and `TrainingStep.averaged` for a block.
     """
 
     def build(self, params: Mapping[str, ndarray], decay: float) -> None:
@@ -127,7 +127,7 @@ class TrainingStep(Model):
         ema: float | None,
     ) -> None:
         """Wrap a model whose forward is traced."""
-        params = model.parameters()
+        params = dict(model.named_parameters())
         self.model = model
         self.gradient = value_and_grad(model)
         optimizer = make_optimizer(params)
@@ -173,7 +173,7 @@ class TrainingStep(Model):
                 factor = clipping(norm * factor, self.clip_norm) * factor
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
-        params = self.model.parameters()
+        params = dict(self.model.named_parameters())
         self.optimizer.update(params, gradients, factor, self.clip_value, skip)
         if self.average is not None:
             self.average.add(self._weights(params), skip)

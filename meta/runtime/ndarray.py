@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.device import CPU, Device, require
+from meta.base.device import CPU, Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.methods import Methods
 from meta.base.registry import OPERATORS
@@ -26,7 +26,6 @@ from meta.runtime.host_numbers import BITS, from_host, shared
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
 
-_PLACES = ("cpu", "cuda")
 adding = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
@@ -155,16 +154,7 @@ class ndarray(Methods):
 
         A gradient flows through it, as through `meta.cast` and `meta.device_copy`.
         """
-        if target is not None:
-            if device is not None or dtype is not None:
-                raise ArgumentError(
-                    "to() takes a device or a dtype, or both by their names",
-                    hint="x.to(device=..., dtype=...)",
-                )
-            if isinstance(target, Device | torch.device) or str(target).startswith(_PLACES):
-                device = target
-            else:
-                dtype = target
+        device, dtype = destination(target, device, dtype)
         where = self.device if device is None else require(device)
         kind = self.dtype if dtype is None else dtypes.canonical(dtype)
         if where == self.device and kind == self.dtype:

@@ -3,6 +3,9 @@
 One file per part: data, evaluation, checkpoints, logs, callbacks; `run.py` is the loop.
 """
 
+from typing import Any
+
+from meta.base.unknown_names import unknown
 from meta.train.callback import Callback, EarlyStop, ReduceOnPlateau
 from meta.train.checkpoint import Checkpoint, read_checkpoint
 from meta.train.classification import (
@@ -52,3 +55,7 @@ __all__ = [
     "fit",
     "read_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise unknown("meta.train", name, __all__)

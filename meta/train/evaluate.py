@@ -112,12 +112,12 @@ def in_mode(training: bool, *models: Any) -> Iterator[None]:
     inside = [m for model in models if isinstance(model, Model) for m in model.models()]
     modes = [(m, m.training) for m in inside]
     for model in inside:
-        model.set_mode(training)
+        model.train(training)
     try:
         yield
     finally:
         for model, was_training in modes:  # a model comes before those inside of it
-            model.set_mode(was_training)
+            model.train(was_training)
 
 
 def _mean(values: list[ndarray], weights: list[int]) -> float:

@@ -361,7 +361,7 @@ class Run:
         if self._checkpoints is None or self._saved_at == self.step:
             return
         self._read_losses()
-        parameters = self.training_step.model.parameters().values()
+        parameters = self.training_step.model.parameters()
         if any(kinds_of(a.torch() for a in parameters)):
             raise self._diverged(f"parameters are not finite behind step {self.step}")
         for logger in self._watching.loggers:

@@ -89,7 +89,9 @@ def rounding(name: str, half: str) -> Rounding:
     with meta.dialect.only("torch"):
         for change in (torch.clone, rounded):
             model, inputs = MODELS[name].make()
-            model.load_state({n: meta.array(change(a.torch())) for n, a in model.state().items()})
+            model.load_state_dict(
+                {n: meta.array(change(a.torch())) for n, a in model.state().items()}
+            )
             x, labels = (meta.array(change(i.torch())) for i in inputs)
             found.append((model.network(x), value_and_grad(model)(meta.array(1.0), x, labels)[1]))
     (logits, gradients), (near, nearly) = found
@@ -116,12 +118,12 @@ def test_a_zoo_model_and_a_step_of_its_training(name: str, half: str) -> None:
     changes, losses, results = [], [], []
     for wrap in (lambda model: model, lambda model: meta.amp.autocast(model, half)):
         model, (x, labels) = MODELS[name].make()
-        results.append(wrap(model.network.infer_mode())(x))
-        model.train_mode()
-        before = {n: p.torch().clone() for n, p in model.parameters().items()}
+        results.append(wrap(model.network.eval())(x))
+        model.train()
+        before = {n: p.torch().clone() for n, p in model.named_parameters()}
         step = wrap(with_sgd(1.0)(model))
         losses.append(step(meta.array(1.0), x, labels))
-        after = model.parameters().items()
+        after = model.named_parameters()
         changes.append({n: meta.array(before[n] - p.torch()) for n, p in after})
     assert distance(results[1], results[0]) < RESULT
     assert distance(losses[1], losses[0]) < RESULT
@@ -148,7 +150,7 @@ def test_a_model_and_its_gradients(name: str, half: str) -> None:
     assert len(both.explain(dy, *inputs)) <= training
     # What the tape records of the cast model is what is computed in one function.
     cast(*inputs).backward()
-    tape = {n: p.grad for n, p in model.parameters().items()}
+    tape = {n: p.grad for n, p in model.named_parameters()}
     check_step(name, half, (expected[0], tape), expected)
 
 
@@ -224,11 +226,11 @@ def test_the_mode_is_that_of_the_model() -> None:
     cast = meta.amp.autocast(model, "bfloat16")
     step = with_sgd(0.1)(cast)
     assert cast.training and model.training
-    step.infer_mode()
+    step.eval()
     assert not (cast.training or model.training or model.network.training)
     expected = model(*inputs)
     assert distance(cast(*inputs), expected) < RESULT
-    cast.train_mode()
+    cast.train()
     assert model.training
     twin = copy.deepcopy(cast)
     assert twin.model is not model and twin.training
@@ -268,7 +270,7 @@ IMPORTED = {folder.name: folder for folder in relay.MODELS if (folder / "model.r
 @pytest.mark.parametrize("name", IMPORTED)
 def test_imported_models(name: str, half: str) -> None:
     folder = IMPORTED[name]
-    model = relay.load(folder, "model.relay").infer_mode()
+    model = relay.load(folder, "model.relay").eval()
     args = relay.arguments(model, folder)
     cast = meta.amp.autocast(model, half)
     expected = tree.flatten(model(*args))[0]
@@ -316,7 +318,7 @@ def test_the_loss_curve_of_a_character_model_is_that_of_float32(half: str) -> No
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("given", ["float16", "bfloat16"])
 def test_inputs_of_half_precision_meet_parameters_of_float32(dtype: str, given: str) -> None:
-    net = meta.model.Sequential(meta.model.Linear(3, 5), meta.model.ReLU()).infer_mode()
+    net = meta.model.Sequential(meta.model.Linear(3, 5), meta.model.ReLU()).eval()
     x = meta.array([[0.5, -1.0, 2.0], [1.0, 0.25, -3.0]])
     half = x.to(dtype=given)
     cast = meta.amp.autocast(net, dtype)

@@ -14,7 +14,7 @@ import torch
 import meta
 from meta import op
 from meta.base.errors import ArgumentError, AutocastError, TraceError
-from meta.model import Linear, Model, trace
+from meta.model import BatchNorm, Linear, Model, parameter, trace
 from meta.op.core import Op, Tensor
 from meta.op.core.handler import use
 from meta.testing import check
@@ -63,8 +63,8 @@ def test_gradients_are_those_of_float32_parameters(inside: bool) -> None:
     x, labels = meta.array(torch.randn(4, 7, 12)), meta.array([1, 2, 3, 4])
     loss = model.forward.function(model, x, labels)
     loss.backward()
-    expected = {n: p.grad for n, p in model.parameters().items()}
-    for p in model.parameters().values():
+    expected = {n: p.grad for n, p in model.named_parameters()}
+    for p in model.parameters():
         p.grad = None
     with meta.amp.autocast_scope("bfloat16"):
         found = model(x, labels)
@@ -73,7 +73,7 @@ def test_gradients_are_those_of_float32_parameters(inside: bool) -> None:
     if not inside:
         found.backward()
     check(found, loss.torch(), 1e-2, 1e-2)
-    for name, p in model.parameters().items():
+    for name, p in model.named_parameters():
         assert p.grad.dtype == "float32"
         distance = (p.grad.torch() - expected[name].torch()).norm() / expected[name].torch().norm()
         assert float(distance) < 0.05, name
@@ -213,3 +213,34 @@ def test_a_traced_model_is_cast_call_by_call() -> None:
     assert found.dtype == "bfloat16" and compiled.dtype == "float32"
     check(found.to(dtype="float32"), expected.torch(), 3e-2, 3e-2)
     check(compiled, expected.torch())
+
+
+class Untraced(Model):
+    """Layers that are traced, in a forward that is not; the last bias is added out of them."""
+
+    def build(self) -> None:
+        self.first, self.norm = Linear(4, 4), BatchNorm(4)
+        self.second, self.bias = Linear(4, 2), parameter(meta.zeros((2,)))
+
+    def forward(self, x: Any) -> Any:
+        h = x + self.first(x)
+        return self.second(meta.relu(self.norm(h))) + self.bias
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_layers_of_a_model_that_is_not_traced(half: str) -> None:
+    model, x = Untraced(), meta.random.normal((6, 4))
+    with meta.amp.autocast_scope(half):
+        y = model(x)
+        other = model.second(y @ meta.ones((2, 4)))  # half precision comes in
+    assert y.dtype == other.dtype == half
+    y.sum().backward()
+    assert all(p.grad.dtype == "float32" for p in model.parameters())
+    assert (model.norm.running_mean != 0.0).all()  # what is written in place is the model's
+    with torch.no_grad():
+        w = {n: a.torch().double() for n, a in model.state().items()}
+    h = x.torch().double() + x.torch().double() @ w["first.weight"].T + w["first.bias"]
+    h = torch.relu((h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt())
+    expected = h @ w["second.weight"].T + w["second.bias"]
+    torch.testing.assert_close(y.torch().double(), expected, atol=0.05, rtol=0.05)
+    assert model(x).dtype == "float32"  # the program out of the block is another one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 import pytest
 
@@ -29,6 +30,47 @@ def test_an_attribute_of_an_array(name: str) -> None:
     assert not hasattr(x, name)
     with pytest.raises(UnknownName):
         meta.model.trace(lambda t: getattr(t, name))(x)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m, names in habits.BY_MODULE.items() for n in sorted(names)]
+)
+def test_a_name_of_a_module_that_is_imported(module: str, name: str) -> None:
+    hint = re.escape(habits.BY_MODULE[module][name])
+    with pytest.raises(UnknownName, match=hint):
+        getattr(import_module(module), name)
+    if module != "meta.random":  # a file, so the import statement does not ask a finder
+        with pytest.raises(ImportError, match=hint):
+            import_module(f"{module}.{name}")
+    for path in re.findall(r"(meta(?:\.\w+)+)", habits.BY_MODULE[module][name]):
+        found: object = meta
+        for part in path.split(".")[1:]:
+            found = getattr(found, part)
+
+
+def test_the_import_statement() -> None:
+    with pytest.raises(ImportError, match=r"meta\.model for layers"):
+        from meta import nn  # noqa: F401
+    with pytest.raises(ImportError, match=r"it is called meta\.Model"):
+        from meta.model import Module  # noqa: F401
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'meta\.nonsense'"):
+        import_module("meta.nonsense")
+    with pytest.raises(UnknownName, match="did you mean 'Adam' or 'AdamW'"):
+        meta.optim.Adamw  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(habits.MODEL))
+def test_an_attribute_of_a_model(name: str) -> None:
+    model = meta.model.Linear(1, 1)
+    with pytest.raises(UnknownName, match=re.escape(habits.MODEL[name])):
+        getattr(model, name)
+    for attribute in re.findall(r"(?<!meta\.)\bmodel\.(\w+)", habits.MODEL[name]):
+        assert hasattr(model, attribute)
+
+
+def test_a_dtype_is_its_name() -> None:
+    x = meta.ones((2,), dtype=meta.bfloat16)
+    assert x.dtype == meta.bfloat16 and x.astype(meta.int64).dtype == "int64"
 
 
 def test_an_argument() -> None:

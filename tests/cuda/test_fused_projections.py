@@ -57,7 +57,7 @@ class Stack(Model):
 
 def expected(model: Stack, x: torch.Tensor, dy: torch.Tensor) -> tuple[Any, dict[str, Any]]:
     """Return result and gradients of the parameters, by torch in float64 on the CPU."""
-    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.parameters().items()}
+    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.named_parameters()}
     y = x.cpu().double()
     for name, block in (("first", model.first), ("second", model.second)):
         own = {n.removeprefix(f"{name}."): a for n, a in state.items()}
@@ -105,7 +105,7 @@ def test_inference_and_gradients(joined: bool, dtype: str) -> None:
         for name, correct in gradients.items():
             if not name.endswith("key.bias"):  # which is 0
                 near(found[name].torch(), correct, tolerance)
-    inference = meta.amp.autocast(model.infer_mode(), dtype)
+    inference = meta.amp.autocast(model.eval(), dtype)
     compiled = meta.vm.compile(inference, meta.array(x))
     assert compiled.kernels()["cublas.dense_bias_split"] == 2
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_loss_of_padded_scores(bias: bool) -> None:
     step = meta.amp.autocast(value_and_grad(model), "float16")
     arguments = meta.array(1.0, device="cuda"), meta.array(x), meta.array(labels)
     compiled = meta.vm.compile(step, *arguments)
-    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.parameters().items()}
+    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.named_parameters()}
     known = torch.where((labels >= 0) & (labels < 4099), labels, -100).cpu()
     scores = F.linear(x.cpu().double(), state["last.weight"], state.get("last.bias"))
     loss = F.cross_entropy(scores, known)

@@ -65,7 +65,7 @@ def inputs(n: int = 6) -> list[meta.ndarray]:
 def trained(initial: Model, wanted: bool | None, steps: int = 7) -> tuple[Any, list[Any], Any]:
     meta.random.seed(5)
     model = Network()
-    model.load_state(initial.state())
+    model.load_state_dict(initial.state())
     model.to(device="cuda")
     batch = inputs()
     run = compile(with_adamw(1e-2)(model), *batch, cuda_graph=wanted)

@@ -107,7 +107,7 @@ def trained(task: Task, recipe: Recipe, cuda_graph: bool | None) -> torch.Tensor
     if cuda_graph is None:
         assert [r.graphs for r in run.cuda_graph.regions] == [1], "a step is one graph"
         assert not run.cuda_graph.alone, run.cuda_graph
-    task.model.load_state(initial)
+    task.model.load_state_dict(initial)
     return torch.stack([loss.torch().float().cpu() for loss in losses])
 
 

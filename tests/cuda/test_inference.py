@@ -23,7 +23,7 @@ def network(bottleneck: bool) -> Model:
     for name, array in model.state().items():
         if "running" in name or ".bn" in name:
             array.update(torch.rand(array.shape, generator=generator) + 0.5)
-    return model.to(device="cuda").infer_mode()
+    return model.to(device="cuda").eval()
 
 
 IMAGES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
@@ -31,7 +31,7 @@ IMAGES = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
 
 def exact(model: Model) -> torch.Tensor:
     """The result in float64, operator by operator on the CPU."""
-    wide = deepcopy(model).to(device="cpu", dtype="float64").infer_mode()
+    wide = deepcopy(model).to(device="cpu", dtype="float64").eval()
     result: torch.Tensor = wide(meta.array(IMAGES.double())).torch()
     return result
 

@@ -54,7 +54,7 @@ def _state(model: Model) -> dict[str, torch.Tensor]:
 def _trained(initial: Model, device: str, compiled: bool) -> tuple[list[Any], dict[str, Any]]:
     """Losses of three steps and the state after them."""
     model = Network()
-    model.load_state(initial.state())
+    model.load_state_dict(initial.state())
     model.to(device=device)
     step = with_sgd(0.1, 0.9)(model)
     inputs = _inputs(device)

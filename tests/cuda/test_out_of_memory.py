@@ -144,7 +144,7 @@ def test_results_of_a_program(dialects: tuple[str, ...]) -> None:
 
 def test_preparing() -> None:
     """The weights in half precision, which are made before the first call."""
-    network = Sequential(Linear(4096, 4096), Linear(4096, 4096)).to(device="cuda").infer_mode()
+    network = Sequential(Linear(4096, 4096), Linear(4096, 4096)).to(device="cuda").eval()
     x = random(16, 4096)
     run = meta.vm.compile(meta.amp.autocast(network, "float16"), x)
     weights = 2 * (4096 + 1) * 4096 * 2

@@ -79,7 +79,7 @@ def test_rebuilt_kernels_give_the_same(tmp_path: Path) -> None:
 
 
 def test_symbolic_dimensions() -> None:
-    network = Encoder(32, 2).infer_mode().to(device="cuda")
+    network = Encoder(32, 2).eval().to(device="cuda")
     exe = meta.vm.compile(network, parse_type("float32[n, s, 32]"), device="cuda")
     for n, s in ((1, 3), (4, 6), (2, 1)):
         x = meta.array(torch.randn(n, s, 32), device="cuda")

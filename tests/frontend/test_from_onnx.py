@@ -71,7 +71,7 @@ def test_an_exported_network(exported: tuple[Small, str]) -> None:
     assert len(model.output_names) == 1
     names = {n for n, t in module.state_dict().items() if t.ndim}
     assert names <= set(model.state())
-    assert set(model.parameters()) == {n for n, _ in module.named_parameters()}
+    assert set(dict(model.named_parameters())) == {n for n, _ in module.named_parameters()}
 
 
 def graph(
@@ -166,7 +166,7 @@ def test_functions_are_inlined_and_several_outputs_are_a_tuple() -> None:
 def test_batch_normalisation_in_training() -> None:
     weights = {n: np.full(3, v, np.float32) for n, v in zip("wbmv", (2, 1, 0, 1), strict=True)}
     nodes = [helper.make_node("BatchNormalization", ["x", *"wbmv"], ["y"], momentum=0.8)]
-    model = from_onnx(graph(nodes, {"x": X}, {"y": 3}, weights)).train_mode()
+    model = from_onnx(graph(nodes, {"x": X}, {"y": 3}, weights)).train()
     module = nn.BatchNorm1d(3, momentum=0.2)
     with torch.no_grad():
         module.weight.fill_(2)
@@ -175,7 +175,7 @@ def test_batch_normalisation_in_training() -> None:
     torch.testing.assert_close(run(model, X).torch(), wanted.detach(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(model.state()["m"].torch(), module.running_mean)
     torch.testing.assert_close(model.state()["v"].torch(), module.running_var)
-    assert list(model.parameters()) == ["w", "b"]
+    assert list(dict(model.named_parameters())) == ["w", "b"]
 
 
 def test_branches() -> None:

@@ -118,7 +118,7 @@ def test_gradients(name: str) -> None:
     with meta.dialect.prefer("torch"):
         loss = model(arrays)
         loss.backward()
-    tape = {n: p.grad for n, p in model.parameters().items()}
+    tape = {n: p.grad for n, p in model.named_parameters()}
     step = meta.vm.compile(meta.model.value_and_grad(model), meta.array(1.0), arrays)
     for what, (y, found) in (("tape", (loss, tape)), ("compiled", step(meta.array(1.0), arrays))):
         named = {n.removeprefix("network."): g.torch() for n, g in found.items()}

@@ -37,13 +37,13 @@ from tests.model.checkpointed import WIDTH, Functions, InLoop, Mean, Nested, Row
 def tape(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
     y = model(x)
     y.backward()
-    return y, {n: p.grad for n, p in model.parameters().items()}
+    return y, {n: p.grad for n, p in model.named_parameters()}
 
 
 def plain(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
     y = model.network.forward.function(model.network, x)  # type: ignore[attr-defined]
     op.mean(op.multiply(y, y)).backward()
-    return y, {n: p.grad for n, p in model.parameters().items()}
+    return y, {n: p.grad for n, p in model.named_parameters()}
 
 
 def interpreter(model: Model, x: Any) -> tuple[Any, dict[str, Any]]:
@@ -227,7 +227,7 @@ def test_names_modes_and_copies() -> None:
     assert model.state().keys() == plain_model.state().keys()
     layer = model.network.encoder.layer[0]
     assert checkpoint(layer) is layer
-    model.infer_mode()
+    model.eval()
     assert not layer.attention.training
     np.testing.assert_array_equal(model(x).numpy(), model(x).numpy())
     np.testing.assert_array_equal(copy.deepcopy(model)(x).numpy(), model(x).numpy())
@@ -239,7 +239,7 @@ def test_names_modes_and_copies() -> None:
 
 def test_frozen_parameters() -> None:
     model, x = Mean(Row(True)), meta.random.normal((4, WIDTH))
-    for array in model.network.blocks[0].parameters().values():
+    for array in model.network.blocks[0].parameters():
         array.requires_grad = False
     _, gradients = vm(model, x)
     assert {n.split(".")[2] for n in gradients} == {"1"}

@@ -351,10 +351,10 @@ def test_an_lstm_is_torchs() -> None:
         (last_h, last_c), ys = run(xs, h, c)
         check((last_h, last_c, ys), (*state, torch.stack(expected)), 1e-5, 1e-5)
         if ys.requires_grad:
-            for weight in model.parameters().values():
+            for weight in model.parameters():
                 weight.grad = None
             op.sum(ys * ys).backward()
-            check_gradients({n: w.grad for n, w in model.parameters().items()})
+            check_gradients({n: w.grad for n, w in model.named_parameters()})
     step = meta.model.value_and_grad(model)
     dy = ((op.zeros_like(h), op.zeros_like(c)), 2.0 * ys)
     for run in (step, meta.vm.compile(step, dy, xs, h, c)):

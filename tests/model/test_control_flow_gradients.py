@@ -87,7 +87,7 @@ def by_tape(model: Model, *inputs: Any) -> tuple[Any, Any, dict[str, meta.ndarra
     for y, dy in zip(floats, dys, strict=True):
         if y.requires_grad:
             y.backward(dy)
-    return results, dys, {n: p.grad for n, p in model.parameters().items()}
+    return results, dys, {n: p.grad for n, p in model.named_parameters()}
 
 
 @executed

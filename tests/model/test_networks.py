@@ -82,7 +82,7 @@ def make(kind: str) -> Pair:
     for value in state.values():
         if value.is_floating_point():
             value.add_(torch.rand_like(value) * 0.1)
-    ours.load_state({n: state[pair.name_of(n)] for n in ours.state()})
+    ours.load_state_dict({n: state[pair.name_of(n)] for n in ours.state()})
     return pair
 
 
@@ -96,7 +96,7 @@ def test_interpreter(kind: str) -> None:
     loss = pair.ours(*pair.inputs())
     check(loss.torch(), expected_loss, **TOLERANCE)
     loss.backward()
-    pair.check_gradients({n: p.grad for n, p in pair.ours.parameters().items()}, expected)
+    pair.check_gradients({n: p.grad for n, p in pair.ours.named_parameters()}, expected)
     pair.check_state()
 
 
@@ -123,7 +123,7 @@ def test_with_generated_kernels(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_inference(kind: str) -> None:
     pair = make(kind)
-    pair.ours.infer_mode()
+    pair.ours.eval()
     expected = torch.nn.functional.cross_entropy(pair.theirs.eval()(pair.x), pair.labels).detach()
     inputs = pair.inputs()
     check(pair.ours(*inputs).torch(), expected, **TOLERANCE)
@@ -172,10 +172,10 @@ def test_the_learning_rate_changes_without_a_new_trace(executor: str) -> None:
     args = meta.array(1.0), meta.random.normal((4, 5)), meta.array([1, 2, 3, 4])
     run: Any = meta.vm.compile(step, *args) if executor == "vm" else step
     run(*args)
-    before = {n: p.numpy() for n, p in model.parameters().items()}
+    before = {n: p.numpy() for n, p in model.named_parameters()}
     step.learning_rate.update(0.0)
     run(*args)
-    assert all((p.numpy() == before[n]).all() for n, p in model.parameters().items())
+    assert all((p.numpy() == before[n]).all() for n, p in model.named_parameters())
     assert len(step.forward.programs) == 1
 
 
@@ -184,7 +184,7 @@ def test_a_frozen_parameter_has_no_gradient_and_stays() -> None:
     x, labels = meta.random.normal((4, 5)), meta.array([1, 2, 3, 4])
     both = meta.model.value_and_grad(model)
     assert len(both(meta.array(1.0), x, labels)[1]) == 4
-    frozen = model.network.layers.parameters()["0.weight"]
+    frozen = dict(model.network.layers.named_parameters())["0.weight"]
     frozen.requires_grad = False
     assert set(both(meta.array(1.0), x, labels)[1]) == {
         "network.layers.0.bias", "network.layers.2.weight", "network.layers.2.bias",

@@ -82,15 +82,15 @@ def test_gradients_see_the_arrays_as_they_were() -> None:
 
 def test_what_is_set_may_depend_on_parameters() -> None:
     taped, stepped = Around(), Around()
-    stepped.load_state({name: array.torch() for name, array in taped.state().items()})
+    stepped.load_state_dict({name: array.torch() for name, array in taped.state().items()})
     dy = meta.ones((2, 2))
     step = meta.model.value_and_grad(stepped)
     for _ in range(2):
-        for array in taped.parameters().values():
+        for array in taped.parameters():
             array.grad = None
         taped(X).backward(dy)
         gradients = step(dy, X)[1]
-        for name, array in taped.parameters().items():
+        for name, array in taped.named_parameters():
             check(array.grad, gradients[name].torch(), what=name)
     assert not taped.inner.mean.requires_grad
     check(taped.inner.mean, stepped.inner.mean.torch())

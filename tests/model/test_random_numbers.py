@@ -97,7 +97,7 @@ def test_gradients_belong_to_the_noise(checkpointed: bool, compiled: bool) -> No
     meta.random.seed(5)
     error = op.subtract(model.block(x), x)
     op.mean(op.multiply(error, error)).backward()
-    expected = {n: p.grad.numpy() for n, p in model.parameters().items()}
+    expected = {n: p.grad.numpy() for n, p in model.named_parameters()}
     run: Any = value_and_grad(model)
     run = meta.vm.compile(run, meta.array(1.0), x) if compiled else run
     meta.random.seed(5)
@@ -191,7 +191,7 @@ def test_the_program_is_traced_once_where_another_thread_may_have_drawn() -> Non
     other = threading.Thread(target=stop.wait)
     other.start()
     try:
-        net = Net().train_mode()
+        net = Net().train()
         program = net.forward.program(meta.array(np.ones((8, 3), "float32")))
     finally:
         stop.set()

@@ -24,7 +24,7 @@ NETWORKS: dict[str, tuple[Any, str, str]] = {
 @pytest.mark.parametrize("name", NETWORKS)
 def test_forward(name: str) -> None:
     make, x, y = NETWORKS[name]
-    module = make().infer_mode().program(parse_type(x)).module
+    module = make().eval().program(parse_type(x)).module
     verify(module, typed=True)
     assert str(module.main.result_type or module.main.body.result.type) == y
     assert structural_equal(parse(str(module)), module)

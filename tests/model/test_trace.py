@@ -124,10 +124,10 @@ def test_nan_and_other_objects_do_not_trace_for_ever() -> None:
 def test_the_mode_of_a_model_inside_counts() -> None:
     model = Sequential(meta.model.Dropout(0.5), ReLU())
     model(ones(4))
-    assert model.infer_mode() is model
+    assert model.eval() is model
     assert not getattr(model, "0").training
     assert (model(ones(4)).numpy() == 1).all()
-    model.train_mode()
+    model.train()
     model(ones(4))
     assert programs(model) == 2
 
@@ -370,7 +370,7 @@ def test_models_in_containers() -> None:
         "layers.1.1.last.weight", "layers.1.1.last.bias", "pair.0", "pair.1",
     ]  # fmt: skip
     assert len(model.models()) == 4
-    assert not model.infer_mode().layers[1][1]["last"].training
+    assert not model.eval().layers[1][1]["last"].training
     both(model, ones(3, 2))
     model.to(dtype="float64")
     assert {a.dtype for a in model.state().values()} == {"float64"}
@@ -388,7 +388,7 @@ def test_running_statistics_are_written() -> None:
     compiled = meta.vm.compile(model, x)
     compiled(x)
     assert (model.running_mean.numpy() > once).all()
-    model.infer_mode()
+    model.eval()
     before = model.running_mean.numpy()
     model(x)
     assert (model.running_mean.numpy() == before).all()
@@ -530,7 +530,7 @@ def test_a_python_loop_by_value() -> None:
 
 @pytest.mark.parametrize(
     ("name", "here"),
-    [("eval", r"infer_mode\(\)"), ("state_dict", r"model.state\(\)"), ("cuda", 'device="cuda"')],
+    [("zero_grad", r"optimizer.zero_grad\(\)"), ("modules", r"models\(\)"), ("cuda", 'to."cuda"')],
 )
 def test_names_of_torch(name: str, here: str) -> None:
     model = Linear(1, 1)

@@ -46,14 +46,14 @@ def test_state_and_parameters() -> None:
         "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
         "2.weight", "2.bias",
     ]  # fmt: skip
-    assert [*model.parameters()] == [n for n in names if "running" not in n]
+    assert [*dict(model.named_parameters())] == [n for n in names if "running" not in n]
 
 
 def test_load_state_writes_in_place_from_any_array() -> None:
     model = Linear(2, 1)
     w, b = model.weight, model.bias
     compiled = meta.vm.compile(model, meta.array([[1.0, 1.0]]))
-    model.load_state({"weight": torch.tensor([[2.0, 3.0]]), "bias": np.array([1.0])})
+    model.load_state_dict({"weight": torch.tensor([[2.0, 3.0]]), "bias": np.array([1.0])})
     assert (model.weight is w, model.bias is b) == (True, True)
     assert w.requires_grad
     assert b.dtype == "float32"
@@ -64,7 +64,7 @@ def failure(model: Model, state: dict[str, object], strict: bool = True) -> str:
     """Return the error of a load, which must leave the model as it was."""
     before = values(model)
     with pytest.raises(FormatError) as caught:
-        model.load_state(state, strict=strict)
+        model.load_state_dict(state, strict=strict)
     assert same(values(model), before)
     return str(caught.value)
 
@@ -113,7 +113,7 @@ def test_a_prefix_of_most_names_is_recognised_and_nothing_is_not_loaded_silently
     state = values(with_head(of, "old"))
     for strict in (True, False):
         assert says in failure(with_head(into, "new"), state, strict=strict)
-    assert with_head("", "new").load_state({}, strict=False).missing
+    assert with_head("", "new").load_state_dict({}, strict=False).missing
 
 
 def test_long_lists_are_cut() -> None:
@@ -125,11 +125,11 @@ def test_long_lists_are_cut() -> None:
 
 def test_a_part_of_a_state() -> None:
     model = Linear(2, 1)
-    left = model.load_state({"bias": [7.0], "unknown": [1.0]}, strict=False)
+    left = model.load_state_dict({"bias": [7.0], "unknown": [1.0]}, strict=False)
     assert left == (("weight",), ("unknown",))
     assert model.bias.item() == 7.0
     with pytest.raises(FormatError, match="another shape"):
-        model.load_state({"bias": [7.0, 1.0]}, strict=False)
+        model.load_state_dict({"bias": [7.0, 1.0]}, strict=False)
 
 
 class Tied(Model):
@@ -148,15 +148,15 @@ ALIASES = ["table.weight", "head.weight", "head.bias", "again.0.weight", "again.
 def test_tied_arrays_have_one_name_and_are_accepted_under_any() -> None:
     model = Tied()
     assert sorted(model.state()) == sorted(TIED)
-    assert sorted(model.state(aliases=True)) == sorted(ALIASES)
+    assert sorted(model.state_dict()) == sorted(ALIASES)
     bias, weight = np.ones(3), np.arange(6.0).reshape(3, 2)
     for name in ALIASES:
         if name.endswith("weight"):
-            model.load_state({name: weight, "again.0.bias": bias})
+            model.load_state_dict({name: weight, "again.0.bias": bias})
             assert (model.table.weight.numpy() == weight).all()
             model.table.weight.update(np.zeros((3, 2)))
     weight[0] = np.nan
-    model.load_state({n: weight if n.endswith("weight") else bias for n in ALIASES})
+    model.load_state_dict({n: weight if n.endswith("weight") else bias for n in ALIASES})
     assert (model.table.weight.numpy()[1:] == weight[1:]).all()
     text = failure(Tied(), {"table.weight": weight, "head.weight": -weight, "head.bias": bias})
     assert "['table.weight', 'head.weight'] are one array here, and differ" in text
@@ -177,7 +177,7 @@ def test_names_of_older_versions(prefix: str) -> None:
         outer = Model()
         outer.inner = model
     state = {"layer.0.gamma": [[3.0]], "old_x": [4.0], "position_ids": [1, 2]}
-    outer.load_state({prefix + n: v for n, v in state.items()})
+    outer.load_state_dict({prefix + n: v for n, v in state.items()})
     assert (model.layers[0].weight.item(), model.x.item()) == (3.0, 4.0)
     text = failure(model, {**state, "layers.0.weight": [[5.0]]})
     assert "'layer.0.gamma', 'layers.0.weight'] are one array here, and differ" in text
@@ -213,16 +213,16 @@ def test_states_are_exchanged_with_torch(
 ) -> None:
     model, module, path = ours(), theirs(), tmp_path / "model.safetensors"
     # The state dict has num_batches_tracked, and each name of a tied tensor.
-    model.load_state(module.state_dict())
+    model.load_state_dict(module.state_dict())
     assert all((model.state()[n].torch() == module.state_dict()[n]).all() for n in model.state())
     module = theirs()
-    module.load_state_dict({n: a.torch() for n, a in model.state(aliases=True).items()})
+    module.load_state_dict({n: a.torch() for n, a in model.state_dict().items()})
     save_weights(model, path)
     assert safetensors.torch.load_model(theirs(), path, strict=True) == (set(), [])
     safetensors.torch.save_model(module, path)
     load_weights(model, path)
     expected = module.state_dict()
-    assert all((a.torch() == expected[n]).all() for n, a in model.state(aliases=True).items())
+    assert all((a.torch() == expected[n]).all() for n, a in model.state_dict().items())
 
 
 @pytest.mark.parametrize("own", ["float32", "float16", "bfloat16", "float64"])
@@ -257,7 +257,7 @@ def test_integers_are_no_weights(tmp_path: Path, found: torch.dtype) -> None:
     with pytest.raises(FormatError, match=r"'weight' has another kind of numbers: .*float32"):
         load_weights(model, tmp_path / "w.safetensors")
     np.testing.assert_array_equal(model.weight.numpy(), before)
-    model.load_state({"weight": [[1, 2]]})  # Python's numbers have no dtype of their own
+    model.load_state_dict({"weight": [[1, 2]]})  # Python's numbers have no dtype of their own
     np.testing.assert_array_equal(model.weight.numpy(), [[1, 2]])
 
 
@@ -396,6 +396,8 @@ def test_to_changes_floats_in_place_and_keeps_sharing() -> None:
     getattr(model, "1").weight = getattr(model, "0").weight
     getattr(model, "0").table = meta.array([1, 2])
     assert model.to(dtype="float64") is model
+    assert {a.dtype for a in model.to("float32").parameters()} == {"float32"}
+    assert model.to("cpu").to("float64").parameters()[0].dtype == "float64"
     first, second = getattr(model, "0"), getattr(model, "1")
     assert first.weight is second.weight
     assert first.weight.requires_grad

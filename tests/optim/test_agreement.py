@@ -191,7 +191,7 @@ def test_an_eager_loop(name: str) -> None:
     kind, _, options = OPTIONS[name]
     model = Given()
     wanted = expected(name, model, "float32")
-    optimizer = kind(model.parameters(), RATE, **options)
+    optimizer = kind(model.named_parameters(), RATE, **options)
     for given in gradients(STEPS):
         optimizer.zero_grad()
         model.forward.function(model, *given).backward()
@@ -283,8 +283,8 @@ def test_muon_makes_a_momentum_about_orthogonal() -> None:
 
 def test_what_is_not_orthogonal_has_the_step_of_adamw() -> None:
     muon, adamw = Given(), Given()
-    ours = optim.Muon(muon.parameters(), RATE, groups=[{"params": "*", "orthogonal": False}])
-    theirs = optim.AdamW(adamw.parameters(), RATE, beta2=0.95, eps=1e-7, weight_decay=0.1)
+    ours = optim.Muon(muon.named_parameters(), RATE, groups=[{"params": "*", "orthogonal": False}])
+    theirs = optim.AdamW(adamw.named_parameters(), RATE, beta2=0.95, eps=1e-7, weight_decay=0.1)
     assert not ours.velocity
     for given in gradients(3):
         for model in (muon, adamw):
@@ -326,7 +326,7 @@ def test_adafactor_keeps_rows_and_columns() -> None:
 @pytest.mark.parametrize("kind", [optim.Adafactor, optim.Muon])
 def test_a_gradient_of_zeros_is_no_step(kind: type[optim.Optimizer]) -> None:
     model = Given()
-    optimizer = kind(model.parameters(), RATE, weight_decay=0.0)
+    optimizer = kind(model.named_parameters(), RATE, weight_decay=0.0)
     before = {n: getattr(model, n).numpy() for n in SHAPES}
     for n in SHAPES:
         getattr(model, n).grad = meta.zeros_like(getattr(model, n))
@@ -336,4 +336,4 @@ def test_a_gradient_of_zeros_is_no_step(kind: type[optim.Optimizer]) -> None:
 
 
 def test_every_shape_is_met() -> None:
-    assert list(SHAPES) == list(Given().parameters())
+    assert list(SHAPES) == list(dict(Given().named_parameters()))

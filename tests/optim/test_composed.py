@@ -127,7 +127,7 @@ def test_a_float64_model_is_computed_in_float64() -> None:
     model = Given("float64")
     params = double(model)
     theirs = torch.optim.Adafactor(params.values(), lr=0.0625, eps=(2.0**-23, 1e-3))
-    ours = optim.Adafactor(model.parameters(), 0.0625)
+    ours = optim.Adafactor(model.named_parameters(), 0.0625)
     for given in gradients(3, "float64"):
         for n, g in zip(SHAPES, given, strict=True):
             params[n].grad, getattr(model, n).grad = g.torch().clone(), g

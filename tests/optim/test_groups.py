@@ -92,7 +92,7 @@ def test_groups_in_torch_s_form() -> None:
 
 def test_groups_of_iterators() -> None:
     model = Linear(2, 2)
-    arrays = model.parameters()
+    arrays = dict(model.named_parameters())
     group = {"params": filter(lambda a: a.ndim == 1, arrays.values()), "weight_decay": 0.1}
     optimizer = SGD([{"params": iter([arrays["weight"]])}, group], 0.1)
     assert [g["names"] for g in optimizer.groups] == [("0",), ("1",)]
@@ -103,6 +103,19 @@ def test_groups_of_iterators() -> None:
         assert [g["names"] for g in step.optimizer.groups] == [("weight",), ("bias",)]
     with pytest.raises(ArgumentError, match="an iterator gives its arrays once"):
         SGD(iter(()), 0.1)
+
+
+def test_parameters_with_and_without_names() -> None:
+    model = Linear(2, 2)
+    pairs = model.named_parameters()
+    by_pattern = SGD(pairs, 0.1, groups=[{"params": "bias", "weight_decay": 0.1}])
+    assert [g["names"] for g in by_pattern.groups] == [("weight",), ("bias",)]
+    listed = SGD([{"params": list(pairs)[:1]}, {"params": model.bias, "weight_decay": 0.1}], 0.1)
+    assert [g["names"] for g in listed.groups] == [("weight",), ("1",)]
+    chosen = SGD(model.parameters(), 0.1, groups=[{"params": list(pairs)[1:], "momentum": 0.5}])
+    assert [g["names"] for g in chosen.groups] == [("0",), ("1",)]
+    with pytest.raises(ArgumentError, match="named_parameters"):
+        SGD(model.parameters(), 0.1, groups=[{"params": "bias", "weight_decay": 0.1}])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -146,7 +159,7 @@ def test_a_learning_rate_changes_without_a_new_program() -> None:
 def test_state_that_an_option_makes_useless_is_not_kept() -> None:
     model = Given()
     groups = [{"params": "bias", "momentum": 0.5}, {"params": "scale", "centered": True}]
-    optimizer = RMSprop(model.parameters(), groups=groups)
+    optimizer = RMSprop(dict(model.named_parameters()), groups=groups)
     assert set(optimizer.v) == {"weight", "bias", "scale"}
     assert set(optimizer.velocity) == {"bias"} and set(optimizer.m) == {"scale"}
     params = double(model)
@@ -169,7 +182,9 @@ def test_state_that_an_option_makes_useless_is_not_kept() -> None:
 def test_a_group_begins_with_its_own_sum() -> None:
     model = Given()
     groups = [{"params": "bias", "initial_accumulator_value": 2.0}]
-    optimizer = Adagrad(model.parameters(), initial_accumulator_value=0.5, groups=groups)
+    optimizer = Adagrad(
+        dict(model.named_parameters()), initial_accumulator_value=0.5, groups=groups
+    )
     found = {name: v.numpy().max() for name, v in optimizer.v.items()}
     assert found == {"weight": 0.5, "bias": 2.0, "scale": 0.5}
 
@@ -194,7 +209,9 @@ def frozen(model: Given) -> Given:
 
 def test_an_optimizer_says_what_it_is() -> None:
     model = Given()
-    optimizer = SGD(model.parameters(), 0.1, 0.9, groups=[{"params": "bias", "momentum": 0.0}])
+    optimizer = SGD(
+        dict(model.named_parameters()), 0.1, 0.9, groups=[{"params": "bias", "momentum": 0.0}]
+    )
     assert repr(optimizer) == (
         "SGD(learning_rate=0.1, momentum=0.9, weight_decay=0, nesterov=False, maximize=False; "
         "3 parameters in 2 groups)"
@@ -203,7 +220,7 @@ def test_an_optimizer_says_what_it_is() -> None:
 
 def test_an_optimizer_of_arrays_that_moved_does_nothing_silently() -> None:
     model = Given()
-    optimizer = SGD(model.parameters(), 0.1)
+    optimizer = SGD(dict(model.named_parameters()), 0.1)
     model.forward.function(model, *next(gradients(1))).backward()
     model.to(dtype="float64")
     assert model.weight.grad.dtype == "float64"
@@ -236,22 +253,25 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda m: with_adamw(cosine(10)), r"is no number[^$]*step.learning_rate.update"),
     (lambda m: with_sgd(0.1, nesterov=1), "nesterov is no bool"),
     (lambda m: AdamW([{"params": m.bias, "lr": 1.0}]), "it is called learning_rate here"),
-    (lambda m: AdamW(m.parameters(), lr=1.0), "it is called learning_rate here"),
-    (lambda m: AdamW(m.parameters(), wight_decay=1.0), "did you mean 'weight_decay'"),
-    (lambda m: AdamW(m.parameters(), amsgrad=True), "leave amsgrad out"),
+    (lambda m: AdamW(m.named_parameters(), lr=1.0), "it is called learning_rate here"),
+    (lambda m: AdamW(m.named_parameters(), wight_decay=1.0), "did you mean 'weight_decay'"),
+    (lambda m: AdamW(m.named_parameters(), amsgrad=True), "leave amsgrad out"),
     (lambda m: with_sgd(0.1, 0.9, dampening=0.5), "leave dampening out"),
     (lambda m: with_adamw(betas=(0.9, 0.95)), "they are beta1 and beta2 here"),
     (lambda m: with_adamw(1e-3, 0.9, 0.99, 1e-8, 0.1, []), "too many positional arguments"),
     (lambda m: with_adamw(m), r"numbers come first: with_adamw\(1e-3\)\(model\)"),
     (lambda m: AdamW([meta.array(1.0)]), r"nothing to train[^$]*requires_grad = True"),
     (lambda m: with_sgd()(frozen(m)), "nothing to train"),
-    (lambda m: AdamW(m.parameters()).step(), r"no parameter has a gradient[^$]*backward"),
-    (lambda m: SGD(m.parameters()).step(clip_norm=1.0, clip_value=1.0), "not both"),
+    (lambda m: AdamW(m.named_parameters()).step(), r"no parameter has a gradient[^$]*backward"),
+    (lambda m: SGD(m.named_parameters()).step(clip_norm=1.0, clip_value=1.0), "not both"),
     (lambda m: with_sgd()(m)(1.0, *next(gradients(1))), r"dy does not fit[^$]*meta.array\(1.0\)"),
     (lambda m: with_sgd()(m)(*next(gradients(1))), r"expected: forward\(dy, /, weight:"),
     (lambda m: AdamW(), "missing a required argument: 'params'"),
     (lambda m: AdamW(m), "not a model"),
-    (lambda m: SGD([{"params": m.parameters()}, {"params": Given().parameters()}]), "are called"),
+    (
+        lambda m: SGD([{"params": m.named_parameters()}, {"params": Given().named_parameters()}]),
+        "are called",
+    ),
     (lambda m: AdamW([{"params": m.bias}, {"params": [m.bias]}]), "in two groups"),
     (lambda m: AdamW([torch.ones(2)]), "is no array"),
     (lambda m: with_adamw(clip_norm="1"), "clip_norm is out of range"),

@@ -88,7 +88,7 @@ def test_clipping_is_torch_s(options: dict[str, float], mode: str) -> None:
 @pytest.mark.parametrize("options", [{"clip_norm": 0.7}, {"clip_value": 0.3}])
 def test_an_eager_step_clips_as_a_traced_one(options: dict[str, float]) -> None:
     traced, eager = Given(), Given()
-    step, optimizer = with_adamw(0.1, **options)(traced), AdamW(eager.parameters(), 0.1)
+    step, optimizer = with_adamw(0.1, **options)(traced), AdamW(eager.named_parameters(), 0.1)
     for given in gradients(3):
         step(ONE, *given)
         optimizer.zero_grad()
@@ -254,7 +254,7 @@ def test_the_average_is_torch_s(mode: str) -> None:
         averaged.update_parameters(module)
     for own, x in zip(step.average.parameter.values(), averaged.module, strict=True):
         check(own, x, 1e-5, 1e-6)
-    model.load_state(step.average.parameter, strict=False)
+    model.load_state_dict(step.average.parameter, strict=False)
     assert torch.equal(model.weight.torch(), step.average.parameter["weight"].torch())
 
 
@@ -295,7 +295,7 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
     one.learning_rate.update(0.03)
     kept = {n: meta.array(a) for n, a in one.state().items()}
     other = make()
-    other.load_state(kept)
+    other.load_state_dict(kept)
     again = runner(other, mode, "float16")
     for given in steps[5:]:
         run(*given)
@@ -311,16 +311,16 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
 
 
 def load_by_name(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
-    model.load_state(state)
+    model.load_state_dict(state)
 
 
 def load_a_part(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
-    step.load_state({f"model.{n}": x for n, x in state.items()}, strict=False)
+    step.load_state_dict({f"model.{n}": x for n, x in state.items()}, strict=False)
 
 
 def load_a_file(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
     saved = Given()
-    saved.load_state(state)
+    saved.load_state_dict(state)
     meta.model.save_weights(saved, folder / "weights.safetensors")
     meta.model.load_weights(model, folder / "weights.safetensors")
 
@@ -353,7 +353,7 @@ def test_masters_that_are_loaded_themselves_stay() -> None:
     kept = {n: meta.array(a) for n, a in step.state().items()}
     for order in (kept, dict(reversed(kept.items()))):
         other = with_adamw(0.1)(Given("float16"))
-        other.load_state(order)
+        other.load_state_dict(order)
         for n, x in step.optimizer.master.items():
             assert torch.equal(other.optimizer.master[n].torch(), x.torch())
 
@@ -361,7 +361,7 @@ def test_masters_that_are_loaded_themselves_stay() -> None:
 def test_a_copy_of_a_step_has_masters_of_its_own() -> None:
     step = with_sgd(0.1)(Given("float16"))
     other = copy.deepcopy(step)
-    other.model.load_state({"scale": 7.0}, strict=False)
+    other.model.load_state_dict({"scale": 7.0}, strict=False)
     assert other.optimizer.master["scale"].item() == 7
     assert step.optimizer.master["scale"].item() != 7
 
@@ -370,7 +370,7 @@ def test_masters_follow_after_a_step_has_moved() -> None:
     model = Given("float16")
     step = with_sgd(0.1)(model)
     step.to(dtype="float64")  # as another device, in place of which there may be none
-    model.load_state({"scale": 7.0}, strict=False)
+    model.load_state_dict({"scale": 7.0}, strict=False)
     assert step.optimizer.master["scale"].dtype == "float64"
     assert step.optimizer.master["scale"].item() == model.scale.item() == 7
 

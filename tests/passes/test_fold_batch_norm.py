@@ -122,7 +122,7 @@ def operators(program: meta.ir.Module) -> list[str]:
 def test_results_are_those_of_torch(case: Case) -> None:
     for seed, (bias, affine) in enumerate([(False, True), (True, False), (True, True)]):
         model = Normalised(case, bias, affine, seed)
-        model.infer_mode()
+        model.eval()
         x = torch.randn(case.x, generator=torch.Generator().manual_seed(9))
         given = meta.array(arranged(x, case, "layout"))
         compiled = meta.vm.compile(model, given)
@@ -163,7 +163,7 @@ def test_which_are_folded(changed: dict[str, Any], folded: bool) -> None:
 
 
 def test_constants_are_folded_while_compiling() -> None:
-    model = Normalised(CASES[3], True, True, 0).infer_mode()
+    model = Normalised(CASES[3], True, True, 0).eval()
     x = meta.array(arranged(torch.randn(CASES[3].x), CASES[3], "layout"))
     closed = trace(lambda x: model.forward.function(model, x))  # its arrays are constants
     compiled = meta.vm.compile(closed, x)
@@ -178,7 +178,7 @@ def test_half_precision_is_no_less_exact(dtype: str) -> None:
     torch.manual_seed(0)
     case = Case("conv2d", (4, 16, 9, 9), (32, 16, 3, 3), 32)
     model = Normalised(case, False, True, 3)
-    model.infer_mode()
+    model.eval()
     x = meta.array(torch.randn(case.x))
     exact = expected(model, x.torch())
     errors = []
@@ -197,7 +197,7 @@ def test_weights_in_half_precision() -> None:
     torch.manual_seed(0)
     case = Case("conv2d", (2, 8, 6, 6), (4, 8, 3, 3), 4)
     model = Normalised(case, True, True, 5)
-    model.to(dtype="float16").infer_mode()
+    model.to(dtype="float16").eval()
     x = meta.array(torch.randn(case.x)).to(dtype="float16")
     compiled = meta.vm.compile(model, x)
     assert "batch_norm_infer" not in operators(compiled.module)
@@ -235,7 +235,7 @@ def test_residual_networks(bottleneck: bool) -> None:
     """One kernel for each convolution; in half precision with the channels last, too."""
     meta.random.seed(0)
     config = ResNetConfig(layers=(1, 2, 1, 1), bottleneck=bottleneck, width=8, num_classes=5)
-    model = ResNet(config).infer_mode()
+    model = ResNet(config).eval()
     generator = torch.Generator().manual_seed(1)
     for name, array in model.state().items():
         if "running" in name or ".bn" in name:

@@ -135,7 +135,7 @@ class Strange(Model):
 def test_a_model_gives_the_same(dtype: str) -> None:
     meta.random.seed(0)
     torch.manual_seed(0)
-    model = Strange().to(dtype=dtype).infer_mode()
+    model = Strange().to(dtype=dtype).eval()
     x, memory = (meta.array(torch.randn(2, n, 16).to(getattr(torch, dtype))) for n in (5, 7))
     program = model.program(x, memory)
     main = program.module.main

@@ -94,7 +94,7 @@ def test_random_programs(program: list[Any]) -> None:
             found, gradients = run(dy, x)
             check(found, expected, 1e-5, 1e-5)
             for name, gradient in gradients.items():
-                tape = model.parameters()[name].grad
+                tape = dict(model.named_parameters())[name].grad
                 if tape is None:
                     assert not gradient.torch().any(), name
                 else:

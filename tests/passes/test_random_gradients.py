@@ -64,7 +64,7 @@ def test_random_graphs(program: list[tuple[str, int, int]], wanted: list[int]) -
     with config.override(META_VERIFY=True):
         found, gradients = meta.vm.compile(value_and_grad(model), dys, x)(dys, x)
     check(found, results, 1e-5, 1e-5)
-    for name, parameter in model.parameters().items():
+    for name, parameter in model.named_parameters():
         if name not in gradients:
             assert parameter.grad is None
         elif parameter.grad is None:

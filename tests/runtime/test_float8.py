@@ -99,7 +99,7 @@ class Quantized(Model):
 
 
 def test_a_layer_is_compiled_saved_and_its_weights_kept(dtype: str, tmp_path: Path) -> None:
-    model = Quantized(dtype).infer_mode()
+    model = Quantized(dtype).eval()
     x = meta.array(torch.randn(5, 16, generator=torch.Generator().manual_seed(1)))
     run = meta.vm.compile(model, x)
     expected = x.torch() @ (model.w.torch().float() * model.scale.torch()).t()

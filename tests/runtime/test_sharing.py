@@ -131,7 +131,7 @@ class TestSharing:
             with pytest.raises(ArgumentError, match="opposite sign"):
                 meta.from_dlpack(view)
             model = meta.model.Linear(2, 1, bias=False)
-            model.load_state({"weight": view.reshape(1, 2)})
+            model.load_state_dict({"weight": view.reshape(1, 2)})
             same(model.weight, [[-1, 2]])
 
     def test_arguments_of_operators_are_not_copied(self) -> None:

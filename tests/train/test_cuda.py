@@ -123,7 +123,7 @@ def test_masters_follow_weights_that_are_loaded() -> None:
     model = Linear(FEATURES, CLASSES).to(device="cuda", dtype="float16")
     step = with_adamw(0.0)(model)
     state = {n: torch.full(a.shape, 1 + 2**-12) for n, a in model.state().items()}
-    model.load_state(state)
+    model.load_state_dict(state)
     x = meta.array(torch.ones(2, FEATURES), "float16", device="cuda")
     step(meta.zeros((2, CLASSES), "float16", device="cuda"), x)
     for n, master in step.optimizer.master.items():

@@ -246,9 +246,9 @@ def test_the_average_is_evaluated_and_the_parameters_are_trained(
     assert same(plain, model) and len(seen) == 2
     assert all(np.array_equal(seen[1][n], a) for n, a in weights(model).items())
     of_average = choice is not False
-    other.load_state(weights(model))
+    other.load_state_dict(weights(model))
     if of_average:
-        other.load_state(record.training_step.average.parameter, strict=False)
+        other.load_state_dict(record.training_step.average.parameter, strict=False)
     found = evaluate(other, loss, held_out(), executor="interpreter")
     assert record.metrics == {"step": 6, **found, "average": of_average}
     of_model = evaluate(model, loss, held_out(), executor="interpreter")
@@ -262,7 +262,7 @@ def test_the_average_is_evaluated_and_the_parameters_are_trained(
 def test_modes() -> None:
     model = network()
     inner = model.models()[2]
-    inner.infer_mode()
+    inner.eval()
     seen: list[tuple[bool, bool]] = []
 
     class Looks(Callback):
@@ -271,7 +271,7 @@ def test_modes() -> None:
 
     train(model, steps=2, eval_data=held_out(), eval_every=1, callbacks=[Looks()])
     assert seen == [(True, False)] * 2 and model.training and not inner.training
-    model.infer_mode()
+    model.eval()
     train(model, steps=1, callbacks=[Looks()])
     assert seen[2] == (True, True) and not model.training
 
@@ -321,7 +321,7 @@ def test_mixed_precision_resumes(amp: str, tmp_path: Path) -> None:
     first = train(steps=4, seed=1, **options)
     rest = train(resumed, steps=9, **options)
     assert first.losses + rest.losses == whole.losses and same(undisturbed, resumed)
-    assert {a.dtype for a in resumed.parameters().values()} == {"float32"}
+    assert {a.dtype for a in resumed.parameters()} == {"float32"}
 
 
 def test_mixed_precision() -> None:

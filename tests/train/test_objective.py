@@ -46,7 +46,7 @@ class Summed(Model):
 def test_names() -> None:
     objective = Objective(Scaled(), Summed())
     assert list(objective.state()) == ["weight", "loss.factor"]
-    left = objective.load_state(
+    left = objective.load_state_dict(
         {"gamma": [5.0, 6.0], "loss.factor": 1.0, "position_ids": [0], "loss.version": 3}
     )
     assert left == ((), ())
@@ -56,10 +56,10 @@ def test_names() -> None:
 def test_modes() -> None:
     model, loss = Scaled(), Summed()
     objective = Objective(model, loss)
-    objective.infer_mode()
+    objective.eval()
     assert not any(m.training for m in (objective, model, model.layers[0], loss))
     assert objective(INPUTS, TARGETS).item() == 22.0
-    model.train_mode()
+    model.train()
     assert objective.training
     assert {objective(INPUTS, TARGETS).item() for _ in range(40)} == {0.0, 12.0, 32.0, 44.0}
 

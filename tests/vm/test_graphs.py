@@ -112,7 +112,7 @@ def test_training_with_random_numbers_is_the_same_bit_for_bit(tape: TapeRecorder
     for wanted in (None, False):
         meta.random.seed(5)
         model = network()
-        model.load_state(initial.state())
+        model.load_state_dict(initial.state())
         step = meta.vm.compile(with_sgd(0.1, 0.9)(model), one, x, label, cuda_graph=wanted)
         losses.append([step(one, x, label).item() for _ in range(6)])
         states.append({n: a.torch().clone() for n, a in model.state().items()})

@@ -43,7 +43,7 @@ class Net(Model):
 def net() -> Model:
     torch.manual_seed(0)
     meta.random.seed(0)
-    return Net().infer_mode()
+    return Net().eval()
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def by_operator(net: Model) -> None:
 
 
 def by_loading(net: Model) -> None:
-    net.load_state({n: a.torch() * 0.5 for n, a in net.state().items()})
+    net.load_state_dict({n: a.torch() * 0.5 for n, a in net.state().items()})
 
 
 def by_exchange(net: Model) -> None:
@@ -160,11 +160,11 @@ def test_of_memory_that_is_shared_nothing_is_kept(net: Model) -> None:
 def test_inference_tensors(tmp_path: Path) -> None:
     """They have no counter: nothing is kept of them. What is loaded has one."""
     with torch.inference_mode():
-        net = Net().infer_mode()
+        net = Net().eval()
         compiled = meta.vm.compile(net, X)
         assert not compiled.code.prepared
         agrees(compiled, net)
-    meta.vm.compile(Net().infer_mode(), X).save(tmp_path / "net")
+    meta.vm.compile(Net().eval(), X).save(tmp_path / "net")
     with torch.inference_mode():
         found = load(tmp_path / "net")
         first = found(X).torch()
@@ -184,7 +184,7 @@ def test_an_array_that_the_program_writes_under_another_name(count: list[int]) -
             op.multi_tensor_axpby((x,), (self.a,), 1.0, 1.0)
             return y
 
-    model = Twice().infer_mode()
+    model = Twice().eval()
     x = meta.array(torch.ones(3))
     compiled = meta.vm.compile(model, x)
     assert compiled.code.prepared == 1
@@ -194,7 +194,7 @@ def test_an_array_that_the_program_writes_under_another_name(count: list[int]) -
 
 
 def test_training_keeps_nothing(net: Model) -> None:
-    assert not meta.vm.compile(net.train_mode(), X).code.prepared
+    assert not meta.vm.compile(net.train(), X).code.prepared
     step = meta.model.value_and_grad(net)
     assert not meta.vm.compile(step, meta.array(torch.ones(2, 2)), X).code.prepared
 
@@ -249,7 +249,7 @@ def test_results_are_not_in_memory_that_is_kept() -> None:
             half = op.cast(self.w, "float16")
             return half, op.reshape(half, (6,)), op.sum(x)
 
-    model = Gives().infer_mode()
+    model = Gives().eval()
     compiled = meta.vm.compile(model, X)
     assert compiled.code.prepared == 1
     for _ in range(2):
@@ -297,7 +297,7 @@ def test_control_flow(net: Model) -> None:
             w = op.exp(self.w)
             return meta.while_loop(lambda x: op.less(op.sum(x), 50.0), lambda x: op.matmul(x, w), x)
 
-    model = Loop().infer_mode()
+    model = Loop().eval()
     x = meta.array(torch.ones(2, 3))
     compiled = meta.vm.compile(model, x)
     assert compiled.code.prepared == 1
@@ -319,7 +319,7 @@ class FirstStep(Model):
 
 
 def test_fused_kernels_are_not_looked_for_in_what_runs_once(count: list[int]) -> None:
-    model, x = FirstStep().infer_mode(), meta.array(torch.randn(2, 3))
+    model, x = FirstStep().eval(), meta.array(torch.randn(2, 3))
     with meta.dialect.only("torch"):
         expected, compiled = model(x), meta.vm.compile(model, x)
         for _ in range(2):

@@ -76,7 +76,7 @@ def sums(x: Any, times: Any) -> Any:
 
 
 def network() -> tuple[Any, list[meta.ndarray]]:
-    return LeNet().infer_mode(), inputs((2, 1, 28, 28))
+    return LeNet().eval(), inputs((2, 1, 28, 28))
 
 
 def training_step() -> tuple[Any, list[meta.ndarray]]:
@@ -154,7 +154,7 @@ def test_it_has_parameters_of_its_own(tmp_path: Path) -> None:
 
 
 def test_symbolic_dimensions_and_their_ranges(tmp_path: Path) -> None:
-    exe = meta.vm.compile(MLP().infer_mode(), parse_type("float32[n, 5]"), dims={"n": (1, 4)})
+    exe = meta.vm.compile(MLP().eval(), parse_type("float32[n, 5]"), dims={"n": (1, 4)})
     exe.save(tmp_path / "program")
     again = load(tmp_path / "program")
     for n in (1, 4):
@@ -174,7 +174,7 @@ def test_saving_again_replaces(saved: Path, tmp_path: Path) -> None:
     folder = tmp_path / "program"
     shutil.copytree(saved, folder)
     assert len(load(folder).arrays) == 0
-    meta.vm.compile(MLP().infer_mode(), *inputs((1, 5))).save(folder)
+    meta.vm.compile(MLP().eval(), *inputs((1, 5))).save(folder)
     assert len(load(folder).arrays) == 4
     assert [p.name for p in tmp_path.iterdir()] == ["program"]
 

@@ -224,8 +224,8 @@ def test_parameters_that_share_memory(tmp_path: Path) -> None:
             return meta.matmul(x, self.a) + meta.matmul(x, self.b)
 
     model = Tied()
-    meta.vm.compile(model.infer_mode(), array(2, 3)).save(tmp_path / "read")
-    model.train_mode()
+    meta.vm.compile(model.eval(), array(2, 3)).save(tmp_path / "read")
+    model.train()
     step = meta.optim.with_sgd(0.1, 0.9)(model)
     exe = meta.vm.compile(step, array(2, 2), array(2, 3))
     with pytest.raises(ArgumentError, match="share memory"):

@@ -56,7 +56,7 @@ def test_an_extent_that_no_argument_says() -> None:
 
 
 def compiled(network: Model, x: str, dims: dict[str, tuple[int, int | None]]) -> Executable:
-    return meta.vm.compile(network.infer_mode(), parse_type(x), dims=dims)
+    return meta.vm.compile(network.eval(), parse_type(x), dims=dims)
 
 
 def test_out_of_range_names_dimension_range_and_value() -> None:

@@ -188,7 +188,7 @@ def test_explanation() -> None:
 
 def test_explanation_of_a_pattern() -> None:
     """A dialect's kernel for several calls: each call is explained by itself."""
-    x, network = f32(2, 3), meta.model.Linear(3, 4).infer_mode()
+    x, network = f32(2, 3), meta.model.Linear(3, 4).eval()
     (entry,) = found = meta.vm.compile(network, x).explain()
     assert found.records()[0]["line"].startswith(__file__)
     assert entry.site.operator == "linear"

@@ -37,7 +37,7 @@ def autocast_scope(dtype: object = "float16", enabled: bool = True) -> Iterator[
     half = require_half(dtype)
     handler = current()
     if isinstance(handler, Trace):
-        with _casting(handler, _traced(half) if enabled else None):
+        with _casting(handler, traced_casts(half) if enabled else None):
             yield
         return
     if not (handler is None or handler is Default.handler or isinstance(handler, Eager)):
@@ -57,7 +57,7 @@ def _casting(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[N
         trace.before_call = outer
 
 
-def _traced(half: str) -> Callable[..., Any]:
+def traced_casts(half: str) -> Callable[..., Any]:
     """Return what a trace asks of each call in a block: its arguments, cast."""
     cast = OPERATORS["cast"]
 
@@ -71,7 +71,10 @@ def _traced(half: str) -> Callable[..., Any]:
 
 
 class Eager:
-    """The call handler of a block whose calls are run now."""
+    """The call handler of a block whose calls are run now.
+
+    A traced function is called in it by a program with the casts of the block.
+    """
 
     casts = True
 

@@ -82,7 +82,7 @@ def demonstrate(options: argparse.Namespace, path: Path) -> dict[str, Any]:
             "epochs": options.epochs, "batch_size": size, "device": str(device),
             "executor": options.executor, "seed": options.seed, "threads": options.threads,
         },
-        "parameters": sum(p.size for p in model.parameters().values()),
+        "parameters": sum(p.size for p in model.parameters()),
         "loss": statistics.fmean(run.losses[-per_epoch:]),
         "accuracy": accuracy(found, images.y_test),
         "reloaded": {
@@ -157,7 +157,7 @@ def train(
 
 def scores(network: SmallNet, x: Array, size: int, device: Device, compiled: bool) -> Array:
     """Return the scores of images in infer mode; the last batch is padded, so shapes are static."""
-    network.infer_mode()
+    network.eval()
     run: Callable[..., Any] = network
     found = []
     for start in range(0, len(x), size):
@@ -168,7 +168,7 @@ def scores(network: SmallNet, x: Array, size: int, device: Device, compiled: boo
         if compiled and start == 0:
             run = meta.vm.compile(network, batch)
         found.append(run(batch).numpy()[: len(part)])
-    network.train_mode()
+    network.train()
     return np.concatenate(found)
 
 

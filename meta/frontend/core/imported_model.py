@@ -23,7 +23,7 @@ class ImportedModel(Model):
     """A model whose state has the names of its source, "conv1.weight", and whose code is converted
     anew for each signature of its inputs.
 
-    It is in infer mode at first, since its weights are trained; `train_mode` gives what differs in
+    It is in infer mode at first, since its weights are trained; `train` gives what differs in
     training (batch normalisation, dropout) its training form.
 
     Attributes
@@ -42,7 +42,7 @@ class ImportedModel(Model):
                 for name in keywords(self.input_names)
             ]
         )
-        self.infer_mode()
+        self.eval()
 
     @abstractmethod
     def convert(self, *inputs: Any) -> Any:

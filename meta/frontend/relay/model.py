@@ -28,7 +28,7 @@ class RelayModel(ImportedModel):
 
     The parameters of ``main`` that an array is given for are its state, by the array's name;
     floating point ones require a gradient, but for running statistics. The others are its inputs,
-    in order. It begins in infer mode; after `train_mode`, batch normalisation and dropout are
+    in order. It begins in infer mode; after `train`, batch normalisation and dropout are
     converted to their training forms. What it returns is what ``main`` does: an array, or tuples.
 
     Attributes

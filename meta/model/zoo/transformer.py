@@ -150,7 +150,7 @@ def initialize(model: Model, std: float, scaled: dict[str, float] | None = None)
     std: the standard deviation. scaled: another one, for parameters whose name ends so.
     """
     padded = {id(m.weight): m for m in model.models() if isinstance(m, Embedding)}
-    for name, array in model.parameters().items():
+    for name, array in model.named_parameters():
         if array.ndim > 1:
             own = [s for end, s in (scaled or {}).items() if name.endswith(end)]
             array.update(random.normal(array.shape, 0.0, own[0] if own else std))

@@ -27,7 +27,7 @@ __all__ = ["frontend"]
 def test_a_residual_network(frontend: Any, monkeypatch: pytest.MonkeyPatch, autocast: bool) -> None:
     monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
     config = ResNetConfig(layers=(1, 2, 1, 1), bottleneck=True, width=8, num_classes=8)
-    model: Any = ResNet(config).infer_mode()
+    model: Any = ResNet(config).eval()
     x = meta.array(torch.zeros(2, 3, 64, 64))
     if autocast:
         model = meta.amp.autocast(model, "float16")

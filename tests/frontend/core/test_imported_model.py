@@ -36,8 +36,8 @@ X, Y = meta.array([1.0, 10.0]), meta.array([0.5, 0.5])
 
 def test_state_has_the_names_of_the_source(model: Scaled) -> None:
     assert list(model.state()) == ["conv1.weight", "0.mean"]
-    assert list(model.parameters()) == ["conv1.weight"]
-    model.load_state({"conv1.weight": [0.0, 1.0]}, strict=False)
+    assert list(dict(model.named_parameters())) == ["conv1.weight"]
+    model.load_state_dict({"conv1.weight": [0.0, 1.0]}, strict=False)
     assert model(X, Y).numpy().tolist() == [0.5, 10.5]
 
 
@@ -63,7 +63,7 @@ def test_it_is_compiled_trained_and_copied_like_any_model(model: Scaled) -> None
     assert not model.training
     run = meta.vm.compile(model, X, Y)
     assert run(X, in1=Y).numpy().tolist() == [2.5, 30.5]
-    model.train_mode()
+    model.train()
     assert model(X, Y).numpy().tolist() == [3.5, 31.5]
     twin = copy.deepcopy(model)
     step = meta.optim.with_sgd(0.5)(model)

@@ -49,7 +49,7 @@ def check(case: RelaxCase, device: str = "cpu") -> None:
     assert case.name in operators(module)
     model = from_relax(module)
     if case.training:
-        model.train_mode()
+        model.train()
     found, _ = tree.flatten(model(*(meta.array(x, device=device) for x in case.inputs)))
     wanted = case.expected
     if callable(wanted):

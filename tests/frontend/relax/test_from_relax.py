@@ -46,7 +46,7 @@ def test_weights_by_name_by_place_and_as_inputs() -> None:
     module = linear()
     model = from_relax(module, WEIGHTS)
     np.testing.assert_allclose(run(model, X), WANTED)
-    assert list(model.parameters()) == ["fc.weight", "fc.bias"]
+    assert list(dict(model.named_parameters())) == ["fc.weight", "fc.bias"]
     assert model.input_names == ("x",)
     np.testing.assert_allclose(run(from_relax(module, list(WEIGHTS.values())), X), WANTED)
     trained = {n: torch.nn.Parameter(torch.from_numpy(w)) for n, w in WEIGHTS.items()}
@@ -63,7 +63,7 @@ def test_it_is_a_model() -> None:
     with meta.dialect.prefer("torch"):
         compiled = meta.vm.compile(model, meta.array(X))
         np.testing.assert_allclose(compiled(meta.array(X)).numpy(), WANTED)
-        model.train_mode()
+        model.train()
         model(meta.array(X)).backward(meta.array(np.ones((2, 4), np.float32)))
     np.testing.assert_allclose(model.state()["fc.bias"].grad.numpy(), np.full(4, 2.0))
 

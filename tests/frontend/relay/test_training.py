@@ -59,7 +59,7 @@ def in_torch(p: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
 
 def parameters(model: RelayModel) -> dict[str, torch.Tensor]:
     """Return a copy of the state for torch; what the model trains requires a gradient."""
-    trained = model.parameters()
+    trained = dict(model.named_parameters())
     return {
         n: a.torch().detach().clone().requires_grad_(n in trained) for n, a in model.state().items()
     }
@@ -86,7 +86,7 @@ def finetune(steps: int, dtype: str, compiled: bool) -> None:
     """
     values = {n: a.to(getattr(torch, dtype)) for n, a in weights().items()}
     model = relay.load(TEXT.read_text().replace("float32", dtype), values)
-    model.train_mode()
+    model.train()
     alone = parameters(model)
     optimizer = torch.optim.SGD([a for a in alone.values() if a.requires_grad], RATE, 0.9)
     training = meta.optim.with_sgd(RATE, 0.9)(model)
@@ -135,12 +135,12 @@ def test_modes_and_names() -> None:
     model = relay.load(TEXT, weights())
     assert not model.training
     assert "bn1_moving_mean" in model.state()
-    assert "bn1_moving_mean" not in model.parameters()
-    assert "bn1_gamma" in model.parameters()
+    assert "bn1_moving_mean" not in dict(model.named_parameters())
+    assert "bn1_gamma" in dict(model.named_parameters())
     x = torch.randn((1, 3, 32, 32), generator=torch.Generator().manual_seed(2))
     with meta.dialect.only("torch"):
         before = model(x).numpy()
-        trained = model.train_mode()(x).numpy()
+        trained = model.train()(x).numpy()
         assert np.abs(before - trained).max() > 1e-3
-        model.infer_mode()
+        model.eval()
         assert np.abs(before - model(x).numpy()).max() > 1e-5  # the statistics have moved

@@ -46,7 +46,7 @@ def attention(**options: Any) -> tuple[meta.Model, torch.nn.Module]:
         if bias is not None:
             torch.nn.init.normal_(bias)
     ours = MultiheadAttention(WIDTH, HEADS, **options).to(dtype="float64")
-    ours.load_state(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
     return ours, theirs
 
 
@@ -73,7 +73,7 @@ def test_masks(masks: str, need_weights: bool) -> None:
     for x, wanted in zip(given, xs, strict=True):
         check(x.grad, wanted.grad, **CLOSE)
     for name, wanted in theirs.named_parameters():
-        check(ours.parameters()[name].grad, wanted.grad, **CLOSE, what=name)
+        check(dict(ours.named_parameters())[name].grad, wanted.grad, **CLOSE, what=name)
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -126,7 +126,7 @@ def test_dropout_of_weights_in_train_mode() -> None:
     x = meta.array(torch.randn(QUERIES, N, WIDTH))
     first, second = (model(x, x, x, need_weights=False)[0].numpy() for _ in range(2))
     assert (first != second).any()
-    model.infer_mode()
+    model.eval()
     first, second = (model(x, x, x, need_weights=False)[0].numpy() for _ in range(2))
     assert (first == second).all()
 
@@ -154,8 +154,8 @@ def test_encoder_and_decoder(norm_first: bool, batch_first: bool) -> None:
     second = TransformerDecoder(TransformerDecoderLayer(WIDTH, HEADS, 6, 0.0, **options), 2).to(
         dtype="float64"
     )
-    ours.load_state(encoder.state_dict())
-    second.load_state(decoder.state_dict())
+    ours.load_state_dict(encoder.state_dict())
+    second.load_state_dict(decoder.state_dict())
     source, target = ((N, KEYS, WIDTH), (N, QUERIES, WIDTH))
     shapes = [s if batch_first else (s[1], s[0], s[2]) for s in (source, target)]
     src, tgt = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in shapes)
@@ -177,7 +177,7 @@ def test_encoder_and_decoder(norm_first: bool, batch_first: bool) -> None:
     check(given[1].grad, tgt.grad, **CLOSE)
     for model, theirs in ((ours, encoder), (second, decoder)):
         for name, wanted in theirs.named_parameters():
-            check(model.parameters()[name].grad, wanted.grad, **CLOSE, what=name)
+            check(dict(model.named_parameters())[name].grad, wanted.grad, **CLOSE, what=name)
     step = meta.model.value_and_grad(second)
     memory_of_ours = found.detach()
     arguments = (meta.array(dy), given[1].detach(), memory_of_ours)

@@ -47,7 +47,7 @@ def pair(case: LayerCase) -> tuple[meta.Model, torch.nn.Module]:
         for tensor in theirs.state_dict().values():
             if tensor.is_floating_point():
                 tensor.copy_(torch.rand_like(tensor) + 0.2)
-    ours.load_state(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
     again = case.theirs()
     again.load_state_dict({n: a.torch() for n, a in ours.state().items()})
     for name, tensor in theirs.state_dict().items():
@@ -84,8 +84,8 @@ def test_train_mode(case: LayerCase) -> None:
         for array, x in zip(given, xs, strict=True):
             check(array.grad, x.grad, **close)
     expected_gradients = {n: p.grad for n, p in theirs.named_parameters()}
-    assert ours.parameters().keys() == expected_gradients.keys()
-    for name, array in ours.parameters().items():
+    assert dict(ours.named_parameters()).keys() == expected_gradients.keys()
+    for name, array in ours.named_parameters():
         check(array.grad, expected_gradients[name], **close, what=name)
     for name, array in ours.state().items():
         check(array, theirs.state_dict()[name], **close, what=name)
@@ -95,7 +95,7 @@ def test_train_mode(case: LayerCase) -> None:
 def test_infer_mode_traced(case: LayerCase) -> None:
     close = {"rtol": case.tolerance, "atol": case.tolerance}
     ours, theirs = pair(case)
-    ours.infer_mode()
+    ours.eval()
     xs = case.inputs()
     expected = leaves(theirs.eval()(*xs))
     given = [meta.array(x) for x in xs]
@@ -152,7 +152,7 @@ def test_a_module_list_is_a_list() -> None:
     assert [*models] == [b, b]
     models[0] = a
     assert [*models.state()] == ["0.weight", "0.bias"]
-    assert not any(model.training for model in models.infer_mode().models())
+    assert not any(model.training for model in models.eval().models())
     assert models.to(dtype="float16").state()["0.weight"].dtype == "float16"
 
 

@@ -26,7 +26,7 @@ def pair(kind: str, **options: Any) -> tuple[meta.Model, torch.nn.Module]:
     torch.manual_seed(0)
     theirs = getattr(torch.nn, kind)(4, 5, **options).double()
     ours = getattr(layers, kind)(4, 5, **options).to(dtype="float64")
-    ours.load_state(theirs.state_dict())
+    ours.load_state_dict(theirs.state_dict())
     return ours, theirs
 
 
@@ -69,7 +69,7 @@ def test_lengths(kind: str, options: dict[str, Any]) -> None:
     arguments = (dy, meta.array(x.detach()), None, counts)
     gradients = [step(*arguments)[1], meta.vm.compile(step, *arguments)(*arguments)[1]]
     for name, wanted in theirs.named_parameters():
-        check(ours.parameters()[name].grad, wanted.grad, **CLOSE, what=name)
+        check(dict(ours.named_parameters())[name].grad, wanted.grad, **CLOSE, what=name)
         for found in gradients:
             check(found[name], wanted.grad, **CLOSE, what=name)
 
@@ -108,7 +108,7 @@ def test_dropout_is_between_layers_in_train_mode() -> None:
     for model, differs in ((one, False), (two, True)):
         first, second = (model(x)[0].numpy() for _ in range(2))
         assert (first != second).any() == differs
-    two.infer_mode()
+    two.eval()
     assert (two(x)[0].numpy() == two(x)[0].numpy()).all()
 
 

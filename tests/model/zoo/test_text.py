@@ -74,7 +74,7 @@ def test_transformers(name: str, tmp_path: Path) -> None:
     y = model(batch, labels)
     assert relative_error(y, loss) < LIMIT
     y.backward()
-    found = {n: p.grad for n, p in model.parameters().items() if p.grad is not None}
+    found = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     compare_gradients(found, gradients)
     arguments = (meta.array(1.0), batch, labels)
     step = meta.vm.compile(meta.model.value_and_grad(model), *arguments)
@@ -126,7 +126,7 @@ def test_dropout_in_train_mode_only(name: str) -> None:
     model, (batch, _) = text.ours(), inputs_of(text)
     first, second = model(**batch).numpy(), model(**batch).numpy()
     assert not np.array_equal(first, second)
-    model.infer_mode()
+    model.eval()
     np.testing.assert_array_equal(model(**batch).numpy(), model(**batch).numpy())
 
 
@@ -208,7 +208,7 @@ def test_published_weights_are_often_of_another_head(own: str, source: str) -> N
     values = {"B": BERT, "G": GPT2, "L": {**LLAMA, "tie_word_embeddings": True}}[own[0]]
     model = Text(own, values, zoo.masked_lm_loss).ours()
     state = Text(source, values, zoo.masked_lm_loss).theirs().state_dict()
-    left = model.load_state(older(state), strict=False)
+    left = model.load_state_dict(older(state), strict=False)
     new = ("bert.pooler", "classifier", "pooler") if own == "BertForSequenceClassification" else ()
     absent = ("pooler",) if own == "BertModel" and source == "BertForMaskedLM" else new
     assert all(n.startswith(absent) for n in left.missing) and not left.unknown
@@ -288,8 +288,8 @@ def test_full_size(name: str, tmp_path: Path) -> None:
     model, one = WithLoss(ours, text.loss), meta.array(1.0)
     y = model(batch, labels)
     y.backward()
-    taped = {n: p.grad for n, p in model.parameters().items()}
-    for p in model.parameters().values():
+    taped = {n: p.grad for n, p in model.named_parameters()}
+    for p in model.parameters():
         p.grad = None
     step = meta.vm.compile(meta.model.value_and_grad(model), one, batch, labels)
     for loss, gradients in ((y, taped), step(one, batch, labels)):

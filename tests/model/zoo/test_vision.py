@@ -128,14 +128,14 @@ def compare(vision: Vision, path: Path, device: str = "cpu") -> dict[str, float]
     before = {n: a.torch().clone() for n, a in ours.state().items()}
     worst = {"output": error(ours(arguments[0]), logits)}
     # Each executor starts with the same running statistics.
-    ours.load_state(before)
+    ours.load_state_dict(before)
     y = model(*arguments)
     y.backward()
     worst["loss"] = error(y, loss)
-    found = {n: p.grad for n, p in ours.parameters().items()}
+    found = {n: p.grad for n, p in ours.named_parameters()}
     worst["gradient"] = worst_of(found, wanted, zero)
     step = meta.vm.compile(meta.model.value_and_grad(model), one, *arguments)
-    ours.load_state(before)
+    ours.load_state_dict(before)
     y, found = step(one, *arguments)
     worst["loss, vm"] = error(y, loss)
     found = {n.removeprefix("network."): g for n, g in found.items()}
@@ -144,7 +144,7 @@ def compare(vision: Vision, path: Path, device: str = "cpu") -> dict[str, float]
         kept = {n: ours.state()[n] for n in statistics}
         worst["statistics"] = worst_of(kept, statistics)
 
-    ours.infer_mode()
+    ours.eval()
     logits = theirs.eval()(images)
     worst["output, inference"] = error(ours(arguments[0]), logits)
     executable = meta.vm.compile(ours, arguments[0])
@@ -207,7 +207,7 @@ def test_files_of_transformers(vision: Vision, tmp_path: Path) -> None:
     ours = vision.ours()
     load_weights(ours, tmp_path / "model.safetensors", strict=True)
     images = vision.batch()[0]
-    assert error(ours.infer_mode()(meta.array(images)), theirs.eval()(images)) < LIMIT
+    assert error(ours.eval()(meta.array(images)), theirs.eval()(images)) < LIMIT
 
 
 def test_a_file_of_transformers_in_parts(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_file_of_transformers_in_parts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_the_number_of_parameters(name: str) -> None:
     model = getattr(zoo, name)()
-    assert sum(a.size for a in model.parameters().values()) == PARAMETERS[name]
+    assert sum(a.size for a in model.parameters()) == PARAMETERS[name]
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ TINY = {
 def test_dropout_in_train_mode_only(make: Callable[[], Model]) -> None:
     model, x = make(), meta.random.normal((2, 3, 14, 14))
     assert (model(x).numpy() != model(x).numpy()).any()
-    model.infer_mode()
+    model.eval()
     assert (model(x).numpy() == model(x).numpy()).all()
 
 
