@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import Binding, Block, Call, GlobalVar, If, Module
@@ -67,6 +68,15 @@ class FlopsReport:
             share = count / self.total if self.total else 0.0
             lines.append(f"  {name:40s} {count:18,d} {share:7.1%}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title = f"{self.total:,} operations, {bytes_text(self.bytes)} read and written"
+        rows = [
+            (name, f"{count:,}", f"{count / self.total if self.total else 0.0:.1%}")
+            for name, count in self.by_operator().items()
+        ]
+        shown = table(("operator", "operations", "share"), rows, numbers=(1, 2), code=(0,))
+        return fragment(tag("div", title, class_="title"), shown)
 
 
 def flops(module: Module) -> FlopsReport:

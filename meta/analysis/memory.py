@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from meta.analysis.memory_picture import memory_svg
+from meta.base.html import Html, bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.ir import Constant, Module, bindings, operands
-from meta.ir.printer import first_line
+from meta.ir.printer import first_lines
 from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
 
@@ -92,6 +94,45 @@ class MemoryReport:
             lines.append(f"  {row.bytes:12,d} {place:>12s} {life:>11s}  {row.text}")
         return "\n".join(lines)
 
+    def sizes(self) -> list[tuple[str, str]]:
+        """Return what takes memory, and how much, for people."""
+        found = {
+            "peak": self.peak,
+            "arena": self.arena,
+            "results in use at the worst moment": self.lower_bound,
+            "all results": self.total,
+            "arguments": self.arguments,
+            "constants": self.constants,
+            "workspaces of kernels": self.workspaces,
+            "CUDA graphs": self.graphs,
+        }
+        always = ("peak", "arena", "arguments")
+        return [(n, bytes_text(count)) for n, count in found.items() if count or n in always]
+
+    def picture(self) -> Html:
+        """Return how much is in use when, and who is where, as SVG (`memory_picture`)."""
+        return memory_svg(self)
+
+    def peak_table(self) -> Html:
+        """Return what is in use at the worst moment as a table of HTML."""
+        rows = [
+            (
+                bytes_text(row.bytes),
+                "beside" if row.offset is None else f"{row.offset:,}",
+                f"{row.first} to {row.last}",
+                row.text,
+                row.span or "",
+            )
+            for row in self.at_peak()
+        ]
+        head = ("bytes", "offset", "in use", "result", "line")
+        return table(head, rows, numbers=(0, 1, 2), code=(3, 4), most=20)
+
+    def _repr_html_(self) -> str:
+        peak = tag("div", f"In use at binding {self.worst}:")
+        sizes = table((), self.sizes(), numbers=(1,))
+        return fragment(sizes, self.picture(), peak, self.peak_table())
+
 
 def memory(module: Module) -> MemoryReport:
     """Report the memory of one call of a typed module's main, at any stage of compilation.
@@ -103,10 +144,10 @@ def memory(module: Module) -> MemoryReport:
     in_use = lives.live_bytes()
     worst = max(range(len(in_use)), key=in_use.__getitem__, default=0)
     offsets = {(i, j): at for i, j, at in main.attrs.get(OFFSETS, ())}
+    texts = [line.partition("  #")[0] for line in first_lines(main, lives.bindings)]
     rows = []
     for buffer in lives.buffers:
-        binding = lives.bindings[buffer.binding]
-        text = first_line(main, binding).partition("  #")[0]
+        binding, text = lives.bindings[buffer.binding], texts[buffer.binding]
         in_use_then = buffer.over is None and buffer.binding <= worst <= buffer.last
         place = offsets.get((buffer.binding, buffer.output))
         rows.append(

@@ -91,6 +91,7 @@ def _compile(commands: Commands) -> None:
     parser.add_argument(
         "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
     )
+    _add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run")
 
 
@@ -106,6 +107,7 @@ def _profile(commands: Commands) -> None:
     parser.add_argument(
         "--trace", metavar="FILE", help="write the last run for chrome://tracing or Perfetto"
     )
+    _add_html(parser)
     parser.set_defaults(run="meta.cli.profile:run")
 
 
@@ -281,6 +283,15 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     _add_device(parser)
     _add_json(parser)
+
+
+def _add_html(parser: argparse.ArgumentParser) -> None:
+    """Declare the option ``--html``."""
+    parser.add_argument(
+        "--html",
+        metavar="PAGE",
+        help="write a page about the program: passes, kernels, memory (executable.show)",
+    )
 
 
 def _add_input(parser: argparse.ArgumentParser, text: str) -> None:

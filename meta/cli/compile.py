@@ -15,6 +15,8 @@ def run(options: argparse.Namespace) -> int:
     executable, types = compiled(options)
     if options.output:
         executable.save(options.output)
+    if options.html:
+        executable.show(options.html)
     found = {"target": options.target, "inputs": list(map(str, types)), **record(executable)}
     show(options, found, text)
     return 0

@@ -14,6 +14,8 @@ def run(options: argparse.Namespace) -> int:
     found = executable.profile(*made_up(types, executable.device), repeat=options.repeat)
     if options.trace:
         found.chrome_trace(options.trace)
+    if options.html:
+        executable.show(options.html, profile=found)
     record = {
         "target": options.target,
         "inputs": list(map(str, types)),

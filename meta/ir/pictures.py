@@ -1,20 +1,20 @@
 """Pictures of programs: as HTML in a notebook, and as a graph for Graphviz.
 
 The HTML is the program text in colours, with types on hover and links to the user's lines. It is
-what ``node._repr_html_()`` returns. The fragment stands alone: its style is in it, and everything
-that comes from the program is escaped.
+what ``node._repr_html_()`` returns. The fragment stands alone: its style is in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from html import escape
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
 from meta.base.dtype import DTYPES
+from meta.base.html import Html, join, tag
 from meta.ir.constants import inline_text
 from meta.ir.expr import Binding, Block, Call, Constant, Function, Module, Tuple, Var
 from meta.ir.lexer import SPAN, TOKEN
@@ -28,16 +28,15 @@ MAX_LINES = 2000
 """Longer programs are cut, lest the notebook stands still."""
 _MAX_STRING = 60
 _KEYWORDS = {"attrs", "const", "data", "else", "func", "return", "yield"}
-_STYLE = (
-    "<style>"
+STYLE = (
     ".meta-ir{font-family:monospace;white-space:pre;overflow-x:auto;line-height:1.4}"
     ".meta-ir .var{color:#1a73b8}.meta-ir .global,.meta-ir .data{color:#8a4fbf}"
     ".meta-ir .keyword{color:#b3367a;font-weight:bold}.meta-ir .dtype{color:#1d8a6b}"
     ".meta-ir .op{color:#b8621a}.meta-ir .number,.meta-ir .string{color:#5a8a1d}"
     ".meta-ir a{color:#8a8a8a;text-decoration:none}.meta-ir a:hover{text-decoration:underline}"
     ".meta-ir .comment{color:#8a8a8a}"
-    "</style>"
 )
+"""Of an element of the class ``meta-ir``, whose lines are those of `line_html`."""
 
 
 def to_html(node: Node) -> str:
@@ -46,6 +45,11 @@ def to_html(node: Node) -> str:
     It is cut after `MAX_LINES` lines, and a long string (the bytes of a constant) in the middle of
     its line; `text` has all.
     """
+    return join((tag("style", Html(STYLE)), tag("div", program_html(node), class_="meta-ir")))
+
+
+def program_html(node: Node) -> Html:
+    """Return the lines of `to_html`, without the element around them and its style."""
     lines = text(node).split("\n")
     roots = iter(node.functions.values() if isinstance(node, Module) else ())
     types = _types(node) if isinstance(node, Function | Block) else {}
@@ -53,10 +57,10 @@ def to_html(node: Node) -> str:
     for line in lines[:MAX_LINES]:
         if line.startswith("func "):
             types = _types(next(roots))
-        shown.append(_line(line, types))
+        shown.append(line_html(line, types))
     if len(lines) > MAX_LINES:
-        shown.append(f'<span class="comment"># {len(lines) - MAX_LINES} more lines</span>')
-    return f'{_STYLE}<div class="meta-ir">' + "\n".join(shown) + "</div>"
+        shown.append(tag("span", f"# {len(lines) - MAX_LINES} more lines", class_="comment"))
+    return join(shown, "\n")
 
 
 def _types(root: Function | Block) -> dict[str, str]:
@@ -64,37 +68,39 @@ def _types(root: Function | Block) -> dict[str, str]:
     return {n: str(v.type) for v, n in variable_names(root).items() if v.type is not None}
 
 
-def _line(line: str, types: dict[str, str]) -> str:
-    parts, position = [], 0
+def line_html(line: str, types: Mapping[str, str] = MappingProxyType({})) -> Html:
+    """Return a line of program text in colours; ``types`` by the name of a variable, on hover."""
+    parts: list[str] = []
+    position = 0
     while position < len(line):
         match = TOKEN.match(line, position)
         if match is None or match.lastgroup == "end":
             # What a broken program shows of itself is no token.
-            parts.append(escape(line[position]))
+            parts.append(line[position])
             position += 1
             continue
         kind = match.lastgroup or ""
-        parts.append(escape(line[position : match.start(kind)]))
+        parts.append(line[position : match.start(kind)])
         parts.append(_token(kind, match[kind], line[match.end() :], types))
         position = match.end()
-    return "".join(parts)
+    return join(parts)
 
 
-def _token(kind: str, token: str, rest: str, types: dict[str, str]) -> str:
-    title = ""
+def _token(kind: str, token: str, rest: str, types: Mapping[str, str]) -> str:
+    title = None
     match kind:
         case "punctuation":
-            return escape(token)
+            return token
         case "comment":
             return _comment(token)
         case "name":
             kind = _kind_of_name(token, rest)
-        case "var" if token in types:
-            title = f' title="{escape(types[token])}"'
+        case "var":
+            title = types.get(token)
         case "string" if len(token) > _MAX_STRING:
-            title = f' title="{len(token) - 2} characters"'
+            title = f"{len(token) - 2} characters"
             token = token[: _MAX_STRING - 1] + "…"
-    return f'<span class="{kind}"{title}>{escape(token)}</span>' if kind else escape(token)
+    return tag("span", token, class_=kind, title=title) if kind else token
 
 
 def _kind_of_name(name: str, rest: str) -> str:
@@ -105,18 +111,18 @@ def _kind_of_name(name: str, rest: str) -> str:
     return "op" if rest.startswith("(") else ""
 
 
-def _comment(comment: str) -> str:
+def _comment(comment: str) -> Html:
     """Return a span comment as a link to the user's file, anything else as it is."""
     match = SPAN.fullmatch(comment)
     if match is None:
-        return f'<span class="comment">{escape(comment)}</span>'
+        return tag("span", comment, class_="comment")
     file = match[2] if match[1] is None else unquote(match[1])
-    place = escape(f"{file}:{match[3]}")
+    place = f"{file}:{match[3]}"
     if not re.match(r"/|[A-Za-z]:[/\\]", file):  # "<stdin>" and notebook cells are no files
-        return f'<span class="comment" title="{place}">{escape(comment)}</span>'
-    address = escape(f"file://{quote(file, errors='replace')}#L{match[3]}")
+        return tag("span", comment, class_="comment", title=place)
+    address = f"file://{quote(file, errors='replace')}#L{match[3]}"
     last = re.split(r"[/\\]", file)[-1]
-    return f'<a href="{address}" title="{place}">{escape(f"# {last}:{match[3]}")}</a>'
+    return tag("a", f"# {last}:{match[3]}", href=address, title=place)
 
 
 Node.to_html = to_html

@@ -104,6 +104,13 @@ def first_line(root: Function | Block, binding: Binding) -> str:
     return printer.opening(printer.head(binding), binding.value, binding.span)
 
 
+def first_lines(root: Function | Block, bindings: Iterable[Binding]) -> list[str]:
+    """Return the first line of each of several bindings, as `first_line`, in less time."""
+    printer = Printer()
+    printer.name_all(root)
+    return [printer.opening(printer.head(b), b.value, b.span) for b in bindings]
+
+
 def atom_text(root: Function | Block, atom: Expr) -> str:
     """Return the text of one atom, with the names that it has in the text of ``root``."""
     printer = Printer()

@@ -291,6 +291,9 @@ class Model:
     def __repr__(self) -> str:
         return _shown(self, set())
 
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
 
 def _paths(path: str, value: Any, above: tuple[int, ...]) -> Iterator[tuple[str, ndarray | Model]]:
     if isinstance(value, ndarray | Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from meta.base.html import bytes_text, fragment, table, tag
 from meta.runtime.ndarray import ndarray
 
 if TYPE_CHECKING:
@@ -46,15 +47,29 @@ class Summary:
             count = f"{row.parameters:,}" if row.arrays else ""
             lines.append((row.path or "(whole)", row.kind, arrays, count))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
+        shown = [
             "  ".join([*(c.ljust(w) for c, w in zip(cells[:3], widths, strict=False)), ""])
             + cells[3].rjust(widths[3])
             for cells in lines
         ]
-        table = [line.rstrip() for line in table]
-        rule = "-" * max(map(len, table))
+        shown = [line.rstrip() for line in shown]
+        rule = "-" * max(map(len, shown))
         total = f"{self.parameters:,} parameters, {self.other:,} other numbers, {self.nbytes:,} B"
-        return "\n".join([table[0], rule, *table[1:], rule, total])
+        return "\n".join([shown[0], rule, *shown[1:], rule, total])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for row in self.rows:
+            arrays = ", ".join(f"{n} {list(a.shape)}" for n, a in row.arrays.items())
+            indent = f"padding-left:{1.2 * (row.path.count('.') + 1) if row.path else 0:g}em"
+            name = tag("span", row.path or "(whole)", style=indent)
+            rows.append((name, row.kind, arrays, f"{row.parameters:,}" if row.arrays else ""))
+        shown = table(("path", "model", "arrays", "parameters"), rows, numbers=(3,), code=(0, 2))
+        total = (
+            f"{self.parameters:,} parameters, {self.other:,} other numbers, "
+            f"{bytes_text(self.nbytes)}"
+        )
+        return fragment(shown, tag("div", total, class_="dim"))
 
 
 def summarize(model: Model) -> Summary:

@@ -22,6 +22,7 @@ from meta.base.methods import Methods
 from meta.base.registry import OPERATORS
 from meta.runtime import outside, traced
 from meta.runtime.array_key import ArrayKey, key_of
+from meta.runtime.array_view import array_html
 from meta.runtime.host_numbers import BITS, from_host, shared
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
@@ -383,6 +384,11 @@ class ndarray(Methods):
     def __repr__(self) -> str:
         extents = " x ".join(str(d) for d in self.shape)
         return f"{self.numpy()}\n<NDArray [{extents}] @ {self.device}, dtype={self.dtype}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the values, of a large array its corners."""
+        traced.refuse_read(self)
+        return array_html(self)
 
 
 def described(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -99,6 +100,7 @@ def compile(
     key = program_cache.key_of(traced, passes, where)
     found = None if key is None else program_cache.find(key)
     history: Sequence[PassRecord] = ()
+    replay = partial(_replayed, copy_context(), passes, traced)
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         begin_ahead(where)
@@ -109,7 +111,15 @@ def compile(
         history = passes.history
         if key is not None:
             program_cache.keep(key, found)
-    return Executable(found, program.arrays, program.convention, history, cuda_graph)
+    return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
+
+
+def _replayed(context: Context, passes: Pipeline, traced: Module) -> list[PassRecord]:
+    """Run the passes in the context in which the program would have been compiled, had it not been
+    in the cache.
+    """
+    context.copy().run(passes, traced)
+    return passes.history
 
 
 def _prepares(passes: Pipeline) -> bool:

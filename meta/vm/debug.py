@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from meta.base.html import fragment, table, tag
 from meta.base.source import Span
 from meta.runtime.ndarray import ndarray
 from meta.vm.kernels import BoundProgram
@@ -77,6 +78,19 @@ class DebugRun(list[DebugStep]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                ", ".join(map(_described, step.output_names, step.outputs)),
+                ".".join(filter(None, (step.dialect, step.operator))),
+                ", ".join(map(_described, step.input_names, step.inputs)),
+                tag("b", "NaN") if step.has_nan else "",
+                step.span or "",
+            )
+            for step in self
+        ]
+        return fragment(table(("made", "kernel", "of", "", "line"), rows, code=(0, 1, 2, 4)))
+
 
 class _FirstNaN(Exception):
     """Ends a run."""
@@ -90,7 +104,7 @@ def debug(program: BoundProgram, arguments: list[torch.Tensor], stop_at_nan: boo
 
     def names(site: LaunchSite, registers: Sequence[int]) -> tuple[str, ...]:
         known = parameters if site.function == code.entry else ()
-        return tuple(known[r] if r < len(known) else f"r{r}" for r in registers)
+        return tuple((known[r] if r < len(known) else "") or f"r{r}" for r in registers)
 
     def observer(site: LaunchSite, run: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         i = site.instruction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,8 @@ from meta.vm.kernels import BoundProgram
 from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
+from meta.vm.show.overview import notebook_html
+from meta.vm.show.page import write_page
 from meta.vm.steps import buffer, launch_error
 from meta.vm.verify_values import ComparedProgram, verified
 from meta.vm.watch import finite_observer, watched
@@ -61,7 +63,7 @@ class Executable:
     envs: the kernels that the code names, in order.
     arrays: parameters and running statistics. convention: how it is called.
     history: a record of each pass: name, seconds, the program after it (the first is the input);
-    empty for a program that was loaded or found in the cache.
+    empty for a program that was loaded or found in the cache. See also `passes`.
 
     What the program needs that depends on the arrays of a model in infer mode alone, such as casts
     of its weights, is computed before the first call and kept, and computed again after an array
@@ -76,8 +78,10 @@ class Executable:
         convention: Convention,
         history: Sequence[PassRecord] = (),
         cuda_graph: bool | None = None,
+        replay: Callable[[], Sequence[PassRecord]] = tuple,
     ) -> None:
         self.program, self.history = program, list(history)
+        self._replay = replay
         self.code, self.envs, self.device = program.code, program.kernels, program.device
         code, device, preparation = program.code, program.device, program.preparation
         self.arrays, self.convention = tuple(arrays), convention
@@ -328,6 +332,29 @@ class Executable:
         runs as CUDA graphs.
         """
         return explain_program(self.program, self._preference, self.cuda_graph)
+
+    def passes(self) -> list[PassRecord]:
+        """Return `history`; of a program found in the cache, the passes are run once more for it.
+        Empty for a program that was loaded.
+        """
+        return self.history or list(self._replay())
+
+    def show(
+        self, path: str | os.PathLike[str] | None = None, *, profile: Profile | None = None
+    ) -> Path:
+        """Write a page of HTML about the program, without files beside it; return its path.
+
+        It has the program before and after each pass, with what changed; the kernels, who runs each
+        and why, and with ``profile`` (of `profile`) for how long; memory over time; sizes and
+        types. Of a program that was loaded the passes are not kept. Without ``path``, it is a new
+        file in the folder for temporary files.
+
+        Raises ArgumentError for a profile of another program, FileError where it cannot be written.
+        """
+        return write_page(self, path, profile)
+
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
 
     def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""

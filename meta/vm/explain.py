@@ -11,8 +11,10 @@ from typing import Any
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
+from meta.base.html import Html, details, fragment, join, table, tag
 from meta.base.source import short_site
 from meta.dialect.core import Candidate, DialectOp, answers, dialects, only
+from meta.dialect.core.plevel import level_text
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
@@ -80,10 +82,32 @@ class Explanation(list[Candidate]):
             lines.append("  ".join(cells).rstrip())
         lines += [f"    {name}  unavailable: {why}" for name, why in self.absent.items()]
         if rows and self.chosen is None:
-            lines.append("nobody accepts: the call raises DispatchError")
+            lines.append(_NOBODY)
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def html_table(self) -> Html:
+        """Return the candidates as a table of HTML."""
+        rows = [
+            (
+                "→" if r["chosen"] else "",
+                tag("b", r["dialect"]) if r["chosen"] else r["dialect"],
+                level_text({"": r["plevel"]}),
+                "accepts" if r["accepts"] else f"refuses: {r['reason']}",
+                tag("span", short_site(r["site"]), class_="code dim"),
+            )
+            for r in self.records()
+        ]
+        absent = [("", n, "", f"unavailable: {why}", "") for n, why in self.absent.items()]
+        found = table(("", "backend", "level", "answer", "where"), [*rows, *absent])
+        return join((found, tag("div", _NOBODY) if rows and self.chosen is None else ""))
+
+    def _repr_html_(self) -> str:
+        return fragment(tag("div", self.title, class_="code"), self.html_table())
+
+
+_NOBODY = "nobody accepts: the call raises DispatchError"
 
 
 def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
@@ -143,9 +167,43 @@ class ExplainedSite:
         calls = [{"call": c.title, "candidates": c.records()} for c in self.calls]
         return {**self.site.record(), "calls": calls}
 
-    def __str__(self) -> str:
+    @property
+    def who(self) -> str:
+        """The dialect, or that it is decided when the program runs."""
+        return self.site.dialect or "whoever accepts the extents met"
+
+    def why(self) -> str:
+        """Return in a few words why this kernel runs the instruction."""
         site = self.site
-        who = site.dialect or "whoever accepts the extents met"
+        if isinstance(site.kernel, FusedRef):
+            names = [c.title.partition("(")[0] for c in self.calls]
+            return f"one kernel for {', '.join(names)}"
+        if not self.calls or not site.dialect:
+            return "decided for the extents of each call"
+        found = self.calls[0]
+        chosen = next((c for c in found if c.dialect_op.dialect.name == site.dialect), None)
+        if chosen is None or chosen.env is None:
+            return "chosen where it was compiled; not usable here"
+        others = [c for c in found if c.env is not None and c is not chosen]
+        if not others:
+            return "the only one that accepts"
+        if found.chosen is not chosen:
+            return "chosen where it was compiled; another one would be chosen here"
+        level = level_text({"": chosen.plevel})
+        most = max(c.plevel for c in others)
+        if most > chosen.plevel:
+            return "preferred by meta.dialect.prefer"
+        rest = ", ".join(f"{c.dialect_op.dialect.name} {c.plevel}" for c in others)
+        equal = "asked first among equals" if most == chosen.plevel else "the highest that accepts"
+        return f"{level}, {equal} (also: {rest})"
+
+    def why_html(self) -> Html:
+        """Return why, as HTML that opens to the answers of all candidates."""
+        calls = (join((tag("div", c.title, class_="code"), c.html_table())) for c in self.calls)
+        return details(self.why(), *calls) if self.calls else join((self.why(),))
+
+    def __str__(self) -> str:
+        site, who = self.site, self.who
         line = f"  # {site.span}" if site.span else ""
         lines = [f"{site.number}: {site.operator} by {who}{line}"]
         lines += [f"    {row}" for call in self.calls for row in str(call).splitlines()]
@@ -170,6 +228,14 @@ class ProgramExplanation(list[ExplainedSite]):
         return "\n".join([*map(str, self), str(self.cuda_graph)])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (e.site.number, e.site.operator, e.who, e.why_html(), e.site.span or "") for e in self
+        ]
+        head = ("", "operator", "backend", "why", "line")
+        found = table(head, rows, numbers=(0,), code=(1, 4))
+        return fragment(found, tag("div", self.cuda_graph, class_="dim"))
 
 
 def explain_program(

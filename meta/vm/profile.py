@@ -17,6 +17,7 @@ from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
 from meta.base.files import writing
+from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
 from meta.vm.kernels import BoundProgram
@@ -135,6 +136,31 @@ class Profile:
 
     __repr__ = __str__
 
+    @property
+    def title(self) -> str:
+        """What was measured, in a line."""
+        return (
+            f"{len(self.rows)} instructions on {self.device}, {time_text(self.seconds)} in "
+            f"kernels, median of {self.repeat}"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                time_text(row.seconds),
+                share_bar(row.share),
+                row.calls,
+                bytes_text(row.read),
+                bytes_text(row.written),
+                ".".join(filter(None, (row.site.dialect, row.site.operator))),
+                row.site.span or "",
+            )
+            for row in sorted(self.rows, key=lambda row: -row.seconds)
+        ]
+        head = ("time", "share", "calls", "read", "written", "kernel", "line")
+        shown = table(head, rows, numbers=(0, 2, 3, 4), code=(5, 6), most=20)
+        return fragment(tag("div", self.title, class_="title"), shown)
+
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last run as a trace that Chrome (chrome://tracing) and Perfetto show.
 
@@ -178,6 +204,13 @@ class Profile:
                 }
             )
         return events
+
+
+def share_bar(share: float) -> Html:
+    """Return a share of a whole as a bar with its number."""
+    style = f"display:inline-block;height:.6em;width:{6 * share:.3f}em;background:#d9822b;"
+    bar = tag("span", style=f"{style}margin-right:.4em;border-radius:2px")
+    return tag("span", bar, f"{share:.1%}", style="white-space:nowrap")
 
 
 def _wait(device: Device) -> None:

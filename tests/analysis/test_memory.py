@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from xml.etree import ElementTree
 
+import pytest
 import torch
 
 import meta
 from meta import op
-from meta.analysis import memory
+from meta.analysis import memory, memory_picture
+from meta.analysis.memory_picture import LANES, LEFT, WIDTH
 from meta.ir import parse
 from meta.model import trace
 from meta.passes import infer_type
@@ -58,3 +61,48 @@ def test_an_executable() -> None:
     shown = str(report)
     assert f"peak {report.peak:,} bytes" in shown
     assert "concatenate" in shown
+
+
+def boxes(svg: str) -> list[dict[str, str]]:
+    """Return the rectangles that have a title, of results, with their text."""
+    root = ElementTree.fromstring(svg.partition("</style>")[2])
+    found = []
+    for rectangle in root.iter("rect"):
+        title = rectangle.find("title")
+        if title is not None:
+            found.append({**rectangle.attrib, "title": str(title.text)})
+    return found
+
+
+def test_the_picture_shows_results_where_and_when_they_live() -> None:
+    with meta.dialect.only("torch"):
+        program = trace(lambda x: op.sum(op.cumsum(op.cumsum(op.cumsum(x, 0), 0), 0)))
+        report = meta.vm.compile(program, meta.array(torch.ones(64))).memory()
+    placed = [r for r in report.rows if r.offset is not None]
+    found = boxes(report.picture())
+    assert len(found) == len([r for r in report.rows if r.offset is not None or not r.shared])
+    step = (WIDTH - LEFT - 1) / (max(r.last for r in report.rows) + 1)
+    for row in placed:
+        (box,) = (b for b in found if b["title"].startswith(f"{row.text}\n"))
+        assert float(box["x"]) == pytest.approx(LEFT + row.first * step, abs=0.01)
+        assert float(box["width"]) == pytest.approx((row.last - row.first + 1) * step, abs=0.01)
+        height = max(LANES * row.bytes / report.arena, 0.8)
+        assert float(box["height"]) == pytest.approx(height, abs=0.01)
+        assert (box.get("class") == "now") == (row.at_peak and not row.shared)
+    # Those in use at one time do not overlap.
+    for a in placed:
+        for b in placed:
+            if a is not b and a.first <= b.last and b.first <= a.last and not b.shared | a.shared:
+                assert a.offset + a.bytes <= b.offset or b.offset + b.bytes <= a.offset
+
+
+def test_the_picture_of_nothing_and_of_very_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "func @main(%x: float32[2]) -> float32[2] {\n  return %x\n}"
+    nothing = memory(infer_type(parse(text)))
+    assert nothing.picture() == "<p>The program computes nothing that takes memory.</p>"
+    monkeypatch.setattr(memory_picture, "MAX_RECTANGLES", 3)
+    report = memory(infer_type(parse(TEXT)))
+    largest = sorted((r.bytes for r in report.rows), reverse=True)[:3]
+    assert [b["title"].split("\n")[1].split(" B")[0] for b in boxes(report.picture())] == [
+        str(size) for size in largest
+    ]

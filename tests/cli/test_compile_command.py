@@ -115,6 +115,17 @@ def test_the_compiled_program_is_saved(tmp_path: Path) -> None:
     assert run(meta.array([[1.0, -1.0]])).numpy().tolist() == [[0.0, 0.0]]
 
 
+def test_pages(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["my_models.py:Scale", "--input", "float32[3,2]", "--html", "page.html"]
+    for command, times in (("compile", False), ("profile", True)):
+        assert main([command, *arguments]) == 0
+        page = Path("page.html").read_text("utf-8")
+        assert page.startswith("<!doctype html>") and "<b>matmul</b>" in page
+        assert ("No times" in page) != times
+    assert main(["compile", *arguments[:-1], "absent/page.html"]) == 2
+    assert "absent/page.html cannot be written" in capsys.readouterr().err
+
+
 def test_profile_with_a_trace(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["my_models.py:Scale", "--input", "float32[3,2]", "--trace", "out.json"]
     assert main(["profile", *arguments]) == 0
