@@ -146,7 +146,7 @@ def _purpose(name: str) -> str:
 
 def _body(steps: Sequence[tuple[str | None, str | None]], budget: int) -> tuple[Html, int]:
     """Return the lines of a pass, long unchanged parts folded, and what is left of the budget."""
-    near = set()
+    near: set[int] = set()
     for number, (old, new) in enumerate(steps):
         if old != new:
             near.update(range(number - CONTEXT, number + CONTEXT + 1))
