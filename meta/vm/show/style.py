@@ -46,7 +46,8 @@ margin:.3rem 0 .8rem;font-size:12px;max-height:70vh;overflow:auto}
 .passes>:first-child{border-top:0}
 .passes>details>summary,.idle{display:grid;align-items:baseline;gap:.8rem;
 grid-template-columns:16.5rem 6rem 5rem 6.2rem 1fr}
-.passes>details>summary::before{content:"▸";position:absolute;margin-left:-.75rem;font-size:.8em;opacity:.7}
+.passes>details>summary::before{content:"▸";position:absolute;margin-left:-.75rem;font-size:.8em;
+opacity:.7}
 .passes>details[open]>summary::before{content:"▾"}
 .passes>details>summary{list-style:none}.passes>details{padding-left:.8rem}
 .pass{font-family:ui-monospace,monospace;overflow:hidden;text-overflow:ellipsis}
