@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 import threading
 import time
 import warnings
@@ -178,6 +179,22 @@ def written(size: int) -> None:
 
 
 _warned: set[Path] = set()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of a cache, for this user only; it has its name when it is complete.
+
+    OSError if that cannot be done; then nothing of it is left.
+    """
+    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(part, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def not_kept(reason: str) -> None:

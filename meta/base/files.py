@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +121,26 @@ def writing(target: str | os.PathLike[str]) -> Iterator[None]:
         raise unwritable(target, error.__cause__ or error) from error
     except OSError as error:
         raise unwritable(target, error) from error
+
+
+@contextmanager
+def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a new, empty file, which takes the place of ``target`` as a whole when the block ends.
+
+    A reader sees the old file or the new one, with the mode of new files. If the block fails,
+    nothing is left of it; an error of the file system is a FileError, as by `writing`.
+    """
+    place = Path(target)
+    part = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}.part")
+    with writing(place):
+        try:
+            part.touch()  # says at once that the place cannot be written to
+            mode = part.stat().st_mode
+            yield part
+            part.chmod(mode)  # libraries make some files private
+            os.replace(part, place)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _require_replaceable(target: str | os.PathLike[str]) -> None:

@@ -9,9 +9,6 @@ damaged, or that others could have written, is as good as none.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from meta.base import caches, config
@@ -46,17 +43,8 @@ def keep(cache: str, key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=caches.UNFINISHED)
+        caches.write_whole(file, hashlib.sha256(content).digest() + content)
     except OSError as error:
-        caches.not_kept(str(error))
-        return
-    try:
-        with os.fdopen(descriptor, "wb") as part:
-            part.write(hashlib.sha256(content).digest() + content)
-        os.replace(name, file)
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(name)
         caches.not_kept(str(error))
         return
     caches.written(_HASH + len(content))

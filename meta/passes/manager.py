@@ -8,7 +8,6 @@ read back with `meta.ir.parse`.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,11 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
-from tempfile import mkstemp
 
 from meta.base import config
 from meta.base.errors import IRError
-from meta.base.files import writing
+from meta.base.files import replacing, writing
 from meta.base.progress import bar
 from meta.ir import Module, text, verify
 
@@ -38,14 +36,8 @@ class Dump:
         """Write what a pass returned, all or nothing; return the file. FileError if it cannot."""
         path = self.folder / f"{next(self._numbers):03d}-{name}.meta"
         content = f"# pass: {name}\n# seconds: {seconds:.6f}\n\n{text(module)}\n"
-        with writing(path):
-            descriptor, part = mkstemp(dir=self.folder, prefix=".new-")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(content)
-                os.replace(part, path)
-            finally:
-                Path(part).unlink(missing_ok=True)
+        with replacing(path) as part:
+            part.write_text(content, encoding="utf-8")
         return path
 
 

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from meta.base.errors import FormatError
-from meta.base.files import require_file, unwritable, writing
+from meta.base.files import replacing, require_file, unwritable
 
 
 def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
@@ -20,7 +20,6 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tens
     Raises FileError where that cannot be done; then nothing of it is left.
     """
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     prepared: dict[str, torch.Tensor] = {}
     storages: set[int] = set()
     for name, given in tensors.items():
@@ -30,15 +29,8 @@ def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tens
         whole = tensor.untyped_storage().nbytes() == tensor.nbytes
         prepared[name] = tensor if whole and place not in storages else tensor.clone()
         storages.add(place)
-    with writing(target):
-        part.touch()  # says at once, and as other writers do, that the place cannot be written to
-        mode = part.stat().st_mode
-        try:
-            _save(prepared, part, target)
-            part.chmod(mode)  # what a new file has here; safetensors makes files private
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+    with replacing(target) as part:
+        _save(prepared, part, target)
 
 
 def _save(tensors: Mapping[str, torch.Tensor], path: Path, target: Path) -> None:

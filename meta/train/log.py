@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from meta.base.errors import ArgumentError, FormatError
-from meta.base.files import read_file, writing
+from meta.base.files import read_file, replacing, writing
 
 Row = dict[str, float]
 
@@ -67,15 +67,10 @@ class FileLog:
         """Begin, or go on; FormatError if the file is not such a log."""
         self._columns = columns
         kept = self._kept(step) if step and self.path.exists() else []
-        part = self.path.with_name(f".{self.path.name}.part")
-        try:
-            with open(part, "w", encoding="utf-8", newline="") as file:
-                file.write(self._head())
-                file.writelines(kept)
-            os.replace(part, self.path)
+        with replacing(self.path) as part:
+            part.write_text(self._head() + "".join(kept), encoding="utf-8", newline="")
+        with writing(self.path):
             self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115
-        except OSError as error:
-            raise ArgumentError("the log cannot be written", found=str(error)) from error
 
     def write(self, row: Row) -> None:
         """Append a row; FileError if the disk is full."""
@@ -239,10 +234,8 @@ class Curves:
                 values.append(math.nan if value is None else value)
 
     def _draw(self) -> None:
-        part = self.path.with_name(f".{self.path.name}.part")
-        with writing(self.path):
+        with replacing(self.path) as part:
             self.figure().savefig(part, format=self.path.suffix[1:], dpi=120)
-            os.replace(part, self.path)
         self._drawn = time.monotonic()
 
 

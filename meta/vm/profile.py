@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
-from meta.base.files import writing
+from meta.base.files import replacing
 from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
@@ -169,15 +168,8 @@ class Profile:
         1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It is written all or nothing;
         FileError if it cannot be.
         """
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        with writing(target):
-            try:
-                with open(part, "w", encoding="utf-8") as file:
-                    json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
-                os.replace(part, target)
-            finally:
-                part.unlink(missing_ok=True)
+        with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
+            json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
 
     def _events(self) -> list[dict[str, Any]]:
         named = [("process_name", "meta"), ("thread_name", str(self.device))]

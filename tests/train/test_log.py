@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import ArgumentError, FileError, FormatError
 from meta.optim import with_sgd
 from meta.optim.schedule import linear_decay
 from meta.train import Accuracy, Callback, Run, TensorBoard, fit
@@ -172,7 +172,7 @@ def test_a_logger_of_ones_own(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     log = CSVLog(tmp_path / "no" / "log.csv")
-    with pytest.raises(ArgumentError, match="the log cannot be written"):
+    with pytest.raises(FileError, match="cannot be written"):
         log.open(columns(()), 0)
 
 

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -260,21 +259,10 @@ def _write(
             "workspaces": [workspace.record() for workspace in workspaces[symbol]],
             "key": key,
         }
-        _write_whole(_entry_path(where, digest(key)), entry)
+        at = _entry_path(where, digest(key))
+        at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        caches.write_whole(at, json.dumps(entry).encode())
     return path
-
-
-def _write_whole(path: Path, entry: dict[str, Any]) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=caches.UNFINISHED)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(entry, file)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 @lru_cache(maxsize=1)
