@@ -243,8 +243,8 @@ KERNELS = [
         normal(IMAGES),
     ),
     Kernel(
-        "concatenate",
-        lambda a, b: meta.concatenate((a, b), axis=-1),
+        "concat",
+        lambda a, b: meta.concat((a, b), axis=-1),
         lambda a, b: torch.cat((a, b), -1),
         normal((1024, 512), (1024, 512)),
     ),

@@ -260,7 +260,7 @@ MOVEMENT = [
         lambda x, b: torch.relu(x.t() + b).contiguous(), normal(WIDE, (8192,)), chain=True,
     ),
     Kernel(
-        "transposes", "concatenate", lambda a, b: meta.concatenate((a, b), axis=-1),
+        "transposes", "concat", lambda a, b: meta.concat((a, b), axis=-1),
         lambda a, b: torch.cat((a, b), -1), normal((8192, 4096), (8192, 4096)),
     ),
 ]  # fmt: skip

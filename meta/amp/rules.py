@@ -172,10 +172,10 @@ def is_vector_of(vector: Any, whole: Any) -> bool:
     return vector.ndim == 1 < whole.ndim and vector.shape[0] == whole.shape[-1] != 1
 
 
-@custom(op.concatenate)
+@custom(op.concat)
 def majority(args: Any, half: str) -> Dtypes:
     """Parts take the dtype that most of them have, in a tie the wider: few are rewritten."""
-    counts = Counter(float_dtypes(args.x))
+    counts = Counter(float_dtypes(args.arrays))
     if not counts or "float64" in counts:
         return (widest(list(counts)),)
     return (max(counts, key=lambda dtype: (counts[dtype], bits(dtype))),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from meta import op
@@ -12,19 +11,6 @@ from meta.op.core.function import operand
 
 Array = Any
 """An array, or a traced one."""
-
-
-def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
-    """Return arrays joined along ``axis``; None flattens them first."""
-    given = [operand(a) for a in arrays]
-    if axis is None:
-        given, axis = [op.reshape(a, (-1,)) for a in given], 0
-    return op.concatenate(tuple(given), axis)
-
-
-def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
-    """Return arrays of one shape joined along a new axis."""
-    return op.stack(tuple(arrays), axis)
 
 
 def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:

@@ -108,7 +108,7 @@ def glu(x, dy, axis):
     """da = dy * s, db = dy * a * s * (1 - s) with s = sigmoid(b)"""
     a, b = op.split(x, 2, axis)
     s = op.sigmoid(b)
-    return op.concatenate((dy * s, op.sigmoid_dx(None, s, dy * a)), axis)
+    return op.concat((dy * s, op.sigmoid_dx(None, s, dy * a)), axis)
 
 
 @gradient(op.softsign)

@@ -150,7 +150,7 @@ def linalg_qr(x: TensorType, mode, y, dy):
         )
     v, dv = r[..., m:], dr[..., m:]
     square = _of_tall_qr(q, r[..., :m], dq + q @ v @ _t(dv), dr[..., :m])
-    return op.concatenate((square, q @ dv), -1)
+    return op.concat((square, q @ dv), -1)
 
 
 def _of_tall_qr(q: Any, r: Any, dq: Any, dr: Any) -> Any:

@@ -71,9 +71,9 @@ def dynamic_tile(x: Any, reps: Any, dy: Any) -> Any:
     ones = op.ones_like(counts if missing < 0 else extents)
     ones = op.strided_slice(ones, (0,), (abs(missing),))
     if missing > 0:
-        counts = op.concatenate((ones, counts), 0)
+        counts = op.concat((ones, counts), 0)
     elif missing < 0:
-        extents = op.concatenate((ones, extents), 0)
+        extents = op.concat((ones, extents), 0)
     both = op.reshape(op.stack((counts, extents), 1), (-1,))
     apart = op.dynamic_reshape(dy, both, True)
     total = op.sum(apart, tuple(range(0, apart.ndim, 2))) if apart.ndim else apart

@@ -30,14 +30,14 @@ gradients(
         op.pad: lambda dy, pad_width, pad_mode: op.pad_dx(dy, pad_width, pad_mode),
         op.pad_dx: lambda dy_, pad_width, pad_mode: op.pad(dy_, pad_width, 0.0, pad_mode),
         op.mirror_pad: lambda dy, pad_width, mode: op.pad_dx(dy, pad_width, MIRRORS[mode]),
-        op.split: lambda dy, axis: op.concatenate(dy if isinstance(dy, tuple) else (dy,), axis),
+        op.split: lambda dy, axis: op.concat(dy if isinstance(dy, tuple) else (dy,), axis),
         # Reading and placing undo each other.
         op.diagonal_dx: lambda dy_, shape, *options: op.diagonal(dy_, *options),
         op.strided_slice_dx: lambda dy_, shape, *options: op.strided_slice(dy_, *options),
         op.repeat_dx: lambda dy_, *options: (op.zeros_like(dy_), op.repeat(dy_, *options)),
     }
 )
-not_differentiable(op.concatenate_dx, why="the result is a tuple of ints, known from the shapes")
+not_differentiable(op.concat_dx, why="the result is a tuple of ints, known from the shapes")
 
 
 @gradient(op.diagonal)
@@ -50,9 +50,12 @@ def strided_slice(x: TensorType, dy: Any, *options: Any) -> Any:
     return op.strided_slice_dx(dy, x.known_shape, *options)
 
 
-@gradient(op.concatenate)
-def concatenate(x: TensorType, dy: Any, axis: int) -> Any:
-    return op.split(dy, split_points(x, axis), axis)
+@gradient(op.concat)
+def concat(arrays: TensorType, dy: Any, axis: int | None) -> Any:
+    parts = op.split(dy, split_points(arrays, axis), axis or 0)
+    if axis is not None:
+        return parts
+    return tuple(op.reshape(p, t.known_shape) for p, t in zip(parts, arrays, strict=True))
 
 
 @gradient(op.roll)
@@ -80,7 +83,7 @@ def strided_set(dy: Any, begin: Any, end: Any, strides: Any) -> Any:
 
 
 @gradient(op.stack)
-def stack(x: TensorType, dy: Any, axis: int) -> Any:
+def stack(arrays: TensorType, dy: Any, axis: int) -> Any:
     """Every slice of dy goes to the tensor it came from."""
     at = normalize_axis(axis, dy.ndim)
     parts = op.split(dy, None, at)

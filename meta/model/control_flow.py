@@ -250,7 +250,7 @@ class _Rows:
         leaves = []
         for x in self.state.leaves:
             if missing:
-                x = op.concatenate((x, op.zeros_like(x[:missing])), 0)
+                x = op.concat((x, op.zeros_like(x[:missing])), 0)
             leaves.append(op.reshape(x, (blocks, size, *x.shape[1:])))
         return self.state.tree(leaves)
 

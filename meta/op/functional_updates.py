@@ -26,7 +26,7 @@ from meta.op.creation import ones_like
 from meta.op.gathering import adv_index, scatter_nd, scatter_reduce, take
 from meta.op.indexing import Parts, beside, cuts_of, one_answer, permuted, read_index, slices
 from meta.op.logic import where
-from meta.op.movement import concatenate, strided_set
+from meta.op.movement import concat, strided_set
 from meta.op.shapes import broadcast_to, broadcast_to_like, expand_dims, reshape, squeeze
 from meta.runtime import traced
 from meta.runtime.ndarray import ndarray
@@ -257,7 +257,7 @@ def _last(x: Any, rows: Any, value: Any) -> Any:
     own = beside(np.arange(kept, dtype=np.int64), x)
     # A row of both joined for each row of x: its own, or the last value that there is for it.
     picked = scatter_reduce(own, row, numbers, 0, "amax")
-    return take(concatenate((x, value), 0), picked, 0)
+    return take(concat((x, value), 0), picked, 0)
 
 
 def _reducing(how: str) -> Callable[..., Any]:

@@ -152,7 +152,7 @@ def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: 
     x = operand(x)
     at = normalize_axis(axis, x.ndim)
     parts = [operand(p) for p in (prepend, x, append) if p is not None]
-    x = op.concatenate(tuple(parts), at) if len(parts) > 1 else x
+    x = op.concat(tuple(parts), at) if len(parts) > 1 else x
     before = (slice(None),) * at
     for _ in range(n):
         later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]

@@ -294,23 +294,28 @@ def strided_set(
     return data
 
 
-def _alike(x: tuple[Tensor, ...]) -> None:
-    require(len(x) > 0, "x is empty", expected="at least one tensor")
-    require_same_dtype(*x)
+def _alike(arrays: tuple[Tensor, ...]) -> None:
+    require(len(arrays) > 0, "arrays is empty", expected="at least one tensor")
+    require_same_dtype(*arrays)
 
 
-@op(float8=True, promotes=("x",))
-def concatenate(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
-    """Join tensors along an axis. They agree in dtype and in all other extents."""
-    _alike(x)
-    at = normalize_axis(axis, x[0].ndim)
-    others = [(*t.shape[:at], *t.shape[at + 1 :]) for t in x]
-    common = _common(others)
-    fits = common is not None and all(t.ndim == x[0].ndim for t in x)
-    require(fits, f"the tensors differ in an axis other than {at}", found=", ".join(map(str, x)))
+@op(float8=True, promotes=("arrays",))
+def concat(arrays: tuple[Tensor, ...], axis: int | None = 0) -> Tensor:
+    """Join tensors along an axis. They agree in dtype and in all other extents.
+
+    By ``axis=None`` each is flattened first, and their shapes are free; the result is a vector.
+    """
+    _alike(arrays)
+    if axis is None:
+        return arrays[0].with_shape((total(product(t.shape) for t in arrays),))
+    at = normalize_axis(axis, arrays[0].ndim)
+    common = _common([(*t.shape[:at], *t.shape[at + 1 :]) for t in arrays])
+    fits = common is not None and all(t.ndim == arrays[0].ndim for t in arrays)
+    found = ", ".join(map(str, arrays))
+    require(fits, f"the tensors differ in an axis other than {at}", found=found)
     assert common is not None
-    joined = total(t.shape[at] for t in x)
-    return x[0].with_shape((*common[:at], joined, *common[at:]))
+    joined = total(t.shape[at] for t in arrays)
+    return arrays[0].with_shape((*common[:at], joined, *common[at:]))
 
 
 def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
@@ -325,11 +330,11 @@ def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
     return result
 
 
-@op(schema=concatenate, float8=True)
-def concatenate_dx(x: tuple[Tensor, ...], axis: int = 0) -> tuple[int, ...]:
-    """Where to `split` the gradient of `concatenate`: a tuple of indices, known now."""
-    concatenate.type_function(x, axis)
-    return split_points(x, axis)
+@op(schema=concat, float8=True)
+def concat_dx(arrays: tuple[Tensor, ...], axis: int | None = 0) -> tuple[int, ...]:
+    """Where to `split` the gradient of `concat`: a tuple of indices, known now."""
+    concat.type_function(arrays, axis)
+    return split_points(arrays, axis)
 
 
 @op(float8=True)
@@ -366,15 +371,15 @@ def _unknown_parts(indices_or_sections: int | tuple[int, ...]) -> list[Dim]:
     return [*(b - a for a, b in pairwise(begun)), UNKNOWN]
 
 
-@op(float8=True, promotes=("x",))
-def stack(x: tuple[Tensor, ...], axis: int = 0) -> Tensor:
+@op(float8=True, promotes=("arrays",))
+def stack(arrays: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     """Join tensors of equal shape and dtype along a new axis (-1: behind the last)."""
-    _alike(x)
-    shape = _common([t.shape for t in x])
-    require(shape is not None, "the tensors differ in shape", found=", ".join(map(str, x)))
+    _alike(arrays)
+    shape = _common([t.shape for t in arrays])
+    require(shape is not None, "the tensors differ in shape", found=", ".join(map(str, arrays)))
     assert shape is not None
-    at = normalize_axis(axis, x[0].ndim + 1)
-    return x[0].with_shape((*shape[:at], len(x), *shape[at:]))
+    at = normalize_axis(axis, arrays[0].ndim + 1)
+    return arrays[0].with_shape((*shape[:at], len(arrays), *shape[at:]))
 
 
 @op(float8=True)

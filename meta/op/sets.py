@@ -353,4 +353,4 @@ def _cumulative(
     if found.shape[at] == 0:
         shape = (*found.shape[:at], 1, *found.shape[at + 1 :])
         return op.broadcast_to(op.cast(op.add(op.sum(found, at, True), first), found.dtype), shape)
-    return op.concatenate((before, found), at)
+    return op.concat((before, found), at)

@@ -94,10 +94,12 @@ def squeeze(x: Tensor, axis: Ints | None = None) -> Tensor:
     return x.with_shape(tuple(d for i, d in enumerate(x.shape) if i not in gone))
 
 
-def split_points(x: tuple[Tensor, ...], axis: int) -> tuple[int, ...]:
-    """Return where, along ``axis`` of the concatenation, one part ends and the next begins."""
-    at = normalize_axis(axis, x[0].ndim)
-    return tuple(accumulate(t.static_shape[at] for t in x))[:-1]
+def split_points(arrays: tuple[Tensor, ...], axis: int | None) -> tuple[int, ...]:
+    """Return where, along ``axis`` of what `concat` gives, one part ends and the next begins."""
+    if axis is None:
+        return tuple(accumulate(t.size for t in arrays))[:-1]
+    at = normalize_axis(axis, arrays[0].ndim)
+    return tuple(accumulate(t.static_shape[at] for t in arrays))[:-1]
 
 
 def split_bounds(

@@ -112,13 +112,15 @@ def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
 
 @SPELLING.rule(
     *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
-    *(op.bias_add, op.layer_norm, op.rms_norm, op.concatenate, op.stack),
+    *(op.bias_add, op.layer_norm, op.rms_norm, op.concat, op.stack),
     *(op.cumsum, op.cumprod, op.sort, op.argsort, op.reverse),
 )
 def one_axis(at: RuleSite) -> Expr | None:
     """-1 is the number of the last axis, unless it is the default."""
     place, ndim = at.op.schema.index["axis"], at.type.ndim
     slot, given = at.op.slots[place], at.args[place]
+    if given is None:  # of `concat`, which flattens
+        return None
     wanted = normalize_axis(given, ndim)
     if slot.has_default and -ndim <= slot.default < ndim:
         wanted = slot.default if normalize_axis(slot.default, ndim) == wanted else wanted

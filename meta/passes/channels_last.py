@@ -145,14 +145,14 @@ def reduction(at: ImageCall) -> Call | None:
     return at.call(**at.last("x"), axis=tuple(i for i, axis in enumerate(LAST) if axis in gone))
 
 
-def concatenate(at: ImageCall) -> Call | None:
+def concat(at: ImageCall) -> Call | None:
     """Along the channels, if most parts have them last."""
-    parts = at.args["x"].fields if isinstance(at.args["x"], Tuple) else ()
+    parts = at.args["arrays"].fields if isinstance(at.args["arrays"], Tuple) else ()
     having = sum(at.function.has_last(p) for p in parts)
     if at.args["axis"] not in (1, -3) or 2 * having <= len(parts):
         return None
     last = tuple(at.function.last(p, at.span) for p in parts)
-    return at.call(x=Tuple(last), axis=3)
+    return at.call(arrays=Tuple(last), axis=3)
 
 
 def elementwise(at: ImageCall) -> Call | None:
@@ -199,7 +199,7 @@ _RULES: dict[Op, Rule] = {
         moved("x", "y", "dy", name="layout", first=("NCHW",), last="NHWC"),
     ),
     **dict.fromkeys((op.sum, op.mean), reduction),
-    op.concatenate: concatenate,
+    op.concat: concat,
 }
 CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
 GAIN = 2

@@ -135,8 +135,8 @@ class IndexRanges:
             if found is not None and called in _ZEROS:
                 return min(found[0], 0), max(found[1], 0)
             return found
-        if called in (op.concatenate, op.stack):
-            return _union([self.of(a) for a in flat_atoms(args["x"])])
+        if called in (op.concat, op.stack):
+            return _union([self.of(a) for a in flat_atoms(args["arrays"])])
         rule = _RULES.get(called)
         return None if rule is None else rule(self, args, part)
 

@@ -85,7 +85,7 @@ attrs(arrays=2) {
     ... }'''), device=CPU, devices=("cpu",)))
     func @main(%x: float16[4, 16], %v: float16[8, 16], %w: float16[8, 16]) -> float16[4, 8] \
 attrs(arrays=2) {
-      %weights: float16[16, 16] = concatenate((%v, %w))
+      %weights: float16[16, 16] = concat((%v, %w))
       %joined: float16[4, 16] = dense(%x, %weights)
       %parts: (float16[4, 8], float16[4, 8]) = split(%joined, indices_or_sections=2, axis=-1)
       %a: float16[4, 8] = %parts.0
@@ -285,7 +285,7 @@ def _side_by_side(name: str, atoms: list[Expr], axis: int) -> Binding:
     type_ = tensor_of(atoms[0])
     shape = list(type_.static_shape)
     shape[axis] *= len(atoms)
-    call = new_call(op.concatenate, Tuple(tuple(atoms)), axis)
+    call = new_call(op.concat, Tuple(tuple(atoms)), axis)
     return Binding(Var(name, type_.with_shape(tuple(shape))), call)
 
 

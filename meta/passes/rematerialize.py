@@ -54,7 +54,7 @@ def rematerialize(
     ... func @main(%x: float32[64]) -> float32[64] {
     ...   %a: float32[64] = exp(%x)
     ...   %b: float32[64] = cumsum(%a, axis=0)
-    ...   %c: float32[128] = concatenate((%b, %b), axis=0)
+    ...   %c: float32[128] = concat((%b, %b), axis=0)
     ...   %d: float32[] = sum(%c)
     ...   %e: float32[64] = add(%a, %d)
     ...   return %e
@@ -62,7 +62,7 @@ def rematerialize(
     func @main(%x: float32[64]) -> float32[64] {
       %a: float32[64] = exp(%x)
       %b: float32[64] = cumsum(%a, axis=0)
-      %c: float32[128] = concatenate((%b, %b))
+      %c: float32[128] = concat((%b, %b))
       %d: float32[] = sum(%c)
       %a_1: float32[64] = exp(%x)
       %e: float32[64] = add(%a_1, %d)

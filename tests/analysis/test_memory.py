@@ -21,7 +21,7 @@ TEXT = """
 func @main(%x: float32[64], %y: float32[64]) -> float32[64] {
   %a = cumsum(%x, axis=0)
   %b = add(%a, const float32[] 1.0)
-  %c = concatenate((%b, %a), axis=0)
+  %c = concat((%b, %a), axis=0)
   %v = reshape(%c, shape=(2, 64))
   %d = sum(%v, axis=0)
   return %d
@@ -41,7 +41,7 @@ def test_a_program_before_it_runs() -> None:
 def program(x: Any, y: Any) -> Any:
     a = op.cumsum(x, 0)
     b = op.cumsum(op.add(a, y), 0)
-    return op.multiply(op.concatenate((b, a), 0), 2.0)
+    return op.multiply(op.concat((b, a), 0), 2.0)
 
 
 def test_an_executable() -> None:
@@ -60,7 +60,7 @@ def test_an_executable() -> None:
     assert {"offset", "bytes", "first", "last", "at_peak"} <= set(records[0])
     shown = str(report)
     assert f"peak {report.peak:,} bytes" in shown
-    assert "concatenate" in shown
+    assert "concat" in shown
 
 
 def boxes(svg: str) -> list[dict[str, str]]:

@@ -39,8 +39,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tens
         lambda x: meta.take(x, torch.tensor([ROWS - 1, 0], device="cuda"), 0),
         lambda x: x[[ROWS - 1, 0]],
     ),
-    "concatenate": (
-        lambda x: meta.concatenate((x[: ROWS // 2], x[ROWS // 2 :]), 0),
+    "concat": (
+        lambda x: meta.concat((x[: ROWS // 2], x[ROWS // 2 :]), 0),
         lambda x: x,
     ),
 }

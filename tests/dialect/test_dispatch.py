@@ -288,10 +288,10 @@ def on_cuda(values: torch.Tensor) -> meta.ndarray:
 
 def test_arrays_on_several_devices() -> None:
     x, far = meta.array([1.0]), on_cuda(torch.ones(1))
-    for use in (lambda: x + far, lambda: far + x, lambda: meta.concatenate((x, far))):
+    for use in (lambda: x + far, lambda: far + x, lambda: meta.concat((x, far))):
         with pytest.raises(DeviceError, match="on several devices") as caught:
             use()
-        assert caught.value.found == "cpu, cuda:0" and caught.value.op in ("add", "concatenate")
+        assert caught.value.found == "cpu, cuda:0" and caught.value.op in ("add", "concat")
 
 
 def test_a_dialect_that_does_not_run_there(mine: Dialect) -> None:

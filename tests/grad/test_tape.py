@@ -80,7 +80,7 @@ def test_several_results_of_which_some_are_used() -> None:
 
 def test_a_tuple_of_arguments() -> None:
     x, y = leaf(2, 3), leaf(4, 3)
-    z = op.concatenate((x, meta.array(torch.ones(1, 3)), op.exp(y), x), 0)
+    z = op.concat((x, meta.array(torch.ones(1, 3)), op.exp(y), x), 0)
     tx, ty = twin(x), twin(y)
     tz = torch.cat((tx, torch.ones(1, 3), ty.exp(), tx))
     dy = torch.randn(tz.shape)

@@ -154,7 +154,7 @@ CASES += [
     _moved("roll", [sample(Z(2, 3), 1, 1)], torch.roll),
     _moved("reshape", [sample(Z(2, 6), (3, 4))], lambda x, shape: x.reshape(shape)),
     _moved("transpose", [sample(Z(2, 3, 4), (2, 0, 1))], lambda x, a: x.permute(a)),
-    _moved("concatenate", [sample((Z(2, 3), Z(1, 3)))], torch.cat),
+    _moved("concat", [sample((Z(2, 3), Z(1, 3)))], torch.cat),
     _moved(
         "strided_slice",
         [sample(Z(5, 4), (1, 3), (5, 0), (2, -1))],

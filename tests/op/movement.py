@@ -513,7 +513,7 @@ def split(x, indices_or_sections=None, axis=0):
 
 CASES += [
     OpCase(
-        "concatenate",
+        "concat",
         samples=[
             sample((F(2, 3), F(4, 3))),
             sample((F(2, 3), F(2, 1), F(2, 2)), axis=-1),
@@ -521,17 +521,26 @@ CASES += [
             sample((F(2, 0), F(2, 3), F(2, 0)), axis=1),
             sample((F(0), F(0))),
             sample((I(2, low=0, high=9), I(3, low=0, high=9))),
+            sample((F(2, 3), F(), F(2, 0), F(4)), axis=None),
+            sample((F(2, 3),), axis=None),
         ],
-        oracle=lambda x, axis=0: torch.cat(tuple(x), axis),
+        oracle=lambda arrays, axis=0: (
+            torch.cat([t.flatten() for t in arrays])
+            if axis is None
+            else torch.cat(tuple(arrays), axis)
+        ),
     ),
     OpCase(
-        "concatenate_dx",
+        "concat_dx",
         samples=[
             sample((F(2, 3), F(4, 3))),
             sample((F(2, 3), F(2, 1), F(2, 2)), axis=-1),
             sample((F(2, 3),), axis=1),
+            sample((F(2, 3), F(), F(4)), axis=None),
         ],
-        oracle=lambda x, axis=0: tuple(np.cumsum([t.shape[axis] for t in x])[:-1].tolist()),
+        oracle=lambda arrays, axis=0: tuple(
+            np.cumsum([t.numel() if axis is None else t.shape[axis] for t in arrays])[:-1].tolist()
+        ),
         dtypes=("float32",),
         grad=False,
     ),
@@ -558,7 +567,7 @@ CASES += [
             sample((F(3),)),
             sample((F(0), F(0)), axis=0),
         ],
-        oracle=lambda x, axis=0: torch.stack(tuple(x), axis),
+        oracle=lambda arrays, axis=0: torch.stack(tuple(arrays), axis),
     ),
     OpCase(
         "strided_slice",

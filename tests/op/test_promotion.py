@@ -119,7 +119,7 @@ JOINED: dict[str, Any] = {
     "matmul": lambda a, b: (meta.matmul(a, b), a.to(b.dtype) @ b),
     "batched": lambda a, b: (meta.matmul(a[None], b[None]), (a.to(b.dtype) @ b)[None]),
     "einsum": lambda a, b: (meta.einsum("ij,jk", a, b), a.to(b.dtype) @ b),
-    "concatenate": lambda a, b: (meta.concatenate((a, b)), torch.concat((a, b))),
+    "concat": lambda a, b: (meta.concat((a, b)), torch.concat((a, b))),
     "stack": lambda a, b: (meta.stack((a, b, a)), torch.stack((a.to(b.dtype), b, a.to(b.dtype)))),
     "clip": lambda a, b: (meta.clip(a, 0.5, 2.5), a.clip(0.5, 2.5)),
 }

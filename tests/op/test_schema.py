@@ -262,9 +262,9 @@ class TestArguments:
             (lambda: meta.softmax(X, [1]), "argument 'axis' does not fit", "[1] (list)"),
             (lambda: meta.softmax(None), "argument 'x' does not fit", "None (NoneType)"),
             (lambda: meta.softmax(object()), "argument 'x'", "cannot become an array"),
-            (lambda: meta.concatenate(X), "argument 'x' does not fit", "tuple of tensors"),
-            (lambda: meta.concatenate(3), "argument 'x' does not fit", "3 (int)"),
-            (lambda: meta.concatenate((X, "a")), "argument 'x'", "cannot become an array"),
+            (lambda: meta.concat(X), "argument 'arrays' does not fit", "tuple of tensors"),
+            (lambda: meta.concat(3), "argument 'arrays' does not fit", "3 (int)"),
+            (lambda: meta.concat((X, "a")), "argument 'arrays'", "cannot become an array"),
             (lambda: meta.reshape(X, (2.0,)), "argument 'shape' does not fit", "(2.0,) (tuple)"),
             (lambda: meta.sum(X, keepdims="no"), "argument 'keepdims' does not fit", "bool"),
             (lambda: meta.cast(X, "flaot32"), "unknown dtype", "did you mean 'float32'"),
@@ -295,7 +295,7 @@ class TestArguments:
         for y in (meta.softmax(x), meta.softmax(x=x), meta.softmax(x, axis=-1)):
             torch.testing.assert_close(y.torch(), expected)
         for pair in ((x, X), [x, X]):
-            assert meta.concatenate(pair, axis=0).shape == (2, 2)
+            assert meta.concat(pair, axis=0).shape == (2, 2)
         assert meta.add(x, 1).shape == meta.add(1, x).shape == (1, 2)
 
     def test_a_number_where_a_tensor_is_meant(self) -> None:

@@ -11,7 +11,7 @@ TAKES = [
     error(F(0, 3), _AT, 0, match="nothing can be taken of an empty axis"),
 ]
 PARTS = [
-    error((), match="x is empty"),
+    error((), match="arrays is empty"),
     error((_X, F(2, 4)), match="the tensors differ"),
     error((_X, I(2, 3, low=0, high=2)), match="cast the int64 one"),
     error((_X, _X), -4, match="axis -4 is out of range"),
@@ -40,7 +40,7 @@ CASES = refusals(
             error(_X, 0, match="the axis does not have extent 1"),
             error(F(2, 1), 2, match=OUT_OF_RANGE),
         ],
-        "concatenate concatenate_dx stack": PARTS,
+        "concat concat_dx stack": PARTS,
         "split": [
             error(_X, 2, 1, match="the axis cannot be split into equal parts"),
             error(_X, (2, 1), 1, match="the indices must ascend and lie within the axis"),

@@ -242,7 +242,7 @@ def test_one_call_updates_all_parameters() -> None:
 
         @meta.model.trace
         def forward(self, x: Any) -> Any:
-            return meta.sum(meta.concatenate([a * x for a in self.arrays], 0))
+            return meta.sum(meta.concat([a * x for a in self.arrays], 0))
 
     groups = [{"params": "arrays.*0", "weight_decay": 0.0, "learning_rate": 0.2}]
     step = optim.with_adamw(0.1, groups=groups)(Many())

@@ -127,7 +127,7 @@ class Block(Model):
         """Return a vector for each image."""
         a = op.relu(self.first(x))
         b = self.norm(self.grouped(a))
-        c = op.concatenate((a, b), 1)
+        c = op.concat((a, b), 1)
         return op.sum(op.avg_pool2d(c, 2, 2) * 0.5, (2, 3))
 
 

@@ -150,10 +150,10 @@ CASES = {
     "a tuple argument": (
         """{
           %a: float32[4, 6] = tvm.exp(%x)
-          %b: float32[8, 6] = tvm.concatenate((%a, %y), axis=0)
+          %b: float32[8, 6] = tvm.concat((%a, %y), axis=0)
           return %b
         }""",
-        ["exp concatenate"],
+        ["exp concat"],
     ),
     "nothing to compute": (
         """{

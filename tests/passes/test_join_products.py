@@ -41,7 +41,7 @@ def names(module: Module) -> list[str]:
 
 
 TWO = "%a = dense(%x, %v)\n%b = dense(%x, %w)"
-JOINED = ["concatenate", "dense", "split"]
+JOINED = ["concat", "dense", "split"]
 
 
 def test_weights_that_stay_the_same_are_joined() -> None:
@@ -57,7 +57,7 @@ def test_biases_are_joined_too_if_all_have_one() -> None:
     body = TWO.replace("%a", "%p").replace("%b", "%q")
     with_bias = f"{body}\n%a = bias_add(%p, %c)\n%b = bias_add(%q, %d)"
     found = names(joined(head, with_bias, 4))
-    assert found == ["concatenate", "dense", "concatenate", "bias_add", "split"]
+    assert found == ["concat", "dense", "concat", "bias_add", "split"]
     of_one = f"{body}\n%a = bias_add(%p, %c)\n%b = relu(%q)"
     assert names(joined(head, of_one, 4)) == ["dense", "dense", "bias_add", "relu"]
 
@@ -156,7 +156,7 @@ def test_a_model_gives_the_same(dtype: str) -> None:
     with meta.PassContext(config={"join_products": {"devices": ("cpu",)}}):
         compiled = meta.vm.compile(model, x, memory)
     assert sum(compiled.kernels()[k] for k in compiled.kernels() if k.endswith("split")) == 2
-    assert not any(k.endswith("concatenate") for k in compiled.kernels())
+    assert not any(k.endswith("concat") for k in compiled.kernels())
     for _ in range(2):
         found = compiled(x, memory).torch()
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)

@@ -218,21 +218,21 @@ CASES = {
         [["t", "a", "b", "c", "d"]],
     ),
     "a tuple as an argument": (
-        pattern(lambda x, y: op.concatenate((op.relu(x), y), 1)),
+        pattern(lambda x, y: op.concat((op.relu(x), y), 1)),
         """{
           %a: float32[2, 2] = relu(%x)
-          %b: float32[2, 4] = concatenate((%a, %y), axis=1)
-          %c: float32[2, 6] = concatenate((%a, %y, %z), axis=1)
+          %b: float32[2, 4] = concat((%a, %y), axis=1)
+          %c: float32[2, 6] = concat((%a, %y, %z), axis=1)
           return %b
         }""",
         [],
     ),
     "a tuple that is bound": (
-        pattern(lambda x, y: op.concatenate((op.relu(x), y), 1)),
+        pattern(lambda x, y: op.concat((op.relu(x), y), 1)),
         """{
           %a: float32[2, 2] = relu(%x)
           %t: (float32[2, 2], float32[2, 2]) = (%a, %y)
-          %b: float32[2, 4] = concatenate(%t, axis=1)
+          %b: float32[2, 4] = concat(%t, axis=1)
           return %b
         }""",
         [["a", "t", "b"]],

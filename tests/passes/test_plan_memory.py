@@ -186,7 +186,7 @@ def test_no_two_values_in_use_overlap(
             "split": [
                 f"%s{n} = split({a}, indices_or_sections=2, axis=0)",
                 f"%f{n} = %s{n}.1",
-                f"%v{n} = concatenate((%f{n}, %f{n}), axis=0)",
+                f"%v{n} = concat((%f{n}, %f{n}), axis=0)",
             ],
             "tuple": [f"%t{n} = ({a}, {b})", f"%v{n} = %t{n}.0"],
             "sum": [f"%r{n} = sum({a}, axis=0)", f"%v{n} = add({b}, %r{n})"],

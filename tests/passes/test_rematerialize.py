@@ -33,7 +33,7 @@ KEPT_FOR_LONG = (
     "%a = exp(%x)",
     "%b = cumsum(%a, axis=0)",
     "%e = cumsum(%b, axis=0)",
-    "%f = concatenate((%e, %b), axis=0)",
+    "%f = concat((%e, %b), axis=0)",
     "%c = sum(%f, axis=0)",
     "%d = add(%a, %c)",
 )
@@ -132,7 +132,7 @@ STEPS = {
     "tanh": lambda a, b: op.tanh(a),
     "add": lambda a, b: op.add(a, b),
     "turn": lambda a, b: op.reshape(op.transpose(op.reshape(a, (2, 3))), (6,)),
-    "halves": lambda a, b: op.concatenate(op.split(a, 2, 0)[::-1], 0),
+    "halves": lambda a, b: op.concat(op.split(a, 2, 0)[::-1], 0),
     "scan": lambda a, b: op.cumsum(a, 0),
     "sum": lambda a, b: op.multiply(op.sum(a, 0), b),
     "write": lambda a, b: op.sgd(a, b, op.zeros((6,), "float32"), 0.25, 0.5),
@@ -182,9 +182,9 @@ def test_a_recomputation_that_can_be_spared_is_taken_back() -> None:
     """Of two values that are kept for long one is enough: the later choice saves more."""
     lines = (
         "%p = exp(%x)",
-        "%q = concatenate((%x, %x, %x), axis=0)",
+        "%q = concat((%x, %x, %x), axis=0)",
         "%b = cumsum(%q, axis=0)",
-        "%e = concatenate((%b, %b), axis=0)",
+        "%e = concat((%b, %b), axis=0)",
         "%c = sum(%e, axis=0)",
         "%g = add(%p, %c)",
         "%h = add(%q, %c)",
@@ -194,7 +194,7 @@ def test_a_recomputation_that_can_be_spared_is_taken_back() -> None:
     before = program(*lines)
     peak = planned_peak(before.main, before)
     found = rematerialize(before, budget=peak - 3 * ONE)
-    assert str(found).count("concatenate(") == 3
+    assert str(found).count("concat(") == 3
     assert str(found).count("exp(") == 1
     verify(found, typed=True)
 

@@ -81,7 +81,7 @@ PROGRAMS = {
         %z: float32[2] = exp(%y)
         %w: float32[2] = add(%z, %e)""", ""),
     "a part of a split is written": (f"""
-        %k: float32[4] = concatenate((%x, %g))
+        %k: float32[4] = concat((%x, %g))
         %p: (float32[2], float32[2]) = split(%k, indices_or_sections=2)
         %r: float32[2] = %p.0
         %u: () = {WRITE}
@@ -130,7 +130,7 @@ def test_reads_stay_on_their_side_of_a_write(name: str, step: Any) -> None:
 
 def test_the_caller_gets_an_array_of_its_own() -> None:
     module = parse("""func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
-        %k: float32[4] = concatenate((%x, %y))
+        %k: float32[4] = concat((%x, %y))
         %p: (float32[2], float32[2]) = split(%k, indices_or_sections=2)
         %r: float32[2] = %p.0
         return %r

@@ -79,7 +79,7 @@ ATOMS = {
         "strided_slice(%x, (0,), (9,))", "strided_slice(%x, 0, -1, slice_mode=\"size\")",
         "repeat(%x, 1, 0)", "tile(%x, (1, 1))", "pad(%x, 0)", "flip(%x, ())", "roll(%x, 0)",
         "transpose(%x, (0, 1))", "transpose(%x, (-2, -1))", "transpose_dx(%x, (0, 1))",
-        "swap_axis(%x, 1, -1)", "concatenate((%x,), 1)", "reshape(%x, (0, -1))",
+        "swap_axis(%x, 1, -1)", "concat((%x,), 1)", "reshape(%x, (0, -1))",
         "batch_flatten(%x)",
     ],
     "i": ["add(%i, 0)", "add(0, %i)", "subtract(%i, 0)", "multiply(1, %i)", "bitwise_or(%i, %i)"],
@@ -204,7 +204,7 @@ KEPT = [
     '%a = cast(%i, "float64")\n %r = cast(%a, "uint8")',
     "%r = where(%b, %x, %y)",
     "%r = strided_slice(%x, (1, 0), (-3, 3), (-1, 1))",
-    "%a = transpose(%t, (0, 2, 1))\n %c = transpose(%t, (1, 0, 2))\n %r = concatenate((%c, %c), 0)",
+    "%a = transpose(%t, (0, 2, 1))\n %c = transpose(%t, (1, 0, 2))\n %r = concat((%c, %c), 0)",
 ]
 
 
@@ -223,14 +223,14 @@ def test_parts_joined_in_order_are_the_whole() -> None:
            %a = %p.0
            %c = %p.1
            %d = %p.2
-           %r = concatenate((%a, %c, %d), -2)""",
+           %r = concat((%a, %c, %d), -2)""",
         "%r = %t",
     )
 
 
 def test_parts_of_what_was_joined_are_the_tensors() -> None:
     becomes(
-        """%j = concatenate((%x, %s_, %y), 0)
+        """%j = concat((%x, %s_, %y), 0)
            %p = split(%j, (2, 3), -2)
            %a = %p.0
            %c = %p.2
@@ -244,13 +244,11 @@ def test_parts_of_what_was_joined_are_the_tensors() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %r = concatenate((%a, %c), 1)",
-        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n"
-        " %r = concatenate((%a, %d, %c), 1)",
-        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n"
-        " %r = concatenate((%a, %c, %d), 0)",
-        "%j = concatenate((%x, %y), 0)\n %p = split(%j, (1,), 0)\n %r = %p.1",
-        "%j = concatenate((%x, %y), 0)\n %p = split(%j, 3, 1)\n %r = %p.1",
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %r = concat((%a, %c), 1)",
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n %r = concat((%a, %d, %c), 1)",
+        "%p = split(%x, 3, 1)\n %a = %p.0\n %c = %p.1\n %d = %p.2\n %r = concat((%a, %c, %d), 0)",
+        "%j = concat((%x, %y), 0)\n %p = split(%j, (1,), 0)\n %r = %p.1",
+        "%j = concat((%x, %y), 0)\n %p = split(%j, 3, 1)\n %r = %p.1",
     ],
 )
 def test_other_parts_stay(text: str) -> None:

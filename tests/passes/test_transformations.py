@@ -341,7 +341,7 @@ def test_constants_are_folded() -> None:
           %a: float32[2, 3] = add({C}, 1.0)
           %b: float32[3] = sum(%a, 0)
           %z: float32[3] = zeros((3,), "float32")
-          %c: float32[6] = concatenate((%b, %z))
+          %c: float32[6] = concat((%b, %z))
           %d: float32[2, 3] = reshape(%c, (2, 3))
           %e: float32[2, 3] = add(%x, %d)
           return %e
@@ -387,7 +387,7 @@ def test_operators_get_their_dialect() -> None:
           %b: float32[6] = reshape(%a, (6,))
           %t: (float32[3], float32[3]) = split(%b, 2, 0)
           %c: float32[3] = %t.0
-          %d: float32[6] = concatenate((%c, %c), 0)
+          %d: float32[6] = concat((%c, %c), 0)
           return %d
         }""",
         """-> float32[6] {
@@ -395,7 +395,7 @@ def test_operators_get_their_dialect() -> None:
           %b: float32[6] = reshape(%a, (6,))
           %t: (float32[3], float32[3]) = torch.split(%b, 2, 0)
           %c: float32[3] = %t.0
-          %d: float32[6] = torch.concatenate((%c, %c), 0)
+          %d: float32[6] = torch.concat((%c, %c), 0)
           return %d
         }""",
     )
@@ -480,7 +480,7 @@ def test_tuples_in_between() -> None:
           %u: ((float32[2, 3], float32[2, 3]), float32[2, 3]) = (%t, %x)
           %v: (float32[2, 3], float32[2, 3]) = %u.0
           %a: float32[2, 3] = %v.1
-          %b: float32[4, 3] = concatenate(%v, 0)
+          %b: float32[4, 3] = concat(%v, 0)
           return (%a, %b)
         }"""),
         wrt=[0, 1],

@@ -285,7 +285,7 @@ SMOOTH_ROWS: dict[str, Row] = {
     "transpose": transpose,
     "swap_axis": swapped,
     "split": flat_split,
-    **{n: joined(n) for n in ("concatenate", "stack")},
+    **{n: joined(n) for n in ("concat", "stack")},
     **{n: matmul(n) for n in ("matmul", "matmul_nt", "matmul_tn")},
     "batch_matmul": attention,
     "conv2d": convolution,

@@ -74,7 +74,7 @@ def test_constants_are_written_and_read(dtype: str) -> None:
 
     @meta.model.trace
     def f(x: Any) -> Any:
-        return meta.concatenate((x, ndarray(values[:4].clone())))
+        return meta.concat((x, ndarray(values[:4].clone())))
 
     module = f.program(every(dtype)).module
     assert text(parse(text(module))) == text(module)

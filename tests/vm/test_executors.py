@@ -37,7 +37,7 @@ def view_of_result(x: Any) -> Any:
 
 def many_results(x: Any) -> Any:
     a, b, c = op.split(x, 3, 0)
-    return b, op.concatenate((c, a, b), 0), (a, (b, op.stack((a, b), 1)))
+    return b, op.concat((c, a, b), 0), (a, (b, op.stack((a, b), 1)))
 
 
 def same_twice(x: Any) -> Any:
@@ -72,7 +72,7 @@ def dtypes(x: Any) -> Any:
 
 def empty(x: Any) -> Any:
     none = x[:0]
-    return none, op.exp(none), op.concatenate((none, x), 0), op.sum(none)
+    return none, op.exp(none), op.concat((none, x), 0), op.sum(none)
 
 
 def scalars(x: Any) -> Any:
@@ -252,7 +252,7 @@ def test_tuples_that_are_bound() -> None:
           %u: ((float32[2], float32[2]), float32[2]) = (%t, %a)
           %v: (float32[2], float32[2]) = %u.0
           %b: float32[2] = %v.1
-          %c: float32[4] = concatenate(%t)
+          %c: float32[4] = concat(%t)
           return (%v, %c, %b)
         }""",
         x,

@@ -75,7 +75,7 @@ def test_two_uses_of_one_kernel_tell_their_own_lines() -> None:
     def twice(x: Any, i: Any, j: Any) -> Any:
         a = op.exp(op.take(x, i, 0))  # one
         b = op.exp(op.take(x, j, 0))  # other
-        return op.concatenate((a, b), 0)
+        return op.concat((a, b), 0)
 
     with only("tvm"):
         run = meta.vm.compile(trace(twice), array(X), array([0]), array([0]))

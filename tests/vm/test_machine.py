@@ -177,10 +177,10 @@ func @main(%x: float32[2], %y: float32[1], %p: bool[])
     yield %s
   }
   %pair: (float32[2], float32[2]) = %t.0
-  %c: float32[4] = concatenate(%pair)
+  %c: float32[4] = concat(%pair)
   %f: fn((float32[2], float32[2])) -> float32[4] = fn(%q: (float32[2], float32[2])) -> float32[4] {
     %l: float32[2] = %q.1
-    %r: float32[4] = concatenate((%l, %e))
+    %r: float32[4] = concat((%l, %e))
     return %r
   }
   %d: float32[4] = %f(%pair)
@@ -221,7 +221,7 @@ func @main(%x: float32[6], %p: bool[]) -> (float32[?], float32[]) {
   }
   %e: float32[?] = exp(%y)
   %v: float32[?, ?] = reshape(%e, shape=(-1, 1))
-  %c: float32[?] = concatenate((%e, %y))
+  %c: float32[?] = concat((%e, %y))
   %s: float32[] = sum(%v)
   return (%c, %s)
 }"""

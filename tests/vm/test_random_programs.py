@@ -46,7 +46,7 @@ STEPS = {
     "times": lambda values, i, j, k: [op.multiply(values[i], (0.5, 1.0, 2, -1)[k % 4])],
     "minus": lambda values, i, j, k: [op.subtract(values[i], (0.0, -0.0, 0, 1)[k % 4])],
     "split": lambda values, i, j, k: [
-        op.concatenate(op.split(flat(values[i]), 3, 0)[::-1], 0)
+        op.concat(op.split(flat(values[i]), 3, 0)[::-1], 0)
     ],
     "transpose": lambda values, i, j, k: [op.transpose(op.reshape(values[i], (2, 3)))],
     "twice": lambda values, i, j, k: [op.transpose(op.transpose(values[i]))],

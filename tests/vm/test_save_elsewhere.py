@@ -174,7 +174,7 @@ def test_constants_of_all_kinds(tmp_path: Path) -> None:
             meta.where(mask, x, float("-inf")),
             meta.cast(x, "bfloat16") * half,
             large,
-            meta.concatenate((empty, x), 0),
+            meta.concat((empty, x), 0),
             empty,
         )
 

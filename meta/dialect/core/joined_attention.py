@@ -25,7 +25,7 @@ def _joined(
 ) -> Any:  # fmt: skip
     given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
     found = op.scaled_dot_product_attention_dx(*given)
-    return op.concatenate(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
+    return op.concat(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
 
 
 def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:

@@ -12,6 +12,13 @@ from meta.op.core.slicing import slice_ranges
 from meta.op.movement import MIRRORS, roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
+
+def _joined(arrays, axis):
+    if axis is None:
+        return torch.cat([x.reshape(-1) for x in arrays])
+    return torch.cat(arrays, axis)
+
+
 kernels(
     {
         op.reverse: lambda x, axis: fresh(x.flip(axis)),
@@ -19,8 +26,8 @@ kernels(
         op.triu: lambda x, k: torch.triu(x, k).contiguous(),
         op.tril: lambda x, k: torch.tril(x, k).contiguous(),
         op.diagonal: lambda x, offset, axis1, axis2: fresh(x.diagonal(offset, axis1, axis2)),
-        op.concatenate: lambda x, axis: torch.cat(x, axis),
-        op.stack: lambda x, axis: torch.stack(x, axis),
+        op.concat: _joined,
+        op.stack: lambda arrays, axis: torch.stack(arrays, axis),
     }
 )
 

@@ -295,10 +295,18 @@ def strided_set(data, v, begin, end, strides, out):
     return te.compute(out.shape, element, name="strided_set")
 
 
-@compute(op.concatenate, INJECTIVE)
-def concatenate(x, axis, out):
-    at = normalize_axis(axis, out.ndim)
-    parts = bounds(x, [int(t.shape[at]) for t in x])
+def _known_parts(call):
+    arrays, axis = call.args
+    if axis is None and not all(t.is_static for t in arrays):
+        return "where a part of a number of elements not known in advance begins is not computed"
+    return None
+
+
+@compute(op.concat, INJECTIVE, when=_known_parts)
+def concat(arrays, axis, out):
+    arrays = arrays if axis is not None else tuple(map(flat, arrays))
+    at = 0 if axis is None else normalize_axis(axis, out.ndim)
+    parts = bounds(arrays, [int(t.shape[at]) for t in arrays])
 
     def element(*i):
         def of(tensor, begin):
@@ -306,7 +314,7 @@ def concatenate(x, axis, out):
 
         return in_part(parts, i[at], of)
 
-    return te.compute(out.shape, element, name="concatenate")
+    return te.compute(out.shape, element, name="concat")
 
 
 @compute(op.split, INJECTIVE)
@@ -323,14 +331,14 @@ def split(x, indices_or_sections, axis, out):
 
 
 @compute(op.stack, INJECTIVE)
-def stack(x, axis, out):
+def stack(arrays, axis, out):
     at = normalize_axis(axis, out.ndim)
 
     def element(*i):
         j = (*i[:at], *i[at + 1 :])
-        result = x[-1](*j)
-        for k in reversed(range(len(x) - 1)):
-            result = tirx.if_then_else(i[at] == k, x[k](*j), result)
+        result = arrays[-1](*j)
+        for k in reversed(range(len(arrays) - 1)):
+            result = tirx.if_then_else(i[at] == k, arrays[k](*j), result)
         return result
 
     return te.compute(out.shape, element, name="stack")

@@ -70,7 +70,7 @@ def vector(numbers: Sequence[Any], call: CallSite) -> Any:
         else op.cast(op.reshape(n, (1,)), "int64")
         for n in numbers
     ]
-    return op.concatenate(tuple(parts), 0) if parts else constant([], "int64", call)
+    return op.concat(tuple(parts), 0) if parts else constant([], "int64", call)
 
 
 def is_static(shape: Sequence[Dim]) -> bool:

@@ -129,7 +129,7 @@ def by_batch(indices, batch, what, call):
     """Put the places along the first ``batch`` axes before coordinates, which are on axis 0."""
     rest = tuple(static_extent(d, what) for d in indices.shape[1:])
     own = [np.broadcast_to(i, rest) for i in np.ogrid[tuple(slice(d) for d in rest)][:batch]]
-    return op.concatenate((constant(own, indices.dtype, call), indices), 0)
+    return op.concat((constant(own, indices.dtype, call), indices), 0)
 
 
 class Kept(NamedTuple):
@@ -162,7 +162,7 @@ def suppressed(boxes, scores, valid, limit, iou, call):
     order = op.argsort(scores, 1, False, "int32")
     ranks = op.cast(count - numbers, boxes.dtype)
     ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
-    rows = op.concatenate((ranks, rows_of(boxes, order)), 2)
+    rows = op.concat((ranks, rows_of(boxes, order)), 2)
     amount = op.cast(op.sum(op.cast(valid, "int32"), 1), "int32")
     indices, kept = op.non_max_suppression(
         rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False

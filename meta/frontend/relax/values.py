@@ -147,7 +147,7 @@ def shape_of_extents(values: Sequence[Any], device: Device) -> Shape | RuntimeSh
         v.tensor if isinstance(v, RuntimeExtent) else array([v], "int64", device=device)
         for v in values
     ]
-    return RuntimeShape(op.concatenate(tuple(parts), 0))
+    return RuntimeShape(op.concat(tuple(parts), 0))
 
 
 @dataclass(frozen=True)

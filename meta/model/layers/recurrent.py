@@ -202,7 +202,7 @@ class Recurrent(_Gates):
                 state, result = self._along(y, state, counts, arrays, bool(suffix))
                 last.append(state)
                 results.append(result)
-            y = op.concatenate(tuple(results), -1) if len(results) > 1 else results[0]
+            y = op.concat(tuple(results), -1) if len(results) > 1 else results[0]
         ends = tuple(op.stack(s, 0) for s in zip(*last, strict=True))
         if one:
             y = op.reshape(y, (steps, y.shape[2]))

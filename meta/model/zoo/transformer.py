@@ -184,4 +184,4 @@ def causal_lm_loss(logits: Any, labels: Any) -> Any:
     n, steps = labels.shape
     last = op.full((n, 1), IGNORED, labels.dtype, device_of(labels))
     following = op.strided_slice(labels, (0, 1), (n, steps))
-    return masked_lm_loss(logits, op.concatenate((following, last), 1))
+    return masked_lm_loss(logits, op.concat((following, last), 1))

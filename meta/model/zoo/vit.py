@@ -100,7 +100,7 @@ class ViTEmbeddings(Model):
             )
         patches = self.patch_embeddings(images)
         token = op.broadcast_to(self.cls_token, (images.shape[0], 1, patches.shape[2]))
-        return self.dropout(op.concatenate((token, patches), 1) + self.position_embeddings)
+        return self.dropout(op.concat((token, patches), 1) + self.position_embeddings)
 
 
 class ViTAttention(Model):

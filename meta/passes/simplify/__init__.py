@@ -19,7 +19,7 @@ def simplify(module: Module) -> Module:
     """Replace calls by what they equal: an argument, an earlier value, a cheaper call.
 
     The rules are in the files of this folder, by subject: identities of arithmetic, casts that lose
-    nothing, chains of views, transpositions and broadcasts, split and concatenate, transposed
+    nothing, chains of views, transpositions and broadcasts, split and concat, transposed
     operands of products, decided `where`; fields of known tuples, and results that are tuples taken
     apart and put together again. They are exact, also for NaN,
     infinities and signed zeros. What is written or leaves the program stays an array of its own.

@@ -132,10 +132,12 @@ def transposed_operand(at: RuleSite) -> Expr | None:
     return new_call(_BY_EQUATION[f"{terms[0]},{terms[1]}->{result}"], *operands)
 
 
-@RULES.rule(op.concatenate)
+@RULES.rule(op.concat)
 def joined_again(at: RuleSite) -> Expr | None:
     """The parts of a split, all of them in order, joined along the same axis; and a single part."""
     parts = fields_of(at.args[0])
+    if at.args[1] is None:
+        return None
     if len(parts) == 1:
         return at.same(parts[0])
     split = at.made_by(taken_apart(parts, at.known), op.split)

@@ -166,7 +166,7 @@ def field_of(value: TupleGetItem, known: Definitions) -> Expr | None:
     if split is None or split.op is not op.split:
         return None
     joined = op_call(known.get(split.args[0]))
-    if joined is None or joined.op is not op.concatenate:
+    if joined is None or joined.op is not op.concat or joined.args[1] is None:
         return None
     return _part(split, joined, value.index)
 

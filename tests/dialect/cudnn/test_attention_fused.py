@@ -55,7 +55,7 @@ def program(axis: int = 2, layout: str = "BSHD", mask: str = "None", keys: int =
       %0: {rows[0]} = reshape(%a, {(2, 6, 24)})
       %1: {rows[1]} = reshape(%b, {(2, 6, 8 * keys)})
       %2: {rows[1]} = reshape(%c, {(2, 6, 8 * keys)})
-      %3 = concatenate((%0, %1, %2), {axis})
+      %3 = concat((%0, %1, %2), {axis})
       return %3
     }}""")
     )
@@ -123,7 +123,7 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         arguments = (*arrays, None, y, logsumexp, meta.array(dy), True, 0.5, "BSHD")
         parts = op.scaled_dot_product_attention_dx(*arguments)
-        expected = op.concatenate([op.reshape(p, (2, 6, 24)) for p in parts], 2)
+        expected = op.concat([op.reshape(p, (2, 6, 24)) for p in parts], 2)
     types = [typed(t) if isinstance(t, meta.ndarray) else t for t in arguments]
     pattern = cudnn.patterns["scaled_dot_product_attention_dx_joined"]
     captures = dict(zip(pattern.captures, (*types, 2), strict=True))

@@ -34,7 +34,7 @@ def _parts(d: Any, axis_free: bool) -> tuple[tuple[Any, ...], int]:
 
 add(
     Row(
-        "concatenate", lambda d: (_parts(d, True), {}), lambda x, axis: torch.cat(x, axis),
+        "concat", lambda d: (_parts(d, True), {}), lambda x, axis: torch.cat(x, axis),
         "same", "none", smooth=True, weight=2,
     )
 )  # fmt: skip

@@ -109,7 +109,7 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1) -> Any:
     if count >= size:
         return meta.strided_slice(rows, (0,), (size,))
     filling = meta.full((size - count, ndim), fill_value, "int64")
-    return meta.concatenate((rows, filling), 0)
+    return meta.concat((rows, filling), 0)
 
 
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:

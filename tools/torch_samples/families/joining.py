@@ -17,7 +17,7 @@ def cat(tensors: Any, dim: int = 0) -> Any:
     """Join along an axis; an empty vector is nothing, whatever the others are."""
     decline_if(len({t.dtype for t in tensors}) > 1, "tensors of several dtypes")
     some = tuple(t for t in tensors if t.shape != (0,)) or tuple(tensors)
-    return meta.concatenate(some, dim)
+    return meta.concat(some, dim)
 
 
 def stacked(ndim: int, axis: int) -> Any:
@@ -25,16 +25,14 @@ def stacked(ndim: int, axis: int) -> Any:
 
     def joined(tensors: Any) -> Any:
         raised = tuple(resized_to(t, ndim) for t in tensors)
-        return meta.concatenate(raised, 0 if raised[0].ndim == 1 else axis)
+        return meta.concat(raised, 0 if raised[0].ndim == 1 else axis)
 
     return joined
 
 
 def column_stack(tensors: Any) -> Any:
     """Join vectors as columns, and matrices beside them."""
-    return meta.concatenate(
-        tuple(meta.reshape(t, (-1, 1)) if t.ndim < 2 else t for t in tensors), 1
-    )
+    return meta.concat(tuple(meta.reshape(t, (-1, 1)) if t.ndim < 2 else t for t in tensors), 1)
 
 
 def block_diag(*tensors: Any) -> Any:
@@ -46,7 +44,7 @@ def block_diag(*tensors: Any) -> Any:
         after = columns - before - block.shape[1]
         rows.append(meta.pad(block, (0, 0, before, after)))
         before += block.shape[1]
-    return meta.concatenate(tuple(rows), 0)
+    return meta.concat(tuple(rows), 0)
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
@@ -86,7 +84,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     if n == 0:
         return meta.copy(input)
     parts = tuple(t for t in (prepend, input, append) if t is not None)
-    x, at = meta.concatenate(parts, dim) if len(parts) > 1 else input, axis_of(input, dim)
+    x, at = meta.concat(parts, dim) if len(parts) > 1 else input, axis_of(input, dim)
     for _ in range(min(n, x.shape[at])):
         later = narrowed(x, at, 1, x.shape[at])
         x = later - narrowed(x, at, 0, max(x.shape[at] - 1, 0))
@@ -126,7 +124,7 @@ def chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Any:
         widths[2 * dim + 1] = missing
         full = meta.pad(t, tuple(widths)) if missing else t
         joined.append(meta.reshape(full, (*t.shape[:dim], num_chunks, -1)))
-    return meta.concatenate(tuple(joined), dim + 1)
+    return meta.concat(tuple(joined), dim + 1)
 
 
 ADAPTERS = {

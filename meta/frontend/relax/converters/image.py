@@ -108,11 +108,11 @@ def multibox_transform_loc(
     """
     places = op.reshape(places, (places.shape[0], -1, 4))
     left, top, right, bottom = decoded(places, anchors, variances)
-    boxes = op.concatenate((top, left, bottom, right), 2)
+    boxes = op.concat((top, left, bottom, right), 2)
     boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
     scores = op.softmax(scores, 1) if apply_softmax else scores
     scores = scores * op.cast(op.greater_equal(scores, threshold), scores.dtype)
     if not keep_background:
         rest = op.strided_slice(scores, (0, 1), (scores.shape[0], scores.shape[1]))
-        scores = op.concatenate((op.zeros_like(scores[:, :1]), rest), 1)
+        scores = op.concat((op.zeros_like(scores[:, :1]), rest), 1)
     return boxes, scores

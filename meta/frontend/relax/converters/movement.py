@@ -96,11 +96,9 @@ def flatten(x):
     return op.reshape(x, (math.prod(x.shape),))
 
 
-@relax("concat", op.concatenate)
+@relax("concat", op.concat)
 def concat(tensors, *, axis):
-    if axis is None:
-        return op.concatenate(tuple(op.reshape(t, (-1,)) for t in tensors), 0)
-    return op.concatenate(tuple(tensors), axis)
+    return op.concat(tuple(tensors), axis)
 
 
 @relax("expand_dims", op.expand_dims)
@@ -189,7 +187,7 @@ def _circular(x, pairs):
             x,
             op.strided_slice(x, (*lead, 0), (*ends, after)),
         ]
-        x = op.concatenate(tuple(p for p in parts if p.shape[axis]), axis)
+        x = op.concat(tuple(p for p in parts if p.shape[axis]), axis)
     return x
 
 
@@ -215,7 +213,7 @@ def _te_padding(mode, name, *becomes):
 
 
 _te_padding("edge", "te.replicate_pad", op.pad)
-_te_padding("circular", "te.circular_pad", op.strided_slice, op.concatenate)
+_te_padding("circular", "te.circular_pad", op.strided_slice, op.concat)
 
 
 @relax("te.einsum", op.einsum)

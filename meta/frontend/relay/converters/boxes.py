@@ -88,10 +88,10 @@ def multibox_transform_loc(cls_prob, loc_pred, anchor, *, clip, threshold, varia
     present = op.logical_and(score >= float(threshold), score > -1.0)
     kind = op.where(present, kind, op.full_like(kind, -1.0))
     places = op.reshape(loc_pred, (batch, anchors, 4))
-    corners = op.concatenate(decoded(places, anchor, tuple(map(float, variances))), 2)
+    corners = op.concat(decoded(places, anchor, tuple(map(float, variances))), 2)
     corners = op.clip(corners, 0.0, 1.0) if clip else corners
     found = op.stack((kind, op.cast(score, dtype)), 2)
-    rows = op.concatenate((found, corners), 2)
+    rows = op.concat((found, corners), 2)
     count, kept, _ = op.get_valid_counts(rows, float("-inf"), 0, 1)
     return kept, count
 
@@ -262,7 +262,7 @@ def proposal(
     turn = op.remainder(turn, op.expand_dims(kept.count, 1))
     chosen = rows_of(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
-    result = op.concatenate((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
+    result = op.concat((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
     return op.reshape(result, (batch * post, 5))
 
 

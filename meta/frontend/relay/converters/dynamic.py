@@ -172,7 +172,7 @@ def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
         at = layout.index(letter)
         extent = op.strided_slice(extents, (at,), (at + 1,))
         sizes.append(op.multiply(extent, op.cast(op.reshape(scale, (1,)), "float64")))
-    size = op.cast(rounded(op.concatenate(tuple(sizes), 0)), "int64")
+    size = op.cast(rounded(op.concat(tuple(sizes), 0)), "int64")
     mode = "align_corners" if align_corners else "asymmetric"
     options = {"layout": layout, "coordinate_transformation_mode": mode}
     return _resized(data, size, method=method.removeprefix("bi"), **options)

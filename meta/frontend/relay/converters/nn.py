@@ -30,7 +30,7 @@ def prelu(data, alpha, *, axis):
     return op.where(data > 0, data, data * along(alpha, data.ndim, axis))
 
 
-@relay("nn.fifo_buffer", op.concatenate, op.strided_slice)
+@relay("nn.fifo_buffer", op.concat, op.strided_slice)
 def fifo_buffer(data, buffer, *, axis):
     """The buffer without its oldest elements along an axis, and the data behind."""
     at = normalize_axis(axis, buffer.ndim)
@@ -38,7 +38,7 @@ def fifo_buffer(data, buffer, *, axis):
     if new > extent:
         raise Unconvertible(f"{new} elements do not fit into a buffer of {extent}")
     begin, end = (0,) * at + (new,), (WHOLE,) * (at + 1)
-    return op.concatenate((op.strided_slice(buffer, begin, end), data), at)
+    return op.concat((op.strided_slice(buffer, begin, end), data), at)
 
 
 def _exchanged(x, axis):

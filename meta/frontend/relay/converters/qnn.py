@@ -264,7 +264,7 @@ _binary("qnn.subtract", _summed(op.subtract, plus), op.subtract)
 _binary("qnn.mul", _multiplied, op.multiply)
 
 
-@relay("qnn.concatenate", op.concatenate, op.fixed_point_multiply, op.fixed_point_number, op.clip)
+@relay("qnn.concatenate", op.concat, op.fixed_point_multiply, op.fixed_point_number, op.clip)
 def concatenate(
     data, scales=None, zeros=None, to_scale=None, to_zero=None, *, axis, call, **stated
 ):
@@ -282,7 +282,7 @@ def concatenate(
         numbers = all(isinstance(v, int | float) for v in (part, offset, scale, zero))
         same = numbers and (part, offset) == (scale, zero)
         parts.append(x if same else requantize(x, part, offset, scale, zero, x.dtype, call.device))
-    return op.concatenate(tuple(parts), axis)
+    return op.concat(tuple(parts), axis)
 
 
 def _numbers(values):

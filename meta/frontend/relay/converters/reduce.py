@@ -139,7 +139,7 @@ def unique(data, *, sorted, return_counts, call):
         new = op.not_equal(
             op.strided_slice(ascending, (1,), (n,)), op.strided_slice(ascending, (0,), (n - 1,))
         )
-        steps = op.concatenate((constant([0], "int32", call), op.cast(new, "int32")), 0)
+        steps = op.concat((constant([0], "int32", call), op.cast(new, "int32")), 0)
     else:
         steps = constant([0] * n, "int32", call)
     ids = op.cumsum(steps, 0, "int32")

@@ -154,10 +154,11 @@ def transpose(data, *, axes):
 
 
 _SAME = """
-adv_index broadcast_to_like concatenate dft expand_dims repeat reverse squeeze stack tile
+adv_index broadcast_to_like dft expand_dims repeat reverse squeeze stack tile
 """
 for _name in _SAME.split():
     relay.same(_name, getattr(op, _name))
+relay.same("concatenate", op.concat)
 relay.same("broadcast_to", op.broadcast_to, ignore=("dtype",))
 relay.same("nn.mirror_pad", op.mirror_pad)
 relay("meshgrid", op.mesh_grid)(meshgrid)
