@@ -79,7 +79,7 @@ def pooled(forward: Callable[..., Any], layout: str) -> Callable[[Normal], tuple
 def attended(normal: Normal) -> tuple[Any, ...]:
     """Return the arguments of the gradient of attention."""
     given = [normal(HEADS) for _ in range(3)]
-    y, logsumexp = map(_torch, meta.scaled_dot_product_attention(*given))
+    y, logsumexp = map(_torch, meta.fused_attention(*given))
     return *given, None, y, logsumexp, normal(HEADS)
 
 
@@ -110,10 +110,10 @@ CASES = [
         of=ranks("conv2d_dw"),
     ),
     Case(
-        "scaled_dot_product_attention", "32 x 12 x 128 x 64, float16",
+        "fused_attention", "32 x 12 x 128 x 64, float16",
         lambda normal: tuple(normal(HEADS) for _ in range(3)),
     ),
-    Case("scaled_dot_product_attention_dx", "32 x 12 x 128 x 64, float16", attended),
+    Case("fused_attention_dx", "32 x 12 x 128 x 64, float16", attended),
     Case(
         "layer_norm_train", "[8192, 1024], float16",
         lambda normal: (normal(TOKENS), normal((1024,)), normal((1024,))),

@@ -115,12 +115,12 @@ of_each(op.layer_norm_train_dx, x=narrow, scale=wide, dy=(narrow, "x"), mean=wid
 # Attention is two products of matrices, of one dtype; the logsumexp is always float32.
 _GIVEN = "query", "key", "value", "mask"
 of_each(
-    op.scaled_dot_product_attention,
+    op.fused_attention,
     **dict.fromkeys(("query", "key", "value"), (narrow, *_GIVEN)),
     mask=(finite, *_GIVEN),
 )
 of_each(
-    *(op.scaled_dot_product_attention_dx, op.scaled_dot_product_attention_dmask),
+    *(op.fused_attention_dx, op.fused_attention_dmask),
     **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_GIVEN)),
     mask=(finite, *_GIVEN),
     logsumexp=(wide, *_GIVEN),

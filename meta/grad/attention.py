@@ -7,18 +7,18 @@ from meta.op.attention import HEADS_FIRST, score_scale
 from meta.op.norm import statistics_dtype
 
 
-@gradient(op.scaled_dot_product_attention)
-def scaled_dot_product_attention(query, key, value, mask, y, dy, causal, scale, layout):
+@gradient(op.fused_attention)
+def fused_attention(query, key, value, mask, y, dy, causal, scale, layout):
     """The probabilities are computed anew: they are larger than all else together.
 
     The gradient of a mask is an operator of its own, so that a traced program drops it if unused.
     """
     (y, logsumexp), (dy, _) = y, dy
     arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
-    gradients = op.scaled_dot_product_attention_dx(*arguments)
+    gradients = op.fused_attention_dx(*arguments)
     if mask is None or not is_float(mask.dtype):
         return *gradients, None
-    return *gradients, op.scaled_dot_product_attention_dmask(*arguments)
+    return *gradients, op.fused_attention_dmask(*arguments)
 
 
 class _Heads:
@@ -116,13 +116,13 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u
     )
 
 
-@gradient(op.scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, *options):
+@gradient(op.fused_attention_dx)
+def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, *options):
     return _second(query, key, value, mask, y, logsumexp, dy, *options, dy_, None)
 
 
-@gradient(op.scaled_dot_product_attention_dmask)
-def scaled_dot_product_attention_dmask(query, key, value, mask, y, logsumexp, dy, dy_, *options):
+@gradient(op.fused_attention_dmask)
+def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, dy_, *options):
     return _second(query, key, value, mask, y, logsumexp, dy, *options, None, dy_)
 
 

@@ -4,8 +4,8 @@ from meta import op
 from meta.grad.core import gradient, not_differentiable
 
 
-@gradient(op.dropout)
-def dropout(y, dy, p):
+@gradient(op.dropout_train)
+def dropout_train(y, dy, p):
     _, mask, reserve_space = y
     return op.dropout_dx(dy[0], mask, reserve_space, p), None
 

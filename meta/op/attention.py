@@ -91,45 +91,39 @@ def _statistics(scores: TensorType) -> TensorType:
 
 
 @op
-def scaled_dot_product_attention(
+def fused_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
-    dropout_p: float = 0.0,
     layout: str = HEADS_FIRST,
 ) -> tuple[TensorType, TensorType]:
-    """``softmax(query @ key.T * scale + mask) @ value`` per head; also returns the logsumexp.
+    """`scaled_dot_product_attention` of four axes that also returns the logsumexp of the scores.
 
-    Vaswani et al., arXiv:1706.03762. Scores and softmax are computed in at least float32.
+    ``softmax(query @ key.T * scale + mask) @ value`` per head. Scores and softmax are computed in
+    at least float32.
 
     query: floating point [b, h, l, d]. key: [b, g, s, d] and value: [b, g, s, e] of its dtype; g
     divides h, and each head of key and value serves h / g adjacent heads of query (grouped-query
     attention, arXiv:2305.13245). mask: bool, true where a query may look, or numbers of query's
     dtype that are added to the scores; it broadcasts to [b, h, l, s]. causal: query i looks at
-    keys 0 .. i only. scale: 1 / sqrt(d) unless given. dropout_p: 0. layout: "BHSD", or "BSHD" for
+    keys 0 .. i only. scale: 1 / sqrt(d) unless given. layout: "BHSD", or "BSHD" for
     query [b, l, h, d], key, value and y likewise, as projections leave them.
 
     Results: y [b, h, l, e] of query's dtype; log(sum(exp(scores))) [b, h, l], float64 beside
     float64 and else float32, which is for the gradient and a constant to differentiation. A query
     that may look nowhere gets 0 for both.
 
-    Raises TypeInferError for shapes or dtypes that do not fit, and for a dropout_p that is not 0.
+    Raises TypeInferError for shapes or dtypes that do not fit.
     """
-    require(
-        dropout_p == 0,
-        "attention does not drop out scores",
-        expected="dropout_p=0.0; apply dropout to the result instead",
-        found=f"dropout_p={dropout_p}",
-    )
     scores = _checked(query, key, value, mask, layout)
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
 @op
-def scaled_dot_product_attention_dx(
+def fused_attention_dx(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -141,7 +135,7 @@ def scaled_dot_product_attention_dx(
     scale: float | None = None,
     layout: str = HEADS_FIRST,
 ) -> tuple[TensorType, TensorType, TensorType]:
-    """Gradients of `scaled_dot_product_attention` with respect to query, key and value.
+    """Gradients of `fused_attention` with respect to query, key and value.
 
     With p = exp(scores - logsumexp) and ds = p * (dy @ value.T - sum(dy * y)):
     ``dquery = ds @ key * scale``, ``dkey = ds.T @ query * scale``, ``dvalue = p.T @ dy`` (Dao et
@@ -161,8 +155,8 @@ def scaled_dot_product_attention_dx(
     return query, key, value
 
 
-@op(options=scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dmask(
+@op(options=fused_attention_dx)
+def fused_attention_dmask(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -172,14 +166,14 @@ def scaled_dot_product_attention_dmask(
     dy: Tensor,
     *options: Any,
 ) -> TensorType:
-    """Gradient of `scaled_dot_product_attention` with respect to a mask that is added.
+    """Gradient of `fused_attention` with respect to a mask that is added.
 
-    ``ds`` of `scaled_dot_product_attention_dx`, summed over the axes along which mask is
+    ``ds`` of `fused_attention_dx`, summed over the axes along which mask is
     broadcast. Arguments as there; mask is floating point. Result: its type.
     """
     require_float(mask, "mask")
     arguments = (query, key, value, mask, y, logsumexp, dy, *options)
-    scaled_dot_product_attention_dx.type_function(*arguments)
+    fused_attention_dx.type_function(*arguments)
     return mask
 
 

@@ -6,9 +6,14 @@ from `meta.runtime.random.default` when it is launched, so `meta.random.seed` re
 says what the ten words of a state are.
 """
 
+from typing import Any
+
 from meta.base import dtype as dtypes
+from meta.base.errors import TypeInferError
+from meta.base.registry import OPERATORS
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
 from meta.op.core.check import extents_of, require, require_float, require_holds, require_like
+from meta.op.core.function import function, operand
 from meta.runtime.threefry import STATE_WORDS
 
 
@@ -21,11 +26,38 @@ def _key(key: TensorType, name: str) -> None:
     require(fits, f"{name} is no key", expected="int64, one element", found=str(key))
 
 
+@function
+def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
+    """Zero elements with probability ``p`` and scale the others by 1 / (1 - p), as torch's.
+
+    x: floating point; so is the result, of its shape. Every call, and every run of a program, draws
+    other elements; `meta.random.seed` reproduces them. training: False returns ``x`` as it is, as
+    p=0 does. Srivastava et al., "Dropout", JMLR 2014.
+
+    Raises TypeInferError for a p outside [0, 1] and an x that is not floating point.
+    """
+    x = operand(x)
+    fits = isinstance(p, int | float) and not isinstance(p, bool) and 0 <= p <= 1
+    for given, what, expected in (
+        (fits, "p is not a probability of dropping", "0 <= p <= 1"),
+        (isinstance(training, bool), "training does not fit", "a bool"),
+        (dtypes.is_float(x.dtype), "x must be floating point", "float16 to float64"),
+    ):
+        if not given:
+            found = f"x={x.dtype}{list(x.shape)}, p={p!r}, training={training!r}"
+            raise TypeInferError(what, op="dropout", expected=expected, found=found)
+    if p == 0 or not training:
+        return x
+    if p == 1:
+        return OPERATORS["where"](OPERATORS["zeros_like"](x, "bool"), x, 0.0)
+    return dropout_train(x, p)[0]
+
+
 @op(random=True)
-def dropout(
+def dropout_train(
     x: Tensor, p: float = 0.5, in_states: Tensor | None = None
 ) -> tuple[TensorType, TensorType, TensorType]:
-    """Zero elements with probability ``p`` and scale the others: ``y = mask ? x / (1 - p) : 0``.
+    """`dropout` that also returns what it keeps: ``y = mask ? x / (1 - p) : 0``.
 
     x: floating point. in_states: int64 tensor of one element, the key; the mask is a pure function
     of key, p and position, the same on every backend and device. None: a fresh key at every run.
@@ -45,7 +77,7 @@ def dropout(
 
 @op
 def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) -> Tensor:
-    """Gradient of `dropout`: ``mask ? dy / (1 - p) : 0``.
+    """Gradient of `dropout_train`: ``mask ? dy / (1 - p) : 0``.
 
     dy: gradient of y. mask, reserve_space: the forward call's further results. p: as there.
     Result: dy's type.
@@ -58,10 +90,10 @@ def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) 
 
 @op
 def dropout_mask(key: Tensor, shape: tuple[int, ...], p: float = 0.5) -> Tensor:
-    """The elements that `dropout` keeps of an array of ``shape``: bool, True where kept.
+    """The elements that `dropout_train` keeps of an array of ``shape``: bool, True where kept.
 
     key, p: its in_states and p. Of x and the mask, `dropout_dx` computes what
-    `dropout` does, element by element.
+    `dropout_train` does, element by element.
     """
     _probability(p)
     _key(key, "key")

@@ -172,9 +172,9 @@ EXACT: dict[Op, Count] = {
         (op.conv1d_transpose_dw, op.conv2d_transpose_dw, op.conv3d_transpose_dw),
         _convolution("x_or_w", "out", "I"),
     ),
-    op.scaled_dot_product_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),
-    op.scaled_dot_product_attention_dx: _attention(3, 2, 6),
-    op.scaled_dot_product_attention_dmask: _attention(1, 1, 6),
+    op.fused_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),
+    op.fused_attention_dx: _attention(3, 2, 6),
+    op.fused_attention_dmask: _attention(1, 1, 6),
     op.einsum: _einsum,
 }
 """Operations of the operators that are made of products."""

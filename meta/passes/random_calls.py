@@ -32,13 +32,13 @@ def explicit_keys(module: Module, *, device: Device) -> Module:
     >>> from meta.ir import parse
     >>> print(explicit_keys(parse('''
     ... func @main(%x: float32[8]) -> float32[8] {
-    ...   %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1)
+    ...   %d: (float32[8], bool[8], uint8[0]) = dropout_train(%x, p=0.1)
     ...   %y: float32[8] = %d.0
     ...   return %y
     ... }'''), device=Device("cuda:0")))
     func @main(%x: float32[8]) -> float32[8] {
       %key: int64[1] = random_key(device="cuda:0")
-      %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1, in_states=%key)
+      %d: (float32[8], bool[8], uint8[0]) = dropout_train(%x, p=0.1, in_states=%key)
       %y: float32[8] = %d.0
       return %y
     }
@@ -78,7 +78,7 @@ def split_dropout(module: Module) -> Module:
     >>> from meta.ir import parse
     >>> print(split_dropout(parse('''
     ... func @main(%x: float32[8], %key: int64[1]) -> float32[8] {
-    ...   %d: (float32[8], bool[8], uint8[0]) = dropout(%x, p=0.1, in_states=%key)
+    ...   %d: (float32[8], bool[8], uint8[0]) = dropout_train(%x, p=0.1, in_states=%key)
     ...   %y: float32[8] = %d.0
     ...   return %y
     ... }''')))
@@ -96,7 +96,7 @@ def split_dropout(module: Module) -> Module:
 def _parts(binding: Binding) -> list[Binding]:
     """Return a binding, or what it becomes."""
     call = binding.value
-    if not isinstance(call, Call) or base_op(call.callee) is not op.dropout:
+    if not isinstance(call, Call) or base_op(call.callee) is not op.dropout_train:
         return [binding]
     x, p, key = call.args
     type_ = tensor_type(x)

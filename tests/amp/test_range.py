@@ -117,7 +117,7 @@ def test_masks_of_scores_stay_finite(how: str, mask: str, half: str) -> None:
 class Attending(Model):
     @trace
     def forward(self, query: Any, key: Any, value: Any, mask: Any) -> Any:
-        return op.scaled_dot_product_attention(query, key, value, mask)[0]
+        return op.fused_attention(query, key, value, mask)[0]
 
 
 @pytest.mark.usefixtures("torch_kernels")

@@ -59,10 +59,8 @@ def compare(
     query, key, value, dy = tensors
     seen = None if mask is None else mask.cpu()
     with only(*([dialects] if isinstance(dialects, str) else dialects)):
-        y, logsumexp = meta.scaled_dot_product_attention(query, key, value, mask, causal)
-        gradients = meta.scaled_dot_product_attention_dx(
-            query, key, value, mask, y, logsumexp, dy, causal
-        )
+        y, logsumexp = meta.fused_attention(query, key, value, mask, causal)
+        gradients = meta.fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal)
     wide = [t.double().cpu().requires_grad_() for t in (query, key, value)]
     per_head = [wide[0], *(t.repeat_interleave(4, 1) for t in wide[1:])]
     expected = F.scaled_dot_product_attention(*per_head, seen, is_causal=causal)

@@ -114,15 +114,15 @@ def test_attention_of_networks(layout: str, masked: bool) -> None:
     if mask is not None:
         mask[1] = False  # its queries look nowhere
     seen = None if mask is None else meta.ndarray(mask)
-    y, logsumexp = op.scaled_dot_product_attention(query, key, value, seen, layout=layout)
+    y, logsumexp = op.fused_attention(query, key, value, seen, layout=layout)
     dy = numbers(*shape)
     arguments = query, key, value, seen, y, logsumexp, dy
-    found = op.scaled_dot_product_attention_dx(*arguments, layout=layout)
+    found = op.fused_attention_dx(*arguments, layout=layout)
     with only("torch"):
         wide = [meta.ndarray(t.torch().double()) for t in (query, key, value, dy)]
-        wanted = op.scaled_dot_product_attention(*wide[:3], seen, layout=layout)
+        wanted = op.fused_attention(*wide[:3], seen, layout=layout)
         more = *wide[:3], seen, *wanted, wide[3]
-        gradients = op.scaled_dot_product_attention_dx(*more, layout=layout)
+        gradients = op.fused_attention_dx(*more, layout=layout)
     assert relative(y.torch(), wanted[0].torch()) < 2e-3
     torch.testing.assert_close(logsumexp.torch().double(), wanted[1].torch(), atol=1e-4, rtol=1e-5)
     for one, expected in zip(found, gradients, strict=True):
@@ -135,7 +135,7 @@ def test_a_graph_replays_what_it_captured() -> None:
 
     def step() -> tuple[meta.ndarray, ...]:
         y = op.conv2d(x, w, 1, 1, 1, 1, *LAST)
-        return y, op.scaled_dot_product_attention(q, q, q)[0], op.softmax(q)
+        return y, op.fused_attention(q, q, q)[0], op.softmax(q)
 
     step()
     torch.cuda.synchronize()
@@ -176,10 +176,10 @@ def test_float32_is_exact_unless_tf32_is_allowed() -> None:
 def test_a_call_without_a_plan_is_refused_with_the_reason() -> None:
     q = numbers(1, 1, 8, 7)  # rows of 14 bytes
     with pytest.raises(DispatchError, match=r"cuDNN has no plan: .+") as caught:
-        op.scaled_dot_product_attention(q, q, q)
+        op.fused_attention(q, q, q)
     assert "cudnn" in str(caught.value)
     with only("cudnn", "tvm"):
-        assert op.scaled_dot_product_attention(q, q, q)[0].shape == q.shape
+        assert op.fused_attention(q, q, q)[0].shape == q.shape
 
 
 def test_a_plan_out_of_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_plan_out_of_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for _ in range(2):
         monkeypatch.setattr(plans, "_plans", type(plans._plans)())
         forget()
-        results.append(op.scaled_dot_product_attention(q, q, q, None, True, 0.3))
+        results.append(op.fused_attention(q, q, q, None, True, 0.3))
     assert restored[0] is None and restored[1] is not None
     for one, expected in zip(*results, strict=True):
         assert torch.equal(one.torch(), expected.torch())

@@ -39,7 +39,7 @@ class Block(Model):
             else [layer(y) for layer in (self.query, self.key, self.value)]
         )
         heads = [op.reshape(p, (n, steps, 2, width // 2)) for p in parts]
-        y = op.scaled_dot_product_attention(*heads, causal=True, layout="BSHD")[0]
+        y = op.fused_attention(*heads, causal=True, layout="BSHD")[0]
         return op.add(self.out(op.reshape(y, x.shape)), x)
 
 

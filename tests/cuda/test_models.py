@@ -102,7 +102,7 @@ def test_dropout_draws_what_the_cpu_draws(dialect: str) -> None:
         meta.random.seed(11)
         (x,) = _on(device, torch.ones(33, 65))
         with only(dialect):
-            y, mask, _ = op.dropout(x, 0.4)
+            y, mask, _ = op.dropout_train(x, 0.4)
         assert torch.equal(y.torch().cpu() != 0, mask.torch().cpu())
         masks.append(mask.torch().cpu())
     assert torch.equal(*masks) and 0 < masks[0].float().mean() < 1

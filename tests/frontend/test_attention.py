@@ -46,7 +46,7 @@ def rewritten(model: Any, *arrays: Any, count: int = 1) -> Any:
     assert said.startswith(f"attention: {count} rewritten, 0 refused"), said
     with meta.PassContext(config={"fuse_attention": ALWAYS}), meta.dialect.only("torch"):
         run = meta.vm.compile(model, *arrays)
-    assert run.kernels()["torch.scaled_dot_product_attention"] == count
+    assert run.kernels()["torch.fused_attention"] == count
     assert "torch.softmax" not in run.kernels()
     return run
 

@@ -71,7 +71,7 @@ class Functions(Model):
 
         def inner(pair: dict[str, Any], factor: float, *, shift: Any) -> Any:
             a = op.tanh(op.multiply(op.multiply(pair["a"], self.w), factor))
-            dropped = op.dropout(op.add(a, outside), 0.3)[0]
+            dropped = op.dropout(op.add(a, outside), 0.3)
             return {"sum": op.add(dropped, shift), "same": [pair["b"]]}
 
         found = checkpoint(inner, self.on)({"a": x, "b": outside}, 0.7, shift=self.w)

@@ -121,12 +121,12 @@ class LoopInside(Model):
     def forward(self, x: Any) -> Any:
         def block(x: Any) -> Any:
             def step(state: Any, row: Any) -> Any:
-                y = op.dropout(op.multiply(row, self.w), 0.5)[0]
-                y = cond(op.sum(row) > 0.0, lambda: op.dropout(y, 0.5)[0], lambda: y)
+                y = op.dropout(op.multiply(row, self.w), 0.5)
+                y = cond(op.sum(row) > 0.0, lambda: op.dropout(y, 0.5), lambda: y)
                 return op.add(state, y), y
 
             total, rows = scan(step, op.zeros_like(self.w), x)
-            return op.add(rows, op.dropout(total, 0.2)[0])
+            return op.add(rows, op.dropout(total, 0.2))
 
         return checkpoint(block)(x)
 

@@ -40,7 +40,7 @@ def in_layout(places, results):
 
 
 @in_layout((0, 1, 2), (0,))
-def attention(query, key, value, mask=None, causal=False, scale=None, dropout_p=0.0):
+def attention(query, key, value, mask=None, causal=False, scale=None):
     found = scores(query, key, mask, causal, scale)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     blind = (found == -INF).all(-1)
@@ -110,7 +110,7 @@ COARSE = {"float16": 2e-2, "bfloat16": 2e-1}
 
 CASES = [
     OpCase(
-        "scaled_dot_product_attention",
+        "fused_attention",
         [
             sample(*inputs(2, 2, 2, 4, 2, 3, 4)),
             sample(*inputs(1, 2, 3, 2, 2, 3, 2), causal=True),
@@ -132,7 +132,7 @@ CASES = [
         atol=COARSE,
     ),
     OpCase(
-        "scaled_dot_product_attention",
+        "fused_attention",
         [
             sample(*inputs(0, 2, 2, 4, 2, 3, 4)),
             sample(*inputs(1, 2, 0, 4, 2, 3, 4)),
@@ -144,7 +144,7 @@ CASES = [
         grad=False,
     ),
     OpCase(
-        "scaled_dot_product_attention_dx",
+        "fused_attention_dx",
         [
             backward(2, 2, 2, 4, 2, 3, 4),
             backward(1, 4, 3, 4, 2, 5, 4, causal=True, scale=0.3),
@@ -164,7 +164,7 @@ CASES = [
         atol={"float16": 2e-1, "bfloat16": 2.0, "float32": 1e-4},
     ),
     OpCase(
-        "scaled_dot_product_attention_dmask",
+        "fused_attention_dmask",
         [
             backward(2, 2, 2, 4, 2, 3, 4, F(2, 3)),
             backward(2, 4, 2, 4, 2, 3, 4, F(1, 4, 2, 1), causal=True),
@@ -192,21 +192,20 @@ _RESULTS = F(2, 4, 3, 7), F(2, 4, 3)
 
 CASES += refusals(
     {
-        "scaled_dot_product_attention": [
+        "fused_attention": [
             error(F(4, 3, 5), _K, _V, match="query must have 4 axes"),
             error(_Q, C([[[[1.0] * 5] * 6] * 2] * 2, "float64"), _V, match="differ in dtype"),
             error(_Q, F(2, 2, 6, 4), _V, match="do not fit together"),
             error(_Q, F(2, 3, 6, 5), F(2, 3, 6, 7), match="must divide those of query"),
             error(_Q, _K, _V, C([0], "int64"), match="mask must be bool"),
             error(_Q, _K, _V, B(5, 6), match="mask|broadcast"),
-            error(_Q, _K, _V, dropout_p=0.5, match="does not drop out"),
             error(_Q, _K, _V, layout="SBHD", match="layout is not supported"),
         ],
-        "scaled_dot_product_attention_dx": [
+        "fused_attention_dx": [
             error(_Q, _K, _V, None, *_RESULTS, F(2, 4, 3, 5), match="dy does not fit"),
             error(_Q, _K, _V, None, _RESULTS[0], F(2, 4), _RESULTS[0], match="logsumexp does not"),
         ],
-        "scaled_dot_product_attention_dmask": [
+        "fused_attention_dmask": [
             error(_Q, _K, _V, B(3, 6), *_RESULTS, _RESULTS[0], match="mask must be floating"),
         ],
     }

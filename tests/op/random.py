@@ -21,7 +21,7 @@ def philox(counter, key):
     return c
 
 
-def dropout(x, p=0.5, in_states=None):
+def dropout_train(x, p=0.5, in_states=None):
     key = int(in_states)
     words = [philox(i // 4, key)[i % 4] for i in range(x.numel())]
     mask = torch.tensor([w >= p * 2**32 for w in words], dtype=torch.bool).reshape(x.shape)
@@ -85,7 +85,7 @@ NOTHING = C([], dtype="uint8")
 
 CASES = [
     OpCase(
-        "dropout",
+        "dropout_train",
         [
             sample(F(4, 5), in_states=KEY),
             sample(F(3, 7), 0.1, KEY),
@@ -95,7 +95,7 @@ CASES = [
             sample(F(0, 3), 0.3, KEY),
             sample(F(2, 1, 3), 0.25, C([-1], dtype="int64")),
         ],
-        dropout,
+        dropout_train,
     ),
     OpCase(
         "dropout_dx",
@@ -116,7 +116,7 @@ CASES = [
             sample(KEY, (), 0.3),
             sample(KEY, (0, 3)),
         ],
-        lambda key, shape, p=0.5: dropout(torch.ones(shape), p, key)[1],
+        lambda key, shape, p=0.5: dropout_train(torch.ones(shape), p, key)[1],
         grad=False,
     ),
     OpCase(
@@ -170,7 +170,7 @@ _KEY = C([1, 2], "int64")
 
 CASES += refusals(
     {
-        "dropout": [
+        "dropout_train": [
             error(F(3), 1.0, match="p is not a probability of dropping"),
             error(F(3), -0.5, match="p is not a probability of dropping"),
             error(_KEY, match="x must be floating point"),

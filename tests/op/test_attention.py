@@ -15,13 +15,8 @@ def t(*shape: int, dtype: str = "float32") -> TensorType:
     return TensorType(shape, dtype)
 
 
-def attention(query, key, value, mask=None, dropout_p=0.0):
-    return op.scaled_dot_product_attention.infer((query, key, value, mask, False, None, dropout_p))
-
-
-def test_dropout_is_refused_and_not_ignored() -> None:
-    with pytest.raises(TypeInferError, match="apply dropout to the result"):
-        attention(t(1, 2, 3, 4), t(1, 2, 3, 4), t(1, 2, 3, 4), dropout_p=0.1)
+def attention(query, key, value, mask=None):
+    return op.fused_attention.infer((query, key, value, mask, False, None))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +57,7 @@ def test_rotary_tables_that_do_not_fit(x, cos, sin, message) -> None:
 def test_no_key_gives_zeros() -> None:
     empty = meta.zeros((1, 1, 0, 4), dtype="float32")
     query = meta.ones((1, 1, 2, 4), dtype="float32")
-    y, logsumexp = meta.scaled_dot_product_attention(query, empty, empty)
+    y, logsumexp = meta.fused_attention(query, empty, empty)
     assert not y.torch().any() and not logsumexp.torch().any()
 
 
@@ -80,7 +75,7 @@ def test_what_all_values_have_in_common_does_not_drown_gradients(groups: int, la
         for array in arrays:
             array.requires_grad = True
         with meta.dialect.only("torch"):
-            y, _ = op.scaled_dot_product_attention(*arrays, layout=layout)
+            y, _ = op.fused_attention(*arrays, layout=layout)
             y.backward(slope)
         found[dtype] = [array.grad.torch().double() for array in arrays]
     # y alone is rounded by 100 * 2^-24; without the offset taken off it was 3e-5 to 4e-5.

@@ -39,12 +39,12 @@ def masks(run, x):
 
 def test_a_seed_reproduces_a_run_on_every_backend_and_executor() -> None:
     x = meta.array(torch.ones(50, 40))
-    expected = masks(op.dropout, x)
+    expected = masks(op.dropout_train, x)
     assert any((expected[0] != m).any() for m in expected[1:]), "every run draws a key of its own"
     for dialect in ("torch", "tvm"):
         with only(dialect):
-            found = masks(op.dropout, x)
-            model = trace(lambda x: op.dropout(x))
+            found = masks(op.dropout_train, x)
+            model = trace(lambda x: op.dropout_train(x))
             compiled = compile(model, x)
             assert all((a == b).all() for a, b in zip(found, expected, strict=True))
             assert all((a == b).all() for a, b in zip(masks(compiled, x), expected, strict=True))
@@ -54,7 +54,7 @@ def test_dropout_drops_its_share() -> None:
     random.seed(5)
     x = meta.array(torch.ones(200, 500))
     for p in (0.1, 0.5, 0.9):
-        y, mask, _ = op.dropout(x, p)
+        y, mask, _ = op.dropout_train(x, p)
         kept = mask.torch().float().mean().item()
         assert abs(kept - (1 - p)) < 5 * (p * (1 - p) / 100_000) ** 0.5
         assert abs(y.torch().mean().item() - 1) < 0.05
@@ -63,16 +63,16 @@ def test_dropout_drops_its_share() -> None:
 @pytest.mark.parametrize("p", [-0.1, 1.0, float("nan")])
 def test_p_is_a_probability(p) -> None:
     with pytest.raises(TypeInferError, match="probability"):
-        op.dropout(meta.array(torch.ones(3)), p)
+        op.dropout_train(meta.array(torch.ones(3)), p)
 
 
 @pytest.mark.parametrize("dialect", ["torch", "tvm"])
 def test_a_key_is_what_a_call_without_one_would_draw(dialect: str) -> None:
     x = meta.array(torch.ones(20, 20))
-    with_key = trace(lambda x: op.dropout(x, 0.5, op.random_key())[1])
+    with_key = trace(lambda x: op.dropout_train(x, 0.5, op.random_key())[1])
     with only(dialect):
         random.seed(11)
-        expected = [op.dropout(x)[1].torch() for _ in range(3)]
+        expected = [op.dropout_train(x)[1].torch() for _ in range(3)]
         for run in (with_key.function, with_key, compile(with_key, x)):
             random.seed(11)
             for mask in expected:

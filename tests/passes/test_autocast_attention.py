@@ -34,7 +34,7 @@ class Attention(Model):
         ):
             part = op.reshape(layer(x), (n, steps, heads, 8))
             parts.append(part if self.layout == "BSHD" else op.transpose(part, (0, 2, 1, 3)))
-        return op.scaled_dot_product_attention(*parts, causal=True, layout=self.layout)[0]
+        return op.fused_attention(*parts, causal=True, layout=self.layout)[0]
 
 
 def calls(program: Any) -> list[str]:

@@ -126,7 +126,7 @@ class Strange(Model):
         shape = 2, -1, 3, 8
         query = op.reshape(self.query(x), shape)
         key, value = (op.reshape(f(memory), shape) for f in (self.key, self.value))
-        y = op.scaled_dot_product_attention(query, key, value, layout="BSHD")[0]
+        y = op.fused_attention(query, key, value, layout="BSHD")[0]
         y = op.reshape(y, (2, -1, 24))
         return op.add(self.down(op.multiply(op.silu(self.gate(y)), self.up(y))), x)
 

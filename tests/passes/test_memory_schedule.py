@@ -63,8 +63,8 @@ def test_nothing_passes_a_write_to_what_it_reads(middle: str, expected: list[str
 def test_random_calls_keep_their_order() -> None:
     body = """
       %g = exp(%x)
-      %a = dropout(%g, p=0.5)
-      %b = dropout(%x, p=0.5)
+      %a = dropout_train(%g, p=0.5)
+      %b = dropout_train(%x, p=0.5)
       %a0 = %a.0
       %b0 = %b.0
       %d = sum(%g, axis=0)

@@ -360,9 +360,9 @@ def test_what_is_refused(case: str) -> None:
 
 
 def test_a_random_call_stays() -> None:
-    what = pattern(lambda x: op.relu(op.dropout(x, ...)[0]))
+    what = pattern(lambda x: op.relu(op.dropout_train(x, ...)[0]))
     text = """{
-      %t = dropout(%x, 0.5)
+      %t = dropout_train(%x, 0.5)
       %a: float32[2, 2] = %t.0
       %b: float32[2, 2] = relu(%a)
       return %b

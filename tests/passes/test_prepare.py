@@ -49,7 +49,7 @@ def test_what_depends_on_arrays_alone_moves() -> None:
         # Two of one: both are kept, and what leads to them is not.
         ("%a = exp(%u)\n%b = relu(%a)\n%c = tanh(%a)", "(%b, %c)", []),
         # Random, written, and of an input.
-        ("%a = dropout(%u, 0.5)", "%a", ["dropout"]),
+        ("%a = dropout_train(%u, 0.5)", "%a", ["dropout_train"]),
         (
             "%a = exp(%u)\n%b = multi_tensor_axpby((%u,), (%u,), 1.0, 1.0)",
             "%a",

@@ -75,7 +75,7 @@ def test_what_a_recomputation_reads_is_recomputed_too() -> None:
 @pytest.mark.parametrize(
     ("first", "between"),
     [
-        (("%r = dropout(%x, p=0.5)", "%a = %r.0"), ""),  # random
+        (("%r = dropout_train(%x, p=0.5)", "%a = %r.0"), ""),  # random
         (("%a = exp(%x)",), "%w = sgd(%a, %b, %v, 0.1, 0.0)"),  # it is written to
         (("%a = exp(%x)",), "%w = sgd(%x, %b, %v, 0.1, 0.0)"),  # what it reads is written to
     ],

@@ -14,7 +14,7 @@ from meta.model import trace
 from meta.passes import infer_type, narrow_before_views, split_dropout
 
 HEAD = "%x: float32[4, 6], %key: int64[1]"
-DROPPED = "%d = dropout(%x, p=0.3, in_states=%key)\n"
+DROPPED = "%d = dropout_train(%x, p=0.3, in_states=%key)\n"
 
 
 def module(body: str, head: str = HEAD) -> Module:
@@ -39,10 +39,10 @@ def test_all_results_stay() -> None:
 
 
 def test_what_draws_its_key_or_has_no_extents_stays() -> None:
-    without = module("%d = dropout(%x, p=0.3)\nreturn %d")
-    assert names(split_dropout(without)) == ["dropout"]
+    without = module("%d = dropout_train(%x, p=0.3)\nreturn %d")
+    assert names(split_dropout(without)) == ["dropout_train"]
     unknown = module(f"{DROPPED}return %d", "%x: float32[n, 6], %key: int64[1]")
-    assert names(split_dropout(unknown)) == ["dropout"]
+    assert names(split_dropout(unknown)) == ["dropout_train"]
 
 
 def test_branches_are_looked_into() -> None:
@@ -51,7 +51,7 @@ def test_branches_are_looked_into() -> None:
         f"%c: bool[], {HEAD}",
     )
     text = str(split_dropout(given))
-    assert "dropout_mask" in text and "dropout(" not in text
+    assert "dropout_mask" in text and "dropout_train" not in text
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_casts_to_fewer_bits_go_before_views(body: str, expected: list[str]) -> 
 def test_dropout_fuses_with_what_is_around_it() -> None:
     @trace
     def block(x: Any, key: Any) -> Any:
-        y = op.dropout(op.softmax(x), 0.5, key)[0]
+        y = op.dropout_train(op.softmax(x), 0.5, key)[0]
         return op.cast(op.reshape(y, (2, 2, 6)), "float16")
 
     x, key = meta.array(torch.randn(4, 6)), meta.array(torch.tensor([7]))

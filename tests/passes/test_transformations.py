@@ -136,7 +136,7 @@ def test_unused_bindings_go() -> None:
           %b: float32[2, 3] = exp(%a)
           %t: (float32[2, 3], float32[2, 3]) = (%a, %b)
           %c: float32[2, 3] = relu(%a)
-          %d: (float32[2, 3], bool[2, 3], uint8[0]) = dropout(%x, 0.5)
+          %d: (float32[2, 3], bool[2, 3], uint8[0]) = dropout_train(%x, 0.5)
           return %c
         }""",
         """-> float32[2, 3] {
@@ -356,7 +356,7 @@ def test_constants_are_folded() -> None:
 def test_what_is_not_folded() -> None:
     x = "float32[2, 3]"
     text = f"""-> ({x}, {x}, float32[100, 1000], {x}, {x}) {{
-      %r: (float32[2, 3], bool[2, 3], uint8[0]) = dropout({C}, 0.5)
+      %r: (float32[2, 3], bool[2, 3], uint8[0]) = dropout_train({C}, 0.5)
       %a: float32[2, 3] = %r.0
       %s: (float32[1, 3], float32[1, 3]) = split({C}, 2, 0)
       %z: float32[2, 3] = zeros((2, 3), "float32")
@@ -575,8 +575,8 @@ def test_the_second_of_two_equal_calls_goes() -> None:
         }""",
         # Each draw is another one.
         """{
-          %a: (float32[2, 3], bool[2, 3], uint8[0]) = dropout(%x, 0.5, None)
-          %b: (float32[2, 3], bool[2, 3], uint8[0]) = dropout(%x, 0.5, None)
+          %a: (float32[2, 3], bool[2, 3], uint8[0]) = dropout_train(%x, 0.5, None)
+          %b: (float32[2, 3], bool[2, 3], uint8[0]) = dropout_train(%x, 0.5, None)
           %c: float32[2, 3] = %a.0
           %d: float32[2, 3] = %b.0
           %e: float32[2, 3] = add(%c, %d)

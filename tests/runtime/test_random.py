@@ -82,10 +82,10 @@ def test_threads_never_draw_the_same_key() -> None:
 def test_operators_draw_from_it() -> None:
     x = random.normal((100,))
     state = random.default.state()
-    first = meta.op.torch.dropout(x)[1].numpy()
+    first = meta.op.torch.dropout_train(x)[1].numpy()
     assert random.default.state() != state
     random.default.load_state(state)
-    assert (meta.op.torch.dropout(x)[1].numpy() == first).all()
+    assert (meta.op.torch.dropout_train(x)[1].numpy() == first).all()
 
 
 def test_normal() -> None:

@@ -99,7 +99,7 @@ def network() -> Model:
 
         @trace
         def forward(self, x: Any, label: Any) -> Any:
-            hidden, _, _ = op.dropout(x, 0.4, KEY())
+            hidden, _, _ = op.dropout_train(x, 0.4, KEY())
             return op.cross_entropy(self.body(hidden), label)
 
     return Net()
@@ -195,7 +195,7 @@ def test_parameters_that_move(tape: TapeRecorder) -> None:
 
 def test_kernels_that_a_graph_cannot_hold(tape: TapeRecorder) -> None:
     """They are named, and what stands on both sides is recorded."""
-    f = trace(lambda x: chain(op.dropout(chain(x), 0.5)[0]))
+    f = trace(lambda x: chain(op.dropout(chain(x), 0.5)))
     x = random(8)
     run, plain = both(f, x)
     for _ in range(4):
@@ -280,7 +280,7 @@ def test_a_kernel_that_cannot_be_recorded(
         return tuple(envs)
 
     monkeypatch.setattr(compiler, "bind_kernels", bound)
-    model = trace(lambda x: chain(op.erf(chain(op.dropout(x, 0.5, KEY())[0]))))
+    model = trace(lambda x: chain(op.erf(chain(op.dropout_train(x, 0.5, KEY())[0]))))
     x = random(64)
     run, plain = both(model, x)
     for _ in range(5):

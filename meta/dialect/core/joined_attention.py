@@ -24,14 +24,14 @@ def _joined(
     scale: Any, layout: Any, axis: Any,
 ) -> Any:  # fmt: skip
     given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
-    found = op.scaled_dot_product_attention_dx(*given)
+    found = op.fused_attention_dx(*given)
     return op.concat(tuple(op.reshape(found[i], ...) for i in range(PARTS)), axis)
 
 
 def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
     """Register a dialect's kernel: ``make`` returns what fills one array with all gradients."""
 
-    def scaled_dot_product_attention_dx_joined(
+    def fused_attention_dx_joined(
         query: TensorType, key: TensorType, value: TensorType, mask: Any, y: TensorType,
         logsumexp: TensorType, dy: TensorType, causal: bool, scale: float | None, layout: str,
         axis: int, result: TensorType, device: Device,
@@ -43,6 +43,6 @@ def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
         if axis % result.ndim != result.ndim - 1 or result.shape != joined:
             raise Unsupported("the parts are not joined row by row")
         args = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
-        return make(CallValues(op.scaled_dot_product_attention_dx, args, device))
+        return make(CallValues(op.fused_attention_dx, args, device))
 
-    dialect.pattern_op(_joined)(scaled_dot_product_attention_dx_joined)
+    dialect.pattern_op(_joined)(fused_attention_dx_joined)

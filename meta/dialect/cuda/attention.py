@@ -148,8 +148,8 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.data_ptr() % (4 * ROW) else tensor
 
 
-@dialect.op(op.scaled_dot_product_attention)
-def scaled_dot_product_attention(call: CallValues) -> OpEnv:
+@dialect.op(op.fused_attention)
+def fused_attention(call: CallValues) -> OpEnv:
     """Return the launch of the forward pass."""
     kernels = _Kernels(call, "forward")
     inputs = 3 + (call.args.mask is not None)
@@ -163,8 +163,8 @@ def scaled_dot_product_attention(call: CallValues) -> OpEnv:
     return kernels.prepared(run)
 
 
-@dialect.op(op.scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
+@dialect.op(op.fused_attention_dx)
+def fused_attention_dx(call: CallValues) -> OpEnv:
     """Return the launches of the gradients, by queries and by keys."""
     return backward(call)
 

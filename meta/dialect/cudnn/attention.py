@@ -102,13 +102,13 @@ def _backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> Non
         graph.result(found, operand)
 
 
-@dialect.op(op.scaled_dot_product_attention)
-def scaled_dot_product_attention(call: CallValues) -> OpEnv:
+@dialect.op(op.fused_attention)
+def fused_attention(call: CallValues) -> OpEnv:
     return _made(_sdpa, call)
 
 
-@dialect.op(op.scaled_dot_product_attention_dx)
-def scaled_dot_product_attention_dx(call: CallValues) -> OpEnv:
+@dialect.op(op.fused_attention_dx)
+def fused_attention_dx(call: CallValues) -> OpEnv:
     return _made(_sdpa_backward, call)
 
 

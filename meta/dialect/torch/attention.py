@@ -90,8 +90,8 @@ def _scores(query, key, mask, causal, scale):
     return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
 
 
-@dialect.kernel(op.scaled_dot_product_attention, strided=False)
-def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout, out):
+@dialect.kernel(op.fused_attention, strided=False)
+def fused_attention(query, key, value, mask, causal, scale, layout, out):
     query, key, value = _heads_first(layout, query, key, value)
     y, logsumexp = _forward(query, key, value, mask, causal, scale)
     _view(out[0], layout).copy_(y)
@@ -154,10 +154,8 @@ def _centred(value, y):
     return value - offset, y - _per_head(offset, y)
 
 
-@dialect.kernel(op.scaled_dot_product_attention_dx, strided=False)
-def scaled_dot_product_attention_dx(
-    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
-):
+@dialect.kernel(op.fused_attention_dx, strided=False)
+def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out):
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
     value, y = _centred(value, y)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
@@ -201,10 +199,8 @@ def _composed_backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
     return p, p * (dy @ value.mT - (dy * y).sum(-1, keepdim=True))
 
 
-@dialect.kernel(op.scaled_dot_product_attention_dmask, plevel=LIBRARY)
-def scaled_dot_product_attention_dmask(
-    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out
-):
+@dialect.kernel(op.fused_attention_dmask, plevel=LIBRARY)
+def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out):
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
     value, y = _centred(value, y)
     scale = score_scale(scale, query.shape[-1])

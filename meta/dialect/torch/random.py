@@ -52,8 +52,8 @@ def _mask(key, shape, p, device):
     return mask
 
 
-@dialect.kernel(op.dropout)
-def dropout(x, p, in_states):
+@dialect.kernel(op.dropout_train)
+def dropout_train(x, p, in_states):
     key = random.default.key() if in_states is None else in_states.reshape(())
     mask = _mask(key, x.shape, p, x.device)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)

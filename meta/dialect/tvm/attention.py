@@ -132,8 +132,8 @@ def _swapped(layout, *arrays):
     return arrays if layout == HEADS_FIRST else tuple(map(swap, arrays))
 
 
-@compute(op.scaled_dot_product_attention, OPAQUE)
-def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout):
+@compute(op.fused_attention, OPAQUE)
+def fused_attention(query, key, value, mask, causal, scale, layout):
     query, key, value = _swapped(layout, query, key, value)
     a = _Attention(query, key, mask, causal, scale)
     # A maximum starts from the least finite number: -inf is never subtracted from -inf.
@@ -155,10 +155,8 @@ def scaled_dot_product_attention(query, key, value, mask, causal, scale, layout)
     return *_swapped(layout, y), te.compute(total.shape, logsumexp, name="logsumexp")
 
 
-@compute(op.scaled_dot_product_attention_dx, OPAQUE)
-def scaled_dot_product_attention_dx(
-    query, key, value, mask, y, logsumexp, dy, causal, scale, layout
-):
+@compute(op.fused_attention_dx, OPAQUE)
+def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     p, ds = a.backward(value, y, logsumexp, dy)
@@ -170,10 +168,8 @@ def scaled_dot_product_attention_dx(
     )
 
 
-@compute(op.scaled_dot_product_attention_dmask, OPAQUE)
-def scaled_dot_product_attention_dmask(
-    query, key, value, mask, y, logsumexp, dy, causal, scale, layout
-):
+@compute(op.fused_attention_dmask, OPAQUE)
+def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     _, ds = a.backward(value, y, logsumexp, dy)

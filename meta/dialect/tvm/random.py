@@ -101,8 +101,8 @@ def _mask(shape, key, p):
     return te.compute(shape, keep, name="mask")
 
 
-@dialect.op(op.dropout)
-def dropout(call):
+@dialect.op(op.dropout_train)
+def dropout_train(call):
     if any(not t.is_static for t in call.tensors()):
         raise Unsupported("symbolic shapes are compiled by the VM only")
     x = te.placeholder(call.args.x.shape, call.args.x.dtype, "x")

@@ -66,7 +66,7 @@ def dropout(x, *, rate, call):
     """(y, mask), the mask in the dtype of x; without training nothing is dropped."""
     if not call.training:
         return x, op.ones_like(x)
-    y, mask, _ = op.dropout(x, rate)
+    y, mask, _ = op.dropout_train(x, rate)
     return y, op.cast(mask, x.dtype)
 
 

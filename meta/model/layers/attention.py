@@ -11,8 +11,7 @@ from meta.model import init
 from meta.model.layers.basic import Linear, fan_in_uniform, parameter
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.op.core.handler import current
-from meta.op.core.tracing import Trace
+from meta.op.core.function import device_of
 from meta.runtime.ndarray import ndarray
 
 __all__ = ["MultiheadAttention"]
@@ -109,11 +108,11 @@ class MultiheadAttention(Model):
                 seen = _both(seen, _before(queries, keys, q))
             weights = _weights(q, k, seen, added)
             if drops:
-                weights = op.dropout(weights, self.dropout)[0]
+                weights = op.dropout(weights, self.dropout)
             y = op.matmul(weights, v)
         else:
             mask = _one_mask(seen, added)
-            y = op.scaled_dot_product_attention(q, k, v, mask, causal=is_causal)[0]
+            y = op.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
         y = op.reshape(op.transpose(y, (0, 2, 1, 3)), (n, queries, self.embed_dim))
         y = self.out_proj(y)
         if one:
@@ -215,8 +214,7 @@ def _both(a: Any, b: Any) -> Any:
 
 def _before(queries: int, keys: int, like: Any) -> Any:
     """Return which keys are not behind a query: bool (queries, keys)."""
-    trace = current()
-    where = str(trace.device if isinstance(trace, Trace) else like.device)
+    where = device_of(like)
     rows = op.reshape(op.arange(0, queries, 1, "int64", where), (queries, 1))
     return op.less_equal(op.arange(0, keys, 1, "int64", where), rows)
 

@@ -95,15 +95,15 @@ class Dropout(Model):
     """
 
     def build(self, p: float = 0.5) -> None:
-        """Set the probability; ArgumentError unless 0 <= p < 1."""
-        if not 0 <= p < 1:
-            raise ArgumentError("p is no probability of dropping", expected="0 <= p < 1", found=p)
+        """Set the probability; ArgumentError unless 0 <= p <= 1."""
+        if not 0 <= p <= 1:
+            raise ArgumentError("p is no probability of dropping", expected="0 <= p <= 1", found=p)
         self.p = p
 
     @trace
     def forward(self, x: Any) -> Any:
         """Apply dropout."""
-        return x if self.p == 0 else op.dropout(x, self.p)[0]
+        return op.dropout(x, self.p)
 
     @trace
     def forward_infer(self, x: Any) -> Any:

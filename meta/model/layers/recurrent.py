@@ -16,8 +16,7 @@ from meta.model.control_flow import scan
 from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
-from meta.op.core.handler import current
-from meta.op.core.tracing import Trace
+from meta.op.core.function import device_of
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
@@ -63,7 +62,7 @@ class _Gates(Model):
     def checked_state(self, hx: Any, shape: tuple[Any, ...], like: Any) -> State:
         """Return the arrays of an initial state, zeros for None."""
         if hx is None:
-            return (op.full(shape, 0.0, like.dtype, _device_of(like)),) * self.states
+            return (op.full(shape, 0.0, like.dtype, device_of(like)),) * self.states
         given = (hx,) if self.states == 1 else hx
         fits = isinstance(given, tuple | list) and len(given) == self.states
         if not fits or any(tuple(s.shape) != shape for s in given):
@@ -194,7 +193,7 @@ class Recurrent(_Gates):
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout and self.training:
-                y = op.dropout(y, self.dropout)[0]
+                y = op.dropout(y, self.dropout)
             results = []
             for suffix in self._directions():
                 state = tuple(s[len(last)] for s in start)
@@ -340,10 +339,5 @@ def _within(lengths: Any, steps: int, n: Any, one: bool) -> Any:
             found=f"{type(lengths).__name__}" if shape is None else f"{dtype}{list(shape)}",
             hint="meta.array([3, 1]) for a list",
         )
-    places = op.reshape(op.arange(0, steps, 1, dtype, _device_of(lengths)), (steps, 1, 1))
+    places = op.reshape(op.arange(0, steps, 1, dtype, device_of(lengths)), (steps, 1, 1))
     return op.less(places, op.reshape(lengths, (1, n, 1)))
-
-
-def _device_of(x: Any) -> str:
-    trace = current()
-    return str(trace.device if isinstance(trace, Trace) else x.device)

@@ -25,11 +25,11 @@ from meta.model.zoo.transformer import (
     activation,
     attend,
     bool_mask,
-    device_of,
     initialize,
     merge_heads,
     split_heads,
 )
+from meta.op.core.function import device_of
 from meta.runtime.ndarray import ndarray
 
 __all__ = ["LlamaConfig", "LlamaForCausalLM", "LlamaModel"]

@@ -14,8 +14,7 @@ from meta.base.errors import ArgumentError, TypeInferError
 from meta.base.registry import nearest
 from meta.model.layers.basic import Embedding
 from meta.model.model import Model
-from meta.op.core.handler import current
-from meta.op.core.tracing import Trace
+from meta.op.core.function import device_of
 
 __all__ = ["causal_lm_loss", "masked_lm_loss"]
 
@@ -30,10 +29,6 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "tanh": op.tanh,
 }
 """Activation functions by the names that configurations use."""
-
-LOW = -65504.0
-"""What a query gives to keys that it does not see, before softmax: the least number that float16,
-too, can hold."""
 
 
 def activation(name: str) -> Callable[[Any], Any]:
@@ -102,46 +97,19 @@ def attend(
     scale: float | None = None,
     dropout_p: float = 0.0,
 ) -> Any:
-    """`scaled_dot_product_attention` with dropout of the weights.
+    """`scaled_dot_product_attention` of heads behind the steps, as projections leave them.
 
     query: [b, l, h, d]. key: [b, s, g, d], value: [b, s, g, e], where g divides h. mask: bool that
     broadcasts to [b, h, l, s]. Result: [b, l, h, e]; 0 for a query that sees no key.
     """
     if dropout_p == 0:
         how = {"causal": causal, "scale": scale, "layout": "BSHD"}
-        return op.scaled_dot_product_attention(query, key, value, mask, **how)[0]
+        return op.fused_attention(query, key, value, mask, **how)[0]
     query, key, value = (op.transpose(t, (0, 2, 1, 3)) for t in (query, key, value))
-    # The fused operator has no weights to drop: here they are computed, heads of a group as rows.
-    (b, h, steps, d), (g, s) = query.shape, key.shape[1:3]
-    rows = op.reshape(query, (b * g, h // g * steps, d))
-    scores = op.batch_matmul_nt(rows, op.reshape(key, (b * g, s, d)))
-    scores = op.multiply(op.reshape(scores, (b, h, steps, s)), d**-0.5 if scale is None else scale)
-    seen = _seen(mask, causal, steps, s, query)
-    if seen is None:
-        weights = op.softmax(scores, -1)
-    else:
-        nothing = op.zeros_like(scores)
-        low = op.full_like(scores, LOW)
-        weights = op.where(seen, op.softmax(op.where(seen, scores, low), -1), nothing)
-    weights = op.dropout(weights, dropout_p)[0]
-    flat = op.reshape(weights, (b * g, h // g * steps, s))
-    y = op.batch_matmul(flat, op.reshape(value, (b * g, s, value.shape[3])))
-    return op.transpose(op.reshape(y, (b, h, steps, value.shape[3])), (0, 2, 1, 3))
-
-
-def _seen(mask: Any, causal: bool, steps: int, keys: int, like: Any) -> Any:
-    if not causal:
-        return mask
-    where = device_of(like)
-    queries = op.reshape(op.arange(0, steps, 1, "int64", where), (steps, 1))
-    before = op.less_equal(op.arange(0, keys, 1, "int64", where), queries)
-    return before if mask is None else op.logical_and(mask, before)
-
-
-def device_of(x: Any) -> str:
-    """Return where new arrays are to be made: where ``x`` is, or the program's inputs are."""
-    trace = current()
-    return str(trace.device if isinstance(trace, Trace) else x.device)
+    y = op.scaled_dot_product_attention(
+        query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=True
+    )
+    return op.transpose(y, (0, 2, 1, 3))
 
 
 def initialize(model: Model, std: float, scaled: dict[str, float] | None = None) -> None:

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 from meta.base.errors import RegistrationError
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.source import definition_span
-from meta.op.core.tracing import Symbol
+from meta.op.core.handler import current
+from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,3 +37,9 @@ def function(f: F) -> F:
 def operand(x: Any) -> Any:
     """Return a tensor argument as an ndarray, or as it is where it is traced."""
     return x if isinstance(x, ndarray | Symbol) else as_array(x)
+
+
+def device_of(x: Any) -> str:
+    """Return where new arrays are to be made: where ``x`` is, or the program's inputs are."""
+    trace = current()
+    return str(trace.device if isinstance(trace, Trace) else x.device)

@@ -84,7 +84,7 @@ def fuse_attention(
     trained: Iterable[int] | None = None,
     least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
 ) -> Module:
-    """Call `scaled_dot_product_attention` where a program writes attention out.
+    """Call `fused_attention` where a program writes attention out.
 
     That is a product of query and key, then in any order a scale and masks, softmax over the keys,
     and a product with value: on matrices, stacks of them or by `einsum`, with the reshapes and
@@ -121,7 +121,7 @@ def fuse_attention(
       %1: float32[1, 6, 512, 4] = reshape(%k, shape=(1, 6, 512, 4))
       %2: float32[1, 6, 512, 4] = reshape(%v, shape=(1, 6, 512, 4))
       %3: (float32[1, 6, 8, 4], float32[1, 6, 8]) = \
-scaled_dot_product_attention(%0, %1, %2, scale=0.5)
+fused_attention(%0, %1, %2, scale=0.5)
       %4: float32[1, 6, 8, 4] = %3.0
       %5: float32[1, 6, 8] = %3.1
       %y: float32[6, 8, 4] = reshape(%4, shape=(6, 8, 4))

@@ -119,9 +119,7 @@ class FoundAttention:
                 sees = sees if heads.layout == HEADS_FIRST else op.transpose(sees, (0, 2, 1, 3))
                 query = op.where(sees, query, 0.0)
         scale = self.scale * self.query.factor * self.key.factor
-        y, _ = op.scaled_dot_product_attention(
-            query, key, value, mask, self.masking.causal, scale, 0.0, heads.layout
-        )
+        y, _ = op.fused_attention(query, key, value, mask, self.masking.causal, scale, heads.layout)
         own = [a for part in heads.parts(self.rows, self.widths[1], True) for a in part]
         return arranged(y, own, [leaves(group) for group in self.result])
 

@@ -219,7 +219,7 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
         if made is None or not isinstance(atom, Var):
             break
         if isinstance(value, TupleGetItem):
-            if not after or made.op is not op.dropout:
+            if not after or made.op is not op.dropout_train:
                 break
             dropped, atom = True, made.args[0]
             continue

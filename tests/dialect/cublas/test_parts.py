@@ -130,7 +130,7 @@ class Attention(meta.model.Model):
         n, steps, width = x.shape
         shape = n, steps, self.heads, width // self.heads
         query, key, value = (op.reshape(p, shape) for p in op.split(self.joined(x), 3, 2))
-        y = op.scaled_dot_product_attention(query, key, value, layout="BSHD")[0]
+        y = op.fused_attention(query, key, value, layout="BSHD")[0]
         return op.add(self.out(op.reshape(y, x.shape)), x)
 
 

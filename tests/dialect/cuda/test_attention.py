@@ -16,8 +16,8 @@ from meta.ir import TensorType
 from meta.runtime import chip
 
 CUDA = Device("cuda:0")
-FORWARD = meta.op.scaled_dot_product_attention
-BACKWARD = meta.op.scaled_dot_product_attention_dx
+FORWARD = meta.op.fused_attention
+BACKWARD = meta.op.fused_attention_dx
 
 
 @pytest.fixture(autouse=True)
@@ -103,10 +103,10 @@ def test_results_and_gradients(
     logsumexp = torch.full((batch, heads, queries), float("nan"))
     rest = (of_type(out), of_type(logsumexp), of_type(dy))
     with config.override(META_TF32=True):  # gradients are not dispatched without
-        call = FORWARD.call_values((*types, masks, causal, scale, 0.0, layout), CUDA)
-        forward = attention.scaled_dot_product_attention.make(call).run
+        call = FORWARD.call_values((*types, masks, causal, scale, layout), CUDA)
+        forward = attention.fused_attention.make(call).run
         call = BACKWARD.call_values((*types, masks, *rest, causal, scale, layout), CUDA)
-        backward = attention.scaled_dot_product_attention_dx.make(call).run
+        backward = attention.fused_attention_dx.make(call).run
     with config.override(META_TF32=tf32):
         forward(query, key, value, *given, out, logsumexp)
         backward(query, key, value, *given, out, logsumexp, dy, *dx)
@@ -130,7 +130,7 @@ def test_gradients_are_written_as_parts_of_one_array() -> None:
     out = torch.full((2, 9, 72), float("nan"))
     with config.override(META_TF32=True):
         result = of_type(out)
-        pattern = attention.dialect.patterns["scaled_dot_product_attention_dx_joined"]
+        pattern = attention.dialect.patterns["fused_attention_dx_joined"]
         captures = dict(zip(pattern.captures, (*arguments, 2), strict=True))
         pattern.prepare(captures, result, CUDA).run(*given, out)
     for part, reference in zip(out.chunk(3, -1), correct, strict=True):
@@ -142,12 +142,12 @@ def test_gradients_in_full_precision_are_left_to_others() -> None:
     t, s = meta.ir.parse_type("float32[1, 2, 8, 8]"), meta.ir.parse_type("float32[1, 2, 8]")
     call = BACKWARD.call_values((t, t, t, None, t, s, t, False, None, "BHSD"), CUDA)
     with pytest.raises(Unsupported, match="META_TF32 is off"):
-        attention.scaled_dot_product_attention_dx.make(call)
+        attention.fused_attention_dx.make(call)
 
 
 def case(query: str, key: str, value: str, layout: str = "BHSD") -> tuple[object, ...]:
     types = [meta.ir.parse_type(t) for t in (query, key, value)]
-    return (*types, None, False, None, 0.0, layout)
+    return (*types, None, False, None, layout)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def case(query: str, key: str, value: str, layout: str = "BHSD") -> tuple[object
 )
 def test_what_is_left_to_others(arguments: tuple[object, ...], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        attention.scaled_dot_product_attention.make(FORWARD.call_values(arguments, CUDA))
+        attention.fused_attention.make(FORWARD.call_values(arguments, CUDA))

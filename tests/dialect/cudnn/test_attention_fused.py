@@ -48,7 +48,7 @@ def program(axis: int = 2, layout: str = "BSHD", mask: str = "None", keys: int =
     return infer_type(
         parse(f"""
     func @main({head}) {{
-      %g = scaled_dot_product_attention_dx(%q, %k, %v, {mask}, %y, %l, %d, True, 0.5, "{layout}")
+      %g = fused_attention_dx(%q, %k, %v, {mask}, %y, %l, %d, True, 0.5, "{layout}")
       %a = %g.0
       %b = %g.1
       %c = %g.2
@@ -67,7 +67,7 @@ def test_parts_that_are_joined_are_written_there(monkeypatch: pytest.MonkeyPatch
     with only("cudnn"):
         found = fuse_dialect(program(), device=CUDA)
     (made,) = [f for f in found.functions.values() if f.attrs]
-    assert made.attrs["kernel"] == "scaled_dot_product_attention_dx_joined"
+    assert made.attrs["kernel"] == "fused_attention_dx_joined"
     assert made.result_type.shape == (2, 6, 72) and len(found.main.body.bindings) == 1
 
 
@@ -118,14 +118,12 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "plan", planned)
     arrays = [meta.array(t) for t in (q, k, v)]
     with only("torch"):
-        y, logsumexp = op.scaled_dot_product_attention(
-            *arrays, causal=True, scale=0.5, layout="BSHD"
-        )
+        y, logsumexp = op.fused_attention(*arrays, causal=True, scale=0.5, layout="BSHD")
         arguments = (*arrays, None, y, logsumexp, meta.array(dy), True, 0.5, "BSHD")
-        parts = op.scaled_dot_product_attention_dx(*arguments)
+        parts = op.fused_attention_dx(*arguments)
         expected = op.concat([op.reshape(p, (2, 6, 24)) for p in parts], 2)
     types = [typed(t) if isinstance(t, meta.ndarray) else t for t in arguments]
-    pattern = cudnn.patterns["scaled_dot_product_attention_dx_joined"]
+    pattern = cudnn.patterns["fused_attention_dx_joined"]
     captures = dict(zip(pattern.captures, (*types, 2), strict=True))
     env = pattern.prepare(captures, typed(expected), CUDA)
     out = torch.full((2, 6, 72), float("nan"), dtype=torch.float16)

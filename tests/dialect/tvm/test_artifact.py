@@ -80,7 +80,7 @@ def test_a_kernel_of_lists() -> None:
 
 
 def test_a_kernel_that_draws_a_key() -> None:
-    made = artifact(meta.op.dropout, X, 0.5, None)
+    made = artifact(meta.op.dropout_train, X, 0.5, None)
     run = DIALECTS["tvm"].restore(made).run
     x, y, z = torch.ones(4, 4), torch.empty(4, 4), torch.empty(4, 4)
     mask, nothing = torch.empty(4, 4, dtype=torch.bool), torch.empty(0, dtype=torch.uint8)

@@ -107,7 +107,7 @@ def test_dropout_of_attention(causal: bool, masked: bool) -> None:
     seen = torch.ones(5, 6).tril().bool() if causal else torch.ones(5, 6).bool()
     seen = (seen if mask is None else seen & mask).expand(2, 4, 5, 6)
     meta.random.seed(3)
-    kept = torch.tensor(meta.dropout(meta.array(np.ones((2, 4, 5, 6))), 0.3)[1].numpy())
+    kept = torch.tensor(meta.dropout_train(meta.array(np.ones((2, 4, 5, 6))), 0.3)[1].numpy())
     scores = query @ key.repeat_interleave(2, 1).transpose(2, 3) * 0.5
     weights = scores.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num()
     wanted = (weights * kept / 0.7) @ value.repeat_interleave(2, 1)

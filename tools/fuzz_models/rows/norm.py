@@ -377,7 +377,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Any:
 
 add(
     Row(
-        "scaled_dot_product_attention", _attention_call, _attention,
+        "fused_attention", _attention_call, _attention,
         lambda o, a, k: [o[0], "float64" if o[0] == "float64" else "float32"], weight=1.0,
         # ATen's exponentials of half precision are good to 5e-5 on the CPU.
         inner=lambda q, k, v, causal=False: [None, ("operand", 0.05)],

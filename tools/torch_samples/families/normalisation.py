@@ -126,17 +126,11 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Scaled dot-product attention, with any number of leading axes but one."""
+    """Scaled dot-product attention."""
     decline_if(dropout_p > 0, "dropout")
-    given = (query, key, value)
-    four = tuple(meta.expand_dims(t, 0) if t.ndim == 3 else t for t in given)
-    decline_if(any(t.ndim != 4 for t in four), "more than two leading axes")
-    batch = max(t.shape[0] for t in four)
-    four = tuple(
-        meta.broadcast_to(t, (batch, *t.shape[1:])) if t.shape[0] < batch else t for t in four
+    return meta.scaled_dot_product_attention(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
-    y = meta.scaled_dot_product_attention(*four, attn_mask, is_causal, scale)[0]
-    return meta.squeeze(y, 0) if all(t.ndim == 3 for t in given) else y
 
 
 ADAPTERS = {

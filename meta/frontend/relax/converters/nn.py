@@ -71,7 +71,7 @@ _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 
 relax.same("nn.softmax", op.softmax, "axis")
 relax.same("nn.log_softmax", op.log_softmax, "axis")
-relax("nn.dropout", op.dropout)(dropout)
+relax("nn.dropout", op.dropout_train)(dropout)
 relax("nn.nll_loss", op.gather, op.take)(nll_loss)
 
 
@@ -180,7 +180,7 @@ def outer(x1, x2):
     return op.multiply(op.reshape(x1, (-1, 1)), op.reshape(x2, (1, -1)))
 
 
-@relax("nn.attention", "nn.attention_bias", op.scaled_dot_product_attention)
+@relax("nn.attention", "nn.attention_bias", op.fused_attention)
 def attention(query, key, value, bias=None, *, scale, causal_mask, window_size, call):
     """Tensors are [batch, length, heads, width]. The bias is added to the scores."""
     if window_size is not None:
@@ -190,7 +190,7 @@ def attention(query, key, value, bias=None, *, scale, causal_mask, window_size, 
         bias = _below(query, key, bias, call.device)
         causal = None
     how = {"causal": bool(causal), "scale": scale, "layout": "BSHD"}
-    return op.scaled_dot_product_attention(query, key, value, bias, **how)[0]
+    return op.fused_attention(query, key, value, bias, **how)[0]
 
 
 def _below(query, key, bias, device):

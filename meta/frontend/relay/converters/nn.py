@@ -84,7 +84,7 @@ def group_norm(data, gamma, beta, *, num_groups, **options):
     return _over_channels(op.group_norm, data, gamma, beta, num_groups, **options)
 
 
-relay("nn.dropout", op.dropout)(dropout)
+relay("nn.dropout", op.dropout_train)(dropout)
 
 
 def _mean_over_rows(x):

@@ -1,0 +1,182 @@
+"""`scaled_dot_product_attention` as torch has it, composed of `fused_attention`, or with dropout of
+products and softmax.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from meta import op
+from meta.base.errors import TypeInferError
+from meta.op.core.check import broadcast_shapes, fit
+from meta.op.core.function import device_of, function, operand
+
+NAME = "scaled_dot_product_attention"
+
+
+@function
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Return ``softmax(query @ key.T * scale + attn_mask) @ value``, as torch's function.
+
+    Vaswani et al., arXiv:1706.03762. Without dropout it runs as one kernel, `fused_attention`.
+
+    query: floating point (..., l, d). key: (..., s, d) and value: (..., s, e) of its dtype; the
+    leading axes broadcast. attn_mask: bool, true where a query may look, or numbers of query's
+    dtype that are added to the scores; it broadcasts to (..., l, s). dropout_p: the probability to
+    drop a weight, in every call: give 0 where nothing is trained. is_causal: query i looks at keys
+    0 .. i only, also where l and s differ, and beside a mask. scale: 1 / sqrt(d) unless given.
+    enable_gqa: each head of key and value, axis -3, serves as many adjacent heads of query
+    (arXiv:2305.13245). Result: (..., l, e). A query that may look nowhere gets 0.
+
+    Raises TypeInferError for shapes or dtypes that do not fit.
+    """
+    _check_options(dropout_p, is_causal, scale, enable_gqa)
+    q, k, v = operand(query), operand(key), operand(value)
+    mask = None if attn_mask is None else operand(attn_mask)
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        raise _refused("query, key and value need 2 axes", q, k, v)
+    if _is_direct(q, k, v, enable_gqa):
+        return _of_heads(q, k, v, mask, dropout_p, is_causal, scale)
+    lead = _leading(q, k, v, enable_gqa)
+    groups = [x.shape[-3:-2] if enable_gqa else lead[-1:] or (1,) for x in (q, k, v)]
+    outer = lead[:-1]
+    q, k, v = (
+        _with_four(op.broadcast_to(x, (*outer, *g, *x.shape[-2:])))
+        for x, g in zip((q, k, v), groups, strict=True)
+    )
+    if mask is not None and mask.ndim > 3:
+        if mask.ndim > len(lead) + 2:
+            raise _refused("attn_mask has more axes than the scores", query, key, mask)
+        mask = _with_four(op.broadcast_to(mask, (*outer, *mask.shape[-3:])))
+    y = _of_heads(q, k, v, mask, dropout_p, is_causal, scale)
+    return op.reshape(y, (*lead, *y.shape[-2:]))
+
+
+def _check_options(dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any) -> None:
+    """Raise TypeInferError for an option in the place of another one."""
+    number = isinstance(dropout_p, int | float) and not isinstance(dropout_p, bool)
+    if not number or not 0 <= dropout_p < 1:
+        what = "dropout_p is no probability of dropping"
+        hint = "is_causal=True" if isinstance(dropout_p, bool) else None
+        raise TypeInferError(
+            what, op=NAME, expected="0 <= dropout_p < 1", found=repr(dropout_p), hint=hint
+        )
+    for name, given in (("is_causal", is_causal), ("enable_gqa", enable_gqa)):
+        if not isinstance(given, bool):
+            raise TypeInferError(
+                f"{name} does not fit", op=NAME, expected="a bool", found=repr(given)
+            )
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
+        raise TypeInferError(
+            "scale does not fit", op=NAME, expected="a number or None", found=repr(scale)
+        )
+
+
+def _refused(what: str, *arrays: Any, hint: str | None = None) -> TypeInferError:
+    found = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
+    expected = "query (..., l, d), key (..., s, d), value (..., s, e)"
+    return TypeInferError(what, op=NAME, expected=expected, found=found, hint=hint)
+
+
+def _is_direct(q: Any, k: Any, v: Any, enable_gqa: bool) -> bool:
+    """Whether `fused_attention` takes these as they are: one head of key serves all, anyway."""
+    if (q.ndim, k.ndim, v.ndim) != (4, 4, 4):
+        return False
+    same = fit(q.shape[:1], k.shape[:1]) and fit(k.shape[:2], v.shape[:2])
+    return same and (enable_gqa or fit(q.shape[1:2], k.shape[1:2]) or k.shape[1] == 1)
+
+
+def _leading(q: Any, k: Any, v: Any, enable_gqa: bool) -> tuple[Any, ...]:
+    """Return the leading axes of the result, the last of which are the heads."""
+    cut = -3 if enable_gqa else -2
+    if enable_gqa and min(q.ndim, k.ndim, v.ndim) < 3:
+        raise _refused("enable_gqa is about heads, axis -3", q, k, v)
+    try:
+        found = broadcast_shapes(*(x.shape[:cut] for x in (q, k, v)))
+    except TypeInferError:
+        share = "heads of key and value that serve several of query need enable_gqa=True"
+        hint = None if enable_gqa or q.ndim < 3 else share
+        raise _refused("the leading axes do not broadcast", q, k, v, hint=hint) from None
+    return (*found, q.shape[-3]) if enable_gqa else found
+
+
+def _with_four(x: Any) -> Any:
+    """Return an array of at least three axes with those before the heads as one."""
+    if x.ndim == 4:
+        return x
+    outer = x.shape[:-3]
+    known = all(isinstance(n, int) for n in outer)
+    return op.reshape(x, (math.prod(outer) if known else -1, *x.shape[-3:]))
+
+
+def _of_heads(
+    q: Any, k: Any, v: Any, mask: Any, dropout_p: float, is_causal: bool, scale: float | None
+) -> Any:
+    """Return the attention of arrays [b, heads, length, width]."""
+    if dropout_p == 0:
+        return op.fused_attention(q, k, v, mask, is_causal, scale)[0]
+    (b, h, steps, d), (g, s) = q.shape, k.shape[1:3]
+    fits = fit((b, g, s), v.shape[:3]) and fit((b, d), (k.shape[0], k.shape[3]))
+    if not fits or (isinstance(h, int) and isinstance(g, int) and (g == 0 or h % g)):
+        raise _refused("query, key and value do not fit together", q, k, v)
+    # Heads of a group are rows of one product.
+    rows = op.reshape(q, (b * g, h // g * steps, d))
+    scores = op.batch_matmul_nt(rows, op.reshape(k, (b * g, s, d)))
+    scores = op.multiply(op.reshape(scores, (b, h, steps, s)), _factor(scale, d))
+    weights = op.dropout_train(_weights(scores, mask, is_causal), dropout_p)[0]
+    flat = op.reshape(weights, (b * g, h // g * steps, s))
+    y = op.batch_matmul(flat, op.reshape(v, (b * g, s, v.shape[3])))
+    return op.reshape(y, (b, h, steps, v.shape[3]))
+
+
+def _factor(scale: float | None, width: int) -> float:
+    return max(width, 1) ** -0.5 if scale is None else scale
+
+
+def _weights(scores: Any, mask: Any, is_causal: bool) -> Any:
+    """Return the softmax of what may be seen; 0 elsewhere, and where nothing may."""
+    added = mask is not None and mask.dtype != "bool"
+    if mask is not None:
+        if added and mask.dtype != scores.dtype:
+            what = f"attn_mask must be bool or {scores.dtype}"
+            raise TypeInferError(what, op=NAME, found=mask.dtype)
+        try:
+            fits = broadcast_shapes(mask.shape, scores.shape) == tuple(scores.shape)
+        except TypeInferError:
+            fits = False
+        if not fits:
+            raise TypeInferError(
+                "attn_mask does not broadcast to the scores",
+                op=NAME,
+                expected=list(scores.shape),
+                found=list(mask.shape),
+            )
+    if added:
+        scores = op.add(scores, mask)
+    seen = _seen(scores, op.not_equal(scores, -math.inf) if added else mask, is_causal)
+    if seen is None:
+        return op.softmax(scores, -1)
+    low = op.full_like(scores, -65504.0 if scores.dtype == "float16" else -3e38)
+    weights = op.softmax(op.where(seen, scores, low), -1)
+    return op.where(seen, weights, op.zeros_like(scores))
+
+
+def _seen(scores: Any, seen: Any, is_causal: bool) -> Any:
+    if not is_causal:
+        return seen
+    steps, keys = scores.shape[2:]
+    where = device_of(scores)
+    queries = op.reshape(op.arange(0, steps, 1, "int64", where), (steps, 1))
+    before = op.less_equal(op.arange(0, keys, 1, "int64", where), queries)
+    return before if seen is None else op.logical_and(seen, before)
