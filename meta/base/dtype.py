@@ -25,7 +25,9 @@ _TABLE: dict[str, tuple[torch.dtype, Any]] = {
     "int16": (torch.int16, np.int16),
     "int32": (torch.int32, np.int32),
     "int64": (torch.int64, np.int64),
-    # The bits of random generators; torch moves them, but has no arithmetic of them.
+    # torch moves these, but has little arithmetic of them: see meta/dialect/torch.
+    "uint16": (torch.uint16, np.uint16),
+    "uint32": (torch.uint32, np.uint32),
     "uint64": (torch.uint64, np.uint64),
     # For storage and `scaled_matmul`: they are moved and cast, and have no other arithmetic.
     "float8_e4m3fn": (torch.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
@@ -50,7 +52,9 @@ _FROM_PYTHON: dict[Any, str] = {
     bool: "bool",
 }
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
-_INTEGERS = frozenset({"uint8", "int8", "int16", "int32", "int64", "uint64"})
+_SIGNED = frozenset({"int8", "int16", "int32", "int64"})
+UNSIGNED: frozenset[str] = frozenset({"uint8", "uint16", "uint32", "uint64"})
+_INTEGERS = _SIGNED | UNSIGNED
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
 PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part, by complex dtype."""
@@ -109,16 +113,19 @@ def bits(dtype: str) -> int:
 
 def promote(a: str, b: str) -> str:
     """Return the dtype in which two arrays are combined: torch's promotion table, and numpy's for
-    uint64 with another integer, bool or complex, of which torch's has nothing. It has none of
-    float8 either: another floating point or complex dtype holds it, and float16 holds both kinds.
+    integers and bool, and for uint64 with complex. Of float8 neither has anything: another floating
+    point or complex dtype holds it, and float16 holds both kinds.
     """
     if a == b:
         return a
     if a in FLOAT8 or b in FLOAT8:
         other = b if a in FLOAT8 else a
         return other if has_gradient(other) else "float16"
-    if "uint64" in (a, b) and not (is_float(a) or is_float(b)):
+    whole = not (has_gradient(a) or has_gradient(b))
+    if whole or ("uint64" in (a, b) and not (is_float(a) or is_float(b))):
         return _FROM_NUMPY[np.promote_types(TO_NUMPY[a], TO_NUMPY[b])]
+    if a in UNSIGNED or b in UNSIGNED:  # torch has nothing of them beside complex
+        return b if a in UNSIGNED else a
     return FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
 
 
@@ -162,7 +169,8 @@ def truncated_via(dtype: str) -> str:
     unsigned ones and int64, else int32.
 
     A fraction is dropped. What this dtype does not hold, and NaN, is its smallest number; then the
-    low bits are kept. So do the x86 processors, and torch on them. Of uint64 all numbers are held.
+    low bits are kept. So do the x86 processors, and torch on them but to uint16 and uint32. Of uint64
+    all numbers are held.
     """
     return "int32" if dtype in ("int8", "int16", "int32") else "int64"
 
@@ -184,7 +192,8 @@ def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         )
     if tensor.dtype.is_floating_point and FROM_TORCH.get(dtype, "float32") in _INTEGERS:
         by_itself = tensor.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
-        return tensor if by_itself else truncated(tensor, dtype)
+        by_int32 = dtype in (torch.uint16, torch.uint32)  # by which torch goes to these
+        return tensor if by_itself and not by_int32 else truncated(tensor, dtype)
     if dtype != torch.float8_e4m3fn or tensor.dtype == dtype:
         return tensor
     if not tensor.dtype.is_floating_point or tensor.dtype == torch.float8_e5m2:

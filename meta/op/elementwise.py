@@ -156,10 +156,11 @@ def nan_to_num(
 def cast(data: Tensor, dtype: DType) -> Tensor:
     """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
 
-    To int8, int16 and int32 a float goes by way of int32, to uint8 and int64 by int64, of which the
-    low bits are kept: 300.0 is 44 in int8. What that does not hold, and NaN, is its smallest number
-    (0 in int8, int16 and uint8). So does torch on x86 processors; here all devices and dialects do.
-    uint64 holds what is in its range; integers wrap.
+    To int8, int16 and int32 a float goes by way of int32, to int64 and unsigned integers by int64,
+    of which the low bits are kept: 300.0 is 44 in int8. What that does not hold, and NaN, is its
+    smallest number (0 where it has more bits than the dtype). So does torch on x86 processors, but
+    to uint16 and uint32; here all devices and dialects do. uint64 holds what is in its range;
+    integers wrap.
     What is beyond the range of a floating point dtype becomes infinite, and of float8_e4m3fn, which
     has no infinity, its largest number, 448. Float8 is rounded to 4 (e5m2: 3) bits, and has no
     gradient, as integers have none. Raises TypeInferError for complex numbers and a dtype that is

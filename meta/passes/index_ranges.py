@@ -167,7 +167,8 @@ def _inside(found: Range, wanted: IndexRange) -> bool:
 def _of_tensor(data: torch.Tensor) -> Range | None:
     if data.dtype.is_floating_point or data.dtype in (torch.bool, torch.uint64) or not data.numel():
         return None
-    least, most = torch.aminmax(data)
+    without_order = data.dtype in (torch.uint16, torch.uint32)  # in ATen
+    least, most = torch.aminmax(data.long() if without_order else data)
     return int(least), int(most)
 
 

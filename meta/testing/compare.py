@@ -12,6 +12,8 @@ from meta.base.dtype import FROM_TORCH
 from meta.ir.types import TensorType, TupleType, compatible
 from meta.runtime.ndarray import ndarray
 
+WIDE = {torch.uint16: torch.int32, torch.uint32: torch.int64}
+"""Signed integers that hold the unsigned ones of which torch has no arithmetic."""
 # (rtol, atol) by dtype: a few units in the last place of results of moderate size.
 TOLERANCE = {
     "float16": (4e-3, 2e-3),
@@ -43,7 +45,8 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
     """Raise AssertionError unless ``a`` (found) equals ``b`` (expected): same shape, |a - b| <=
     atol + rtol * |b|.
 
-    Tuples and lists are compared item by item. NaN equals NaN. Dtypes may differ.
+    Tuples and lists are compared item by item. NaN equals NaN. Dtypes may differ: of a number that
+    was expected in `WIDE`, the low bits are compared.
     """
     if isinstance(b, tuple | list):
         assert isinstance(a, tuple | list), (
@@ -61,6 +64,8 @@ def check(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-5, what: str = ""
         wide = torch.complex128
         found, expected = (torch.view_as_real(t.to(wide).resolve_conj()) for t in (found, expected))
     if not found.dtype.is_floating_point and not expected.dtype.is_floating_point:
+        if found.dtype in WIDE:
+            expected = expected.to(found.dtype)
         assert torch.equal(found.to(torch.int64), expected.to(torch.int64)), (
             f"{what}: {found} expected {expected}"
         )

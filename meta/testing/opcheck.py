@@ -27,6 +27,7 @@ from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import ErrorSample, OpCase, Sample
 from meta.testing.compare import (
     TOLERANCE,
+    WIDE,
     check,
     check_type,
     first_float,
@@ -318,9 +319,12 @@ def _arrays(values: Any, device: str) -> Any:
 
 
 def _oracle(case: OpCase, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Apply the oracle to float64 copies."""
+    """Apply the oracle to copies in float64, and in the signed integers that hold the unsigned ones
+    of which torch has little.
+    """
     leaves, structure = tree.flatten((args, kwargs))
     copies = [
-        t.to(torch.float64 if t.dtype.is_floating_point else t.dtype, copy=True) for t in leaves
+        t.to(torch.float64 if t.dtype.is_floating_point else WIDE.get(t.dtype, t.dtype), copy=True)
+        for t in leaves
     ]
     return of_tensors(case.oracle, structure)(*copies)

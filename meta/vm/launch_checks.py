@@ -99,6 +99,8 @@ def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor],
         low = lowest
         if part.dtype is torch.uint64:  # of which ATen has no order; 2**63 and more are negative
             part, low = part.view(torch.int64), 0
+        elif part.dtype in (torch.uint16, torch.uint32):
+            part = part.long()
         if count > MANY and part.device.type == "cpu" and part.dtype in _SIGNED:
             if _all_inside(part.numpy(), low, high):
                 return

@@ -108,6 +108,8 @@ CLIPS = [
 INT_CLIPS = [
     *[sample(s.args[0], -1, 2) for s in INTEGERS],
     sample(I(3, low=0, high=200, dtype="uint8"), 3, 100),
+    sample(I(3, low=0, high=2**16, dtype="uint16"), 3, 40000),
+    sample(I(3, low=0, high=2**32, dtype="uint32"), 3, 2**31 + 5),
 ]
 
 

@@ -11,7 +11,7 @@ from meta.base.errors import ArgumentError
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from tests.op.elementwise import EDGES, OTHERS, TENSORS, _unary_floats, _unary_others
 
-INTS = ("uint8", "int8", "int16", "int32", "int64")
+INTS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32")
 
 
 def _pair_shapes(low=-2.0, high=2.0, low2=None, high2=None):
@@ -40,7 +40,7 @@ def _pair_shapes(low=-2.0, high=2.0, low2=None, high2=None):
 
 def _pair_ints(low=-9, high=10, low2=-9, high2=10):
     def make(dtype, a, b, *shape):
-        return I(*shape, low=max(a, 0) if dtype == "uint8" else a, high=b, dtype=dtype)
+        return I(*shape, low=max(a, 0) if dtype[0] == "u" else a, high=b, dtype=dtype)
 
     samples = [sample(make(d, low, high, 4, 5), make(d, low2, high2, 5)) for d in INTS]
     return [
@@ -237,7 +237,7 @@ CASES += refusals(
 )
 
 
-FLOAT_INTS = ("uint8", "int8", "int32", "int64")
+FLOAT_INTS = ("uint8", "int8", "int32", "int64", "uint16", "uint32")
 
 
 INF, FLOAT_NAN = math.inf, math.nan
@@ -255,7 +255,7 @@ def _pairs(low=-2.0, high=2.0, low2=None, high2=None):
 
 def _float_ints(low2=-9):
     def ints(dtype, low, *shape):
-        return I(*shape, low=0 if dtype == "uint8" else low, high=10, dtype=dtype)
+        return I(*shape, low=0 if dtype[0] == "u" else low, high=10, dtype=dtype)
 
     return [
         *[sample(ints(d, -9, 4, 5), ints(d, low2, 5)) for d in FLOAT_INTS],
@@ -378,7 +378,9 @@ def _ints(dtype):
 MORE = [sample(F(3), F(3), F(3, low=0.5), 0.5), sample(F(3), F(3), F(3, low=0.5), value=-2)]
 
 
-PRODUCTS = [sample(*_ints(d)) for d in ("uint8", "int32")] + [sample(*_ints("int64"), 3)]
+PRODUCTS = [sample(*_ints(d)) for d in ("uint8", "int32", "uint16", "uint32")] + [
+    sample(*_ints("int64"), 3)
+]
 
 
 WEIGHTS = [

@@ -7,7 +7,18 @@ from meta.base.dtype import TO_TORCH
 from meta.testing import B, F, I, OpCase, error, refusals, sample
 from meta.testing.case import FLOATS
 
-DTYPES = ["bool", "uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+DTYPES = [
+    "bool",
+    "uint8",
+    "uint16",
+    "uint32",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
 
 
 KINDS = {bool: torch.bool, int: torch.int64, float: torch.float32}
@@ -99,6 +110,8 @@ CASES = [
             sample(-1.5, 2.0, 0.25),
             sample(0.0, 1.0, 0.1, dtype="float64"),
             sample(1, 10, 4, dtype="uint8"),
+            sample(65530, 65536, 2, dtype="uint16"),
+            sample(2**32 - 3, 2**32, dtype="uint32"),
             sample(0, 7, 2, dtype="float16"),
             sample(2**53 + 1, 2**53 + 3, 1, dtype="int64"),
         ],

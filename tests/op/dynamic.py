@@ -73,6 +73,8 @@ CASES = [
             sample(C([[2.0, 1.0, 2.0], [0.0, -1.0, 1.0]]), True),
             sample(C([2.0, NAN, 1.0, 2.0, NAN]), return_counts=True),
             sample(I(9, low=0, high=4, dtype="uint8"), True, True),
+            sample(C([2**16 - 1, 0, 3, 2**16 - 1], "uint16"), True, True),
+            sample(C([2**32 - 1, 0, 3, 2**32 - 1], "uint32"), True, True),
             sample(B(7)),
             sample(F(0)),
         ],

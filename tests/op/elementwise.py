@@ -18,7 +18,13 @@ EDGES = [0.0, -0.0, math.inf, -math.inf, math.nan]
 INTEGERS = [sample(I(2, 3, low=-4, high=5, dtype=d)) for d in ("int8", "int32", "int64")]
 
 
-OTHERS = [*INTEGERS, sample(I(4, low=0, high=200, dtype="uint8")), sample(B(3, 2))]
+OTHERS = [
+    *INTEGERS,
+    sample(I(4, low=0, high=200, dtype="uint8")),
+    sample(B(3, 2)),
+    sample(I(4, low=40000, high=2**16, dtype="uint16")),
+    sample(I(4, low=0, high=200, dtype="uint32")),
+]
 
 
 def _unary_floats(name, oracle, samples):

@@ -178,8 +178,15 @@ CASES = [
             sample(F(2, 3), I(2, 7, low=0, high=3), F(2, 8), -1),
             sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0),
             sample(F(2, 3), I(2, 0, low=0, high=3), F(2, 0), 1),
-            sample(I(2, 3, low=0, high=9, dtype="uint8"), TWICE, I(2, 3, low=0, high=255,
-                   dtype="uint8"), 1),
+            *[
+                sample(
+                    I(2, 3, low=0, high=9, dtype=f"uint{b}"),
+                    TWICE,
+                    I(2, 3, low=0, high=2**b - 1, dtype=f"uint{b}"),
+                    1,
+                )
+                for b in (8, 16, 32)
+            ],
         ],
         oracle=scatter_add,
     ),
@@ -357,6 +364,8 @@ CASES += [
             sample(F(5, 3), I(2, 2, low=-40, high=40), mode="clip"),
             sample(F(5, 3), I(4, low=-9, high=9, dtype="int32"), axis=0, mode="wrap"),
             sample(F(5, 3), I(4, low=0, high=5, dtype="uint8"), axis=0, mode="fast"),
+            sample(I(5, 3, low=0, high=2**16, dtype="uint16"), C([4, 0, 2], "uint32"), axis=0),
+            sample(I(5, 3, low=0, high=2**32, dtype="uint32"), C([14, 0, 2], "uint16")),
             sample(F(2, 5, 3), I(low=0, high=5), axis=1),
             sample(F(), I(3, low=-1, high=1)),
             sample(F(5, 3), I(0, low=0, high=1), axis=0),

@@ -25,11 +25,11 @@ from tests.op.arithmetic import (
 )
 from tests.op.elementwise import EDGES, OTHERS, TENSORS, _unary_others
 
-DTYPES = ("uint8", "int8", "int16", "int32", "int64")
+DTYPES = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32")
 
 
 def _ints(*shape, dtype="int32", low=-100, high=100):
-    return I(*shape, low=0 if dtype == "uint8" else low, high=high, dtype=dtype)
+    return I(*shape, low=0 if dtype[0] == "u" else low, high=high, dtype=dtype)
 
 
 PAIRS = [
@@ -50,6 +50,8 @@ SHIFTS = [
     sample(C([-1, 5, 5, -5], "int32"), C([31, 32, -1, 100], "int32")),
     sample(C([-1, 5, 5, -5], "int64"), C([63, 64, -1, 33], "int64")),
     sample(C([200, 3], "uint8"), C([1, 9], "uint8")),
+    sample(C([65000, 3], "uint16"), C([1, 17], "uint16")),
+    sample(C([2**32 - 9, 3], "uint32"), C([1, 33], "uint32")),
     sample(_ints(2, 1, 3), _ints(4, 1, low=0, high=8)),
     sample(_ints(0, 2), _ints(2)),
     sample(_ints(), 2),
@@ -118,6 +120,8 @@ CASES += [
             sample(I(5, low=-9, high=9), "int64"),
             sample(I(5, low=0, high=2**50), "float64"),
             sample(C(7, "int16"), "float16"),
+            sample(C([-1, 7], "int16"), "uint16"),
+            sample(C([-1, 7], "int32"), "uint32"),
             sample(I(0, 2, dtype="int32", low=0, high=2), "float32"),
         ],
         oracle=reinterpret,

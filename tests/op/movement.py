@@ -95,6 +95,7 @@ TRIANGLES = [
     sample(F(2, 3, 0), 1),
     sample(B(3, 3)),
     sample(I(3, 3, low=0, high=9, dtype="uint8"), 1),
+    *[sample(I(3, 3, low=2**b - 9, high=2**b, dtype=f"uint{b}")) for b in (16, 32)],
     sample(C([[NAN, INF], [INF, NAN]])),
 ]
 
@@ -368,6 +369,8 @@ CASES += [
             sample(F(0, 2), (0, 0, 1, 1)),
             sample(I(3, low=-5, high=5), (1, 2), 2.0),
             sample(I(3, low=0, high=5, dtype="uint8"), (1, 2), 3),
+            sample(I(3, low=0, high=5, dtype="uint16"), (1, 2), 65535),
+            sample(I(3, low=0, high=5, dtype="uint32"), (1, 2), 2**32 - 1),
             sample(B(3), (1, 2), 1),
             sample(B(3), (1, 2)),
             sample(F(3, 4), (2, 1, 3, 5), pad_mode="edge"),

@@ -98,6 +98,7 @@ EMPTY = [sample(F(0)), sample(F(2, 0), axis=1), sample(F(2, 0), axis=0, keepdims
 INTS = [
     sample(I(3, 4, low=-5, high=5), axis=0),
     sample(I(5, low=0, high=99, dtype="uint8")),
+    *[sample(I(3, 4, low=2**b - 9, high=2**b, dtype=f"uint{b}"), axis=1) for b in (16, 32)],
     sample(B(2, 3)),
 ]
 

@@ -121,7 +121,7 @@ CASES = [
         "resize2d",
         [
             sample(I(1, 2, 5, 4, low=0, high=99, dtype=d), (3, 6), "NCHW", "nearest_neighbor")
-            for d in ("uint8", "int8", "int32", "int64")
+            for d in ("uint8", "int8", "int32", "int64", "uint16", "uint32")
         ],
         resize,
         dtypes=(),

@@ -59,6 +59,7 @@ NARROW = [
     sample(I(2, 6, low=-9, high=9), 1),
     sample(I(2, 6, low=-9, high=9, dtype="int8"), 1, "int64"),
     sample(I(2, 6, low=0, high=200, dtype="uint8"), 1, "uint8"),
+    *[sample(I(2, 6, low=2**b - 9, high=2**b, dtype=f"uint{b}"), 1, f"uint{b}") for b in (16, 32)],
     sample(I(2, 6, low=-9, high=9, dtype="int32"), 0, "int32", True),
     sample(B(7), 0, "int64"),
     sample(C([1.0, NAN, 2.0, INF, -INF, 1.0]), 0),

@@ -60,6 +60,7 @@ ORDERS = [
     sample(F(2, 0, 3), axis=0),
     sample(I(2, 9, low=-128, high=127, dtype="int8")),
     sample(I(2, 9, low=0, high=255, dtype="uint8"), is_ascend=False),
+    *[sample(I(2, 9, low=0, high=2**b, dtype=f"uint{b}")) for b in (16, 32)],
     sample(I(40, low=-9, high=9)),
     sample(B(9)),
 ]
@@ -104,6 +105,8 @@ CASES = [
             sample(C([[0.0, 1.0, 2.0], [1.0, 1.0, 1.0]]), F(2, 4), True, "int32"),
             sample(C([1, 3, 3, 7], "int32"), I(3, 2, low=0, high=9, dtype="int32")),
             sample(C([1, 3, 3, 7], "uint8"), I(9, low=0, high=9, dtype="uint8"), right=True),
+            sample(C([1, 3, 65000], "uint16"), I(9, low=0, high=2**16, dtype="uint16")),
+            sample(C([1, 3, 2**32 - 2], "uint32"), C([2**32 - 1, 0, 3], "uint32"), right=True),
             sample(F(0), F(3)),
             sample(C([1.0]), F()),
             sample(C([1.0]), F(0, 2)),

@@ -19,7 +19,8 @@ from tests.emulator import compiler
 from tests.emulator.operators import emulated_cuda
 
 DIALECTS = ("tvm", "torch")
-BITS = {"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "int64": 64, "uint64": 64}
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+BITS |= {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 NUMBERS = [
     300.0, -1.0, -300.0, 128.0, 255.9, 256.0, -128.9, -129.0, 70000.0, -70000.0, 3e9, -3e9, 1e10,
     -1e10, 1e19, -1e19, 2e19, math.inf, -math.inf, math.nan, 2.0**31, -(2.0**31), -(2.0**31) - 1.5,
@@ -62,7 +63,7 @@ def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
         assert meta.array(x).to(dtype=to).torch().tolist() == expected
 
 
-@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("to", ["int8", "uint8", "int16", "int32", "int64", "uint16", "uint32"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_floats_beyond_the_integers_in_programs(dtype: str, to: str) -> None:
     x = meta.array(numbers(dtype, 3 * len(NUMBERS)))
@@ -76,7 +77,7 @@ def test_floats_beyond_the_integers_in_programs(dtype: str, to: str) -> None:
     assert op.cumsum(x[:8], 0, to).numpy().tolist() == np.cumsum(whole[:8], dtype=to).tolist()
 
 
-@pytest.mark.parametrize("to", ["int8", "uint8", "int64"])
+@pytest.mark.parametrize("to", ["int8", "uint8", "int64", "uint16", "uint32"])
 def test_floats_beyond_the_integers_on_cuda(to: str, on_cuda: None) -> None:
     for dtype in ("float32", "float64"):
         x = numbers(dtype, len(NUMBERS))

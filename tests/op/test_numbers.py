@@ -28,7 +28,7 @@ from meta.vm import compile
 from tests.op.records import CASES
 
 DIALECTS = ("tvm", "torch")
-INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32")
 
 # Calls that fit and calls of the same types that do not, by the dtype of x.
 REFUSED: list[tuple[str, str, str]] = [

@@ -147,9 +147,9 @@ class TestConstruction:
         "value",
         [
             np.ones(2, np.clongdouble),
-            np.ones(2, "u2"),
+            np.ones(2, "S2"),
             torch.ones(2, dtype=torch.float8_e5m2fnuz),
-            torch.ones(2, dtype=torch.uint16),
+            torch.ones(2, dtype=torch.float8_e4m3fnuz),
             torch.eye(2).to_sparse(),
             "text",
             None,

@@ -186,8 +186,6 @@ def strided_slice(x, begin, end, strides, slice_mode):
         return fresh(part)
     if part.dtype.itemsize == 1:  # ATen reverses bytes, but not those of float8
         return part.view(torch.uint8).flip(backward).contiguous().view(x.dtype)
-    if part.dtype == torch.uint64:  # nor these
-        return part.view(torch.int64).flip(backward).contiguous().view(x.dtype)
     return part.flip(backward).contiguous()
 
 

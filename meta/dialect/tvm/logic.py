@@ -62,6 +62,8 @@ def _shift(value, amount, dtype):
     if str(amount.ty.dtype) == "uint64":
         # Of 2**63 and more, which are too large, negative; to TVM a cast would not be.
         amount = tirx.reinterpret("int64", amount)
+    elif str(amount.ty.dtype) == "uint32":
+        amount = amount.astype("int64")  # TVM makes 0 - 32 of the comparison, and refuses that
     inside = amount < constant(bits(dtype), amount)
     if not str(amount.ty.dtype).startswith("uint"):
         inside = tirx.And(amount >= constant(0, amount), inside)

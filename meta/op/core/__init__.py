@@ -19,6 +19,9 @@ Rules that hold for all operators:
   result, `Takes` names another one, and an ``AnyScalar`` keeps its 64 bits. A number that an
   integer dtype or bool cannot represent raises NumberOutOfRange, which names the cast, before a
   dialect sees the call. Floating point dtypes round as IEEE 754 does.
+- **Unsigned integers** (``uint8`` to ``uint64``) wrap around as the signed ones do, and stand
+  wherever these do; sums are int64. ATen has few functions of uint16, uint32 and uint64: see
+  `meta/dialect/torch/unsigned.py`.
 - **Float8** (``float8_e4m3fn``, ``float8_e5m2``) is stored, moved and cast. It has no arithmetic,
   no gradient and no generated code. An operator that takes it says ``@op(float8=True)``; others
   refuse it before their type function runs. `scaled_matmul` is its matrix product, with float32

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, convertible, has_gradient, is_float
+from meta.base.dtype import TO_TORCH, UNSIGNED, convertible, has_gradient, is_float
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
@@ -184,9 +184,6 @@ def done_before(at: RuleSite) -> Expr | None:
     """What changes nothing any more the second time."""
     inner = at.made_by(at.args[0], at.op)
     return at.same(at.args[0]) if inner is not None and inner.args[1:] == at.args[1:] else None
-
-
-UNSIGNED = ("uint8", "uint64")
 
 
 @RULES.rule(op.abs)

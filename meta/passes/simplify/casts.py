@@ -9,7 +9,7 @@ from meta.passes.calls import new_call, tensor_type
 from meta.passes.simplify.table import RULES, RuleSite
 
 _SIGNED = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-_UNSIGNED = {"bool": 1, "uint8": 8, "uint64": 64}
+_UNSIGNED = {"bool": 1, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64}
 # Bits of the significand, the hidden one included (IEEE 754; bfloat16 has 8). Nothing is said of
 # float8: what holds its values is no reason to do without the rounding that a cast to it is for.
 _FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}

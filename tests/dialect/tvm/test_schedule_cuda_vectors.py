@@ -17,7 +17,7 @@ from tests.emulator import compiler, generated
 
 SIZE = 256
 DTYPES = (
-    *("int8", "uint8", "int16", "int32", "int64"),
+    *("int8", "uint8", "int16", "int32", "int64", "uint16", "uint32"),
     *("float16", "bfloat16", "float32", "float64"),
 )
 
