@@ -169,8 +169,8 @@ def truncated_via(dtype: str) -> str:
     unsigned ones and int64, else int32.
 
     A fraction is dropped. What this dtype does not hold, and NaN, is its smallest number; then the
-    low bits are kept. So do the x86 processors, and torch on them but to uint16 and uint32. Of uint64
-    all numbers are held.
+    low bits are kept. So do the x86 processors, and torch on them but to uint16 and uint32. Of
+    uint64 all numbers are held.
     """
     return "int32" if dtype in ("int8", "int16", "int32") else "int64"
 
