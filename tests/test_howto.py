@@ -61,7 +61,7 @@ def test_following_the_optimizer_page_adds_an_optimizer(tmp_path: Path) -> None:
     assert "MISSING" not in card.replace("converters", ""), card
     (use,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     printed = _run(tmp_path, "-c", use)
-    assert printed.startswith("Adadelta(learning_rate=0.01, rho=0.9, eps=1e-06, weight_decay=0.1")
+    assert printed.startswith("Adadelta(lr=0.01, rho=0.9, eps=1e-06, weight_decay=0.1")
     report = _run(
         tmp_path, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-k", "adadelta",
         "tests/op/test_ops.py", "tests/dialect/cuda/test_list_kernel.py",

@@ -45,6 +45,7 @@ class ValueAndGrad(Model):
         return y, {
             name: found[name] if name in found else op.zeros_like(parameter)
             for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad
         }
 
     def of_used(self, dy: Any, *inputs: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
@@ -55,7 +56,7 @@ class ValueAndGrad(Model):
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
         program = entry.program_on_types(outer.device, *inputs, **named)
-        names = {id(a): n for n, a in self.model.named_parameters()}
+        names = {id(a): n for n, a in self.model.named_parameters() if a.requires_grad}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
         module = _differentiated(program.module, [first + i for i in wanted], outer)

@@ -205,13 +205,14 @@ class Model:
         return named(self).arrays
 
     def named_parameters(self) -> ItemsView[str, ndarray]:
-        """Return pairs of dotted name and array for the arrays that require a gradient, each array
-        once; ``dict(model.named_parameters())["fc.weight"]`` is one.
+        """Return pairs of dotted name and array for the arrays that are trained, each array once;
+        ``dict(model.named_parameters())["fc.weight"]`` is one. Frozen ones (``requires_grad =
+        False``) are among them, as in torch.
         """
-        return {n: a for n, a in self.state().items() if a.requires_grad}.items()
+        return {n: a for n, a in self.state().items() if a.trainable}.items()
 
     def parameters(self) -> list[ndarray]:
-        """Return the arrays that require a gradient, each once."""
+        """Return the arrays that are trained, also frozen ones, each once."""
         return [a for _, a in self.named_parameters()]
 
     def summary(self) -> Summary:
@@ -255,7 +256,9 @@ class Model:
             own = array.detach()  # what is moved is a leaf again
             new = own.to(device=device, dtype=dtype if is_float(array.dtype) else None)
             new = array if new is own else new
-            new.requires_grad, new.name = array.requires_grad, array.name or name
+            new.name = array.name or name
+            if new is not array:
+                new.train_like(array)
             if new is not array and array.grad is not None:
                 new.grad, array.grad = array.grad.to(device=new.device, dtype=new.dtype), None
             moved[id(array)] = new

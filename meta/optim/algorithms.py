@@ -34,7 +34,7 @@ class SGD(Optimizer):
     state_names = ("velocity",)
     velocity: dict[str, ndarray]
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 0.1,
+        "lr": 1e-3,
         "momentum": 0.0,
         "weight_decay": 0.0,
         "nesterov": False,
@@ -49,9 +49,9 @@ class SGD(Optimizer):
         return {"velocity": shape} if options["momentum"] else {}
 
     @classmethod
-    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+    def validate(cls, lr: float, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for options that do not fit together, or out of their range."""
-        super().validate(learning_rate, options)
+        super().validate(lr, options)
         if options["nesterov"] and options["momentum"] == 0:
             raise ArgumentError(
                 "nesterov looks ahead along the momentum, and there is none",
@@ -66,24 +66,23 @@ class Adam(Optimizer):
 
     Parameters
     ----------
-    beta1, beta2: how much of the running means of the gradient and of its square stays, in [0, 1).
+    betas: how much of the running means of the gradient and of its square stays, each in [0, 1).
     eps: keeps a division by zero away. weight_decay: the pull towards zero.
     """
 
     operator = op.multi_tensor_adam
     state_names = ("m", "v")
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-3,
-        "beta1": 0.9,
-        "beta2": 0.999,
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
         "eps": 1e-8,
         "weight_decay": 0.0,
     }
-    shares = ("beta1", "beta2")
+    shares = ("betas",)
 
 
 class AdamW(Adam):
-    """AdamW, as torch.optim.AdamW (arXiv:1711.05101): parameters decay by learning_rate *
+    """AdamW, as torch.optim.AdamW (arXiv:1711.05101): parameters decay by lr *
     weight_decay at each step. See `Adam` for the arguments.
     """
 
@@ -126,7 +125,7 @@ class RMSprop(Optimizer):
     operator = op.multi_tensor_rmsprop
     state_names = ("v", "m", "velocity")
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-2,
+        "lr": 1e-2,
         "alpha": 0.99,
         "eps": 1e-8,
         "weight_decay": 0.0,
@@ -150,7 +149,7 @@ class Adagrad(Optimizer):
 
     Parameters
     ----------
-    learning_rate_decay: step number i, from 0, has the learning rate divided by 1 + i * this.
+    lr_decay: step number i, from 0, has the learning rate divided by 1 + i * this.
     weight_decay: the multiple of a parameter that is added to its gradient.
     initial_accumulator_value: what ``v`` is at first. eps: keeps a division by zero away.
     """
@@ -159,8 +158,8 @@ class Adagrad(Optimizer):
     state_names = ("v",)
     v: dict[str, ndarray]
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-2,
-        "learning_rate_decay": 0.0,
+        "lr": 1e-2,
+        "lr_decay": 0.0,
         "weight_decay": 0.0,
         "initial_accumulator_value": 0.0,
         "eps": 1e-10,
@@ -183,19 +182,18 @@ class Lion(Optimizer):
 
     Parameters
     ----------
-    beta1, beta2: weight of ``m`` in the step, and in the new ``m``, in [0, 1).
-    weight_decay: parameters decay by learning_rate * weight_decay at each step.
+    betas: weight of ``m`` in the step, and in the new ``m``, each in [0, 1).
+    weight_decay: parameters decay by lr * weight_decay at each step.
     """
 
     operator = op.multi_tensor_lion
     state_names = ("m",)
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-4,
-        "beta1": 0.9,
-        "beta2": 0.99,
+        "lr": 1e-4,
+        "betas": (0.9, 0.99),
         "weight_decay": 0.0,
     }
-    shares = ("beta1", "beta2")
+    shares = ("betas",)
 
 
 with_sgd = step_maker(SGD)

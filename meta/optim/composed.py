@@ -68,7 +68,7 @@ class Composed(Optimizer):
                 g = op.clip(g, -bound, bound)
             kept = {kind: getattr(self, kind) for kind in self.own_state_names}
             own = {kind: of[name] for kind, of in kept.items() if name in of}
-            rate = self.learning_rate if multiple == 1 else self.learning_rate * multiple
+            rate = self.lr if multiple == 1 else self.lr * multiple
             new, state = self.new_values(
                 op.cast(x, wide),
                 g,
@@ -96,19 +96,19 @@ class Adafactor(Composed):
     parameter with two axes or more (the last two), ``v`` of any other, zeros at first.
 
     At step t, counted from 1, ``beta2 = 1 - t**-beta2_decay``; a step has the length
-    ``max(eps2, rms(x)) * min(learning_rate, 1 / sqrt(t))``.
+    ``max(eps2, rms(x)) * min(lr, 1 / sqrt(t))``.
 
     Parameters
     ----------
     beta2_decay: how fast the running means slow down; torch's with the opposite sign.
     eps1: bounds the root of a second moment from below. eps2: least length of a parameter in the
     length of its step. d: a step whose root mean square is above it is scaled down to it, at least
-    1. weight_decay: parameters decay by learning_rate * weight_decay at each step.
+    1. weight_decay: parameters decay by lr * weight_decay at each step.
     """
 
     own_state_names = ("rows", "columns", "v")
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-2,
+        "lr": 1e-2,
         "beta2_decay": 0.8,
         "eps1": 2.0**-23,
         "eps2": 1e-3,
@@ -117,9 +117,9 @@ class Adafactor(Composed):
     }
 
     @classmethod
-    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+    def validate(cls, lr: float, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for options of another kind, or out of their range."""
-        super().validate(learning_rate, options)
+        super().validate(lr, options)
         require_range(cls.__name__, "d", options["d"], options["d"] >= 1, ">= 1 and finite")
 
     @classmethod
@@ -184,20 +184,20 @@ class Muon(Composed):
 
     Parameters
     ----------
-    weight_decay: parameters decay by learning_rate * weight_decay at each step.
+    weight_decay: parameters decay by lr * weight_decay at each step.
     momentum: weight of the old velocity, in [0, 1). nesterov: look ahead along the velocity.
     eps: keeps a division by zero away. ns_steps: the number of Newton-Schulz iterations.
     match_rms_adamw: multiply the learning rate of a matrix of m rows and n columns by
     ``0.2 * sqrt(max(m, n))``, so that a learning rate for AdamW fits (arXiv:2502.16982); otherwise
     by ``sqrt(max(1, m / n))``.
-    orthogonal: whether matrices have Muon's step; if not, AdamW's. beta1, beta2: of AdamW.
+    orthogonal: whether matrices have Muon's step; if not, AdamW's. betas: of AdamW.
     """
 
     operator = op.multi_tensor_adamw
     state_names = ("m", "v")
     own_state_names = ("velocity",)
     defaults: ClassVar[dict[str, Any]] = {
-        "learning_rate": 1e-3,
+        "lr": 1e-3,
         "weight_decay": 0.1,
         "momentum": 0.95,
         "nesterov": True,
@@ -205,16 +205,15 @@ class Muon(Composed):
         "ns_steps": 5,
         "match_rms_adamw": False,
         "orthogonal": True,
-        "beta1": 0.9,
-        "beta2": 0.95,
+        "betas": (0.9, 0.95),
     }
-    shares = ("momentum", "beta1", "beta2")
+    shares = ("momentum", "betas")
     velocity: dict[str, ndarray]
 
     @classmethod
-    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+    def validate(cls, lr: float, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for options of another kind, or out of their range."""
-        super().validate(learning_rate, options)
+        super().validate(lr, options)
         steps = options["ns_steps"]
         fits = isinstance(steps, int) and 1 <= steps < 100
         require_range(cls.__name__, "ns_steps", steps, fits, "an int from 1 to 99")

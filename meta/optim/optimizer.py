@@ -26,7 +26,13 @@ from meta.model.model import Model
 from meta.model.state import add_master
 from meta.op.core import Op
 from meta.optim.groups import Params, listed_groups, named, resolve
-from meta.optim.options import bind, parameters, require_kinds, require_range
+from meta.optim.options import (
+    bind,
+    of_an_operator,
+    parameters,
+    require_kinds,
+    require_range,
+)
 from meta.runtime.ndarray import array, ndarray
 
 NORM_EPS = 1e-6
@@ -86,7 +92,7 @@ class Optimizer(Model):
         (`Model.named_parameters`), a mapping of names to arrays, or a list of groups: dicts of
         "params" and of options that differ for them. An array that does not require a gradient is
         left out: it has no state, and is not changed.
-    learning_rate: a number. It is kept in an array: assign a number, or ``update`` it, between
+    lr: a number. It is kept in an array: assign a number, or ``update`` it, between
         steps. A group's own learning rate keeps its ratio to it, as under torch's schedules.
     groups: further groups, whose "params" may be patterns of names, such as ``{"params":
         ["*.bias", "*norm*"], "weight_decay": 0.0}``; a parameter is in the first that names it.
@@ -97,7 +103,7 @@ class Optimizer(Model):
 
     Attributes
     ----------
-    learning_rate: float32[]. step_count: float32[], the number of updates made. What an algorithm
+    lr: float32[]. step_count: float32[], the number of updates made. What an algorithm
     keeps are dicts of arrays by the name of the parameter, as ``master`` is.
     """
 
@@ -110,8 +116,8 @@ class Optimizer(Model):
     shares: ClassVar[tuple[str, ...]] = ()
     """The options in [0, 1). All other numbers are finite and not negative."""
     defaults: ClassVar[dict[str, Any]] = {}
-    """The options of the algorithm, ``learning_rate`` first, under the names of the operator's
-    arguments; those that all share come behind.
+    """The options of the algorithm, ``lr`` first, under torch's names; those that all share come
+    behind.
     """
 
     @classmethod
@@ -130,8 +136,8 @@ class Optimizer(Model):
         """Make the state; ArgumentError for options that there are not, or out of their range."""
         options = bind(type(self).__name__, self.constructor_signature(), args, kwargs)
         params, groups = options.pop("params"), listed_groups(options.pop("groups"))
-        learning_rate, master_weights = options.pop("learning_rate"), options.pop("master_weights")
-        self.validate(learning_rate, options)
+        lr, master_weights = options.pop("lr"), options.pop("master_weights")
+        self.validate(lr, options)
         given, own_groups = named(params)
         trained = {n: a for n, a in given.items() if a.requires_grad}
         if not trained:
@@ -145,10 +151,10 @@ class Optimizer(Model):
         self._params = trained
         self._constants: dict[Any, ndarray] = {}
         device = next(iter(trained.values())).device
-        self.learning_rate: Any = array(learning_rate, "float32", device=device)
+        self.lr: Any = array(lr, "float32", device=device)
         self.step_count = array(0.0, "float32", device=device)
         self.options = options
-        stated = resolve(given, [*own_groups, *groups], ("learning_rate", *options))
+        stated = resolve(given, [*own_groups, *groups], ("lr", *options))
         self.groups = [
             {"names": tuple(n for n in g.names if n in trained), **self._stated(g.options)}
             for g in stated
@@ -177,33 +183,35 @@ class Optimizer(Model):
 
     def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """Return a group's options, its learning rate as a multiple of the optimizer's."""
-        own = dict(stated)
-        rate = own.pop("learning_rate", None)
-        base = self.learning_rate.item()
+        own: dict[str, Any] = {n: tuple(x) if isinstance(x, list) else x for n, x in stated.items()}
+        rate = own.pop("lr", None)
+        base = self.lr.item()
         self.validate(base if rate is None else rate, {**self.options, **own})
         if rate is None:
             return own
         if base == 0:
             raise ArgumentError(
                 "a group has a learning rate of its own, which is a multiple of the optimizer's",
-                expected="an optimizer's learning_rate above 0",
+                expected="an optimizer's lr above 0",
                 found=f"{base}, and a group's {rate}",
             )
         return {**own, "rate": rate / base}
 
     @classmethod
-    def validate(cls, learning_rate: float, options: Mapping[str, Any]) -> None:
+    def validate(cls, lr: float, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for options of another kind, or out of their range."""
-        given = {"learning_rate": learning_rate, **options}
+        given = {"lr": lr, **options}
         require_kinds(cls.__name__, given, cls.defaults)
         for name, value in given.items():
             bound, expected = (1, "in [0, 1)") if name in cls.shares else (inf, ">= 0 and finite")
-            require_range(cls.__name__, name, value, 0 <= value < bound, expected)
+            values = value if isinstance(value, tuple | list) else (value,)
+            fits = all(0 <= x < bound for x in values)
+            require_range(cls.__name__, name, value, fits, expected)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
-        if name == "learning_rate" and name in vars(self) and not isinstance(value, ndarray):
-            self.learning_rate.update(value)
+        if name == "lr" and name in vars(self) and not isinstance(value, ndarray):
+            self.lr.update(value)
         else:
             super().__setattr__(name, value)
 
@@ -278,7 +286,7 @@ class Optimizer(Model):
             if len(set(call.decays)) == 1
             else self._constant(call.decays),
             copies=[params[n] for n in masters],
-            **{n: x for n, x in call.options.items() if n in of_operator},
+            **{n: x for n, x in of_an_operator(call.options).items() if n in of_operator},
             **further,
         )
 
@@ -309,22 +317,22 @@ class Optimizer(Model):
     def _rate(self, multiples: list[float]) -> Any:
         """Return the learning rate of all parameters, or of each."""
         if all(m == 1 for m in multiples):
-            return self.learning_rate
+            return self.lr
         if len(set(multiples)) == 1:
-            return self.learning_rate * multiples[0]
-        return op.multiply(self._constant(multiples), self.learning_rate)
+            return self.lr * multiples[0]
+        return op.multiply(self._constant(multiples), self.lr)
 
     def _constant(self, values: list[float]) -> ndarray:
         """Return an array of numbers, the same for the same ones: an eager step copies nothing."""
-        key = (*values, self.learning_rate.device)
+        key = (*values, self.lr.device)
         found = self._constants.get(key)
         if found is None:
-            found = array(values, "float32", device=self.learning_rate.device)
+            found = array(values, "float32", device=self.lr.device)
             remember(self._constants, key, found, CONSTANTS)
         return found
 
     def __repr__(self) -> str:
-        numbers = {"learning_rate": self.learning_rate.item(), **self.options}
+        numbers = {"lr": self.lr.item(), **self.options}
         stated = ", ".join(
             f"{n}={x:g}" if type(x) is float else f"{n}={x}" for n, x in numbers.items()
         )

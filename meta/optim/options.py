@@ -14,9 +14,9 @@ from meta.base.registry import nearest
 from meta.model.model import Model
 
 ABSENT: dict[str, str] = {
-    "lr": "it is called learning_rate here",
-    "lr_decay": "it is called learning_rate_decay here",
-    "betas": "they are beta1 and beta2 here",
+    "learning_rate": "it is called lr here",
+    "learning_rate_decay": "it is called lr_decay here",
+    **dict.fromkeys(("beta1", "beta2"), "they are betas=(0.9, 0.999) here"),
     "amsgrad": "the largest second moment so far is not kept: leave amsgrad out",
     "dampening": "a gradient enters the velocity whole: leave dampening out",
     "decoupled_weight_decay": "this is what AdamW does",
@@ -33,7 +33,7 @@ ABSENT: dict[str, str] = {
 
 _SCHEDULED = (
     "a schedule is given to meta.train.fit(schedule=), or called before each step: "
-    "step.learning_rate.update(rate(i))"
+    "optimizer.lr = 1e-3 * rate(i)"
 )
 Parameter = inspect.Parameter
 
@@ -64,12 +64,30 @@ def bind(
             f"{who} cannot be called like this: {error}", expected=_call(who, signature)
         ) from None
     bound.apply_defaults()
-    return dict(bound.arguments)
+    defaults = {n: p.default for n, p in signature.parameters.items()}
+    return {
+        n: tuple(x) if isinstance(x, list) and isinstance(defaults[n], tuple) else x
+        for n, x in bound.arguments.items()
+    }
+
+
+def of_an_operator(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options under the names of the operators' arguments."""
+    named = {"lr_decay": "learning_rate_decay"}
+    found = {named.get(name, name): value for name, value in options.items()}
+    if "betas" in found:
+        found["beta1"], found["beta2"] = found.pop("betas")
+    return found
 
 
 def require_kinds(who: str, options: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Raise ArgumentError for an option that is no number, or no bool where its default is one."""
+    """Raise ArgumentError for an option that is no number, or no bool or pair of numbers where its
+    default is one.
+    """
     for name, value in options.items():
+        if isinstance(defaults.get(name), tuple):
+            _require_pair(who, name, value)
+            continue
         wanted = bool if isinstance(defaults.get(name, False), bool) else Real
         if isinstance(value, bool) == (wanted is bool) and isinstance(value, wanted):
             continue
@@ -85,7 +103,15 @@ def require_kinds(who: str, options: Mapping[str, Any], defaults: Mapping[str, A
         )
 
 
-def require_range(who: str, name: str, value: float, fits: bool, expected: str) -> None:
+def _require_pair(who: str, name: str, value: Any) -> None:
+    pair = isinstance(value, tuple | list) and len(value) == 2
+    if not pair or not all(isinstance(x, Real) and not isinstance(x, bool) for x in value):
+        raise ArgumentError(
+            f"{who}'s {name} are no pair of numbers", expected="(0.9, 0.999)", found=repr(value)
+        )
+
+
+def require_range(who: str, name: str, value: Any, fits: bool, expected: str) -> None:
     """Raise ArgumentError for an option out of its range."""
     if not fits:
         raise ArgumentError(

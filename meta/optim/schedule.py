@@ -6,7 +6,7 @@ change neither traces nor compiles anything:
 
     rate = linear_warmup(100).then(cosine(900))
     for i, (x, y) in enumerate(batches):
-        step.learning_rate.update(1e-3 * rate(i))
+        step.lr.update(1e-3 * rate(i))
         step(dy, x, y)
 
 `meta.train.fit` does the same with ``schedule=``. Any function of the step number will do there;

@@ -100,6 +100,11 @@ class Average(Model):
                 params[name].update(value)
 
 
+def _trained(model: Model) -> dict[str, ndarray]:
+    """Return the parameters that require a gradient by name."""
+    return {n: a for n, a in model.named_parameters() if a.requires_grad}
+
+
 StepMaker = Callable[[Model], "TrainingStep"]
 
 
@@ -109,8 +114,8 @@ class TrainingStep(Model):
 
     Attributes
     ----------
-    model: the model that is trained. optimizer: the `Optimizer`. learning_rate: its array, an
-    input of the program: ``step.learning_rate.update(0.01)`` traces and compiles nothing anew.
+    model: the model that is trained. optimizer: the `Optimizer`. lr: its array, an
+    input of the program: ``step.lr.update(0.01)`` traces and compiles nothing anew.
     loss_scale, accumulation, average: what was asked for, or None.
     """
 
@@ -127,23 +132,23 @@ class TrainingStep(Model):
         ema: float | None,
     ) -> None:
         """Wrap a model whose forward is traced."""
-        params = dict(model.named_parameters())
+        params = _trained(model)
         self.model = model
         self.gradient = value_and_grad(model)
         optimizer = make_optimizer(params)
-        self.learning_rate: Any = optimizer.learning_rate
+        self.lr: Any = optimizer.lr
         self.optimizer = optimizer
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.loss_scale = None
         if loss_scale is not None:
-            self.loss_scale = loss_scale.copy_on(self.learning_rate.device)
+            self.loss_scale = loss_scale.copy_on(self.lr.device)
         self.accumulation = Accumulation(params, accumulate) if accumulate > 1 else None
         self.average = None if ema is None else Average(self._weights(params), ema)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
-        if name == "learning_rate" and not isinstance(value, ndarray):
-            self.learning_rate.update(value)
+        if name == "lr" and not isinstance(value, ndarray):
+            self.lr.update(value)
         else:
             super().__setattr__(name, value)
 
@@ -173,7 +178,7 @@ class TrainingStep(Model):
                 factor = clipping(norm * factor, self.clip_norm) * factor
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
-        params = dict(self.model.named_parameters())
+        params = _trained(self.model)
         self.optimizer.update(params, gradients, factor, self.clip_value, skip)
         if self.average is not None:
             self.average.add(self._weights(params), skip)
@@ -198,7 +203,7 @@ class TrainingStep(Model):
 
 def training_step(
     kind: type[Optimizer],
-    learning_rate: float,
+    lr: float,
     numbers: Mapping[str, Any],
     *,
     groups: Iterable[Mapping[str, Any]] = (),
@@ -218,7 +223,7 @@ def training_step(
 
     Parameters
     ----------
-    kind, learning_rate, numbers: the optimizer and its options.
+    kind, lr, numbers: the optimizer and its options.
     groups, master_weights, maximize: see `Optimizer`; "params" of a group are patterns of the
         model's parameter names.
     clip_norm: if the norm of all gradients together is larger, they are scaled down to it.
@@ -230,7 +235,7 @@ def training_step(
     ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
         ``with step.averaged():`` the model computes with it.
     """
-    kind.validate(learning_rate, {**numbers, "maximize": maximize})
+    kind.validate(lr, {**numbers, "maximize": maximize})
     require_clip(clip_norm, clip_value)
     if loss_scale is not None and not isinstance(loss_scale, LossScale):
         raise ArgumentError(
@@ -244,7 +249,7 @@ def training_step(
         require_range("a step", "ema", ema, isinstance(ema, Real) and 0 <= ema < 1, "in [0, 1)")
     of_params = partial(
         kind,
-        learning_rate=learning_rate,
+        lr=lr,
         groups=listed_groups(groups),
         master_weights=master_weights,
         maximize=maximize,
@@ -269,7 +274,7 @@ def step_maker(kind: type[Optimizer]) -> Callable[..., StepMaker]:
     def with_algorithm(*args: Any, **kwargs: Any) -> StepMaker:
         given = bind(name, signature, args, kwargs)
         numbers = {n: given.pop(n) for n in kind.defaults}
-        return training_step(kind, numbers.pop("learning_rate"), numbers, **given)
+        return training_step(kind, numbers.pop("lr"), numbers, **given)
 
     with_algorithm.__name__ = with_algorithm.__qualname__ = name
     with_algorithm.__module__ = kind.__module__

@@ -46,7 +46,7 @@ class ndarray(Methods):
     `requires_grad` take longer.
     """
 
-    __slots__ = ("__weakref__", "grad", "key", "name", "node", "tensor", "tracked")
+    __slots__ = ("__weakref__", "_trained", "grad", "key", "name", "node", "tensor", "tracked")
     # Makes numpy defer to our reflected operators: np_array + x calls x.__radd__.
     __array_priority__ = 1000
 
@@ -121,6 +121,13 @@ class ndarray(Methods):
         if self.node.__class__ is NoGradient:
             self.node = None
         self.tracked = bool(value)
+        if value:
+            self._trained = True
+
+    @property
+    def trainable(self) -> bool:
+        """Whether ``requires_grad`` is or was set: a parameter, also one that is frozen now."""
+        return getattr(self, "_trained", False)
 
     def torch(self) -> torch.Tensor:
         """Return the buffer as a torch tensor that shares memory."""
@@ -282,17 +289,23 @@ class ndarray(Methods):
     def __copy__(self) -> ndarray:
         """Return a leaf with memory of its own, as numpy's arrays do, without a gradient."""
         result = ndarray(self.tensor.detach().clone(), name=self.name)
-        result.tracked = self.requires_grad
+        result.train_like(self)
         return result
+
+    def train_like(self, other: ndarray) -> None:
+        """Take over whether a gradient is required, and whether one was."""
+        self.requires_grad = other.trainable
+        self.requires_grad = other.requires_grad
 
     def __reduce__(self) -> Any:
         """Pickle values, dtype, device and name of a leaf, and whether it requires a gradient."""
-        return _unpickled, (self.numpy(), str(self.device), self.name, self.requires_grad)
+        trained = self.trainable, self.requires_grad
+        return _unpickled, (self.numpy(), str(self.device), self.name, trained)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
         result = memo[id(self)] = ndarray(copy.deepcopy(self.tensor, memo), name=self.name)
-        result.tracked = self.requires_grad
+        result.train_like(self)
         result.grad = copy.deepcopy(self.grad, memo)
         return result
 
@@ -404,10 +417,11 @@ def described(
     return array
 
 
-def _unpickled(values: Any, device: str, name: str, requires_grad: bool) -> ndarray:
+def _unpickled(values: Any, device: str, name: str, trained: tuple[bool, bool]) -> ndarray:
     """Return a pickled array; DeviceError where its device is absent."""
     made = array(values, device=device, name=name)
-    made.requires_grad = requires_grad
+    for required in trained:
+        made.requires_grad = required
     return made
 
 

@@ -159,7 +159,7 @@ class ReduceOnPlateau(Watches):
             self.resting -= 1
             self.waited = 0
         if self.waited > self.patience:
-            rate = run.training_step.learning_rate
+            rate = run.training_step.lr
             now = rate.item()
             rate.update(min(now, max(now * self.factor, self.minimum)))
             self.resting, self.waited = self.cooldown, 0

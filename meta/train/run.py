@@ -144,7 +144,7 @@ class Run:
 
     Attributes
     ----------
-    model: what is trained. training_step: what a step calls; its ``learning_rate`` is an array.
+    model: what is trained. training_step: what a step calls; its ``lr`` is an array.
     step: how many steps are done. epoch: the number of the epoch, from 0. record: what happened.
     """
 
@@ -166,7 +166,7 @@ class Run:
         self._runner = Runner(training_step, executor)
         self.record = Record(training_step, self._runner.executables)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
-        self._base_rate = float(training_step.learning_rate.item())
+        self._base_rate = float(training_step.lr.item())
         self._saved = Saved(model, training_step, self._base_rate, feed, watching.callbacks)
         # The learning rate as a number, and the state of the array that it was read from.
         self._rate, self._rate_read = self._base_rate, (0, -1)
@@ -283,7 +283,7 @@ class Run:
 
     def _set_learning_rate(self) -> None:
         """Follow the schedule; without one, what a callback may have written."""
-        array = self.training_step.learning_rate
+        array = self.training_step.lr
         if self._schedule is not None:
             rate = self._base_rate * float(self._schedule(self.step))
             if rate != self._rate or self.step == self.record.first_step:

@@ -173,7 +173,7 @@ def test_the_learning_rate_changes_without_a_new_trace(executor: str) -> None:
     run: Any = meta.vm.compile(step, *args) if executor == "vm" else step
     run(*args)
     before = {n: p.numpy() for n, p in model.named_parameters()}
-    step.learning_rate.update(0.0)
+    step.lr.update(0.0)
     run(*args)
     assert all((p.numpy() == before[n]).all() for n, p in model.named_parameters())
     assert len(step.forward.programs) == 1

@@ -98,7 +98,7 @@ def test_what_is_set_may_depend_on_parameters() -> None:
 
 def test_a_training_step() -> None:
     model = Around()
-    step = meta.optim.with_sgd(learning_rate=0.1)(model)
+    step = meta.optim.with_sgd(lr=0.1)(model)
     for _ in range(3):
         step(meta.ones((2, 2)), X)
     assert model.inner.count.item() == 6

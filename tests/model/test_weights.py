@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import struct
 from collections.abc import Callable
@@ -408,3 +409,21 @@ def test_to_changes_floats_in_place_and_keeps_sharing() -> None:
             model.to(dtype=wrong)
     with pytest.raises(meta.errors.DeviceError):
         model.to(device="cuda:77")
+
+
+def test_parameters_that_are_frozen_stay_parameters() -> None:
+    model = Sequential(Linear(2, 2), meta.model.BatchNorm(2))
+    names = [n for n, _ in model.named_parameters()]
+    assert names == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    for array in model.parameters():
+        array.requires_grad = False
+    for one in (model, copy.deepcopy(model), model.to("float64")):
+        assert [n for n, _ in one.named_parameters()] == names
+        assert not any(array.requires_grad for array in one.parameters())
+    with pytest.raises(ArgumentError, match="nothing to train"):
+        meta.optim.SGD(model.parameters(), 0.1)
+    for array in model.parameters():  # thawed
+        array.requires_grad = True
+    model.train()(meta.ones((3, 2), "float64")).sum().backward()
+    assert all(array.grad is not None for array in model.parameters())
+    assert not (model.parameters()[0] * 2.0).trainable

@@ -17,7 +17,7 @@ from meta.testing import check
 from tests.optim.problem import SHAPES, Given, double, gradients, runner
 
 STEPS, RATE = 20, 0.05
-ADAPTIVE = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
+ADAPTIVE = {"betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, Any]]] = {
     "sgd": (optim.SGD, optim.with_sgd, {}),
     "momentum": (optim.SGD, optim.with_sgd, {"momentum": 0.9, "weight_decay": 0.1}),
@@ -41,14 +41,14 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
         optim.Adagrad,
         optim.with_adagrad,
         {
-            "learning_rate_decay": 0.1,
+            "lr_decay": 0.1,
             "weight_decay": 0.1,
             "initial_accumulator_value": 0.3,
             "eps": 1e-4,
             "maximize": True,
         },
     ),
-    "lion": (optim.Lion, optim.with_lion, {"beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1}),
+    "lion": (optim.Lion, optim.with_lion, {"betas": (0.8, 0.95), "weight_decay": 0.1}),
     "adafactor": (optim.Adafactor, optim.with_adafactor, {}),
     "adafactor with all": (
         optim.Adafactor,
@@ -73,8 +73,7 @@ OPTIONS: dict[str, tuple[type[optim.Optimizer], Callable[..., Any], dict[str, An
             "eps": 1e-6,
             "ns_steps": 4,
             "match_rms_adamw": True,
-            "beta1": 0.8,
-            "beta2": 0.9,
+            "betas": (0.8, 0.9),
         },
     ),
 }
@@ -89,11 +88,7 @@ TORCH: dict[type[optim.Optimizer], type[torch.optim.Optimizer]] = {
 
 def torch_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     kind, _, options = OPTIONS[name]
-    renamed = {"learning_rate_decay": "lr_decay"}
-    numbers = {renamed.get(n, n): x for n, x in options.items() if not n.startswith("beta")}
-    if "beta1" in options:
-        numbers["betas"] = options["beta1"], options["beta2"]
-    return TORCH[kind](params.values(), lr=RATE, **numbers).step
+    return TORCH[kind](params.values(), lr=RATE, **options).step
 
 
 def adafactor_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
@@ -108,7 +103,7 @@ def adafactor_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable
 def muon_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     """torch.optim.Muon, whose iteration is kept in float64, for the matrix; AdamW for the rest."""
     options = dict(OPTIONS[name][2])
-    betas = options.pop("beta1", 0.9), options.pop("beta2", 0.95)
+    betas = options.pop("betas", (0.9, 0.95))
     matching = {"adjust_lr_fn": "match_rms_adamw"} if options.pop("match_rms_adamw", False) else {}
     muon = torch.optim.Muon([params["weight"]], lr=RATE, **matching, **options)
     others = [x for n, x in params.items() if n != "weight"]
@@ -125,7 +120,7 @@ def muon_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], 
 
 def lion_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     """Lion, arXiv:2302.06675, program 1."""
-    beta1, beta2, decay = OPTIONS[name][2].values()
+    (beta1, beta2), decay = OPTIONS[name][2].values()
     state = {n: torch.zeros_like(x) for n, x in params.items()}
 
     @torch.no_grad()
@@ -141,7 +136,7 @@ def lion_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], 
 
 def paper_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     """LAMB (arXiv:1904.00962) and LANS (arXiv:2006.13484), algorithm 2 of each."""
-    beta1, beta2, eps, decay = ADAPTIVE.values()
+    (beta1, beta2), eps, decay = ADAPTIVE.values()
     state = {n: [torch.zeros_like(x), torch.zeros_like(x)] for n, x in params.items()}
     count = 0
 
@@ -244,7 +239,7 @@ def test_one_call_updates_all_parameters() -> None:
         def forward(self, x: Any) -> Any:
             return meta.sum(meta.concat([a * x for a in self.arrays], 0))
 
-    groups = [{"params": "arrays.*0", "weight_decay": 0.0, "learning_rate": 0.2}]
+    groups = [{"params": "arrays.*0", "weight_decay": 0.0, "lr": 0.2}]
     step = optim.with_adamw(0.1, groups=groups)(Many())
     with meta.dialect.prefer("torch"):  # generated code for 200 arrays takes long to compile
         executable = meta.vm.compile(step, meta.array(1.0), meta.array(2.0), opt_level=0)
@@ -284,7 +279,7 @@ def test_muon_makes_a_momentum_about_orthogonal() -> None:
 def test_what_is_not_orthogonal_has_the_step_of_adamw() -> None:
     muon, adamw = Given(), Given()
     ours = optim.Muon(muon.named_parameters(), RATE, groups=[{"params": "*", "orthogonal": False}])
-    theirs = optim.AdamW(adamw.named_parameters(), RATE, beta2=0.95, eps=1e-7, weight_decay=0.1)
+    theirs = optim.AdamW(adamw.named_parameters(), RATE, (0.9, 0.95), 1e-7, weight_decay=0.1)
     assert not ours.velocity
     for given in gradients(3):
         for model in (muon, adamw):

@@ -92,14 +92,14 @@ def test_groups_are_those_of_torch(mode: str) -> None:
         eps=(2.0**-23, 1e-3),
     )
     groups: list[Any] = [
-        {"params": "weight", "learning_rate": 0.2, "d": 1.5},
+        {"params": "weight", "lr": 0.2, "d": 1.5},
         {"params": "bias", "weight_decay": 0.0},
-        {"params": "scale", "maximize": True, "learning_rate": 0.2},
+        {"params": "scale", "maximize": True, "lr": 0.2},
     ]
     step = with_adafactor(0.1, weight_decay=0.3, groups=groups)(model)
     run = runner(step, mode)
     for i, given in enumerate(gradients(4)):
-        step.learning_rate.update(0.1 / (i + 1))
+        step.lr.update(0.1 / (i + 1))
         for group, rate in zip(theirs.param_groups, (0.2, 0.1, 0.2), strict=True):
             group["lr"] = rate / (i + 1)
         for x, g in zip(params.values(), given, strict=True):

@@ -292,7 +292,7 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
     steps = list(gradients(10, "float16"))
     for given in steps[:5]:
         run(*given)
-    one.learning_rate.update(0.03)
+    one.lr.update(0.03)
     kept = {n: meta.array(a) for n, a in one.state().items()}
     other = make()
     other.load_state_dict(kept)
@@ -302,7 +302,7 @@ def test_a_step_goes_on_from_its_state_bit_for_bit(mode: str) -> None:
         again(*given)
     found = other.state()
     assert all(torch.equal(a.torch(), found[n].torch()) for n, a in one.state().items())
-    for name in ("learning_rate", "optimizer.step_count", "optimizer.m.weight", "model.weight"):
+    for name in ("lr", "optimizer.step_count", "optimizer.m.weight", "model.weight"):
         assert name in kept
     for name in ("optimizer.master.bias", "loss_scale.scale", "loss_scale.good_steps"):
         assert name in kept

@@ -129,7 +129,7 @@ def test_a_plateau_is_torchs(options: dict[str, Any]) -> None:
         eps=0.0,
     )
     rate = meta.array(0.1)
-    run: Any = SimpleNamespace(training_step=SimpleNamespace(learning_rate=rate))
+    run: Any = SimpleNamespace(training_step=SimpleNamespace(lr=rate))
     callback = ReduceOnPlateau(**options)
     for i, value in enumerate(VALUES):
         if i == len(VALUES) // 2:  # another object goes on from what a checkpoint keeps
@@ -148,7 +148,7 @@ def test_a_run_trains_with_the_reduced_rate(tmp_path: Path) -> None:
     record = train(steps=5, eval_data=held_out(), eval_every=1, metrics={"same": same},
                    callbacks=[reduce], log=tmp_path / "log.jsonl")  # fmt: skip
     # The first evaluation is the best one; the third and the fifth are one too many.
-    assert record.training_step.learning_rate.item() == pytest.approx(0.1 * 0.25)
+    assert record.training_step.lr.item() == pytest.approx(0.1 * 0.25)
     rates = [float(line.split('"learning_rate": ')[1].split(",")[0])
              for line in (tmp_path / "log.jsonl").read_text("utf-8").splitlines()
              if "learning_rate" in line]  # fmt: skip

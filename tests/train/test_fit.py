@@ -143,9 +143,9 @@ def test_another_learning_rate_when_a_run_is_resumed(tmp_path: Path) -> None:
     faster = with_sgd(0.5, 0.9)
     with pytest.warns(UserWarning, match=r"began with 0.1, not with 0.5"):
         record = train(optimizer=faster, steps=3, checkpoint=tmp_path)
-    assert record.training_step.learning_rate.item() == pytest.approx(0.1)
+    assert record.training_step.lr.item() == pytest.approx(0.1)
     record = train(optimizer=faster, steps=4, checkpoint=tmp_path, schedule=step_decay(100))
-    assert record.training_step.learning_rate.item() == 0.5
+    assert record.training_step.lr.item() == 0.5
 
 
 def test_the_vm_resumes(tmp_path: Path) -> None:

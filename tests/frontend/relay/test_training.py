@@ -90,7 +90,7 @@ def finetune(steps: int, dtype: str, compiled: bool) -> None:
     alone = parameters(model)
     optimizer = torch.optim.SGD([a for a in alone.values() if a.requires_grad], RATE, 0.9)
     training = meta.optim.with_sgd(RATE, 0.9)(model)
-    training.learning_rate = meta.array(RATE, dtype)
+    training.lr = meta.array(RATE, dtype)
     step: Any = training
     data = torch.Generator().manual_seed(1)
     for i in range(steps):
