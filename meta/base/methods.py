@@ -97,6 +97,31 @@ class Methods(Overloads):
     def __pos__(self) -> Any:
         return OPERATORS["copy"](self)
 
+    def __round__(self: Any, ndigits: int | None = None) -> Any:
+        """Return ``meta.round``: to whole numbers, or to ``ndigits`` decimal digits. Unlike those
+        of Python's numbers, the result keeps the dtype.
+        """
+        if not ndigits:
+            return OPERATORS["round"](self)
+        if "int" in self.dtype or self.dtype == "bool":
+            if ndigits > 0:
+                return OPERATORS["copy"](self)
+            raise ArgumentError(
+                "integers are rounded to whole numbers only",
+                expected="ndigits >= 0",
+                found=ndigits,
+                hint='x.astype("float64"), which then can be rounded so',
+            )
+        scale = 10.0 ** abs(ndigits)
+        if ndigits > 0:
+            return OPERATORS["round"](self * scale) / scale
+        return OPERATORS["round"](self / scale) * scale
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals a value, which is broadcast as by ``==``."""
+        equal: Any = self == value
+        return False if isinstance(equal, bool) else bool(OPERATORS["any"](equal))
+
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """Return `meta.array_api`. ArgumentError for a version of the standard that it is not."""
         offered = Methods.namespace.__array_api_version__

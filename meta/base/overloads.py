@@ -54,6 +54,20 @@ def _bits(bitwise: str, logical: str) -> Any:
     return method
 
 
+def _in_place(method: Any) -> Any:
+    """Return the method of ``x += y``, given that of ``x + y``: the name is bound to a new array.
+
+    The dtype and the shape of x stay, or it is an error. The memory of x is not written, so other
+    names of the same array keep its value, eager as traced.
+    """
+
+    def assign(self: Any, other: Any) -> Any:
+        result = method(self, other)
+        return result if result is NotImplemented else Overloads.of_same_type(self, result)
+
+    return assign
+
+
 class Overloads:
     """Mixin that turns Python's operators into calls of base operators of the given names."""
 
@@ -62,6 +76,7 @@ class Overloads:
     getitem: ClassVar[Callable[[Any, Any], Any]]
     setitem: ClassVar[Callable[[Any, Any, Any], None]]
     at_parts: ClassVar[Callable[[Any], Any]]
+    of_same_type: ClassVar[Callable[[Any, Any], Any]]
     matmul: ClassVar[Callable[[Any, Any], Any]]
 
     __add__, __radd__ = _binary("add"), _reflected("add")
@@ -81,6 +96,11 @@ class Overloads:
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
     __eq__, __ne__ = _comparison("equal"), _comparison("not_equal")
     __hash__ = object.__hash__
+    __iadd__, __isub__, __imul__ = _in_place(__add__), _in_place(__sub__), _in_place(__mul__)
+    __itruediv__, __ifloordiv__ = _in_place(__truediv__), _in_place(__floordiv__)
+    __imod__, __ipow__ = _in_place(__mod__), _in_place(__pow__)
+    __iand__, __ior__, __ixor__ = _in_place(__and__), _in_place(__or__), _in_place(__xor__)
+    __ilshift__, __irshift__ = _in_place(__lshift__), _in_place(__rshift__)
     __neg__, __abs__ = _unary("negative"), _unary("abs")
 
     def __matmul__(self, other: Any) -> Any:
@@ -88,6 +108,14 @@ class Overloads:
 
     def __rmatmul__(self, other: Any) -> Any:
         return Overloads.matmul(other, self)
+
+    __imatmul__ = _in_place(__matmul__)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
 
     def __getitem__(self, index: Any) -> Any:
         return Overloads.getitem(self, index)

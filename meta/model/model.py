@@ -94,9 +94,12 @@ class Model:
         """Return a model with arrays of its own; it is traced anew."""
         result = type(self).__new__(type(self))
         memo[id(self)] = result
-        own = {k: v for k, v in vars(self).items() if k != "_programs"}
-        vars(result).update(copy.deepcopy(own, memo))
+        vars(result).update(copy.deepcopy(self.__getstate__(), memo))
         return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled, and shared by ``copy.copy``: all but what was traced."""
+        return {k: v for k, v in vars(self).items() if k != "_programs"}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.records:

@@ -1,7 +1,9 @@
-"""``x[index] = value`` in the memory of an array, with numpy's meaning.
+"""``x[index] = value`` in the memory of an array, with numpy's meaning; and ``x += value``, which
+binds x to a new array.
 
-It is no operator: it is done at once, on the torch buffer, and is refused where a program is traced
-and where a gradient would not know of it. `functional_updates.py` has what makes a new array.
+Assignment to a part is no operator: it is done at once, on the torch buffer, and is refused where
+a program is traced and where a gradient would not know of it. `functional_updates.py` has what
+makes a new array.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import numpy as np
 import torch
 
 from meta.base.device import CPU
+from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol
 from meta.op.indexing import Parts, one_answer, read_index
@@ -49,7 +53,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             found=f"{x!r}[index] = value",
             hint="x = x.at[index].set(value), which is a new array; or .add, .multiply, .min, ...",
         )
-    traced.refuse_write(x, WHAT, "x = x.at[index].set(value), which is a new array")
+    traced.refuse_write(x, f"{WHAT} is met", "x = x.at[index].set(value), which is a new array")
     require_unrecorded(x, WHAT)
     require_detached(value, WHAT)
     require_writable(x.tensor, "this array")
@@ -170,4 +174,34 @@ def _broadcast(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     return values.expand(shape)
 
 
+def of_same_type(x: Any, result: Any) -> Any:
+    """Return what ``x += y`` binds x to, given ``x + y``: an array of the dtype and shape of x.
+
+    A float result goes to another floating point dtype of x. TypeInferError for a result of another
+    kind or shape.
+    """
+    if not isinstance(x, ndarray | Symbol):
+        return result
+    both_float = has_gradient(x.dtype) and has_gradient(result.dtype)
+    complex_part = result.dtype in COMPLEX and x.dtype not in COMPLEX
+    if tuple(result.shape) != tuple(x.shape):
+        raise TypeInferError(
+            "an in-place operator would change the shape of the array",
+            expected=f"shape {tuple(x.shape)}",
+            found=f"shape {tuple(result.shape)}",
+            hint="write x = x + y",
+        )
+    if result.dtype == x.dtype:
+        return result
+    if not both_float or complex_part:
+        raise TypeInferError(
+            "an in-place operator would change the dtype of the array",
+            expected=x.dtype,
+            found=result.dtype,
+            hint="write x = x + y, or cast the other operand",
+        )
+    return OPERATORS["cast"](result, x.dtype)
+
+
 Overloads.setitem = staticmethod(setitem)
+Overloads.of_same_type = staticmethod(of_same_type)

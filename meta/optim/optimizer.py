@@ -350,6 +350,10 @@ class Optimizer(Model):
         result._announce_masters()
         return result
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._announce_masters()
+
     def reset_masters(self) -> None:
         """Take the masters from the parameters, after these were written by ``update``;
         `Model.load_state_dict` does so by itself.

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.device import CPU, Device, destination, require
+from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
-from meta.base.methods import Methods
 from meta.base.registry import OPERATORS
-from meta.runtime import outside, traced
+from meta.runtime import traced
 from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.array_view import array_html
-from meta.runtime.host_numbers import BITS, from_host, shared
+from meta.runtime.exchange import Exchange
+from meta.runtime.host_numbers import from_host, shared
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
 
@@ -31,7 +31,7 @@ adding = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
 
-class ndarray(Methods):
+class ndarray(Exchange):
     """An n-dimensional array. Create one with `array`, or as the result of an operator.
 
     Attributes
@@ -129,31 +129,6 @@ class ndarray(Methods):
         """Whether ``requires_grad`` is or was set: a parameter, also one that is frozen now."""
         return getattr(self, "_trained", False)
 
-    def torch(self) -> torch.Tensor:
-        """Return the buffer as a torch tensor that shares memory."""
-        return self.tensor
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
-        traced.refuse_read(self)
-        host = self.tensor.detach().cpu()
-        if self.dtype in BITS:
-            bits = host.contiguous().view(BITS[self.dtype]).numpy()
-            return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
-        return host.numpy().copy()
-
-    def item(self) -> Any:
-        """Return the value of an array with one element as a Python number.
-
-        TraceError for an array of a model that is being traced, as for `numpy`.
-        """
-        traced.refuse_read(self)
-        if self.size != 1:
-            raise ArgumentError(
-                "item() needs an array with one element", found=f"shape {self.shape}"
-            )
-        return self.tensor.item()
-
     def to(self, target: object = None, *, device: object = None, dtype: object = None) -> ndarray:
         """Return the array on another device or in another dtype; the array itself if nothing
         changes.
@@ -195,14 +170,6 @@ class ndarray(Methods):
         """Return an array that shares memory with this one, and that no gradient reaches."""
         traced.refuse_read(self)
         return ndarray(self.tensor.detach(), self.key, self.name)
-
-    def tolist(self) -> Any:
-        """Return the values as nested lists of Python numbers; of a 0-d array one number.
-
-        TraceError for an array of a model that is being traced, as for `numpy`.
-        """
-        traced.refuse_read(self)
-        return self.tensor.tolist()
 
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
@@ -309,44 +276,6 @@ class ndarray(Methods):
         result.grad = copy.deepcopy(self.grad, memo)
         return result
 
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = -1,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        """Return a DLPack capsule: of this memory, or with ``copy`` of a copy."""
-        outside.share(self.tensor)
-        return self.tensor.detach().__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
-
-    def __dlpack_device__(self) -> tuple[Any, int]:
-        return self.tensor.__dlpack_device__()
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if self.requires_grad:
-            raise GradientError(
-                "numpy would compute with this array, of which no gradient knows",
-                found=f"an array of shape {self.shape} that requires a gradient",
-                hint="use the function of meta; or give numpy x.detach()",
-            )
-        kind = dtypes.TO_NUMPY[self.dtype]
-        if copy is not False:
-            return self.numpy().astype(kind if dtype is None else dtype, copy=False)
-        if self.device != CPU or np.dtype(kind if dtype is None else dtype) != kind:
-            raise ArgumentError(
-                "numpy cannot see this array without a copy",
-                expected=f"dtype {self.dtype} on the CPU",
-                found=f"dtype {dtype or self.dtype}, an array on {self.device}",
-            )
-        outside.share(self.tensor)
-        if self.dtype in BITS:
-            return self.tensor.view(BITS[self.dtype]).numpy().view(kind)
-        return self.tensor.numpy()
-
     def __len__(self) -> int:
         if not self.shape:
             raise ArgumentError("len() of a 0-d array")
@@ -354,45 +283,6 @@ class ndarray(Methods):
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __float__(self) -> float:
-        return float(self._real_item())
-
-    def __complex__(self) -> complex:
-        return complex(self.item())
-
-    def __int__(self) -> int:
-        return int(self._real_item())
-
-    def __index__(self) -> int:
-        if dtypes.has_gradient(self.dtype) or self.dtype == "bool":
-            raise ArgumentError("only an integer array can be an index", found=self.dtype)
-        return int(self._real_item())
-
-    def _real_item(self) -> Any:
-        value = self.item()
-        if isinstance(value, complex):
-            raise ArgumentError(
-                "a complex number is no real one",
-                found=value,
-                hint="complex(x), or a part of it: meta.real(x)",
-            )
-        return value
-
-    def __format__(self, spec: str) -> str:
-        """Format a 0-d array as its number; an array with axes takes no format."""
-        if not spec:
-            return str(self)
-        if self.shape:
-            raise ArgumentError(
-                "only a 0-d array takes a format",
-                found=f"{spec!r} of an array of shape {self.shape}",
-                hint="format x.item(), or x.numpy() with numpy.array2string",
-            )
-        return format(self.item(), spec)
 
     def __repr__(self) -> str:
         extents = " x ".join(str(d) for d in self.shape)

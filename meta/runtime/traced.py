@@ -28,14 +28,14 @@ def refuse_draw() -> None:
 
 def refuse_write(
     array: Any,
-    what: str = "update()",
+    what: str = "update() is called",
     hint: str = "return the new value, and update the array outside; or write it by an in-place "
     "operator, as batch_norm_train writes its statistics",
 ) -> None:
-    """Raise TraceError for an array that traced code writes at once; ``what`` does it."""
+    """Raise TraceError for an array that traced code writes at once; ``what`` says how."""
     if current() is not None:
         raise TraceError(
-            f"{what} is met while a function is traced: it would be done once, and not when the "
+            f"{what} while a function is traced: it would be done once, and not when the "
             "program runs",
             found=f"an array of shape {array.shape}",
             hint=hint,

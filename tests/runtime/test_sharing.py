@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 import meta
-from meta.base.errors import ArgumentError
+from meta.base.dtype import DTYPES
+from meta.base.errors import ArgumentError, GradientError
 
 
 def same(found: meta.ndarray, expected: Any, dtype: str | None = None) -> None:
@@ -53,7 +55,10 @@ class TestSharing:
         assert leaf.tolist() == [1, 2]
         y = meta.array([1.0])
         y.requires_grad = True
-        assert torch.from_dlpack(y).tolist() == [1.0]
+        for consumer in (torch.from_dlpack, np.from_dlpack):
+            with pytest.raises(GradientError, match="detach"):
+                consumer(y)
+        assert torch.from_dlpack(y.detach()).tolist() == [1.0]
 
     def test_refusals(self) -> None:
         read_only = np.zeros(2)
@@ -140,12 +145,14 @@ class TestSharing:
 
     def test_array_protocol(self) -> None:
         x = meta.array([1.0, 2.0])
-        copied = np.asarray(x)
+        copied = np.array(x)
         copied[0] = 9
         same(x, [1, 2])
         assert np.asarray(x, dtype="f8").dtype == "f8" and np.array(x).dtype == "f4"
-        seen = np.asarray(x, copy=False)
-        seen[0] = 5
+        for seen in (np.asarray(x), np.asarray(x, copy=False)):
+            seen[0] = 0
+            same(x, [0, 2])
+            seen[0] = 5
         same(x, [5, 2])
         half = x.to(dtype="bfloat16")
         half.__array__(copy=False)[0] = 7
@@ -159,3 +166,49 @@ class TestSharing:
 
     def test_numpy_functions_see_values(self) -> None:
         assert np.sum(meta.array([1.0, 2.0]).numpy()) == 3 and np.sin(meta.array([0.0])) == [0.0]
+
+    def test_dlpack_copies_and_devices(self) -> None:
+        x = meta.array([1.0, 2.0])
+        copied = np.from_dlpack(x, copy=True)
+        np.asarray(copied)[...] = 7
+        same(x, [1, 2])
+        for device in ((1, 0), None):
+            shared = torch.utils.dlpack.from_dlpack(x.__dlpack__(dl_device=device))
+            assert shared.data_ptr() == x.torch().data_ptr()
+        assert x.__dlpack_device__() == (1, 0)
+        for dtype in ("bool", "uint8", "uint64", "bfloat16", "complex64", "float64"):
+            y = meta.cast(x, dtype)
+            assert meta.from_dlpack(torch.from_dlpack(y)).key is y.key
+        for y in (meta.array(1.0), meta.zeros((0, 3)), meta.from_dlpack(torch.zeros(2, 3).T)):
+            back = meta.from_dlpack(y)
+            assert (back.shape, back.strides) == (y.shape, y.strides)
+
+
+class TestBuffer:
+    @pytest.mark.parametrize("dtype", [d for d in DTYPES if "float8" not in d and d != "bfloat16"])
+    def test_memory(self, dtype: str) -> None:
+        x = meta.cast(meta.array([[0, 1, 1], [1, 0, 1]], "int32"), dtype)
+        seen = x.__buffer__(0)
+        assert (seen.shape, seen.nbytes, seen.readonly) == ((2, 3), x.nbytes, False)
+        np.testing.assert_array_equal(np.asarray(seen), x.numpy())
+        np.asarray(seen)[0, 0] = 1
+        np.testing.assert_array_equal(x.numpy(), [[1, 1, 1], [1, 0, 1]])
+
+    def test_forms(self) -> None:
+        assert meta.array(2.5).__buffer__(0).tolist() == 2.5
+        assert meta.zeros((0, 2)).__buffer__(0).shape == (0, 2)
+        assert meta.from_dlpack(torch.arange(6).view(2, 3).T).__buffer__(0).strides == (8, 24)
+
+    def test_refusals(self) -> None:
+        x = meta.array([1.0])
+        for dtype in ("bfloat16", "float8_e5m2"):
+            with pytest.raises(ArgumentError, match="buffer protocol"):
+                meta.cast(x, dtype).__buffer__(0)
+        x.requires_grad = True
+        with pytest.raises(GradientError, match="detach"):
+            x.__buffer__(0)
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python asks __buffer__ from 3.12 on")
+    def test_python_asks(self) -> None:
+        assert bytes(memoryview(meta.array([1, 2], "uint8"))) == b"\x01\x02"
+        assert bytes(meta.array([1, 2], "uint8")) == b"\x01\x02"

@@ -1,0 +1,171 @@
+"""What an array gives to Python, NumPy and other libraries: numbers, copies of its values, and its
+memory.
+
+Memory that is given away may be written by others unseen (`outside.py`), and no gradient knows of
+what they compute. So an array that requires a gradient gives none; `x.detach()` does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from meta.base import dtype as dtypes
+from meta.base.device import CPU
+from meta.base.errors import ArgumentError, GradientError
+from meta.base.methods import Methods
+from meta.runtime import outside, traced
+from meta.runtime.array_key import ArrayKey
+from meta.runtime.host_numbers import BITS
+
+
+class Exchange(Methods):
+    """Mixin of `ndarray`: its values and its memory for others."""
+
+    __slots__ = ()
+    # What the array has; stated for the type checker alone.
+    tensor: Tensor
+    key: ArrayKey
+
+    def torch(self) -> Tensor:
+        """Return the buffer as a torch tensor that shares memory."""
+        return self.tensor
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
+        traced.refuse_read(self)
+        host = self.tensor.detach().cpu()
+        if self.dtype in BITS:
+            bits = host.contiguous().view(BITS[self.dtype]).numpy()
+            return bits.copy().view(dtypes.TO_NUMPY[self.dtype])
+        return host.numpy().copy()
+
+    def item(self) -> Any:
+        """Return the value of an array with one element as a Python number.
+
+        TraceError for an array of a model that is being traced, as for `numpy`.
+        """
+        traced.refuse_read(self)
+        if self.size != 1:
+            raise ArgumentError(
+                "item() needs an array with one element", found=f"shape {self.shape}"
+            )
+        return self.tensor.item()
+
+    def tolist(self) -> Any:
+        """Return the values as nested lists of Python numbers; of a 0-d array one number.
+
+        TraceError for an array of a model that is being traced, as for `numpy`.
+        """
+        traced.refuse_read(self)
+        return self.tensor.tolist()
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = -1,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Return a DLPack capsule: of this memory, or of a copy, with ``copy`` or for another
+        device. GradientError for an array that requires a gradient.
+        """
+        self._refuse_exit("the consumer of a DLPack capsule")
+        outside.share(self.tensor)
+        return self.tensor.detach().__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self.tensor.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Return a numpy array: of this memory if it is on the CPU and has the dtype, else of a
+        copy, which ``copy=False`` refuses; ``copy=True`` always copies. Use `numpy` for a copy.
+        """
+        self._refuse_exit("numpy")
+        own = dtypes.TO_NUMPY[self.dtype]
+        kind = own if dtype is None else np.dtype(dtype)
+        shared = self.device == CPU and kind == own
+        if copy or (copy is None and not shared):
+            return self.numpy().astype(kind, copy=False)
+        if not shared:
+            raise ArgumentError(
+                "numpy cannot see this array without a copy",
+                expected=f"dtype {self.dtype} on the CPU",
+                found=f"dtype {dtype or self.dtype}, an array on {self.device}",
+            )
+        outside.share(self.tensor)
+        if self.dtype in BITS:
+            return self.tensor.view(BITS[self.dtype]).numpy().view(own)
+        return self.tensor.numpy()
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Return the memory for ``memoryview(x)``, which Python asks for from 3.12 on (PEP 688);
+        before, write ``memoryview(numpy.asarray(x))``.
+
+        ArgumentError for an array that is not on the CPU, or of a dtype without a format of the
+        buffer protocol: bfloat16 and float8. GradientError for one that requires a gradient.
+        """
+        if self.device != CPU or self.dtype in BITS:
+            raise ArgumentError(
+                "this array has no memory that Python's buffer protocol can describe",
+                expected="an array on the CPU, of a dtype but bfloat16 and float8",
+                found=f"{self.dtype} on {self.device}",
+                hint="x.numpy(), or x.cpu()",
+            )
+        return self.__array__(copy=False).data
+
+    def _refuse_exit(self, who: str) -> None:
+        """Raise an error if others must not compute with this array: TraceError for one of a model
+        that is traced, GradientError for one that requires a gradient.
+        """
+        traced.refuse_read(self)
+        if self.requires_grad:
+            raise GradientError(
+                f"{who} would compute with this array, of which no gradient knows",
+                found=f"an array of shape {self.shape} that requires a gradient",
+                hint="use the function of meta; or give away x.detach()",
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self._real_item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __int__(self) -> int:
+        return int(self._real_item())
+
+    def __index__(self) -> int:
+        if dtypes.has_gradient(self.dtype) or self.dtype == "bool":
+            raise ArgumentError("only an integer array can be an index", found=self.dtype)
+        return int(self._real_item())
+
+    def _real_item(self) -> Any:
+        value = self.item()
+        if isinstance(value, complex):
+            raise ArgumentError(
+                "a complex number is no real one",
+                found=value,
+                hint="complex(x), or a part of it: meta.real(x)",
+            )
+        return value
+
+    def __format__(self, spec: str) -> str:
+        """Format a 0-d array as its number; an array with axes takes no format."""
+        if not spec:
+            return str(self)
+        if self.shape:
+            raise ArgumentError(
+                "only a 0-d array takes a format",
+                found=f"{spec!r} of an array of shape {self.shape}",
+                hint="format x.item(), or x.numpy() with numpy.array2string",
+            )
+        return format(self.item(), spec)
