@@ -51,7 +51,7 @@ MODULE: dict[str, str] = {
     "save": "meta.model.save_weights(model, path)",
     "set_default_dtype": 'dtype="float64" at the arrays that are made',
     "set_grad_enabled": "meta.no_grad()",
-    "swapaxes": "meta.swap_axis",
+    "swap_axis": "meta.swapaxes",
     "tensor": "meta.array",
     "unsqueeze": "meta.expand_dims",
     "value_and_grad": "meta.grad.value_and_grad",

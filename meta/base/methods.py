@@ -84,7 +84,7 @@ class Methods(Overloads):
             raise ArgumentError(
                 "two axes are their order in NumPy and are exchanged in torch",
                 found=f"x.transpose{axes}",
-                hint=f"x.permute{axes} for an order, meta.swap_axis(x, {axes[0]}, {axes[1]}) to "
+                hint=f"x.permute{axes} for an order, meta.swapaxes(x, {axes[0]}, {axes[1]}) to "
                 "exchange them, x.mT for the last two",
             )
         order = _integers(axes) if axes and axes != (None,) else None

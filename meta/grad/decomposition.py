@@ -15,7 +15,7 @@ from meta.ir.types import TensorType
 
 
 def _t(x: Any) -> Any:
-    return op.swap_axis(x, -1, -2)
+    return op.swapaxes(x, -1, -2)
 
 
 def _row(x: Any) -> Any:

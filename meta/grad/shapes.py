@@ -21,7 +21,7 @@ gradients(
     {
         op.transpose: lambda dy, axes: op.transpose_dx(dy, axes),
         op.transpose_dx: lambda dy, axes: op.transpose(dy, axes),
-        op.swap_axis: lambda dy, axis1, axis2: op.swap_axis(dy, axis1, axis2),
+        op.swapaxes: lambda dy, axis1, axis2: op.swapaxes(dy, axis1, axis2),
     }
 )
 

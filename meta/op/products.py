@@ -12,7 +12,7 @@ from meta.op.core.function import function, operand
 from meta.op.elementwise import cast
 from meta.op.fourier import conj
 from meta.op.reduce import sum
-from meta.op.shapes import expand_dims, reshape, swap_axis, transpose
+from meta.op.shapes import expand_dims, reshape, swapaxes, transpose
 
 
 def _refused(name: str, what: str, **more: Any) -> TypeInferError:
@@ -30,7 +30,7 @@ def matrix_transpose(x: Any, /) -> Any:
         found = f"shape {x.shape}"
         what = "x must be a matrix"
         raise _refused("matrix_transpose", what, expected="at least 2 axes", found=found)
-    return swap_axis(x, -1, -2)
+    return swapaxes(x, -1, -2)
 
 
 @function

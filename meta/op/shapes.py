@@ -156,7 +156,7 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
 
 
 @op(float8=True)
-def swap_axis(x: Tensor, axis1: int, axis2: int) -> Tensor:
+def swapaxes(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
     return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))
 

@@ -146,7 +146,7 @@ def reduced_axes(at: RuleSite) -> Expr | None:
     return new_call(at.op, x, spelled, kept, False)
 
 
-@SPELLING.rule(op.transpose, op.transpose_dx, op.swap_axis)
+@SPELLING.rule(op.transpose, op.transpose_dx, op.swapaxes)
 def one_permutation(at: RuleSite) -> Expr | None:
     """Permutations are `transpose`; without axes where these are reversed."""
     order = order_of(at)

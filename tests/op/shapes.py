@@ -126,7 +126,7 @@ CASES = [
         ),
     ),
     OpCase(
-        "swap_axis",
+        "swapaxes",
         samples=[
             sample(F(2, 3, 4), 0, 2),
             sample(F(2, 3, 4), -1, 1),

@@ -60,7 +60,7 @@ REFUSED = [
     lambda x: op.broadcast_to(x, (2, 3, 5)),
     lambda x: op.repeat(x, -1),
     lambda x: op.repeat(x, 2, 3),
-    lambda x: op.swap_axis(x, 0, 3),
+    lambda x: op.swapaxes(x, 0, 3),
     lambda x: op.batch_flatten(meta.array(1.0)),
     lambda x: op.get_reduce_axis(x, np.zeros((2, 2))),
     lambda x: op.sum(x, 3),

@@ -75,7 +75,7 @@ CASES = refusals(
             error(_X, 2, 2, match=OUT_OF_RANGE),
         ],
         "repeat_dx": [error(_X, _X, 2, 0, match="dy has another shape than the result of repeat")],
-        "swap_axis": [error(_X, 0, 2, match=OUT_OF_RANGE)],
+        "swapaxes": [error(_X, 0, 2, match=OUT_OF_RANGE)],
         "transpose transpose_dx": [
             error(_X, (0, 0), match="axes must name every axis once"),
             error(_X, (0, 2), match=OUT_OF_RANGE),

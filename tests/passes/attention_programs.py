@@ -169,7 +169,7 @@ def _product(way: Way, query: Any, key: Any) -> Any:
         return op.einsum("bhqd,bhkd->bhqk", query, key)
     if way.form == "einsum_bshd":
         return op.einsum("bqhd,bkhd->bhqk", query, key)
-    return query @ op.swap_axis(key, 2, 3)
+    return query @ op.swapaxes(key, 2, 3)
 
 
 def _result(way: Way, p: Any, value: Any) -> Any:

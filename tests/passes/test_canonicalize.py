@@ -69,7 +69,7 @@ C = "const float32[3] [2.0, 2.0, 2.0]"
         ("mean(%t, (-1, 1))", "mean(%t, (1, 2))"),
         ("transpose(%x, (1, 0))", "transpose(%x)"),
         ("transpose(%t, (0, -1, 1))", "transpose(%t, (0, 2, 1))"),
-        ("swap_axis(%t, 0, -1)", "transpose(%t)"),
+        ("swapaxes(%t, 0, -1)", "transpose(%t)"),
         ("transpose_dx(%t, (1, 2, 0))", "transpose(%t, (2, 0, 1))"),
         ("reshape(%x, (-1,))", "reshape(%x, (6,))"),
         ("expand_dims(%x, -1)", "reshape(%x, (2, 3, 1))"),

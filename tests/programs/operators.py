@@ -224,7 +224,7 @@ def flipped(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 def swapped(p: Pool, i: int, j: int, k: int) -> list[Any]:
     x = p.of(i, lambda v: v.ndim > 1)
-    return [op.swap_axis(x, j % x.ndim, k % x.ndim)]
+    return [op.swapaxes(x, j % x.ndim, k % x.ndim)]
 
 
 def rolled(p: Pool, i: int, j: int, k: int) -> list[Any]:
@@ -283,7 +283,7 @@ SMOOTH_ROWS: dict[str, Row] = {
     "cumsum": scan("cumsum"),
     "view": view,
     "transpose": transpose,
-    "swap_axis": swapped,
+    "swapaxes": swapped,
     "split": flat_split,
     **{n: joined(n) for n in ("concat", "stack")},
     **{n: matmul(n) for n in ("matmul", "matmul_nt", "matmul_tn")},

@@ -40,7 +40,7 @@ def _permuted(order_of, name):
 
 compute(op.transpose, INJECTIVE)(_permuted(permutation, "transpose"))
 compute(op.transpose_dx, INJECTIVE)(_permuted(inverse_permutation, "transpose_dx"))
-compute(op.swap_axis, INJECTIVE)(_permuted(swapped, "swap_axis"))
+compute(op.swapaxes, INJECTIVE)(_permuted(swapped, "swapaxes"))
 
 
 compute(op.batch_flatten, INJECTIVE)(reshape)

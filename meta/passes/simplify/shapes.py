@@ -51,13 +51,13 @@ def nothing_reduced(at: RuleSite) -> Expr | None:
     return at.same(at.args[0]) if at.args[1] == () and not at.args[3] else None
 
 
-PERMUTATIONS = (op.transpose, op.transpose_dx, op.swap_axis)
+PERMUTATIONS = (op.transpose, op.transpose_dx, op.swapaxes)
 
 
 def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
     """Return which axis of its argument each axis of the result of a permutation is."""
     x = tensor_of(made.args[0])
-    if made.op is op.swap_axis:
+    if made.op is op.swapaxes:
         return swapped(made.args[1], made.args[2], x.ndim)
     read = permutation if made.op is op.transpose else inverse_permutation
     return read(made.args[1], x.ndim)

@@ -115,7 +115,7 @@ def _swap(d: Any) -> Call:
     return (x, axis, d.int(-value.ndim, value.ndim - 1)), {}
 
 
-add(Row("swap_axis", _swap, lambda x, a, b: x.transpose(a, b), "same", "none", smooth=True))
+add(Row("swapaxes", _swap, lambda x, a, b: x.transpose(a, b), "same", "none", smooth=True))
 
 
 def _reverse(d: Any) -> Call:

@@ -14,7 +14,7 @@ from tools.torch_samples.families.products import matrix_norm
 
 def adjoint(x: Any) -> Any:
     """Swap the last two axes."""
-    return meta.swap_axis(x, -1, -2)
+    return meta.swapaxes(x, -1, -2)
 
 
 def checked(function: Any) -> Any:

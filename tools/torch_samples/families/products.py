@@ -106,7 +106,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     if input.ndim == 2 and weight.ndim == 2:
         y = meta.dense(input, weight)
     else:
-        y = input @ (meta.swap_axis(weight, 0, 1) if weight.ndim == 2 else weight)
+        y = input @ (meta.swapaxes(weight, 0, 1) if weight.ndim == 2 else weight)
     return y if bias is None else y + bias
 
 

@@ -11,7 +11,7 @@ from tools.torch_samples.compose import like_1d
 
 def before(x: Any, dim: int, hidden: float) -> Any:
     """Return, on a new last axis, all elements up to each along an axis, which comes before it."""
-    last = meta.swap_axis(x, dim, -1)
+    last = meta.swapaxes(x, dim, -1)
     count = last.shape[-1]
     seen = meta.tril(meta.ones((count, count), "int64"))
     return meta.where(seen, meta.expand_dims(last, -2), hidden)
@@ -26,7 +26,7 @@ def running(reduce: Any, hidden: float) -> Any:
         positions = meta.arange(0, rows.shape[-1], 1, "int64")
         seen = meta.tril(meta.ones(rows.shape[-2:], "int64"))
         found = meta.logical_and(seen, rows == extreme)
-        return meta.swap_axis(meta.amax(meta.where(found, positions, 0), -1), dim, -1)
+        return meta.swapaxes(meta.amax(meta.where(found, positions, 0), -1), dim, -1)
 
     def along(input: Any, dim: int) -> Any:
         if input.ndim == 0:
@@ -42,7 +42,7 @@ def logcumsumexp(input: Any, dim: int) -> Any:
 
     def along(x: Any, axis: int) -> Any:
         rows = before(x, axis, -math.inf)
-        return meta.swap_axis(meta.logsumexp(rows, -1), axis, -1)
+        return meta.swapaxes(meta.logsumexp(rows, -1), axis, -1)
 
     return like_1d(along, input, dim)
 

@@ -76,7 +76,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Swap two axes."""
-    return meta.swap_axis(input, dim0, dim1) if input.ndim else meta.copy(input)
+    return meta.swapaxes(input, dim0, dim1) if input.ndim else meta.copy(input)
 
 
 def split_at(input: Any, points: Any, dim: int) -> Any:
@@ -137,9 +137,9 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
     a, b = dims
     turns = {
         0: meta.copy,
-        1: lambda x: meta.swap_axis(meta.flip(x, (b,)), a, b),
+        1: lambda x: meta.swapaxes(meta.flip(x, (b,)), a, b),
         2: lambda x: meta.flip(x, (a, b)),
-        3: lambda x: meta.flip(meta.swap_axis(x, a, b), (b,)),
+        3: lambda x: meta.flip(meta.swapaxes(x, a, b), (b,)),
     }
     return turns[k % 4](input)
 
@@ -241,7 +241,7 @@ def sum_to_size(input: Any, *size: Any) -> Any:
 
 def matrix_transposed(input: Any) -> Any:
     """Swap the last two axes."""
-    return meta.swap_axis(input, -1, -2)
+    return meta.swapaxes(input, -1, -2)
 
 
 def reversed_axes(input: Any) -> Any:
@@ -264,7 +264,7 @@ def pixel_shuffle(function: Any) -> Any:
 def channel_shuffle(input: Any, groups: int) -> Any:
     """Interleave groups of channels."""
     n, c, *rest = input.shape
-    y = meta.swap_axis(meta.reshape(input, (n, groups, c // groups, *rest)), 1, 2)
+    y = meta.swapaxes(meta.reshape(input, (n, groups, c // groups, *rest)), 1, 2)
     return meta.reshape(y, input.shape)
 
 

@@ -44,7 +44,7 @@ def fifo_buffer(data, buffer, *, axis):
 def _exchanged(x, axis):
     """Return x with one axis as axis 1 and axis 1 in its place."""
     at = normalize_axis(axis, x.ndim)
-    return x if at == 1 else op.swap_axis(x, 1, at)
+    return x if at == 1 else op.swapaxes(x, 1, at)
 
 
 @relay("nn.batch_norm", op.batch_norm_infer, op.batch_norm_train)

@@ -283,5 +283,5 @@ def stft(data, window, *, n_fft, hop_length, win_length, normalized, onesided, c
         numbers = op.arange(0, rows, 1, dtype="int32", device=device)
         chosen = op.remainder(numbers, win_length)
         re, im = op.take(re, chosen, -1), op.take(im, chosen, -1)
-    both = op.swap_axis(op.stack((re, im), -1), -2, -3)
+    both = op.swapaxes(op.stack((re, im), -1), -2, -3)
     return op.divide(both, sqrt(n_fft)) if normalized else both
