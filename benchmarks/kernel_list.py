@@ -226,19 +226,19 @@ KERNELS = [
     # movement
     Kernel(
         "transpose",
-        lambda x: meta.transpose(x, axes=(1, 0)),
+        lambda x: meta.permute_dims(x, axes=(1, 0)),
         lambda x: x.t().contiguous(),
         normal(WIDE),
     ),
     Kernel(
         "transpose of heads",
-        lambda x: meta.transpose(x, axes=(0, 2, 1, 3)),
+        lambda x: meta.permute_dims(x, axes=(0, 2, 1, 3)),
         lambda x: x.transpose(1, 2).contiguous(),
         normal((8, 128, 16, 64)),
     ),
     Kernel(
         "NCHW to NHWC",
-        lambda x: meta.transpose(x, axes=(0, 2, 3, 1)),
+        lambda x: meta.permute_dims(x, axes=(0, 2, 3, 1)),
         lambda x: x.permute(0, 2, 3, 1).contiguous(),
         normal(IMAGES),
     ),

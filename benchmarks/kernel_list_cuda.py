@@ -231,32 +231,32 @@ SOFTMAX = [
 
 MOVEMENT = [
     Kernel(
-        "transposes", "transpose", lambda x: meta.transpose(x, axes=(1, 0)),
+        "transposes", "transpose", lambda x: meta.permute_dims(x, axes=(1, 0)),
         lambda x: x.t().contiguous(), normal(WIDE),
     ),
     Kernel(
-        "transposes", "transpose of odd sizes", lambda x: meta.transpose(x, axes=(1, 0)),
+        "transposes", "transpose of odd sizes", lambda x: meta.permute_dims(x, axes=(1, 0)),
         lambda x: x.t().contiguous(), normal((8191, 4097)),
     ),
     Kernel(
-        "transposes", "transpose of heads", lambda x: meta.transpose(x, axes=(0, 2, 1, 3)),
+        "transposes", "transpose of heads", lambda x: meta.permute_dims(x, axes=(0, 2, 1, 3)),
         lambda x: x.transpose(1, 2).contiguous(), normal(HEADS),
     ),
     Kernel(
-        "transposes", "batched transpose", lambda x: meta.transpose(x, axes=(0, 2, 1)),
+        "transposes", "batched transpose", lambda x: meta.permute_dims(x, axes=(0, 2, 1)),
         lambda x: x.transpose(1, 2).contiguous(), normal(CUBE),
     ),
     Kernel(
-        "transposes", "NCHW to NHWC", lambda x: meta.transpose(x, axes=(0, 2, 3, 1)),
+        "transposes", "NCHW to NHWC", lambda x: meta.permute_dims(x, axes=(0, 2, 3, 1)),
         lambda x: x.permute(0, 2, 3, 1).contiguous(), normal(IMAGES),
     ),
     Kernel(
-        "transposes", "NHWC to NCHW", lambda x: meta.transpose(x, axes=(0, 3, 1, 2)),
+        "transposes", "NHWC to NCHW", lambda x: meta.permute_dims(x, axes=(0, 3, 1, 2)),
         lambda x: x.permute(0, 3, 1, 2).contiguous(), normal((64, 112, 112, 64)),
     ),
     Kernel(
         "transposes", "relu(transpose + bias)",
-        lambda x, b: meta.relu(meta.add(meta.transpose(x, axes=(1, 0)), b)),
+        lambda x, b: meta.relu(meta.add(meta.permute_dims(x, axes=(1, 0)), b)),
         lambda x, b: torch.relu(x.t() + b).contiguous(), normal(WIDE, (8192,)), chain=True,
     ),
     Kernel(

@@ -261,7 +261,7 @@ def norm(
     if places[0] == places[1]:
         raise _refused("norm", "an axis is named twice", found=axes)
     rest = [a for a in range(x.ndim) if a not in places]
-    found = matrix_norm(op.transpose(x, (*rest, *places)), ord=ord)
+    found = matrix_norm(op.permute_dims(x, (*rest, *places)), ord=ord)
     for place in sorted(places) if keepdims else ():
         found = op.expand_dims(found, place)
     return found

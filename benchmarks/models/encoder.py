@@ -36,12 +36,12 @@ class Attention(Model):
         parts = op.dense(op.reshape(x, (-1, WIDTH)), self.in_proj_weight)
         parts = op.add(parts, self.in_proj_bias)
         parts = op.reshape(parts, (*x.shape[:2], 3, HEADS, WIDTH // HEADS))
-        parts = op.split(op.transpose(parts, (2, 0, 3, 1, 4)), 3, 0)
+        parts = op.split(op.permute_dims(parts, (2, 0, 3, 1, 4)), 3, 0)
         flat = (x.shape[0] * HEADS, x.shape[1], WIDTH // HEADS)
         query, key, value = (op.reshape(part, flat) for part in parts)
         scores = op.divide(op.batch_matmul_nt(query, key), math.sqrt(flat[2]))
         y = op.batch_matmul(op.softmax(scores, -1), value)
-        y = op.transpose(op.reshape(y, (x.shape[0], HEADS, *flat[1:])), (0, 2, 1, 3))
+        y = op.permute_dims(op.reshape(y, (x.shape[0], HEADS, *flat[1:])), (0, 2, 1, 3))
         return self.out_proj(op.reshape(y, x.shape))
 
 

@@ -1,8 +1,8 @@
 """The Array API standard, 2024.12, as a namespace: ``xp = x.__array_namespace__()``.
 
-A name here is the operator or function of `meta` of that name, or of the one beside it in
-`_RENAMED`. The files of this folder have what differs from the standard in `meta` itself: other
-arguments, defaults, or dtypes of results. docs/array_api.md says where this namespace differs.
+A name here is the operator or function of `meta` of that name. The files of this folder have what
+differs from the standard in `meta` itself: other arguments, defaults, or dtypes of results.
+docs/array_api.md says where this namespace differs.
 """
 
 from __future__ import annotations
@@ -65,21 +65,16 @@ _SAME = (
     *("isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp"),
     *("logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose"),
     *("max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter"),
-    *("nonzero", "not_equal", "positive", "pow", "reciprocal", "remainder", "roll", "round"),
-    *("sign", "signbit", "sin", "sinh", "sqrt", "square", "stack", "subtract", "tan", "tanh"),
-    *("tensordot", "tril", "triu", "trunc", "unique_all", "unique_counts", "unique_inverse"),
-    *("unique_values", "unstack", "vecdot", "where"),
+    *("nonzero", "not_equal", "permute_dims", "positive", "pow", "reciprocal", "remainder", "roll"),
+    *("round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "stack", "subtract", "tan"),
+    *("tanh", "tensordot", "tril", "triu", "trunc", "unique_all", "unique_counts"),
+    *("unique_inverse", "unique_values", "unstack", "vecdot", "where"),
 )
-_RENAMED = {
-    "permute_dims": "transpose",
-}
 globals().update({name: getattr(op, name) for name in _SAME})
-globals().update({name: getattr(op, theirs) for name, theirs in _RENAMED.items()})
 globals().update({name: name for name in DTYPES})
 
 __all__ = [
     *_SAME,
-    *_RENAMED,
     *DTYPES,
     "__array_api_version__",
     "__array_namespace_info__",

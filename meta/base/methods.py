@@ -68,14 +68,14 @@ class Methods(Overloads):
 
     def permute(self, *axes: Any) -> Any:
         """Return the array with its axes in this order, given as a tuple or as numbers."""
-        return OPERATORS["transpose"](self, _integers(axes))
+        return OPERATORS["permute_dims"](self, _integers(axes))
 
     def flatten(self) -> Any:
         """Return the elements in row-major order, as a vector."""
         return OPERATORS["reshape"](self, (-1,))
 
     def transpose(self, *axes: Any) -> Any:
-        """Return ``meta.transpose`` to an order of axes, given as a tuple or as numbers.
+        """Return ``meta.permute_dims`` to an order of axes, given as a tuple or as numbers.
 
         As NumPy's: without axes their order is reversed. ArgumentError for two numbers, which are
         an order in NumPy, and two axes to exchange in torch.
@@ -88,7 +88,7 @@ class Methods(Overloads):
                 "exchange them, x.mT for the last two",
             )
         order = _integers(axes) if axes and axes != (None,) else None
-        return OPERATORS["transpose"](self, order)
+        return OPERATORS["permute_dims"](self, order)
 
     def clone(self) -> Any:
         """Return a copy. A gradient flows through it."""
@@ -147,7 +147,7 @@ class Methods(Overloads):
                 found=f"shape {self.shape}",
                 hint="x.mT for a stack of matrices, or x.permute(*axes)",
             )
-        return OPERATORS["transpose"](self, (1, 0))
+        return OPERATORS["permute_dims"](self, (1, 0))
 
     @property
     def mT(self: Any) -> Any:
@@ -157,7 +157,7 @@ class Methods(Overloads):
                 "x.mT is of matrices", expected="2 axes or more", found=f"shape {self.shape}"
             )
         order = tuple(range(self.ndim))
-        return OPERATORS["transpose"](self, (*order[:-2], order[-1], order[-2]))
+        return OPERATORS["permute_dims"](self, (*order[:-2], order[-1], order[-2]))
 
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute that there is not is called here; only missing ones come here."""

@@ -60,7 +60,7 @@ class _Heads:
 
 def _swapped(x, layout):
     """Return x with its heads first, or back in ``layout``."""
-    return x if layout == HEADS_FIRST else op.transpose(x, (0, 2, 1, 3))
+    return x if layout == HEADS_FIRST else op.permute_dims(x, (0, 2, 1, 3))
 
 
 def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, u, u_mask):

@@ -81,14 +81,14 @@ def _on_diagonals(x: Any, own: Labels, labels: Labels) -> Any:
         # In row-major order the diagonal of n * n * ... elements is every (1 + n + ...)th.
         at = own.index(label)
         extent = x.shape[at]
-        last = op.transpose(x, (*range(at), *range(at + 1, x.ndim), at))
+        last = op.permute_dims(x, (*range(at), *range(at + 1, x.ndim), at))
         stride = sum(extent**power for power in range(times))
         flat = (*last.shape[:-1], extent**times)
         begin, strides = (0,) * x.ndim, (*(1,) * (x.ndim - 1), max(stride, 1))
         placed = op.strided_slice_dx(last, flat, begin, flat, strides)
         x = op.reshape(placed, (*last.shape[:-1], *(extent,) * times))
         own = (*own[:at], *own[at + 1 :], *(label,) * times)
-    return x if own == labels else op.transpose(x, _order(own, labels))
+    return x if own == labels else op.permute_dims(x, _order(own, labels))
 
 
 def _order(own: Labels, labels: Labels) -> tuple[int, ...]:

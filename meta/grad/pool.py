@@ -10,13 +10,13 @@ from meta.op.core.window import DATA, permutation, window
 def _in_order(x, layout):
     """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
-    return x if layout == order else op.transpose(x, permutation(layout, order, "layout"))
+    return x if layout == order else op.permute_dims(x, permutation(layout, order, "layout"))
 
 
 def _laid_out(x, layout):
     """Return ``x``, in the order of `DATA`, in ``layout``."""
     order = DATA[x.ndim - 2]
-    return x if layout == order else op.transpose(x, permutation(order, layout, "layout"))
+    return x if layout == order else op.permute_dims(x, permutation(order, layout, "layout"))
 
 
 def _first_maxima(x, values):
@@ -46,7 +46,7 @@ def _region(x, begin, end):
     """Return one region of an adaptive pooling: [elements, N, C]."""
     part = op.strided_slice(x, (0, 0, *begin), (*x.shape[:2], *end))
     part = op.reshape(part, (*x.shape[:2], -1))
-    return op.transpose(part, (2, 0, 1))
+    return op.permute_dims(part, (2, 0, 1))
 
 
 @gradient(op.max_pool1d_dx, op.max_pool2d_dx, op.max_pool3d_dx)

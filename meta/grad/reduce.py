@@ -66,7 +66,7 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     flat = (*shape[: len(others)], kept.count(x.shape))
 
     def line(t: Any) -> Any:
-        return op.reshape(op.transpose(t, order), flat)
+        return op.reshape(op.permute_dims(t, order), flat)
 
     v, u = line(x), line(dy_)
     a, b = _without(v, u)
@@ -74,7 +74,7 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     factor = op.reshape(dy, (*flat[:-1], 1))
     by_x = op.reshape(factor * (b * c + a * d), shape)
     by_dy = op.reshape(op.sum(u * (a * c), -1), dy.shape)
-    dx = op.transpose(by_x, tuple(order.index(i) for i in range(x.ndim)))
+    dx = op.permute_dims(by_x, tuple(order.index(i) for i in range(x.ndim)))
     return conjugated(dx), conjugated(by_dy)
 
 

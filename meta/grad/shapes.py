@@ -19,8 +19,8 @@ def view(x: TensorType, dy: Any) -> Any:
 
 gradients(
     {
-        op.transpose: lambda dy, axes: op.transpose_dx(dy, axes),
-        op.transpose_dx: lambda dy, axes: op.transpose(dy, axes),
+        op.permute_dims: lambda dy, axes: op.permute_dims_dx(dy, axes),
+        op.permute_dims_dx: lambda dy, axes: op.permute_dims(dy, axes),
         op.swapaxes: lambda dy, axis1, axis2: op.swapaxes(dy, axis1, axis2),
     }
 )

@@ -163,7 +163,7 @@ def orthogonal(array: ndarray, gain: float = 1.0) -> ndarray:
         shape = (max(rows, columns), min(rows, columns))
         q, r = linalg.qr(random.normal(shape, dtype="float64", device=array.device))
         q = q * op.where(linalg.diagonal(r) < 0, -gain, op.full((shape[1],), gain, "float64"))
-        return op.reshape(op.transpose(q, (1, 0)) if rows < columns else q, array.shape)
+        return op.reshape(op.permute_dims(q, (1, 0)) if rows < columns else q, array.shape)
 
     return _write(array, drawn)
 

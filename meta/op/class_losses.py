@@ -95,7 +95,7 @@ def _rows(prediction: Any) -> Any:
         return op.expand_dims(prediction, 0)
     if prediction.ndim == 2:
         return prediction
-    last = op.transpose(prediction, (0, *range(2, prediction.ndim), 1))
+    last = op.permute_dims(prediction, (0, *range(2, prediction.ndim), 1))
     return op.reshape(last, (-1, prediction.shape[1]))
 
 
@@ -144,7 +144,7 @@ def _hint(prediction: tuple[Any, ...], target: tuple[Any, ...]) -> str | None:
         return "labels are class indices: op.argmax(labels, 1) of one-hot ones"
     if len(prediction) > 2 and prediction[:-1] == target:
         order = (0, len(prediction) - 1, *range(1, len(prediction) - 1))
-        return f"the classes are on axis 1: op.transpose(scores, {order})"
+        return f"the classes are on axis 1: op.permute_dims(scores, {order})"
     return None
 
 

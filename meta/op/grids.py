@@ -117,7 +117,7 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
     order = [axis for axis in range(x.ndim) if axis not in olds]
     for new, old in sorted(zip(news, olds, strict=True)):
         order.insert(new, old)
-    return op.transpose(x, tuple(order)) if x.ndim else x
+    return op.permute_dims(x, tuple(order)) if x.ndim else x
 
 
 @function

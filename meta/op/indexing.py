@@ -24,7 +24,7 @@ from meta.op.core.tracing import Symbol
 from meta.op.gathering import adv_index, take
 from meta.op.linalg import batch_matmul, matmul
 from meta.op.movement import strided_slice
-from meta.op.shapes import broadcast_to, expand_dims, reshape, squeeze, transpose
+from meta.op.shapes import broadcast_to, expand_dims, permute_dims, reshape, squeeze
 from meta.runtime import traced
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import array, as_array, ndarray
@@ -279,7 +279,7 @@ def _gather(x: Any, parts: Parts) -> Any:
 
 def permuted(x: Any, order: tuple[int, ...]) -> Any:
     """Return the axes in an order; nothing is done for the one that they have."""
-    return x if order == tuple(range(len(order))) else transpose(x, order)
+    return x if order == tuple(range(len(order))) else permute_dims(x, order)
 
 
 def beside(index: Any, x: Any) -> Any:

@@ -12,7 +12,7 @@ from meta.op.core.function import function, operand
 from meta.op.elementwise import cast
 from meta.op.fourier import conj
 from meta.op.reduce import sum
-from meta.op.shapes import expand_dims, reshape, swapaxes, transpose
+from meta.op.shapes import expand_dims, permute_dims, reshape, swapaxes
 
 
 def _refused(name: str, what: str, **more: Any) -> TypeInferError:
@@ -91,6 +91,6 @@ def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Any, Any] = 2) -> Any:
     kept2 = [a for a in range(x2.ndim) if a not in over2]
     shape1, shape2 = [x1.shape[a] for a in kept1], [x2.shape[a] for a in kept2]
     rows, size, columns = prod(shape1), prod(extents[0]), prod(shape2)
-    left = reshape(transpose(x1, (*kept1, *over1)), (rows, size))
-    right = reshape(transpose(x2, (*over2, *kept2)), (size, columns))
+    left = reshape(permute_dims(x1, (*kept1, *over1)), (rows, size))
+    right = reshape(permute_dims(x2, (*over2, *kept2)), (size, columns))
     return reshape(left @ right, (*shape1, *shape2))

@@ -135,7 +135,7 @@ def _last(x: Any, axis: int) -> Any:
     """Return ``x`` with an axis moved to the end."""
     at = normalize_axis(axis, x.ndim)
     order = [a for a in range(x.ndim) if a != at]
-    return x if at == x.ndim - 1 else op.transpose(x, (*order, at))
+    return x if at == x.ndim - 1 else op.permute_dims(x, (*order, at))
 
 
 @function

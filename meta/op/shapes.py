@@ -46,14 +46,14 @@ def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
 
 
 @op(float8=True)
-def transpose(x: Tensor, axes: Ints | None = None) -> Tensor:
+def permute_dims(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
     return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
 
 
-@op(schema=transpose, float8=True)
-def transpose_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
-    """Undo `transpose`: axis ``axes[i]`` of the result is axis i of ``x``."""
+@op(schema=permute_dims, float8=True)
+def permute_dims_dx(x: Tensor, axes: Ints | None = None) -> Tensor:
+    """Undo `permute_dims`: axis ``axes[i]`` of the result is axis i of ``x``."""
     return x.with_shape(tuple(x.shape[a] for a in inverse_permutation(axes, x.ndim)))
 
 

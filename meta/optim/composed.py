@@ -266,13 +266,13 @@ def orthogonal(x: Any, steps: int, eps: float) -> Any:
     [0.7, 1.2] for those that were not tiny, by ``steps`` Newton-Schulz iterations of fifth order.
     """
     tall = x.shape[0] > x.shape[1]
-    x = op.transpose(x, (1, 0)) if tall else x
+    x = op.permute_dims(x, (1, 0)) if tall else x
     x = x / op.maximum(op.sqrt(op.sum(x * x, axis=(0, 1))), max(eps, SMALLEST))
     a, b, c = QUINTIC
     for _ in range(steps):
-        gram = op.matmul(x, op.transpose(x, (1, 0)))
+        gram = op.matmul(x, op.permute_dims(x, (1, 0)))
         x = a * x + op.matmul(b * gram + c * op.matmul(gram, gram), x)
-    return op.transpose(x, (1, 0)) if tall else x
+    return op.permute_dims(x, (1, 0)) if tall else x
 
 
 with_adafactor = step_maker(Adafactor)

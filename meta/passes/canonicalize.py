@@ -25,8 +25,8 @@ def canonicalize(module: Module) -> Module:
       ``x > 0``. A constant whose elements are equal is a number.
     - An axis is the operator's default where it means the same, else not negative; reduced axes are
       a sorted tuple, all axes None.
-    - Permutations are `transpose`, views are `reshape` to a written shape; `broadcast_to_like` and
-      `cast_like` are `broadcast_to` and `cast`.
+    - Permutations are `permute_dims`, views are `reshape` to a written shape; `broadcast_to_like`
+      and `cast_like` are `broadcast_to` and `cast`.
     - ``x1 @ x2.T`` is `dense`; an `einsum` that is a matrix product is that product.
     - A sum with a vector along one axis is `bias_add`. A tensor full of 0 or 1 is `zeros` or
       `ones`.
@@ -146,14 +146,14 @@ def reduced_axes(at: RuleSite) -> Expr | None:
     return new_call(at.op, x, spelled, kept, False)
 
 
-@SPELLING.rule(op.transpose, op.transpose_dx, op.swapaxes)
+@SPELLING.rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)
 def one_permutation(at: RuleSite) -> Expr | None:
-    """Permutations are `transpose`; without axes where these are reversed."""
+    """Permutations are `permute_dims`; without axes where these are reversed."""
     order = order_of(at)
     axes = None if order == permutation(None, len(order)) else order
-    if at.op is op.transpose and at.args[1] == axes:
+    if at.op is op.permute_dims and at.args[1] == axes:
         return None
-    return new_call(op.transpose, at.args[0], axes)
+    return new_call(op.permute_dims, at.args[0], axes)
 
 
 # One operator of several.

@@ -236,14 +236,14 @@ def channels_last(
     ...   return %2
     ... }'''), device=CPU, devices=("cpu",)))
     func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
-      %last: float16[2, 6, 6, 8] = transpose(%x, axes=(0, 2, 3, 1))
-      %last_1: float16[8, 3, 3, 8] = transpose(%w, axes=(0, 2, 3, 1))
+      %last: float16[2, 6, 6, 8] = permute_dims(%x, axes=(0, 2, 3, 1))
+      %last_1: float16[8, 3, 3, 8] = permute_dims(%w, axes=(0, 2, 3, 1))
       %0: float16[2, 4, 4, 8] = conv2d(%last, %last_1, layout="NHWC", kernel_layout="OHWI", \
 out_layout="NHWC")
       %1: float16[2, 4, 4, 8] = relu(%0)
       %2: float16[2, 2, 2, 8] = conv2d(%1, %last_1, layout="NHWC", kernel_layout="OHWI", \
 out_layout="NHWC")
-      %3: float16[2, 8, 2, 2] = transpose(%2, axes=(0, 3, 1, 2))
+      %3: float16[2, 8, 2, 2] = permute_dims(%2, axes=(0, 3, 1, 2))
       return %3
     }
     """
@@ -376,7 +376,7 @@ class _Function:
         if moved == sorted(moved):  # extents of 1 may be anywhere
             value = new_call(op.reshape, atom, tensor_of(var).static_shape)
         else:
-            value = new_call(op.transpose, atom, axes)
+            value = new_call(op.permute_dims, atom, axes)
             if self._kernels.isdisjoint((atom, var)):
                 self._transposed_bytes += type_bytes(type_)
         self._made.append(Binding(var, value, span))

@@ -133,7 +133,7 @@ def _scaled(call: Call, args: dict[str, Any], w: Any, factor: Any) -> Any:
     split = [*shape[:inputs], groups, -1, *shape[inputs + 1 :]]
     factor = op.reshape(factor, (groups, shape[outputs]))
     if outputs < inputs:
-        factor = op.transpose(factor, (1, 0))
+        factor = op.permute_dims(factor, (1, 0))
     apart = letters.replace("I", "GI")
     there = [n if a in "GO" else 1 for a, n in zip(apart, split, strict=True)]
     return op.reshape(op.multiply(op.reshape(w, split), op.reshape(factor, there)), shape)

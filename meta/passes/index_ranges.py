@@ -42,7 +42,7 @@ Range = tuple[int, int]
 
 _MOVES = frozenset(
     [
-        *(op.reshape, op.transpose, op.batch_flatten, op.expand_dims, op.squeeze, op.swapaxes),
+        *(op.reshape, op.permute_dims, op.batch_flatten, op.expand_dims, op.squeeze, op.swapaxes),
         *(op.split, op.strided_slice, op.broadcast_to, op.repeat, op.tile, op.diagonal),
         *(op.triu, op.tril, op.reverse, op.flip, op.roll, op.sort, op.copy),
         *(op.take, op.gather, op.gather_nd, op.index_select, op.embedding, op.adv_index),

@@ -79,7 +79,7 @@ def test_elementwise_reductions_and_what_moves() -> None:
         parse("""
     func @main(%x: float32[4, 8], %y: float32[8]) -> float32[8] {
       %a = add(%x, %y)
-      %b = transpose(%a)
+      %b = permute_dims(%a)
       %c = reshape(%b, shape=(32,))
       %d = sum(%a, axis=0)
       %e = softmax(%a)
@@ -93,7 +93,7 @@ def test_elementwise_reductions_and_what_moves() -> None:
         "add": 32,
         "sum": 32,
         "multiply": 8,
-        "transpose": 0,
+        "permute_dims": 0,
     }
     assert [r["binding"] for r in report.records()] == [0, 1, 3, 4, 5]
     assert report.records()[0]["bytes"] == 4 * (32 + 8 + 32)

@@ -31,7 +31,7 @@ TOOL = shutil.which("compute-sanitizer") or shutil.which(
     "compute-sanitizer", path="/usr/local/cuda/bin"
 )
 GENERATED = (
-    *("softmax", "log_softmax", "layer_norm", "mse_loss", "conv1d", "scatter_add", "transpose"),
+    *("softmax", "log_softmax", "layer_norm", "mse_loss", "conv1d", "scatter_add", "permute_dims"),
     *("cumsum", "argmax", "max_pool2d_dx", "batch_norm_train", "lamb", "take_dx"),
 )
 """Operators whose kernels by TVM are looked at: a kind of schedule each."""

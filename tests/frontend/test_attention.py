@@ -112,7 +112,7 @@ def test_probabilities_of_which_nan_is_replaced_stay() -> None:
 
     @meta.model.trace
     def attention(query, key, value):
-        p = op.softmax(query @ op.transpose(key, (0, 1, 3, 2)), -1)
+        p = op.softmax(query @ op.permute_dims(key, (0, 1, 3, 2)), -1)
         return op.where(op.isnan(p), 0.0, p) @ value
 
     arrays = [meta.array(torch.randn(1, 2, 4, 8)) for _ in range(3)]

@@ -140,11 +140,11 @@ class Attention(Model):
         n, steps, width = x.shape
         size = width // self.heads
         parts = op.reshape(self.qkv(x), (n, steps, 3, self.heads, size))
-        parts = op.transpose(parts, (2, 0, 3, 1, 4))
+        parts = op.permute_dims(parts, (2, 0, 3, 1, 4))
         q, k, v = (op.reshape(p, (n * self.heads, steps, size)) for p in op.split(parts, 3, 0))
         weights = op.softmax(op.batch_matmul_nt(q, k) / math.sqrt(size), -1)
         y = op.reshape(op.batch_matmul(weights, v), (n, self.heads, steps, size))
-        return self.out(op.reshape(op.transpose(y, (0, 2, 1, 3)), (n, steps, width)))
+        return self.out(op.reshape(op.permute_dims(y, (0, 2, 1, 3)), (n, steps, width)))
 
 
 class Encoder(Model):

@@ -371,7 +371,7 @@ def test_loops_and_branches_on_arrays_of_any_extent() -> None:
     def f(x: Any, k: Any) -> Any:
         y = meta.while_loop(lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] * 0.5 + x * k), (0, x))[1]
         y = meta.cond(op.sum(y) > 0.0, lambda: y * 2.0, lambda: -y)
-        return meta.scan(lambda s, row: (s + row, s * row), op.sum(y, 1), op.transpose(y))
+        return meta.scan(lambda s, row: (s + row, s * row), op.sum(y, 1), op.permute_dims(y))
 
     types = parse_type("float32[n, 3]"), parse_type("float32[]")
     verify(f.program(*types).module, typed=True)

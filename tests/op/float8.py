@@ -76,7 +76,7 @@ CASES = [
     _moved("expand_dims", [sample(float8(3), 0)], lambda x, axis: x.unsqueeze(axis)),
     _moved("squeeze", [sample(float8(1, 3))], lambda x: x.squeeze()),
     _moved("batch_flatten", [sample(float8(2, 3, 2))], lambda x: x.flatten(1)),
-    _moved("transpose", [sample(float8(2, 3, 4), (2, 0, 1))], lambda x, a: x.permute(a)),
+    _moved("permute_dims", [sample(float8(2, 3, 4), (2, 0, 1))], lambda x, a: x.permute(a)),
     _moved("swapaxes", [sample(float8(2, 3), 0, 1)], lambda x, a, b: x.swapaxes(a, b)),
     _moved("concat", [sample((float8(2, 3), float8(1, 3)))], torch.cat),
     _moved("stack", [sample((float8(2, 3, dtype=E5M2), float8(2, 3, dtype=E5M2)))], torch.stack),

@@ -153,7 +153,7 @@ CASES += [
     _moved("sum", [sample(Z(2, 3), 1), sample(Z(2, 3), (0, 1), True)], lambda x, *a: x.sum(*a)),
     _moved("roll", [sample(Z(2, 3), 1, 1)], torch.roll),
     _moved("reshape", [sample(Z(2, 6), (3, 4))], lambda x, shape: x.reshape(shape)),
-    _moved("transpose", [sample(Z(2, 3, 4), (2, 0, 1))], lambda x, a: x.permute(a)),
+    _moved("permute_dims", [sample(Z(2, 3, 4), (2, 0, 1))], lambda x, a: x.permute(a)),
     _moved("concat", [sample((Z(2, 3), Z(1, 3)))], torch.cat),
     _moved(
         "strided_slice",

@@ -108,7 +108,7 @@ LABELS = [
 FORMS = [
     error(F(), I(low=0, high=1), match="prediction has no axis of classes"),
     error(F(3), _LABELS, match=r"(?s)one label per row.*target\[\]"),
-    error(F(2, 4, 3), I(2, 4, low=0, high=3), match=r"op.transpose\(scores, \(0, 2, 1\)\)"),
+    error(F(2, 4, 3), I(2, 4, low=0, high=3), match=r"op.permute_dims\(scores, \(0, 2, 1\)\)"),
     error(F(3, 4), I(3, 4, low=0, high=2), match="labels are class indices"),
     error(_LABELS, _SCORES, match="the scores come first"),
     error(I(3, 4, low=0, high=2), _LABELS, match="prediction must be floating point"),

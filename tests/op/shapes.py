@@ -52,14 +52,14 @@ CASES = [
         oracle=reshaped,
     ),
     OpCase(
-        "transpose",
+        "permute_dims",
         samples=TRANSPOSES,
         oracle=lambda x, axes=None: torch.permute(
             x, tuple(reversed(range(x.ndim))) if axes is None else axes if axes != 0 else (0,)
         ),
     ),
     OpCase(
-        "transpose_dx",
+        "permute_dims_dx",
         samples=TRANSPOSES,
         oracle=lambda x, axes=None: torch.permute(
             x,

@@ -15,7 +15,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 REFUSED = [
     lambda x: op.reshape_like(x, x[0]),
     lambda x: op.broadcast_to_like(x, x[0]),
-    lambda x: op.broadcast_to_like(x[0], op.transpose(x)),
+    lambda x: op.broadcast_to_like(x[0], op.permute_dims(x)),
     lambda x: op.collapse_sum_like(x[0], x),
     lambda x: op.collapse_sum_like(x, x[:, 0]),
     lambda x: op.group_cast((), "float16"),

@@ -122,7 +122,7 @@ def test_the_usual_forms_are_calls_of_the_fused_operator() -> None:
     x, rows = ndarray(rand(4, 5)), ndarray(torch.tensor([0, 4, 2, 2]))
     assert calls(x, rows) == ["cross_entropy"]
     images, places = ndarray(rand(2, 5, 3, 2)), ndarray(torch.ones(2, 3, 2).long())
-    assert calls(images, places) == ["transpose", "reshape", "reshape", "cross_entropy"]
+    assert calls(images, places) == ["permute_dims", "reshape", "reshape", "cross_entropy"]
     assert calls(x, rows, ignore_index=0)[-1] == "cross_entropy"
 
 

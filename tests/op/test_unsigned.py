@@ -72,7 +72,7 @@ ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "sort": (op.sort, np.sort),
     "argsort": (op.argsort, lambda a: np.argsort(a, kind="stable")),
     "unique": (op.unique, np.unique),
-    "concatenate": (lambda a: op.concatenate([a, a]), lambda a: np.concatenate([a, a])),
+    "concatenate": (lambda a: op.concat([a, a]), lambda a: np.concatenate([a, a])),
     "cumsum": (lambda a: op.cumsum(a, 0, a.dtype), lambda a: np.cumsum(a, dtype=a.dtype)),
     "any": (op.any, np.any),
     "roll": (lambda a: op.roll(a, 2, 0), lambda a: np.roll(a, 2)),

@@ -76,7 +76,7 @@ CASES = refusals(
         ],
         "repeat_dx": [error(_X, _X, 2, 0, match="dy has another shape than the result of repeat")],
         "swapaxes": [error(_X, 0, 2, match=OUT_OF_RANGE)],
-        "transpose transpose_dx": [
+        "permute_dims permute_dims_dx": [
             error(_X, (0, 0), match="axes must name every axis once"),
             error(_X, (0, 2), match=OUT_OF_RANGE),
         ],

@@ -152,16 +152,16 @@ def _laid_out(way: Way, x: Any) -> Any:
     if way.form in ("merged", "merged_nt", "flat"):
         return op.reshape(x, (b * h, s, d))
     if way.form == "einsum_bshd":
-        return op.transpose(x, (0, 2, 1, 3))
+        return op.permute_dims(x, (0, 2, 1, 3))
     if way.form == "projected":
-        flat = op.reshape(op.transpose(x, (0, 2, 1, 3)), (b, s, h * d)) + 0.0
-        return op.transpose(op.reshape(flat, (b, s, h, d)), (0, 2, 1, 3))
+        flat = op.reshape(op.permute_dims(x, (0, 2, 1, 3)), (b, s, h * d)) + 0.0
+        return op.permute_dims(op.reshape(flat, (b, s, h, d)), (0, 2, 1, 3))
     return x
 
 
 def _product(way: Way, query: Any, key: Any) -> Any:
     if way.form == "merged":
-        return op.reshape(op.batch_matmul(query, op.transpose(key, (0, 2, 1))), (B, H, S, T))
+        return op.reshape(op.batch_matmul(query, op.permute_dims(key, (0, 2, 1))), (B, H, S, T))
     if way.form in ("merged_nt", "flat"):
         scores = op.batch_matmul_nt(query, key)
         return scores if way.form == "flat" else op.reshape(scores, (B, H, S, T))
@@ -179,10 +179,10 @@ def _result(way: Way, p: Any, value: Any) -> Any:
     if way.form == "einsum":
         return op.einsum("bhqk,bhkd->bhqd", p, value)
     if way.form == "einsum_bshd":
-        return op.transpose(op.einsum("bhqk,bkhd->bqhd", p, value), (0, 2, 1, 3))
+        return op.permute_dims(op.einsum("bhqk,bkhd->bqhd", p, value), (0, 2, 1, 3))
     if way.form == "projected":
-        merged = op.reshape(op.transpose(p @ value, (0, 2, 1, 3)), (B, S, H * D))
-        return op.transpose(op.reshape(merged, (B, S, H, D)), (0, 2, 1, 3))
+        merged = op.reshape(op.permute_dims(p @ value, (0, 2, 1, 3)), (B, S, H * D))
+        return op.permute_dims(op.reshape(merged, (B, S, H, D)), (0, 2, 1, 3))
     return p @ value
 
 

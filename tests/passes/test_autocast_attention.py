@@ -33,7 +33,7 @@ class Attention(Model):
             (self.value, self.groups),
         ):
             part = op.reshape(layer(x), (n, steps, heads, 8))
-            parts.append(part if self.layout == "BSHD" else op.transpose(part, (0, 2, 1, 3)))
+            parts.append(part if self.layout == "BSHD" else op.permute_dims(part, (0, 2, 1, 3)))
         return op.fused_attention(*parts, causal=True, layout=self.layout)[0]
 
 

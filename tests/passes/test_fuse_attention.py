@@ -118,7 +118,7 @@ def test_softmax_made_safe_keeps_zeros() -> None:
 
     @meta.model.trace
     def safe(query, key, value, mask):
-        scores = query @ op.transpose(key, (0, 1, 3, 2)) + mask
+        scores = query @ op.permute_dims(key, (0, 1, 3, 2)) + mask
         seen = op.max(op.cast(op.logical_not(op.equal(scores, -INF)), "int8"), -1, True)
         p = op.softmax(scores, -1)
         p = op.where(op.logical_not(op.cast(seen, "bool")), op.full_like(p, 0.0), p)
@@ -173,7 +173,7 @@ def _module(way: Way) -> Any:
 def _other(kind: str) -> Any:
     @meta.model.trace
     def attention(query, key, value, mask):
-        scores = query @ op.transpose(key, (0, 1, 3, 2))
+        scores = query @ op.permute_dims(key, (0, 1, 3, 2))
         if kind == "tensor scale":
             scores = scores * mask
         if kind == "weak":
@@ -188,8 +188,8 @@ def _other(kind: str) -> Any:
         if kind == "dropped":
             p = op.dropout(p, 0.5)
         if kind == "turned":
-            p = op.transpose(p, (0, 1, 3, 2))
-            return op.transpose(p, (0, 1, 3, 2))[:, :, :, :3] @ value[:, :, :3]
+            p = op.permute_dims(p, (0, 1, 3, 2))
+            return op.permute_dims(p, (0, 1, 3, 2))[:, :, :, :3] @ value[:, :, :3]
         if kind == "other rows":
             return op.batch_matmul_tn(op.reshape(p, (-1, S, T)), op.reshape(query, (-1, S, D)))
         if kind == "narrow":

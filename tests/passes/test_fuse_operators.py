@@ -124,10 +124,10 @@ CASES = {
     "a reduction does not feed a transpose": (
         """{
           %a: float32[4, 6] = tvm.softmax(%x)
-          %b: float32[6, 4] = tvm.transpose(%a)
+          %b: float32[6, 4] = tvm.permute_dims(%a)
           return %b
         }""",
-        ["softmax", "transpose"],
+        ["softmax", "permute_dims"],
     ),
     "an opaque call": (
         """{

@@ -75,8 +75,8 @@ def test_without_a_bias_there_is_one_that_hides_the_padding() -> None:
         ("%s = bias_add(%c, %b, 1)", "(%s, %c)",
          ["pad", "bias_add", "strided_slice", "strided_slice"]),
         # Another axis, other columns.
-        ("%t = transpose(%c)\n%s = bias_add(%t, %b, 0)", "%s",
-         ["strided_slice", "transpose", "bias_add"]),
+        ("%t = permute_dims(%c)\n%s = bias_add(%t, %b, 0)", "%s",
+         ["strided_slice", "permute_dims", "bias_add"]),
         ("%s = reshape(%c, (402,))", "%s", ["strided_slice", "reshape"]),
         ("%s = sum(%c, (1,))", "%s", ["strided_slice", "sum"]),
         ("%s = sum(%c, (1,), 0, True)", "%s", ["sum", "strided_slice"]),

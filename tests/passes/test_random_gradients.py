@@ -27,7 +27,7 @@ STEPS = {
     "stack": lambda v, i, j: list(op.split(op.concat((v[i], v[j], v[i]), 0), 3, 0)),
     "integer": lambda v, i, j: [op.cast(op.cast(v[i], "int32"), "float32")],
     "choose": lambda v, i, j: [op.where(op.less(v[i], v[j]), v[i], 0.5)],
-    "transpose": lambda v, i, j: [op.transpose(op.reshape(v[i], (3, 2)))],
+    "transpose": lambda v, i, j: [op.permute_dims(op.reshape(v[i], (3, 2)))],
     "dead": lambda v, i, j: [op.exp(v[i]), v[j]][1:],
 }
 

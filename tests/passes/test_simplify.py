@@ -78,7 +78,7 @@ ATOMS = {
         "strided_slice(%x, (0, 0), (2, 3))",
         "strided_slice(%x, (0,), (9,))", "strided_slice(%x, 0, -1, slice_mode=\"size\")",
         "repeat(%x, 1, 0)", "tile(%x, (1, 1))", "pad(%x, 0)", "flip(%x, ())", "roll(%x, 0)",
-        "transpose(%x, (0, 1))", "transpose(%x, (-2, -1))", "transpose_dx(%x, (0, 1))",
+        "permute_dims(%x, (0, 1))", "permute_dims(%x, (-2, -1))", "permute_dims_dx(%x, (0, 1))",
         "swapaxes(%x, 1, -1)", "concat((%x,), 1)", "reshape(%x, (0, -1))",
         "batch_flatten(%x)",
     ],
@@ -100,9 +100,9 @@ PAIRS = [
     ("logical_not(%b)", "logical_not(%a)", "%b"),
     ("reverse(%x, 1)", "reverse(%a, 1)", "%x"),
     ("flip(%x, (0, 1))", "flip(%a, (0, 1))", "%x"),
-    ("transpose(%x)", "transpose(%a)", "%x"),
-    ("transpose(%x)", "swapaxes(%a, 0, 1)", "%x"),
-    ("transpose(%t, (1, 2, 0))", "transpose_dx(%a, (1, 2, 0))", "%t"),
+    ("permute_dims(%x)", "permute_dims(%a)", "%x"),
+    ("permute_dims(%x)", "swapaxes(%a, 0, 1)", "%x"),
+    ("permute_dims(%t, (1, 2, 0))", "permute_dims_dx(%a, (1, 2, 0))", "%t"),
     ("reshape(%x, (6,))", "reshape_like(%a, %y)", "%x"),
     ("expand_dims(%x, 0, 2)", "squeeze(%a)", "%x"),
     ("zeros_like(%x)", "subtract(%x, %a)", "%x"),
@@ -151,11 +151,11 @@ CALLS = [
     ('%a = cast(%u, "float32")\n %r = cast(%a, "int16")', '%r = cast(%u, "int16")'),
     ("%a = reshape(%x, (3, 2))\n %r = expand_dims(%a, 1)", "%r = reshape(%x, (3, 1, 2))"),
     (
-        "%a = transpose(%t, (1, 2, 0))\n %r = transpose(%a, (1, 2, 0))",
-        "%r = transpose(%t, (2, 0, 1))",
+        "%a = permute_dims(%t, (1, 2, 0))\n %r = permute_dims(%a, (1, 2, 0))",
+        "%r = permute_dims(%t, (2, 0, 1))",
     ),
     (
-        "%a = reshape(%x, (2, 1, 3))\n %c = transpose(%a, (1, 0, 2))\n %r = exp(%c)",
+        "%a = reshape(%x, (2, 1, 3))\n %c = permute_dims(%a, (1, 0, 2))\n %r = exp(%c)",
         "%c = reshape(%x, (1, 2, 3))\n %r = exp(%c)",
     ),
     (
@@ -163,12 +163,12 @@ CALLS = [
         "%r = broadcast_to(%s, (4, 2, 3))",
     ),
     ('%c = ones((2, 3), "bool")\n %r = where(%c, %s, %x)', "%r = broadcast_to(%s, (2, 3))"),
-    ("%a = transpose(%x)\n %r = matmul(%x, %a)", "%r = dense(%x, %x)"),
-    ("%a = transpose(%x)\n %r = matmul(%a, %x)", "%r = matmul_tn(%x, %x)"),
-    ("%a = transpose(%x)\n %r = matmul_nt(%a, %a)", "%r = matmul_tn(%x, %x)"),
-    ("%a = transpose(%x)\n %r = matmul_tt(%a, %x)", "%r = dense(%x, %x)"),
+    ("%a = permute_dims(%x)\n %r = matmul(%x, %a)", "%r = dense(%x, %x)"),
+    ("%a = permute_dims(%x)\n %r = matmul(%a, %x)", "%r = matmul_tn(%x, %x)"),
+    ("%a = permute_dims(%x)\n %r = matmul_nt(%a, %a)", "%r = matmul_tn(%x, %x)"),
+    ("%a = permute_dims(%x)\n %r = matmul_tt(%a, %x)", "%r = dense(%x, %x)"),
     (
-        "%a = transpose(%t, (0, 2, 1))\n %r = batch_matmul(%t, %a)",
+        "%a = permute_dims(%t, (0, 2, 1))\n %r = batch_matmul(%t, %a)",
         "%r = batch_matmul_nt(%t, %t)",
     ),
     ("%a = stack((%x,), 0)\n %r = exp(%a)", "%a = reshape(%x, (1, 2, 3))\n %r = exp(%a)"),
@@ -204,7 +204,8 @@ KEPT = [
     '%a = cast(%i, "float64")\n %r = cast(%a, "uint8")',
     "%r = where(%b, %x, %y)",
     "%r = strided_slice(%x, (1, 0), (-3, 3), (-1, 1))",
-    "%a = transpose(%t, (0, 2, 1))\n %c = transpose(%t, (1, 0, 2))\n %r = concat((%c, %c), 0)",
+    "%a = permute_dims(%t, (0, 2, 1))\n %c = permute_dims(%t, (1, 0, 2))\n"
+    " %r = concat((%c, %c), 0)",
 ]
 
 
@@ -261,13 +262,13 @@ def test_other_parts_stay(text: str) -> None:
 
 def test_what_was_written_since_is_not_read_again() -> None:
     kept = main_of(
-        """%a: float32[3, 2] = transpose(%x)
+        """%a: float32[3, 2] = permute_dims(%x)
            %0: () = sgd(%x, %y, %v, 0.1, 0.0)
            %r: float32[2, 2] = matmul(%y, %a)"""
     )
     assert structural_equal(simplify(kept), kept)
     moved = main_of(
-        """%a: float32[3, 2] = transpose(%x)
+        """%a: float32[3, 2] = permute_dims(%x)
            %r: float32[2, 2] = matmul(%y, %a)
            %0: () = sgd(%x, %y, %v, 0.1, 0.0)"""
     )
@@ -277,7 +278,7 @@ def test_what_was_written_since_is_not_read_again() -> None:
 def test_a_view_of_an_argument_does_not_leave() -> None:
     kept = parse(
         """func @main(%x: float32[2, 1, 3]) -> float32[1, 2, 3] {
-          %r: float32[1, 2, 3] = transpose(%x, (1, 0, 2))
+          %r: float32[1, 2, 3] = permute_dims(%x, (1, 0, 2))
           return %r
         }"""
     )
@@ -287,7 +288,7 @@ def test_a_view_of_an_argument_does_not_leave() -> None:
 def test_a_closure_does_not_read_again_what_may_be_written_before_it_runs() -> None:
     kept = parse(
         """func @main(%x: float32[2, 3], %y: float32[2, 3], %v: float32[2, 3]) -> float32[2, 2] {
-          %a: float32[3, 2] = transpose(%x)
+          %a: float32[3, 2] = permute_dims(%x)
           %f = fn () -> float32[2, 2] {
             %m: float32[2, 2] = matmul(%y, %a)
             return %m

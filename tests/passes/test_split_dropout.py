@@ -63,7 +63,7 @@ def test_branches_are_looked_into() -> None:
             ["reshape", "expand_dims", "cast", "reshape"],
         ),
         ('%v = reshape(%x, shape=(24,))\n%y = cast(%v, "float64")', ["reshape", "cast"]),
-        ('%v = transpose(%x)\n%y = cast(%v, "float16")', ["transpose", "cast"]),
+        ('%v = permute_dims(%x)\n%y = cast(%v, "float16")', ["permute_dims", "cast"]),
     ],
 )
 def test_casts_to_fewer_bits_go_before_views(body: str, expected: list[str]) -> None:

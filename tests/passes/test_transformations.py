@@ -227,8 +227,8 @@ def test_branches_are_cleaned_inside_and_dropped_if_unused() -> None:
         "reshape(%x, (2, 3))",
         "reshape(%x, (0, -1))",
         "batch_flatten(%x)",
-        "transpose(%x, (0, 1))",
-        "transpose(%x, (-2, -1))",
+        "permute_dims(%x, (0, 1))",
+        "permute_dims(%x, (-2, -1))",
     ],
 )
 def test_identities(call: str) -> None:
@@ -266,7 +266,7 @@ def test_what_changes_dtype_or_shape_is_no_identity() -> None:
     text = """-> (float64[2, 3], float32[1, 2, 3], float32[]) {
       %a: float64[2, 3] = cast(%x, "float64")
       %b: float32[1, 2, 3] = broadcast_to(%x, (1, 2, 3))
-      %c: float32[3, 2] = transpose(%x)
+      %c: float32[3, 2] = permute_dims(%x)
       %d: float32[] = sum(%c)
       return (%a, %b, %d)
     }"""
@@ -280,8 +280,8 @@ def test_chains_of_views_and_transpositions() -> None:
           %a: float32[3, 2] = reshape(%x, (3, 2))
           %b: float32[1, 3, 2] = expand_dims(%a, 0)
           %c: float32[6, 1] = reshape(%b, (-1, 1))
-          %d: float32[3, 2] = transpose(%y)
-          %e: float32[2, 3] = transpose(%d, (1, 0))
+          %d: float32[3, 2] = permute_dims(%y)
+          %e: float32[2, 3] = permute_dims(%d, (1, 0))
           %f: float32[2, 3] = exp(%e)
           return (%c, %f)
         }""",

@@ -87,10 +87,10 @@ def view(p: Pool, i: int, j: int, k: int) -> list[Any]:
     return [op.reshape(x, forms[k % 4])]
 
 
-def transpose(p: Pool, i: int, j: int, k: int) -> list[Any]:
+def permute_dims(p: Pool, i: int, j: int, k: int) -> list[Any]:
     x = p.any(i)
     axes = list(range(x.ndim))
-    return [op.transpose(x, tuple(axes[j % (x.ndim or 1) :] + axes[: j % (x.ndim or 1)]))]
+    return [op.permute_dims(x, tuple(axes[j % (x.ndim or 1) :] + axes[: j % (x.ndim or 1)]))]
 
 
 def flat_split(p: Pool, i: int, j: int, k: int) -> list[Any]:
@@ -282,7 +282,7 @@ SMOOTH_ROWS: dict[str, Row] = {
     **{n: along_axis(n) for n in ALONG_AXIS},
     "cumsum": scan("cumsum"),
     "view": view,
-    "transpose": transpose,
+    "permute_dims": permute_dims,
     "swapaxes": swapped,
     "split": flat_split,
     **{n: joined(n) for n in ("concat", "stack")},

@@ -40,7 +40,7 @@ TVM_ROWS = {
     name: ROWS[name]
     for name in (
         "add", "subtract", "multiply", "maximum", "relu", "negative", "abs", "sum", "view",
-        "transpose", "concat", "split", "matmul", "clip", "broadcast_to", "flip", "pad",
+        "permute_dims", "concat", "split", "matmul", "clip", "broadcast_to", "flip", "pad",
     )
 }  # fmt: skip
 FEW = pytest.param(150, id="sample")

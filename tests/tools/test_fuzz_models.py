@@ -136,19 +136,19 @@ def failing(kernel_of: str, way: Way) -> Case:
 def test_a_wrong_kernel_is_found(acme: Dialect, executor: str, tmp_path: Path) -> None:
     """It is wrong for more than three elements, and reduced to it."""
 
-    @acme.kernel(meta.op.transpose)
-    def transpose(x, axes):  # type: ignore[no-untyped-def]
+    @acme.kernel(meta.op.permute_dims)
+    def permute_dims(x, axes):  # type: ignore[no-untyped-def]
         y = x.permute(tuple(axes or reversed(range(x.ndim)))).reshape(-1).clone()
         if y.numel() > 3:
             y[3] = y[0]
         return y.reshape([x.shape[a] for a in axes or reversed(range(x.ndim))])
 
     way = Way(executor)
-    case = failing("transpose", way)
+    case = failing("permute_dims", way)
     record = run_case(case, seconds=30)
     assert record.kind == "wrong value"
     assert record.steps == 1
-    assert "op.transpose(" in record.script
+    assert "op.permute_dims(" in record.script
     path = write_failure(record, tmp_path)
     compile(path.read_text(), str(path), "exec")
 

@@ -39,7 +39,7 @@ def test_the_program_says_that_the_extent_is_unknown() -> None:
 
 def test_a_result_can_be_used_at_once() -> None:
     x = meta.array(torch.tensor([[0, 3], [5, 0]]))
-    places = op.transpose(op.argwhere(x))
+    places = op.permute_dims(op.argwhere(x))
     assert op.gather_nd(x, places).numpy().tolist() == [3, 5]
 
 

@@ -82,7 +82,7 @@ def scalars(x: Any) -> Any:
 
 def through_views_into_kernels(x: Any) -> Any:
     y = op.reshape(op.exp(x), (2, 3))
-    return op.matmul(y, op.reshape(op.tanh(x), (3, 2))), op.transpose(y)
+    return op.matmul(y, op.reshape(op.tanh(x), (3, 2))), op.permute_dims(y)
 
 
 PROGRAMS = [
@@ -126,7 +126,7 @@ def _place(array: meta.ndarray) -> int:
 def test_an_identity_is_still_a_new_array() -> None:
     @trace
     def f(x: Any) -> Any:
-        return x * 1.0, op.cast(x, "float32"), op.reshape(op.transpose(op.transpose(x)), (6,))
+        return x * 1.0, op.cast(x, "float32"), op.reshape(op.permute_dims(op.permute_dims(x)), (6,))
 
     x = f32(2, 3)
     compiled = meta.vm.compile(f, x)

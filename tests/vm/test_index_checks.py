@@ -95,7 +95,7 @@ IN_RANGE: dict[str, Callable[[Any, Any], Any]] = {
     "clip": lambda x, i: op.embedding(x, op.clip(i, 0, 2)),
     "remainder": lambda x, i: op.embedding(x, op.remainder(i, 3)),
     "arange": lambda x, i: op.index_select(x, 1, op.arange(0, 4, 1, "int64")),
-    "moved": lambda x, i: op.take(x, op.reshape(op.transpose(op.argsort(x, 0)), (-1,)), 0),
+    "moved": lambda x, i: op.take(x, op.reshape(op.permute_dims(op.argsort(x, 0)), (-1,)), 0),
     "cast": lambda x, i: op.take(x, op.cast(op.argmax(x, 1), "int32"), 1),
     "sum": lambda x, i: op.take(x, op.add(op.clip(i, 0, 1), op.clip(i, -2, 1)), 0),
     "product": lambda x, i: op.take(x, op.multiply(op.clip(i, 0, 2), 4)),

@@ -48,8 +48,8 @@ STEPS = {
     "split": lambda values, i, j, k: [
         op.concat(op.split(flat(values[i]), 3, 0)[::-1], 0)
     ],
-    "transpose": lambda values, i, j, k: [op.transpose(op.reshape(values[i], (2, 3)))],
-    "twice": lambda values, i, j, k: [op.transpose(op.transpose(values[i]))],
+    "transpose": lambda values, i, j, k: [op.permute_dims(op.reshape(values[i], (2, 3)))],
+    "twice": lambda values, i, j, k: [op.permute_dims(op.permute_dims(values[i]))],
     "cast": lambda values, i, j, k: [op.cast(values[i], "float32")],
     "constant": lambda values, i, j, k: [op.full((N,), 0.5 * k, "float32")],
     "dead": lambda values, i, j, k: [op.exp(values[i]), values[j]][1:],

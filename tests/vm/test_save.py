@@ -108,7 +108,7 @@ def test_another_process_gets_the_same_bits(make: Any, tmp_path: Path) -> None:
 @trace
 def mixed(x: Any) -> Any:
     """Kernels of both dialects: a library's product, and one that is generated."""
-    return meta.softmax(meta.matmul(x, meta.transpose(x)) * 0.5 + 1.0)
+    return meta.softmax(meta.matmul(x, meta.permute_dims(x)) * 0.5 + 1.0)
 
 
 @pytest.fixture(scope="module")

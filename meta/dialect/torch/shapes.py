@@ -25,8 +25,8 @@ def reshape(x, call):
 
 kernels(
     {
-        op.transpose: lambda x, axes: fresh(x.permute(permutation(axes, x.ndim))),
-        op.transpose_dx: lambda x, axes: fresh(x.permute(inverse_permutation(axes, x.ndim))),
+        op.permute_dims: lambda x, axes: fresh(x.permute(permutation(axes, x.ndim))),
+        op.permute_dims_dx: lambda x, axes: fresh(x.permute(inverse_permutation(axes, x.ndim))),
         op.swapaxes: lambda x, axis1, axis2: fresh(x.transpose(axis1, axis2)),
         op.shape_as_tensor: lambda x, out: out.copy_(torch.tensor(x.shape, dtype=torch.int64)),
     }

@@ -38,8 +38,8 @@ def _permuted(order_of, name):
     return kernel
 
 
-compute(op.transpose, INJECTIVE)(_permuted(permutation, "transpose"))
-compute(op.transpose_dx, INJECTIVE)(_permuted(inverse_permutation, "transpose_dx"))
+compute(op.permute_dims, INJECTIVE)(_permuted(permutation, "permute_dims"))
+compute(op.permute_dims_dx, INJECTIVE)(_permuted(inverse_permutation, "permute_dims_dx"))
 compute(op.swapaxes, INJECTIVE)(_permuted(swapped, "swapaxes"))
 
 

@@ -94,7 +94,7 @@ def grid_sample(x, grid, *, method, layout, padding_mode, align_corners):
     """The grid has its positions along axis 1."""
     if layout not in ("NCHW", "NCDHW"):
         raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW or NCDHW")
-    last = op.transpose(grid, (0, *range(2, grid.ndim), 1))
+    last = op.permute_dims(grid, (0, *range(2, grid.ndim), 1))
     return op.grid_sample(x, last, method, padding_mode, bool(align_corners))
 
 

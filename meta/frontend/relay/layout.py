@@ -85,7 +85,7 @@ def to_plain(x: Any, layout: str) -> Any:
 
 
 def _transposed(x: Any, axes: tuple[int, ...]) -> Any:
-    return x if axes == tuple(range(len(axes))) else op.transpose(x, axes)
+    return x if axes == tuple(range(len(axes))) else op.permute_dims(x, axes)
 
 
 def _merged(x: Any, layout: Layout, order: str) -> Any:

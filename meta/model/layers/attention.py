@@ -113,12 +113,12 @@ class MultiheadAttention(Model):
         else:
             mask = _one_mask(seen, added)
             y = op.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
-        y = op.reshape(op.transpose(y, (0, 2, 1, 3)), (n, queries, self.embed_dim))
+        y = op.reshape(op.permute_dims(y, (0, 2, 1, 3)), (n, queries, self.embed_dim))
         y = self.out_proj(y)
         if one:
             y = op.reshape(y, (queries, self.embed_dim))
         elif not self.batch_first:
-            y = op.transpose(y, (1, 0, 2))
+            y = op.permute_dims(y, (1, 0, 2))
         if not need_weights:
             return y, None
         if average_attn_weights:
@@ -148,7 +148,7 @@ class MultiheadAttention(Model):
         """Return (n, steps, features)."""
         if x.ndim == 2:
             return op.reshape(x, (1, *x.shape))
-        return x if self.batch_first else op.transpose(x, (1, 0, 2))
+        return x if self.batch_first else op.permute_dims(x, (1, 0, 2))
 
     def _projected(self, query: Any, key: Any, value: Any) -> list[Any]:
         width = self.embed_dim
@@ -167,7 +167,7 @@ class MultiheadAttention(Model):
     def _heads(self, x: Any) -> Any:
         """Return (n, heads, steps, features of a head)."""
         split = (*x.shape[:2], self.num_heads, self.embed_dim // self.num_heads)
-        return op.transpose(op.reshape(x, split), (0, 2, 1, 3))
+        return op.permute_dims(op.reshape(x, split), (0, 2, 1, 3))
 
     def _masks(self, padding: Any, pairs: Any, sizes: tuple[Any, ...], dtype: str) -> Any:
         """Return what may be looked at, bool, and what is added to the scores, or None for each;
@@ -233,7 +233,7 @@ def _one_mask(seen: Any, added: Any) -> Any:
 
 def _weights(query: Any, key: Any, seen: Any, added: Any) -> Any:
     """Return softmax(query key^T / sqrt(d) + added) over the keys that are seen."""
-    scores = op.matmul(query, op.transpose(key, (0, 1, 3, 2)))
+    scores = op.matmul(query, op.permute_dims(key, (0, 1, 3, 2)))
     scores = op.multiply(scores, query.shape[3] ** -0.5)
     if added is not None:
         scores = op.add(scores, added)

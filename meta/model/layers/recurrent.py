@@ -182,7 +182,7 @@ class Recurrent(_Gates):
         if one:
             y = op.reshape(x, (x.shape[0], 1, x.shape[1]))
         else:
-            y = op.transpose(x, (1, 0, 2)) if self.batch_first else x
+            y = op.permute_dims(x, (1, 0, 2)) if self.batch_first else x
         steps, n = y.shape[:2]
         places = self.num_layers * len(self._directions())
         shape = (places, self.hidden_size) if one else (places, n, self.hidden_size)
@@ -207,7 +207,7 @@ class Recurrent(_Gates):
             y = op.reshape(y, (steps, y.shape[2]))
             ends = tuple(op.reshape(s, shape) for s in ends)
         elif self.batch_first:
-            y = op.transpose(y, (1, 0, 2))
+            y = op.permute_dims(y, (1, 0, 2))
         return y, ends if self.states > 1 else ends[0]
 
     def _along(

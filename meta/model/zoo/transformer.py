@@ -105,11 +105,11 @@ def attend(
     if dropout_p == 0:
         how = {"causal": causal, "scale": scale, "layout": "BSHD"}
         return op.fused_attention(query, key, value, mask, **how)[0]
-    query, key, value = (op.transpose(t, (0, 2, 1, 3)) for t in (query, key, value))
+    query, key, value = (op.permute_dims(t, (0, 2, 1, 3)) for t in (query, key, value))
     y = op.scaled_dot_product_attention(
         query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=True
     )
-    return op.transpose(y, (0, 2, 1, 3))
+    return op.permute_dims(y, (0, 2, 1, 3))
 
 
 def initialize(model: Model, std: float, scaled: dict[str, float] | None = None) -> None:

@@ -75,7 +75,7 @@ class ViTPatchEmbeddings(Model):
     def forward(self, images: Any) -> Any:
         """Return (n, patches, width), row by row."""
         y = self.projection(images)
-        return op.transpose(op.reshape(y, (*y.shape[:2], -1)), (0, 2, 1))
+        return op.permute_dims(op.reshape(y, (*y.shape[:2], -1)), (0, 2, 1))
 
 
 class ViTEmbeddings(Model):

@@ -254,7 +254,7 @@ def arranged(x: Any, axes: Sequence[ScoreAxis], wanted: Sequence[Sequence[ScoreA
     order = [a for group in wanted for a in group if a in axes]
     if order != list(axes):
         x = _reshaped(x, tuple(a.extent for a in axes))
-        x = op.transpose(x, tuple(list(axes).index(a) for a in order))
+        x = op.permute_dims(x, tuple(list(axes).index(a) for a in order))
     kept = [[a for a in group if a in axes] for group in wanted]
     if any(k and len(k) < len(group) for k, group in zip(kept, wanted, strict=True)):
         flat = [(a, bool(k)) for k, group in zip(kept, wanted, strict=True) for a in group]

@@ -116,7 +116,7 @@ class FoundAttention:
             dims = [heads.batch, heads.heads, self.rows, self.keys]
             mask, sees = emitted(self.masking, trace, self.dtype, dims)
             if sees is not None:
-                sees = sees if heads.layout == HEADS_FIRST else op.transpose(sees, (0, 2, 1, 3))
+                sees = sees if heads.layout == HEADS_FIRST else op.permute_dims(sees, (0, 2, 1, 3))
                 query = op.where(sees, query, 0.0)
         scale = self.scale * self.query.factor * self.key.factor
         y, _ = op.fused_attention(query, key, value, mask, self.masking.causal, scale, heads.layout)

@@ -30,13 +30,13 @@ def simplify(module: Module) -> Module:
     ...   %a: float32[6] = reshape(%x, shape=(6,))
     ...   %b: float32[2, 3] = reshape(%a, shape=(2, 3))
     ...   %c: float32[2, 3] = multiply(%b, 1.0)
-    ...   %t: float32[3, 2] = transpose(%c)
+    ...   %t: float32[3, 2] = permute_dims(%c)
     ...   %d: float32[3, 5] = matmul(%t, %w)
     ...   return %d
     ... }''')))
     func @main(%x: float32[2, 3], %w: float32[2, 5]) -> float32[3, 5] {
       %a: float32[6] = reshape(%x, shape=(6,))
-      %t: float32[3, 2] = transpose(%x)
+      %t: float32[3, 2] = permute_dims(%x)
       %d: float32[3, 5] = matmul_tn(%x, %w)
       return %d
     }

@@ -25,7 +25,7 @@ _LIMIT = 4096
 _EXACT = 1 << 53
 _ALIKE = {op.zeros: 0, op.zeros_like: 0, op.ones: 1, op.ones_like: 1}
 _SPREADS = (
-    *(op.reshape, op.expand_dims, op.squeeze, op.transpose),
+    *(op.reshape, op.expand_dims, op.squeeze, op.permute_dims),
     *(op.broadcast_to, op.broadcast_to_like),
 )
 

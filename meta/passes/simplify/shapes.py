@@ -51,7 +51,7 @@ def nothing_reduced(at: RuleSite) -> Expr | None:
     return at.same(at.args[0]) if at.args[1] == () and not at.args[3] else None
 
 
-PERMUTATIONS = (op.transpose, op.transpose_dx, op.swapaxes)
+PERMUTATIONS = (op.permute_dims, op.permute_dims_dx, op.swapaxes)
 
 
 def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
     x = tensor_of(made.args[0])
     if made.op is op.swapaxes:
         return swapped(made.args[1], made.args[2], x.ndim)
-    read = permutation if made.op is op.transpose else inverse_permutation
+    read = permutation if made.op is op.permute_dims else inverse_permutation
     return read(made.args[1], x.ndim)
 
 
@@ -79,7 +79,7 @@ def permuted(at: RuleSite) -> Expr | None:
         return new_call(op.reshape, source, at.type.static_shape)
     if inner is None:
         return None
-    return new_call(op.transpose, source, None if order == permutation(None, x.ndim) else order)
+    return new_call(op.permute_dims, source, None if order == permutation(None, x.ndim) else order)
 
 
 @RULES.rule(op.strided_slice)

@@ -54,5 +54,5 @@ def test_a_residual_network(frontend: Any, monkeypatch: pytest.MonkeyPatch, auto
     # the casts of the image and of the result.
     rest = Counter(str(c) for c in calls if not isinstance(c, GlobalVar))
     del rest["reshape"]
-    last = {"dense": 1, "bias_add": 1, "transpose": 1, "max_pool2d": 1, "adaptive_avg_pool2d": 1}
+    last = {"dense": 1, "bias_add": 1, "permute_dims": 1, "max_pool2d": 1, "adaptive_avg_pool2d": 1}
     assert rest == last | ({"cast": 2} if autocast else {})

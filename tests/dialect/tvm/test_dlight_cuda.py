@@ -41,7 +41,7 @@ def test_results(name: str, shape: tuple[int, int, int, int], on_cuda: None) -> 
     y = rng.integers(-5, 6, (batch, columns, common)).astype("int32")
 
     def program(x: Any, y: Any) -> Any:
-        return BEHIND[name](op.batch_matmul_nt(op.transpose(x, (0, 2, 1)), y))
+        return BEHIND[name](op.batch_matmul_nt(op.permute_dims(x, (0, 2, 1)), y))
 
     with meta.dialect.only("tvm"):
         compiled = meta.vm.compile(meta.model.trace(program), meta.array(x), meta.array(y))

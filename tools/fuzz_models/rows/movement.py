@@ -99,8 +99,8 @@ def _transposed_back(x: Tensor, axes: Any = None) -> Tensor:
     return x.permute(tuple(axes.index(i) for i in range(x.ndim)))
 
 
-add(Row("transpose", _transpose, _transposed, "same", "none", smooth=True, weight=3))
-add(Row("transpose_dx", _transpose, _transposed_back, "same", "none", weight=0.4))
+add(Row("permute_dims", _transpose, _transposed, "same", "none", smooth=True, weight=3))
+add(Row("permute_dims_dx", _transpose, _transposed_back, "same", "none", weight=0.4))
 
 
 def _axis(d: Any, least: int = 1, **kind: Any) -> tuple[Any, Any, int]:

@@ -94,7 +94,7 @@ def triangle(function: Any) -> Any:
     def made(row: int, col: int, offset: int = 0, *, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
         places = meta.argwhere(function(meta.ones((row, col)), offset))
-        return meta.cast(meta.transpose(places), dtype or "int64")
+        return meta.cast(meta.permute_dims(places), dtype or "int64")
 
     return made
 

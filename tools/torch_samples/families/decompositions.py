@@ -201,7 +201,7 @@ def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
     """Solve a system of tensors."""
     if dims is not None:
         moved = [d % A.ndim for d in dims]
-        A = meta.transpose(A, (*[d for d in range(A.ndim) if d not in moved], *moved))
+        A = meta.permute_dims(A, (*[d for d in range(A.ndim) if d not in moved], *moved))
     found = A.shape[B.ndim :]
     matrix = meta.reshape(A, (B.size, math.prod(found)))
     return meta.reshape(meta.linalg_solve(matrix, meta.reshape(B, (-1,))), found)

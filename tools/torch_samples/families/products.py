@@ -47,8 +47,8 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     m, n = ([t.shape[i] for i in kept] for t, kept in ((a, rows), (b, columns)))
     k = math.prod(a.shape[i] for i in left)
     matrices = (
-        meta.reshape(meta.transpose(a, (*rows, *left)), (math.prod(m), k)),
-        meta.reshape(meta.transpose(b, (*right, *columns)), (k, math.prod(n))),
+        meta.reshape(meta.permute_dims(a, (*rows, *left)), (math.prod(m), k)),
+        meta.reshape(meta.permute_dims(b, (*right, *columns)), (k, math.prod(n))),
     )
     return meta.reshape(meta.matmul(*matrices), (*m, *n))
 

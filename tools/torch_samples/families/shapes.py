@@ -71,7 +71,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     rest = iter([a for a in range(input.ndim) if a not in sources])
     where = dict(zip(places, sources, strict=True))
     order = tuple(where[i] if i in where else next(rest) for i in range(input.ndim))
-    return meta.transpose(input, order)
+    return meta.permute_dims(input, order)
 
 
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
@@ -246,7 +246,7 @@ def matrix_transposed(input: Any) -> Any:
 
 def reversed_axes(input: Any) -> Any:
     """All axes in reversed order."""
-    return meta.transpose(input)
+    return meta.permute_dims(input)
 
 
 def pixel_shuffle(function: Any) -> Any:
@@ -310,8 +310,8 @@ ADAPTERS = {
     "nn.functional.channel_shuffle": channel_shuffle,
     "nn.functional.pixel_shuffle": pixel_shuffle(meta.depth_to_space),
     "nn.functional.pixel_unshuffle": pixel_shuffle(meta.space_to_depth),
-    "permute": lambda input, *dims: meta.transpose(input, shape_of(*dims)),
-    "permute_copy": lambda input, *dims: meta.transpose(input, shape_of(*dims)),
+    "permute": lambda input, *dims: meta.permute_dims(input, shape_of(*dims)),
+    "permute_copy": lambda input, *dims: meta.permute_dims(input, shape_of(*dims)),
     "ravel": lambda input: meta.reshape(input, (-1,)),
     "repeat": repeat,
     "repeat_interleave": repeat_interleave,

@@ -276,7 +276,7 @@ def unfold(
         count = (x.shape[at] - gap[axis] * (kernel[axis] - 1) - 1) // step[axis] + 1
         places = np.arange(kernel[axis])[:, None] * gap[axis] + np.arange(count) * step[axis]
         x = meta.take(x, indices(places), at)
-    rows = meta.transpose(x, (0, 1, 2, 4, 3, 5))
+    rows = meta.permute_dims(x, (0, 1, 2, 4, 3, 5))
     return meta.reshape(rows, (n, c * kernel[0] * kernel[1], rows.shape[4] * rows.shape[5]))
 
 

@@ -78,7 +78,7 @@ def all_class_non_max_suppression(
     kept = suppressed(per_class(boxes, classes), flat, good, most, overlap, call).indices
     found = op.argwhere(op.greater_equal(kept, 0))
     row = op.take(found, array(0, "int64", device=call.device), 1)
-    box = op.cast(op.gather_nd(kept, op.transpose(found)), "int64")
+    box = op.cast(op.gather_nd(kept, op.permute_dims(found)), "int64")
     rows = op.stack((op.floor_divide(row, classes), op.remainder(row, classes), box), 1)
     return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
 

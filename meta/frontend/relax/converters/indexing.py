@@ -93,7 +93,7 @@ def gather_nd(x, indices, *, batch_dims, call):
 
 def _coordinates_first(indices):
     last = indices.ndim - 1
-    return op.transpose(indices, (last, *range(last))) if last else indices
+    return op.permute_dims(indices, (last, *range(last))) if last else indices
 
 
 @relax("index_tensor", op.adv_index)

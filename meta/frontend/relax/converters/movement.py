@@ -22,7 +22,7 @@ from meta.runtime.ndarray import array
 relax.same("collapse_sum_like", op.collapse_sum_like)
 relax.same("flip", op.flip, axis="axes")
 relax.same("nn.batch_flatten", op.batch_flatten)
-relax.same("permute_dims", op.transpose, "axes")
+relax.same("permute_dims", op.permute_dims, "axes")
 relax.same("repeat", op.repeat, "repeats", "axis")
 relax.same("reverse_sequence", op.reverse_sequence, "seq_axis", "batch_axis")
 relax.same("stack", op.stack, "axis")

@@ -84,7 +84,7 @@ def bucketize(x, boundaries, *, out_int32, right):
 @relax("nonzero", op.argwhere)
 def nonzero(x):
     """[axes, elements]; one number counts as a vector."""
-    return op.transpose(op.argwhere(op.reshape(x, (1,)) if x.ndim == 0 else x))
+    return op.permute_dims(op.argwhere(op.reshape(x, (1,)) if x.ndim == 0 else x))
 
 
 @relax("unique", op.unique)

@@ -106,7 +106,7 @@ def yolo_reorg(data, *, stride):
             f"yolo_reorg with stride {s} needs channels divisible by {s * s} and extents by {s}"
         )
     image = op.reshape(data, (batch, channels // (s * s), height, s, width, s))
-    moved = op.transpose(image, (0, 3, 5, 1, 2, 4))
+    moved = op.permute_dims(image, (0, 3, 5, 1, 2, 4))
     return op.reshape(moved, (batch, channels * s * s, height // s, width // s))
 
 
@@ -177,7 +177,7 @@ def regular_non_max_suppression(
     """
     batch, count, columns = scores.shape
     classes, most = int(num_classes), int(max_detections)
-    own = op.transpose(scores[:, :, columns - classes :], (0, 2, 1))
+    own = op.permute_dims(scores[:, :, columns - classes :], (0, 2, 1))
     flat = op.reshape(own, (batch * classes, count))
     # Here a box is dropped by an overlap above the threshold, there by one that reaches it.
     iou = above(iou_threshold)
@@ -227,8 +227,8 @@ def proposal(
     corners = (base + shift).reshape(count, 4).T
     x1, y1, x2, y2 = (array(c, bbox_pred.dtype, device=call.device) for c in corners)
     delta = op.reshape(bbox_pred, (batch, anchors, 4, height, width))
-    delta = op.reshape(op.transpose(delta, (0, 3, 4, 1, 2)), (batch, count, 4))
-    score = op.transpose(cls_prob[:, anchors:], (0, 2, 3, 1))
+    delta = op.reshape(op.permute_dims(delta, (0, 3, 4, 1, 2)), (batch, count, 4))
+    score = op.permute_dims(cls_prob[:, anchors:], (0, 2, 3, 1))
     places = (delta[:, :, k] for k in range(4))
     boxes = _moved if rpn["iou_loss"] else _regressed
     info_height, info_width, scale = (im_info[:, k : k + 1] for k in range(3))

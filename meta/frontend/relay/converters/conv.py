@@ -312,7 +312,7 @@ def winograd_convolution_3d(data, weight, *, tile_size, call, **window):
     return convolve(data, w, kernel_layout="OIDHW", **window)
 
 
-@relay("nn.contrib_conv2d_gemm_weight_transform", op.pad, op.reshape, op.transpose)
+@relay("nn.contrib_conv2d_gemm_weight_transform", op.pad, op.reshape, op.permute_dims)
 def gemm_weight(weights, *, tile_N, tile_K, tile_rows, tile_cols):
     """[H, W, I, O] to blocks [O/n, H*W*I/k, n, k], both filled up with zeros to whole blocks."""
     n, k = (tile_N or tile_rows), (tile_K or tile_cols)
@@ -322,12 +322,12 @@ def gemm_weight(weights, *, tile_N, tile_K, tile_rows, tile_cols):
     matrix = op.reshape(weights, (rows, outputs))
     matrix = op.pad(matrix, (0, -rows % k, 0, -outputs % n))
     blocks = op.reshape(matrix, (-(-rows // k), k, -(-outputs // n), n))
-    return op.transpose(blocks, (2, 0, 3, 1))
+    return op.permute_dims(blocks, (2, 0, 3, 1))
 
 
 @relay(
     "nn.contrib_conv2d_gemm_without_weight_transform",
-    op.transpose,
+    op.permute_dims,
     op.reshape,
     op.conv2d,
     ignore=("kernel_layout",),
@@ -339,7 +339,7 @@ def gemm_convolution(data, weight, *, channels, kernel_size, data_layout, **wind
         )
     inputs = data.shape[3]
     rows = prod(kernel_size) * inputs
-    matrix = op.transpose(weight, (1, 3, 0, 2))
+    matrix = op.permute_dims(weight, (1, 3, 0, 2))
     matrix = op.reshape(matrix, (matrix.shape[0] * matrix.shape[1], prod(matrix.shape[2:])))
     w = op.reshape(
         op.strided_slice(matrix, (0, 0), (rows, channels)), (*kernel_size, inputs, channels)

@@ -75,7 +75,7 @@ def fixed_point_multiply_per_axis(
     order = tuple(sorted(range(len(places)), key=places.__getitem__))
 
     def broadcast(value):
-        ordered = value if order == tuple(range(len(order))) else op.transpose(value, order)
+        ordered = value if order == tuple(range(len(order))) else op.permute_dims(value, order)
         return op.reshape(ordered, tuple(shape))
 
     right = op.negative(right_shift)

@@ -206,7 +206,7 @@ relay.same("nn.depth_to_space", op.depth_to_space)
 relay.same("nn.space_to_depth", op.space_to_depth, ignore=("mode",))
 
 
-@relay("nn.space_to_batch_nd", op.pad, op.reshape, op.transpose)
+@relay("nn.space_to_batch_nd", op.pad, op.reshape, op.permute_dims)
 def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
@@ -216,11 +216,11 @@ def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
     x = op.reshape(x, (batch, *split, *rest))
     blocks, places = range(2, 2 + 2 * count, 2), range(1, 1 + 2 * count, 2)
-    x = op.transpose(x, (*blocks, 0, *places, *range(1 + 2 * count, x.ndim)))
+    x = op.permute_dims(x, (*blocks, 0, *places, *range(1 + 2 * count, x.ndim)))
     return op.reshape(x, (batch * prod(block_shape), *split[::2], *rest))
 
 
-@relay("nn.batch_to_space_nd", op.reshape, op.transpose, op.strided_slice)
+@relay("nn.batch_to_space_nd", op.reshape, op.permute_dims, op.strided_slice)
 def batch_to_space_nd(data, *, block_shape, crops):
     """Undo `space_to_batch_nd`, with ``crops`` for its paddings."""
     count = len(block_shape)
@@ -228,7 +228,7 @@ def batch_to_space_nd(data, *, block_shape, crops):
     batch = batch // prod(block_shape)
     x = op.reshape(data, (*block_shape, batch, *space, *rest))
     pairs = [axis for i in range(count) for axis in (count + 1 + i, i)]
-    x = op.transpose(x, (count, *pairs, *range(2 * count + 1, x.ndim)))
+    x = op.permute_dims(x, (count, *pairs, *range(2 * count + 1, x.ndim)))
     sizes = [s * b for s, b in zip(space, block_shape, strict=True)]
     x = op.reshape(x, (batch, *sizes, *rest))
     begin = (0, *crops[::2])

@@ -49,7 +49,7 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
     extents = [static_extent(d, "the data of take with batch_dims") for d in data.shape]
     between, after = tuple(range(batch, axis)), tuple(range(axis + 1, data.ndim))
     batches, extent = prod(extents[:batch]), extents[axis]
-    table = op.transpose(data, (*range(batch), axis, *between, *after))
+    table = op.permute_dims(data, (*range(batch), axis, *between, *after))
     table = op.reshape(table, (batches * extent, *(extents[a] for a in (*between, *after))))
     inner = tuple(indices.shape[batch:])
     places = op.cast(op.reshape(indices, (batches, *inner)), "int64")
@@ -65,7 +65,7 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
         *range(batch, start),
         *range(start + count, result.ndim),
     )
-    return op.transpose(result, order) if count else result
+    return op.permute_dims(result, order) if count else result
 
 
 @relay("gather", op.gather)
@@ -132,11 +132,11 @@ def _averaged(data, indices, updates, axis):
     last = indices.ndim
     to_back = (*(a for a in range(last) if a != axis), axis)
     back = tuple(to_back.index(a) for a in range(last))
-    rows = op.transpose(indices, to_back)
+    rows = op.permute_dims(indices, to_back)
     same = op.equal(op.expand_dims(rows, last), op.expand_dims(rows, last - 1))
     later = op.cast(op.triu(op.cast(same, "int32"), 1), data.dtype)
     weights = op.exp2(op.negative(op.add(op.sum(later, -1), 1.0)))
-    weights = op.transpose(weights, back) if count else op.zeros_like(updates)
+    weights = op.permute_dims(weights, back) if count else op.zeros_like(updates)
     ones = op.ones_like(weights)
     written = op.scatter_add(op.zeros_like(data), indices, ones, axis)
     kept = op.multiply(data, op.exp2(op.negative(written)))
@@ -278,7 +278,7 @@ def _set_anywhere(data, v, begin, steps, call):
     return v if written is None else op.where(written, v, data)
 
 
-@relay("sliding_window", op.take, op.transpose)
+@relay("sliding_window", op.take, op.permute_dims)
 def sliding_window(data, *, axis, window_shape, strides, call):
     """The windows along the axes from ``axis`` on; inside of them are the last axes."""
     first, count = normalize_axis(axis, data.ndim), len(window_shape)
@@ -295,4 +295,4 @@ def sliding_window(data, *, axis, window_shape, strides, call):
         places = constant(starts[:, None] + np.arange(size), "int64", call)
         data = op.take(data, places, at)
     order = (*range(first), *range(first, data.ndim, 2), *range(first + 1, data.ndim, 2))
-    return op.transpose(data, order)
+    return op.permute_dims(data, order)

@@ -133,7 +133,7 @@ def sparse_to_dense(indices, values, default=None, *, output_shape, call):
         filled = op.zeros(shape, values.dtype, device=str(call.device))
     else:
         filled = op.broadcast_to(op.reshape(default, (1,) * axes), shape)
-    return op.scatter_nd(filled, op.transpose(where), op.broadcast_to(values, (count,)))
+    return op.scatter_nd(filled, op.permute_dims(where), op.broadcast_to(values, (count,)))
 
 
 @relay("dyn.sparse_to_dense", op.full, op.scatter_nd)
@@ -193,7 +193,7 @@ def _dense(data, indices, indptr, columns, call):
     blocks = op.scatter_nd(zeros, at, data, "add")
     if data.ndim == 1:
         return blocks
-    high = op.transpose(op.reshape(blocks, (*grid, *block)), (0, 2, 1, 3))
+    high = op.permute_dims(op.reshape(blocks, (*grid, *block)), (0, 2, 1, 3))
     return op.reshape(high, (grid[0] * block[0], columns))
 
 
@@ -215,12 +215,12 @@ def sparse_conv2d(dense, data, indices, indptr, *, layout, kernel_size, call):
             f"kernel_size={tuple(kernel_size)} in the layout {layout} is not supported",
             hint="a kernel of 1 by 1, in NHWC or NCHW",
         )
-    x = dense if layout == "NHWC" else op.transpose(dense, (0, 2, 3, 1))
+    x = dense if layout == "NHWC" else op.permute_dims(dense, (0, 2, 3, 1))
     *pixels, channels = x.shape
     weight = _dense(data, indices, indptr, channels, call)
     y = op.dense(op.reshape(x, (prod(pixels), channels)), weight)
     y = op.reshape(y, (*pixels, weight.shape[0]))
-    return y if layout == "NHWC" else op.transpose(y, (0, 3, 1, 2))
+    return y if layout == "NHWC" else op.permute_dims(y, (0, 3, 1, 2))
 
 
 @relay("nn.sparse_add", op.add, *BECOMES)

@@ -421,7 +421,7 @@ def _unpacked(words, pack_axis, bit_axis, device):
     x = op.cast(op.sum(counted, bit_axis), "int32")
     at = pack_axis - (bit_axis < pack_axis)
     order = [*range(at + 1), x.ndim - 1, *range(at + 1, x.ndim - 1)]
-    x = op.transpose(x, tuple(order))
+    x = op.permute_dims(x, tuple(order))
     return op.reshape(x, (*x.shape[:at], x.shape[at] * WORD, *x.shape[at + 2 :]))
 
 

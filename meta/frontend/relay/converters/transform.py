@@ -94,7 +94,7 @@ def _read(layout):
     return [(int(m[1]), m[2]) for m in found]
 
 
-@relay("auto_scheduler_layout_transform", op.reshape, op.transpose)
+@relay("auto_scheduler_layout_transform", op.reshape, op.permute_dims)
 def change_tuning_layout(x, *, src_layout, dst_layout):
     """Axes of the source are whole."""
     old, new = _read(src_layout), _read(dst_layout)
@@ -110,7 +110,7 @@ def change_tuning_layout(x, *, src_layout, dst_layout):
         places[name] = list(range(at, at + len(parts)))
         at += len(parts)
     order = tuple(places[name].pop(0) for _, name in new)
-    return x if order == tuple(range(at)) else op.transpose(x, order)
+    return x if order == tuple(range(at)) else op.permute_dims(x, order)
 
 
 @relay("reshape", op.reshape, op.dynamic_reshape)
@@ -147,10 +147,10 @@ def reshape_like(data, shape_like, *, lhs_begin, lhs_end, rhs_begin, rhs_end):
     return op.reshape(data, (*data.shape[: left[0]], *kept, *data.shape[left[1] :]))
 
 
-@relay("transpose", op.transpose)
+@relay("transpose", op.permute_dims)
 def transpose(data, *, axes):
     """Without axes their order is reversed."""
-    return op.transpose(data, axes or None)
+    return op.permute_dims(data, axes or None)
 
 
 _SAME = """
@@ -185,7 +185,7 @@ def einsum(data, *, equation):
     return op.einsum(equation.replace(" ", ""), *data)
 
 
-@relay("layout_transform", op.reshape, op.transpose, op.pad)
+@relay("layout_transform", op.reshape, op.permute_dims, op.pad)
 def layout_transform(data, *, src_layout, dst_layout):
     return change_layout(data, src_layout, dst_layout)
 
