@@ -32,13 +32,13 @@ AS_THEY_ARE = frozenset(
 """Operators of which ATen has the functions: they convert, fill and copy."""
 MOVING = frozenset(
     (
-        *("adv_index", "batch_flatten", "broadcast_to", "broadcast_to_like", "concatenate"),
+        *("adv_index", "batch_flatten", "broadcast_to", "broadcast_to_like", "concat"),
         *("depth_to_space", "diagonal", "dynamic_broadcast_to", "dynamic_expand_dims"),
         *("dynamic_reshape", "dynamic_squeeze", "dynamic_strided_slice", "dynamic_tile"),
         *("expand_dims", "flip", "gather", "gather_nd", "index_select", "mesh_grid", "mirror_pad"),
-        *("repeat", "reshape", "reshape_like", "reverse", "reverse_sequence", "roll"),
-        *("space_to_depth", "split", "squeeze", "stack", "strided_slice", "swap_axis", "take"),
-        *("tile", "transpose", "tril", "triu"),
+        *("permute_dims", "repeat", "reshape", "reshape_like", "reverse", "reverse_sequence"),
+        *("roll", "space_to_depth", "split", "squeeze", "stack", "strided_slice", "swapaxes"),
+        *("take", "tile", "tril", "triu"),
     )
 )
 """Operators that move the elements of their first argument, whatever these are."""
@@ -51,7 +51,7 @@ WITHOUT_UINT64 = frozenset(
         *("einsum", "floor_divide", "fmax", "fmin", "fmod", "heaviside", "logical_not", "matmul"),
         *("matmul_nt", "matmul_tn", "matmul_tt", "max", "maximum", "min", "minimum", "negative"),
         *("relu", "remainder", "searchsorted", "sign", "square", "strided_set", "subtract"),
-        *("threshold",),
+        "threshold",
     )
 )
 """Operators of which ATen has no function of uint64; generated code has."""
