@@ -4,12 +4,12 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.device import Device
+from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError
 from meta.base.html import Html, details, fragment, join, table, tag
 from meta.base.source import short_site
@@ -19,8 +19,10 @@ from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.ir.types import TensorType
-from meta.op.core import CallValues, Op, View, map_tensors, runtime_args
+from meta.op.core import CallValues, Op, View, map_tensors, runtime_args, tree
 from meta.op.core.call import array_type
+from meta.op.core.op import ComposedOp
+from meta.op.core.tracing import Trace
 from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
 from meta.runtime.ndarray import as_array, ndarray
@@ -110,7 +112,28 @@ class Explanation(list[Candidate]):
 _NOBODY = "nobody accepts: the call raises DispatchError"
 
 
-def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
+class FunctionExplanation(list[Explanation]):
+    """One entry for each operator call that a function is composed of, in order; prints as a
+    listing.
+    """
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return one plain record per call."""
+        return [{"call": c.title, "candidates": c.records()} for c in self]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self)) or "no operator is called"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        calls = (join((tag("div", c.title, class_="code"), c.html_table())) for c in self)
+        return fragment(*calls)
+
+
+def explain(
+    op: Op | DialectOp | Callable[..., Any], *args: Any, **kwargs: Any
+) -> Explanation | FunctionExplanation:
     """Ask every dialect for its answer to an eager call, without running it; print the result to
     see why. (A compiled program asks in another order: see its own ``explain``.)
 
@@ -119,30 +142,60 @@ def explain(op: Op | DialectOp, *args: Any, **kwargs: Any) -> Explanation:
     force count. Of a dialect operator (``meta.op.tvm.softmax``) only that dialect is asked. A call
     that needs no kernel (a view, a value known now) has no candidates, and the title says so.
 
-    Raises what the call itself would raise for wrong arguments, and ArgumentError if ``op`` is no
-    operator.
+    For a function that is composed of operators, of `meta` or of the user, and for an operator
+    whose call takes more than its schema, there is a list with an entry for each operator call;
+    where it is a single call, its entry alone.
+
+    Raises what the call itself would raise for wrong arguments, ArgumentError if ``op`` is neither,
+    and TraceError for a function that needs the values of its arguments.
     """
     if isinstance(op, DialectOp):
         choice, op = only(op.dialect.name), op.base
     else:
         choice = nullcontext()
-    if not isinstance(op, Op):
+    if not callable(op):
         raise ArgumentError(
-            "explain needs an operator",
-            expected="an operator and the arguments of the call: explain(meta.softmax, x)",
+            "explain needs an operator, or a function of arrays",
+            expected="what is called, and the arguments of the call: explain(meta.softmax, x)",
             found=type(op).__name__,
         )
-    bound = op.schema.bind(args, kwargs, _lift)
-    arrays = [v for v in runtime_args(op, bound) if isinstance(v, ndarray)]
-    call = op.call_values(map_tensors(op, bound, _type), device_of(op, bound, arrays))
+    with choice:
+        if not isinstance(op, Op) or isinstance(op, ComposedOp):
+            found = FunctionExplanation(map(_asked, _composed(op, args, kwargs)))
+            return found[0] if len(found) == 1 and isinstance(op, Op) else found
+        bound = op.schema.bind(args, kwargs, _lift)
+        arrays = [v for v in runtime_args(op, bound) if isinstance(v, ndarray)]
+        where = device_of(op, bound, arrays)
+        return _asked(op.call_values(map_tensors(op, bound, _type), where))
+
+
+def _asked(call: CallValues) -> Explanation:
+    """Ask every dialect for its answer to an eager call."""
     if call.callee is None:
         return Explanation(f"{call}\n    is known now: {call.out}; no kernel runs", [])
     if isinstance(call.out, View):
         return Explanation(f"{call}\n    is a view of its argument; no kernel runs", [])
-    with choice:
-        found = list(answers(call, current(), eager=True))
+    found = list(answers(call, current(), eager=True))
     absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
     return Explanation(f"{call} -> {call.out}", found, absent)
+
+
+def _composed(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[CallValues]:
+    """Run a function on symbols; return the operator calls that it makes."""
+    leaves, structure = tree.flatten((args, kwargs))
+    given = [_lift(leaf) for leaf in leaves]
+    places = {a.device for a in given if isinstance(a, ndarray)}
+    trace = Trace(places.pop() if len(places) == 1 else CPU)
+    trace.promotes = True
+    symbols = [trace.parameter(_type(a), "x")[1] for a in given]
+    args, kwargs = tree.unflatten(structure, symbols)
+    trace.run(lambda: function(*args, **kwargs))
+    for binding in trace.finish(()).bindings:
+        call = binding.value
+        if isinstance(call, Call) and (base := base_op(call.callee)) is not None:
+            yield prepared(base, call, trace.device)
 
 
 def _lift(value: Any) -> Any:
