@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
+from meta.base.progress import bar
 from meta.dialect.core import FUSED, DialectOp, OpEnv, only
 from meta.dialect.core import dispatch as find
-from meta.ir import Binding, Call, Expr, Module, Type
+from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import typed_args
 from meta.passes.rewrite import each_function, rewrite_function
@@ -16,6 +17,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
     """Replace every base operator by the dialect operator that is to run it on ``device``.
 
     Views and values known now have no kernel and stay; so do functions that one kernel runs.
+    Backends that measure (META_CUBLAS_TUNE) do it here: what takes long shows its progress.
     Raises DispatchError, at the user's line, if nobody accepts a call.
 
     >>> from meta.base.device import CPU
@@ -34,6 +36,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
     """
 
     def rule(binding: Binding) -> Binding:
+        progress.update()
         value = binding.value
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
             return binding
@@ -55,7 +58,10 @@ def dispatch(module: Module, *, device: Device) -> Module:
         assert env.dialect_op is not None
         return Binding(binding.var, Call(env.dialect_op, value.args), binding.span)
 
-    return each_function(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
+    dispatched = (f for f in module.functions.values() if FUSED not in f.attrs)
+    total = sum(1 for function in dispatched for _ in bindings(function))
+    with bar(total, "choosing kernels", delay=1.0) as progress:
+        return each_function(module, lambda f: f if FUSED in f.attrs else rewrite_function(f, rule))
 
 
 def prepared(op: Op, call: Call, device: Device) -> CallValues:

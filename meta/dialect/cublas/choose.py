@@ -13,6 +13,7 @@ import torch
 
 from meta.base import config
 from meta.base.dtype import TO_TORCH
+from meta.base.progress import bar
 from meta.dialect.core import Unsupported
 from meta.dialect.cublas.plan import ProductPlan, heuristic
 from meta.dialect.cublas.problem import Matrix, Problem
@@ -49,17 +50,19 @@ def _first(problem: Problem, device: int) -> ProductPlan | str:
 
 @lru_cache(maxsize=PLANS)
 def _fastest(problem: Problem, device: int, count: int) -> ProductPlan:
-    plans = [
-        ProductPlan(problem, device, one) for one in heuristic(_required(problem, device), count)
-    ]
-    with torch.cuda.device(device):
+    algorithms = heuristic(_required(problem, device), count)
+    plans = [ProductPlan(problem, device, one) for one in algorithms]
+    with torch.cuda.device(device), bar(len(plans), "tuning a product", delay=1.0) as progress:
         pieces = _arguments(problem, device)
         addresses = [0 if piece is None else piece.data_ptr() for piece in pieces]
         if problem.scales != "none":
             ones = torch.ones(max(problem.m, problem.n), device=torch.device("cuda", device))
             for made in plans:
                 made.with_scales(*addresses[:3], *[ones.data_ptr()] * 2)
-        times = [_milliseconds(one, addresses) for one in plans]
+        times = []
+        for one in plans:
+            times.append(_milliseconds(one, addresses))
+            progress.update()
     return plans[times.index(min(times))]
 
 
