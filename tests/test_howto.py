@@ -96,27 +96,28 @@ def test_following_the_node_page_adds_a_node_kind(tmp_path: Path) -> None:
     assert printed.endswith("[-1. -1. -1. -1.] [-1. -1. -1. -1.]\n")
 
 
-def _run(folder: Path, *arguments: str) -> str:
+def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
+    """Run Python in a folder, with `meta` from there or from ``package``; return what it prints."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
-        env=first_on_path(folder),
+        env=first_on_path(package or folder),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def _run_page(page: str, folder: Path, kind: str = "") -> str:
-    """Run the Python blocks of a page, and those of a ``kind``, as one script; return what it
-    printed.
+def _run_page(page: str, folder: Path, kind: str = "", cwd: Path = ROOT) -> str:
+    """Run the Python blocks of a page, and those of a ``kind``, as one script in ``cwd``; return
+    what it printed.
     """
     text = (ROOT / "docs" / "howto" / page).read_text("utf-8")
     script = folder / "page.py"
     blocks = re.findall(rf"```python(?: {kind})?\n(.*?)```", text, re.DOTALL)
     script.write_text("\n\n".join(blocks), "utf-8")
-    return _run(ROOT, str(script))
+    return _run(cwd, str(script), package=ROOT)
 
 
 def test_the_backend_page_runs(tmp_path: Path) -> None:
@@ -140,6 +141,12 @@ def test_the_weights_page_runs(tmp_path: Path) -> None:
     printed = _run_page("weights.md", tmp_path)
     assert "missing: '4.weight'" in printed
     assert "unknown: '4.wieght' (the model has '4.weight')" in printed
+
+
+def test_the_page_on_looking_at_programs_runs(tmp_path: Path) -> None:
+    printed = _run_page("seen.md", tmp_path, cwd=tmp_path)
+    assert printed.startswith("net.html\n") and "no CUDA graph: the device is cpu" in printed
+    assert (tmp_path / "net.html").exists() and (tmp_path / "net.json").exists()
 
 
 def test_the_page_on_cuda_graphs_runs(tmp_path: Path) -> None:

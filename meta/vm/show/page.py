@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from meta.base.files import writing
+from meta.base.files import replacing
 from meta.base.html import Html, bytes_text, details, join, table, tag, time_text
 from meta.ir.pictures import STYLE as PROGRAM_STYLE
 from meta.ir.pictures import program_html
@@ -46,13 +46,8 @@ def write_page(
         target = Path(name)
     else:
         target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    with writing(target):
-        try:
-            part.write_text(content, encoding="utf-8")
-            os.replace(part, target)
-        finally:
-            part.unlink(missing_ok=True)
+    with replacing(target) as part:
+        part.write_text(content, encoding="utf-8")
     return target
 
 
