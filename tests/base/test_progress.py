@@ -97,7 +97,7 @@ def test_compiling_shows_passes_choices_and_kernels(
 def test_training_and_evaluation(shown: dict[str, list[int]]) -> None:
     x, y = np.ones((6, 2), "float32"), np.zeros((6, 1), "float32")
     data = Batches(x, y, 2, shuffle=False)
-    optimizer = meta.optim.with_sgd(learning_rate=0.01)
+    optimizer = meta.optim.with_sgd(lr=0.01)
     with meta.dialect.only("torch"):
         fit(meta.model.Linear(2, 1), meta.mse_loss, data, optimizer, epochs=2, eval_data=data)
     assert sum(shown["training"]) == 6 and sum(shown["evaluation"]) == 6
