@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch.testing._internal.common_methods_invocations import gradcheck_wrapper_hermitian_input
+from torch.testing._internal.common_methods_invocations import (
+    gradcheck_wrapper_hermitian_input,
+    gradcheck_wrapper_triangular_input,
+)
 
 from meta.base.dtype import FROM_TORCH
 from meta.op.core import tree
@@ -22,6 +26,9 @@ from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, 
 from tools.torch_samples.decline import Outside, outside_if
 from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
 from tools.torch_samples.entries import of_torch
+
+TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
+"""Entries of which torch's gradient is not 0 in a triangle that is not read: which argument."""
 
 
 class Calls:
@@ -190,7 +197,11 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
 
 
 def _as_differentiated(entry: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what is differentiated: of functions of symmetric matrices, that of x + x.T."""
+    """Return what is differentiated: of functions of symmetric matrices, that of x + x.T; of
+    torch's functions of a triangle, what reads the triangle alone.
+    """
+    if entry.name in TRIANGLES and function is entry.op:
+        return partial(gradcheck_wrapper_triangular_input, function, idx=TRIANGLES[entry.name])
     if entry.gradcheck_wrapper is not gradcheck_wrapper_hermitian_input:
         return function
     return lambda input, *args, **kwargs: function(input + input.mT, *args, **kwargs)

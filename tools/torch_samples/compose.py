@@ -43,6 +43,48 @@ def real(x: Any) -> Any:
     return x if "float" in x.dtype or "complex" in x.dtype else meta.cast(x, "float32")
 
 
+def whole(function: Any) -> Any:
+    """Return a function that is computed in float64 of integers, and rounded towards 0 back."""
+
+    def applied(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if "float" in input.dtype:
+            return function(input, *args, **kwargs)
+        given = [
+            meta.cast(a, "float64") if getattr(a, "dtype", None) == input.dtype else a
+            for a in (input, *args)
+        ]
+        return meta.cast(meta.trunc(function(*given, **kwargs)), input.dtype)
+
+    return applied
+
+
+def of_reals(function: Any) -> Any:
+    """Return a function that takes integers and bools, too: as float32."""
+
+    def applied(*args: Any, **kwargs: Any) -> Any:
+        return function(*[real(a) if hasattr(a, "dtype") else a for a in args], **kwargs)
+
+    return applied
+
+
+def wide(function: Any) -> Any:
+    """Return a function of one tensor that is computed in float32 where its numbers are shorter."""
+
+    def applied(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if input.dtype not in ("bfloat16", "float16"):
+            return function(input, *args, **kwargs)
+        return meta.cast(function(meta.cast(input, "float32"), *args, **kwargs), input.dtype)
+
+    return applied
+
+
+def number_for(value: Any, like: Any) -> Any:
+    """Return a Python number as torch takes it beside integers: without what the dtype lacks."""
+    if not isinstance(value, int | float) or "float" in like.dtype or "complex" in like.dtype:
+        return value
+    return bool(value) if like.dtype == "bool" else int(value)
+
+
 def indices(values: Any) -> Any:
     """Return known indices as an array."""
     return meta.array(np.asarray(values, dtype=np.int64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import meta
-from tools.torch_samples.compose import axes, in_dtype, like_1d
+from tools.torch_samples.compose import axes, in_dtype, like_1d, number_for, of_reals
 from tools.torch_samples.decline import decline_if
 
 
@@ -40,7 +40,7 @@ def gelu(input: Any, *, approximate: str = "none") -> Any:
 
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
     """Bound below and above."""
-    return meta.clip(input, min_val, max_val)
+    return meta.clip(input, number_for(min_val, input), number_for(max_val, input))
 
 
 def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
@@ -51,7 +51,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
 def softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any) -> Any:
     """The gradient of softmax from its result."""
     decline_if(input_dtype is not None and str(input_dtype)[6:] != grad.dtype, "another dtype")
-    return output * (grad - meta.sum(grad * output, axes(output, dim), True))
+    return like_1d(meta.softmax_dx, output, grad, dim)
 
 
 ADAPTERS = {
@@ -70,15 +70,15 @@ ADAPTERS = {
     "nn.functional.mish": inplace(meta.mish),
     "nn.functional.prelu": meta.prelu,
     "nn.functional.relu": inplace(meta.relu),
-    "nn.functional.relu6": inplace(meta.relu6),
+    "nn.functional.relu6": lambda input, inplace=False: hardtanh(input, 0.0, 6.0),
     "nn.functional.selu": inplace(meta.selu),
     "nn.functional.silu": inplace(meta.silu),
     "nn.functional.softmin": softmax(meta.softmax, -1),
     "nn.functional.softmin|with_dtype": softmax(meta.softmax, -1),
     "nn.functional.softplus": meta.softplus,
     "nn.functional.softshrink": meta.softshrink,
-    "nn.functional.softsign": meta.softsign,
-    "nn.functional.tanhshrink": meta.tanhshrink,
+    "nn.functional.softsign": of_reals(meta.softsign),
+    "nn.functional.tanhshrink": of_reals(meta.tanhshrink),
     "nn.functional.threshold": inplace(meta.threshold),
     "softmax": softmax(meta.softmax),
     "softmax|with_dtype": softmax(meta.softmax),

@@ -42,7 +42,8 @@ def like(value: float) -> Any:
 
     def made(input: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
-        return meta.full_like(input, value, dtype)
+        to_bool = dtype is torch.bool or (dtype is None and input.dtype == "bool")
+        return meta.full_like(input, bool(value) if to_bool else value, dtype)
 
     return made
 
@@ -50,7 +51,8 @@ def like(value: float) -> Any:
 def full(size: Any, fill_value: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
     """One number everywhere."""
     plain(kwargs)
-    return meta.full(shape_of(size), fill_value, dtype)
+    value = bool(fill_value) if dtype is torch.bool else fill_value
+    return meta.full(shape_of(size), value, dtype)
 
 
 def arange(
@@ -58,7 +60,11 @@ def arange(
 ) -> Any:
     """Numbers at equal distances."""
     plain(kwargs)
-    numbers = [int(b) if isinstance(b, bool) else b for b in (start, end, step)]
+    whole = dtype is not None and not dtype.is_floating_point
+    numbers = [
+        int(b) if b is not None and (whole or isinstance(b, bool)) else b
+        for b in (start, end, step)
+    ]
     return meta.arange(*numbers, dtype)
 
 
@@ -66,6 +72,8 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **kwargs: A
     """So many numbers from start to end, counted from the nearer of the two."""
     plain(kwargs)
     begin, last = float(start), float(end)
+    if dtype is not None and "int" in str(dtype):
+        begin, last = float(int(begin)), float(int(last))
     step = (last - begin) / (steps - 1) if steps > 1 else 0.0
     i = meta.arange(0, steps, 1, "float64")
     up, down = begin + i * step, last - (steps - 1 - i) * step

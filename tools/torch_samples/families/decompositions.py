@@ -99,8 +99,23 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     if not compute_uv:
         u, vh = (meta.zeros((*input.shape[:-2], k, k), input.dtype) for k in (m, n))
         return u, meta.linalg_svdvals(input), vh
-    u, s, vh = meta.linalg_svd(input, not some)
+    u, s, vh = linalg_svd(input, not some)
     return u, s, adjoint(vh)
+
+
+def linalg_svd(A: Any, full_matrices: bool = True, *, driver: str | None = None) -> Any:
+    """Singular values and vectors; those that complete a basis have no gradient."""
+    k = min(A.shape[-2:])
+    u, s, vh = meta.linalg_svd(A, False)
+    if not full_matrices or max(A.shape[-2:]) == k:
+        return u, s, vh
+    with meta.no_grad():
+        left, _, right = meta.linalg_svd(A, True)
+    return (
+        meta.concatenate((u, left[..., k:]), -1),
+        s,
+        meta.concatenate((vh, right[..., k:, :]), -2),
+    )
 
 
 def symmetric(x: Any, lower: bool) -> Any:
@@ -281,7 +296,7 @@ ADAPTERS = {
     "linalg.solve": solve,
     "linalg.solve_ex": checked(solve),
     "linalg.solve_triangular": solve_triangular,
-    "linalg.svd": lambda A, full_matrices=True, *, driver=None: meta.linalg_svd(A, full_matrices),
+    "linalg.svd": linalg_svd,
     "linalg.svdvals": lambda A, *, driver=None: meta.linalg_svdvals(A),
     "linalg.tensorinv": tensorinv,
     "linalg.tensorsolve": tensorsolve,

@@ -60,7 +60,9 @@ ADAPTERS = {
     "sinc": meta.sinc,
     "sinh": meta.sinh,
     "sqrt": meta.sqrt,
-    "square": meta.square,
+    "square": lambda input: meta.square(
+        meta.cast(input, "int64") if input.dtype == "bool" else input
+    ),
     "tan": meta.tan,
     "tanh": meta.tanh,
     "trunc": meta.trunc,

@@ -13,6 +13,7 @@ from tools.torch_samples.compose import (
     in_dtype,
     indices,
     like_1d,
+    number_for,
     replaced,
 )
 from tools.torch_samples.decline import decline_if
@@ -25,6 +26,8 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
 
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     """Elements along an axis, each at an index of its own."""
+    if index.size == 0:  # and then of any shape
+        return meta.zeros(index.shape, input.dtype)
     if input.ndim and index.ndim:
         return meta.gather(input, dim, index)
     return meta.reshape(meta.gather(at_least_1d(input), dim, at_least_1d(index)), index.shape)
@@ -122,7 +125,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """A number where a mask says."""
-    return meta.where(mask, value, input)
+    return meta.where(mask, number_for(value, input), input)
 
 
 def masked_select(input: Any, mask: Any) -> Any:
@@ -274,7 +277,7 @@ ADAPTERS = {
     "nn.functional.embedding": embedding,
     "nn.functional.one_hot": one_hot,
     "nonzero": lambda input, as_tuple=False: (
-        meta.nonzero(input) if as_tuple else meta.argwhere(input)
+        meta.nonzero(at_least_1d(input)) if as_tuple else meta.argwhere(input)
     ),
     "nonzero_static": nonzero_static,
     "put": put,

@@ -85,9 +85,10 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         return meta.copy(input)
     parts = tuple(t for t in (prepend, input, append) if t is not None)
     x, at = meta.concat(parts, dim) if len(parts) > 1 else input, axis_of(input, dim)
+    less = meta.not_equal if x.dtype == "bool" else meta.subtract
     for _ in range(min(n, x.shape[at])):
         later = narrowed(x, at, 1, x.shape[at])
-        x = later - narrowed(x, at, 0, max(x.shape[at] - 1, 0))
+        x = less(later, narrowed(x, at, 0, max(x.shape[at] - 1, 0)))
     return x
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from torch.nn import PairwiseDistance
 
 import meta
+from tools.torch_samples.compose import of_reals
 from tools.torch_samples.decline import decline_if
 from tools.torch_samples.families.products import linear
 
@@ -35,8 +36,12 @@ def linear_cross_entropy(
     **kwargs: Any,
 ) -> Any:
     """`cross_entropy` of a fully connected layer, of which the options are torch's to split it."""
-    decline_if(linear_weight.ndim != 2, "classes on several axes")
-    return meta.cross_entropy(linear(input, linear_weight, linear_bias), target, **kwargs)
+    classes, *places, features = linear_weight.shape
+    flat = meta.reshape(linear_weight, (-1, features))
+    bias = None if linear_bias is None else meta.reshape(linear_bias, (-1,))
+    y = linear(input, flat, bias)
+    y = meta.reshape(y, (*input.shape[:-1], classes, *places)) if places else y
+    return meta.cross_entropy(y, target, **kwargs)
 
 
 def gaussian_nll(input: Any, target: Any, var: Any, **options: Any) -> Any:
@@ -56,7 +61,7 @@ def triplet_with_distance(
 ADAPTERS = {
     "nn.functional.binary_cross_entropy": pair(meta.binary_cross_entropy),
     "nn.functional.binary_cross_entropy_with_logits": pair(meta.binary_cross_entropy_with_logits),
-    "nn.functional.cosine_embedding_loss": meta.cosine_embedding_loss,
+    "nn.functional.cosine_embedding_loss": of_reals(meta.cosine_embedding_loss),
     "nn.functional.cross_entropy": meta.cross_entropy,
     "nn.functional.gaussian_nll_loss": gaussian_nll,
     "nn.functional.hinge_embedding_loss": pair(meta.hinge_embedding_loss),
@@ -66,15 +71,15 @@ ADAPTERS = {
     "nn.functional.linear_cross_entropy": linear_cross_entropy,
     "nn.functional.linear_cross_entropy|chunked": linear_cross_entropy,
     "nn.functional.linear_cross_entropy|chunked_none": linear_cross_entropy,
-    "nn.functional.margin_ranking_loss": meta.margin_ranking_loss,
+    "nn.functional.margin_ranking_loss": of_reals(meta.margin_ranking_loss),
     "nn.functional.mse_loss": pair(meta.mse_loss),
     "nn.functional.multi_margin_loss": meta.multi_margin_loss,
     "nn.functional.multilabel_margin_loss": meta.multilabel_margin_loss,
     "nn.functional.multilabel_soft_margin_loss": pair(meta.multilabel_soft_margin_loss),
     "nn.functional.nll_loss": meta.nll_loss,
-    "nn.functional.poisson_nll_loss": pair(meta.poisson_nll_loss),
+    "nn.functional.poisson_nll_loss": of_reals(pair(meta.poisson_nll_loss)),
     "nn.functional.smooth_l1_loss": pair(meta.smooth_l1_loss),
     "nn.functional.soft_margin_loss": pair(meta.soft_margin_loss),
-    "nn.functional.triplet_margin_loss": meta.triplet_margin_loss,
-    "nn.functional.triplet_margin_with_distance_loss": triplet_with_distance,
+    "nn.functional.triplet_margin_loss": of_reals(meta.triplet_margin_loss),
+    "nn.functional.triplet_margin_with_distance_loss": of_reals(triplet_with_distance),
 }

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import meta
-from tools.torch_samples.compose import axes, in_dtype, like_1d
+from tools.torch_samples.compose import axes, in_dtype, like_1d, number_for, real
 from tools.torch_samples.families.reductions import norm
 
 
@@ -17,7 +17,13 @@ def there(x: Any, mask: Any) -> Any:
 
 def kept(x: Any, mask: Any, other: float) -> Any:
     """Return x with a number in place of what the mask hides."""
-    return x if mask is None else meta.where(mask, x, other)
+    if mask is None:
+        return x
+    if "float" not in x.dtype:
+        bounds = meta.iinfo("int64")
+        other = bounds.min if other < bounds.min else bounds.max if other > bounds.max else other
+        other = number_for(other, x)
+    return meta.where(mask, x, other)
 
 
 def reducing(reduce: Any, hidden: float) -> Any:
@@ -30,6 +36,12 @@ def reducing(reduce: Any, hidden: float) -> Any:
         return reduce(kept(x, mask, hidden), axes(x, dim), keepdim)
 
     return reduced
+
+
+def logsumexp(input: Any, dim: Any = None, *, dtype: Any = None, **kwargs: Any) -> Any:
+    """log(sum(exp(x))), to torch in the dtype of integers as well."""
+    x = in_dtype(input, dtype)
+    return meta.cast_like(reducing(meta.logsumexp, -math.inf)(real(x), dim, **kwargs), x)
 
 
 def mean(
@@ -139,7 +151,7 @@ ADAPTERS = {
     "masked.cumsum": cumulative(meta.cumsum, 0.0),
     "masked.log_softmax": softmax(meta.log_softmax, 1),
     "masked.logaddexp": masked_logaddexp,
-    "masked.logsumexp": reducing(meta.logsumexp, -math.inf),
+    "masked.logsumexp": logsumexp,
     "masked.mean": mean,
     "masked.norm": masked_norm,
     "masked.normalize": normalize,

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import meta
+from tools.torch_samples.compose import real
 from tools.torch_samples.decline import decline_if
 
 
@@ -43,7 +44,7 @@ def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
     """Divide by the root mean square over the last axes."""
-    bound = {"float32": 2.0**-23, "float64": 2.0**-52}[input.dtype] if eps is None else eps
+    bound = (2.0**-52 if input.dtype == "float64" else 2.0**-23) if eps is None else eps
     x, scale = flat_layer(input, normalized_shape, weight)
     return meta.reshape(meta.rms_norm(x, scale, None, -1, bound), input.shape)
 
@@ -98,7 +99,8 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Any:
     """Normalise channels, by the batch's statistics or by given ones."""
-    decline_if(input.ndim < 2, "a tensor without an axis of channels")
+    if input.ndim < 2:  # and without elements
+        return meta.copy(input)
     channels = input.shape[1]
     if training:
         mean, var = (
@@ -113,7 +115,7 @@ def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
     """Divide by the squares of neighbouring channels."""
-    return meta.lrn(input, size, 1, k, alpha, beta)
+    return meta.lrn(real(input), size, 1, k, alpha, beta)
 
 
 def attention(

@@ -21,6 +21,10 @@ def div(input: Any, other: Any, rounding_mode: str | None = None) -> Any:
     """Divide, and round towards 0 or towards -inf if asked."""
     if rounding_mode == "floor":
         return meta.floor_divide(input, other)
+    if rounding_mode == "trunc" and "int" in input.dtype:
+        below = meta.floor_divide(input, other)
+        inexact = meta.not_equal(below * other, input)
+        return below + meta.cast_like(meta.logical_and(inexact, below < 0), input)
     quotient = meta.divide(input, other)
     return quotient if rounding_mode is None else meta.trunc(quotient)
 
@@ -30,8 +34,23 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     numbers = [isinstance(bound, int | float) for bound in (min, max)]
     if all(numbers):
         return meta.clip(input, min, max)
-    y = input if min is None else meta.maximum(input, min)
-    return y if max is None else meta.minimum(y, max)
+    y = input if min is None else at_least(input, min)
+    return y if max is None else at_most(y, max)
+
+
+def bounded(outside: Any) -> Any:
+    """Return a bound that has the gradient where an element is beyond it, not where both are
+    equal; a NaN on either side stays.
+    """
+
+    def applied(input: Any, bound: Any) -> Any:
+        y = meta.where(outside(input, bound), bound, input)
+        return meta.where(meta.isnan(bound), bound, y) if hasattr(bound, "dtype") else y
+
+    return applied
+
+
+at_least, at_most = bounded(meta.less), bounded(meta.greater)
 
 
 def where(input: Any, condition: Any, other: Any) -> Any:
@@ -76,8 +95,8 @@ ADAPTERS = {
     "bitwise_right_shift": meta.bitwise_right_shift,
     "bitwise_xor": meta.bitwise_xor,
     "clamp": clamp,
-    "clamp_max": meta.minimum,
-    "clamp_min": meta.maximum,
+    "clamp_max": at_most,
+    "clamp_min": at_least,
     "copysign": meta.copysign,
     "div|floor_rounding": div,
     "div|no_rounding_mode": div,

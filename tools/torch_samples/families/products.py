@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 import meta
-from tools.torch_samples.compose import at_least_1d, axes, axis_of
-from tools.torch_samples.decline import decline_if
+from tools.torch_samples.compose import at_least_1d, axes, axis_of, number_for, real
 from tools.torch_samples.families.reductions import norm
 
 
 def plus(input: Any, product: Any, beta: float, alpha: float) -> Any:
     """Return beta * input + alpha * product; nothing of an input that beta makes 0."""
+    alpha, beta = (number_for(n, input) for n in (alpha, beta))
+    if input.dtype == "bool":
+        scaled = meta.logical_and(product, meta.full((), alpha, "bool"))
+        return meta.logical_or(meta.logical_and(input, meta.full((), beta, "bool")), scaled)
     scaled = product if alpha == 1 else product * alpha
     if beta == 0:
         return scaled
@@ -23,6 +26,8 @@ def plus(input: Any, product: Any, beta: float, alpha: float) -> Any:
 
 def outer(a: Any, b: Any) -> Any:
     """The product of a column and a row."""
+    if a.dtype == "bool":
+        return meta.logical_and(meta.expand_dims(a, 1), b)
     return meta.expand_dims(a, 1) * b
 
 
@@ -120,16 +125,22 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """The covariance of rows, of observations that may have counts and weights."""
-    decline_if(aweights is not None and aweights.dtype != input.dtype, "tensors of two dtypes")
+    input = real(input)
     x = meta.reshape(input, (1, -1)) if input.ndim < 2 else input
-    weights = meta.ones((x.shape[1],), x.dtype)
-    weights = weights if aweights is None else aweights
-    counts = meta.ones_like(weights) if fweights is None else meta.cast(fweights, x.dtype)
-    both = weights * counts
-    total = meta.sum(both)
-    centred = x - meta.sum(x * both, 1, True) / total
-    lost = correction if aweights is None else correction * meta.sum(both * weights) / total
-    return meta.squeeze(meta.matmul_nt(centred * both, centred) / meta.maximum(total - lost, 0.0))
+    given = [w for w in (fweights, aweights) if w is not None]
+    weights = given[0] * given[1] if len(given) == 2 else given[0] if given else None
+    weighted = x if weights is None else x * weights
+    total = x.shape[1] if weights is None else meta.sum(weights)
+    centred = x - meta.sum(weighted, 1, True) / total
+    if aweights is not None and correction:
+        lost = meta.sum(weights * aweights) * correction / total
+    else:
+        lost = correction
+    rows = centred if weights is None else centred * weights
+    left = meta.cast_like(meta.maximum(total - lost, 0), rows) if given else max(total - lost, 0)
+    return meta.squeeze(
+        meta.matmul(rows, meta.swap_axis(meta.cast_like(centred, rows), 0, 1)) / left
+    )
 
 
 def corrcoef(input: Any) -> Any:

@@ -128,20 +128,8 @@ def norm(
     input: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Any:
     """The norm of vectors: (sum of |x|**p)**(1 / p), or the largest or smallest |x|."""
-    x, at = in_dtype(input, dtype), axes(input, dim)
-    size = meta.abs(x)
-    if ord in (math.inf, -math.inf):
-        return (meta.amax if ord > 0 else meta.amin)(size, at, keepdim)
-    if ord == 0:
-        return meta.sum(meta.cast_like(meta.not_equal(x, 0), x), at, keepdim)
-    if ord == 1:
-        return meta.sum(size, at, keepdim)
-    if ord == 2:
-        square = meta.sum(x * x, at, keepdim)
-        # The square root has no slope at 0, where torch takes 0.
-        zero = meta.equal(square, 0)
-        return meta.where(zero, 0, meta.sqrt(meta.where(zero, 1, square)))
-    return meta.pow(meta.sum(meta.pow(size, ord), at, keepdim), 1 / ord)
+    x = in_dtype(input, dtype)
+    return meta.linalg.vector_norm(x, axis=axes(x, dim), keepdims=keepdim, ord=ord)
 
 
 def cumulative(scan: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import meta
-from tools.torch_samples.compose import like_1d
+from tools.torch_samples.compose import like_1d, wide
 
 
 def before(x: Any, dim: int, hidden: float) -> Any:
@@ -50,5 +50,5 @@ def logcumsumexp(input: Any, dim: int) -> Any:
 ADAPTERS = {
     "cummax": running(meta.amax, -math.inf),
     "cummin": running(meta.amin, math.inf),
-    "logcumsumexp": logcumsumexp,
+    "logcumsumexp": wide(logcumsumexp),
 }

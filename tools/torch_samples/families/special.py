@@ -10,7 +10,6 @@ import numpy as np
 
 import meta
 from tools.torch_samples.compose import real
-from tools.torch_samples.decline import decline_if
 
 
 def mvlgamma(input: Any, p: int) -> Any:
@@ -40,8 +39,10 @@ def polynomial(first: Callable[[Any], Any], step: Step) -> Any:
     """Return polynomials p(x, n) from p(x, 1) and the recurrence from k and k - 1 to k + 1."""
 
     def valued(x: Any, n: Any) -> Any:
-        decline_if(isinstance(x, int | float), "a Python number as the argument")
-        orders = np.trunc(n.numpy() if hasattr(n, "numpy") else np.asarray(n))
+        if isinstance(x, int | float):
+            x = meta.full((), float(x), n.dtype if "float" in n.dtype else "float32")
+        x = real(x)
+        orders = np.trunc(meta.cast(n, "float64").numpy() if hasattr(n, "numpy") else np.asarray(n))
         x = meta.broadcast_to(x, np.broadcast_shapes(x.shape, orders.shape))
         wanted = meta.array(orders.astype(np.int64))
         now, following = meta.ones_like(x), first(x)
@@ -61,8 +62,7 @@ def chebyshev(first: Callable[[Any], Any], shifted: bool = False) -> Any:
         return of_x
 
     def moved(x: Any, n: Any) -> Any:
-        decline_if(isinstance(x, int | float), "a Python number as the argument")
-        return of_x(2 * x - 1, n)
+        return of_x(2 * (real(x) if hasattr(x, "dtype") else x) - 1, n)
 
     return moved
 

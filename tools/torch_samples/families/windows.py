@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import meta
-from tools.torch_samples.compose import indices, picked
+from tools.torch_samples.compose import indices, picked, whole
 from tools.torch_samples.decline import decline_if
 
 
@@ -70,8 +70,13 @@ def conv_transpose(function: Any, dims: int) -> Any:
         groups: int = 1,
         dilation: Any = 1,
     ) -> Any:
-        numbers = (every(n, dims) for n in (stride, padding, output_padding, dilation))
-        y = function(input, weight, *numbers, groups)
+        border, more = every(padding, dims), every(output_padding, dims)
+        # What torch adds behind is what the padding behind does not cut off, then zeros.
+        behind = [b - m for b, m in zip(border, more, strict=True)]
+        cut = (*border, *(max(b, 0) for b in behind))
+        y = function(input, weight, every(stride, dims), cut, 0, every(dilation, dims), groups)
+        if min(behind) < 0:
+            y = meta.pad(y, (0,) * 4 + tuple(w for b in behind for w in (0, max(-b, 0))))
         return y if bias is None else meta.bias_add(y, bias, 1)
 
     return batched(convolved, dims)
@@ -288,9 +293,9 @@ ADAPTERS = {
     "nn.functional.adaptive_max_pool1d": adaptive(meta.adaptive_max_pool1d, 1),
     "nn.functional.adaptive_max_pool2d": adaptive(meta.adaptive_max_pool2d, 2),
     "nn.functional.adaptive_max_pool3d": adaptive(meta.adaptive_max_pool3d, 3),
-    "nn.functional.avg_pool1d": avg_pool(meta.avg_pool1d, 1),
-    "nn.functional.avg_pool2d": avg_pool(meta.avg_pool2d, 2),
-    "nn.functional.avg_pool3d": avg_pool(meta.avg_pool3d, 3),
+    "nn.functional.avg_pool1d": whole(avg_pool(meta.avg_pool1d, 1)),
+    "nn.functional.avg_pool2d": whole(avg_pool(meta.avg_pool2d, 2)),
+    "nn.functional.avg_pool3d": whole(avg_pool(meta.avg_pool3d, 3)),
     "nn.functional.conv1d": conv(meta.conv1d, 1),
     "nn.functional.conv2d": conv(meta.conv2d, 2),
     "nn.functional.conv3d": conv(meta.conv3d, 3),
