@@ -26,6 +26,7 @@ from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, 
 from tools.torch_samples.decline import Outside, outside_if
 from tools.torch_samples.draws import Drawn, Unwritten, alike, compare_draws
 from tools.torch_samples.entries import of_torch
+from tools.torch_samples.ties import Tied, summed_over_equals
 
 TRIANGLES = {"cholesky_inverse": 0, "cholesky_solve": 1}
 """Entries of which torch's gradient is not 0 in a triangle that is not read: which argument."""
@@ -84,8 +85,11 @@ def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: C
 
     def exact() -> Any:
         with torch.no_grad():
-            return _exactly(entry, structure, leaves)
+            true = _exactly(entry, structure, leaves)
+        return adapter.elements(true, sample) if isinstance(adapter, Tied) else true
 
+    if isinstance(adapter, Tied):
+        found, expected = (adapter.elements(r, sample) for r in (found, expected))
     try:
         compare(found, expected, TOLERANCE, "result", exact)
     except AssertionError:
@@ -126,6 +130,7 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
     given = [(i, e) for i, e in zip(asked, expected, strict=True) if e is not None]
     for i, _ in given:
         ours[i].requires_grad = True
+    given_adapter = adapter
     chosen, adapter = sample.output_process_fn_grad, _as_differentiated(entry, adapter)
     found = tree.flatten(chosen(_call(adapter, structure, ours)))[0]
     for i, seed in zip(differentiable, seeds, strict=True):
@@ -156,7 +161,10 @@ def check_gradient(entry: Any, adapter: Callable[..., Any], sample: Any) -> bool
             gradients = exact()
             return None if gradients is None else gradients[place]
 
-        compare(ours_or_zeros, e, GRADIENT_TOLERANCE, f"gradient of tensor {i}", one)
+        both = (ours_or_zeros, e)
+        if isinstance(given_adapter, Tied):
+            both = tuple(summed_over_equals(g, leaves[i]) for g in both)
+        compare(*both, GRADIENT_TOLERANCE, f"gradient of tensor {i}", one)
     return bool(given)
 
 

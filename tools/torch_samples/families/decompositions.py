@@ -112,9 +112,9 @@ def linalg_svd(A: Any, full_matrices: bool = True, *, driver: str | None = None)
     with meta.no_grad():
         left, _, right = meta.linalg_svd(A, True)
     return (
-        meta.concatenate((u, left[..., k:]), -1),
+        meta.concat((u, left[..., k:]), -1),
         s,
-        meta.concatenate((vh, right[..., k:, :]), -2),
+        meta.concat((vh, right[..., k:, :]), -2),
     )
 
 

@@ -39,7 +39,7 @@ def into(function: Any) -> Any:
     def scattered(input: Any, dim: int, index: Any, src: Any, *, reduce: str | None = None) -> Any:
         decline_if(reduce == "multiply", "scatter that multiplies")
         if isinstance(src, int | float):
-            src = meta.full(index.shape, src, input.dtype)
+            src = meta.full(index.shape, number_for(src, input), input.dtype)
         write = meta.scatter_add if reduce == "add" else function
         if index.ndim == 0 or input.ndim == 0:
             vectors = map(at_least_1d, (input, index, src))

@@ -9,7 +9,7 @@ from torch.nn import PairwiseDistance
 
 import meta
 from tools.torch_samples.compose import of_reals
-from tools.torch_samples.decline import decline_if
+from tools.torch_samples.decline import Outside, decline_if, outside_if
 from tools.torch_samples.families.products import linear
 
 
@@ -42,6 +42,13 @@ def linear_cross_entropy(
     y = linear(input, flat, bias)
     y = meta.reshape(y, (*input.shape[:-1], classes, *places)) if places else y
     return meta.cross_entropy(y, target, **kwargs)
+
+
+def poisson_nll(input: Any, target: Any, **options: Any) -> Any:
+    """`poisson_nll_loss`. Where a target is 0, torch's gradient of the terms of ``full`` is NaN."""
+    zero = options.get("full", False) and bool(meta.any(target == 0))
+    outside_if(zero and input.dtype == "bfloat16", Outside.WRONG)
+    return of_reals(pair(meta.poisson_nll_loss))(input, target, **options)
 
 
 def gaussian_nll(input: Any, target: Any, var: Any, **options: Any) -> Any:
@@ -77,7 +84,7 @@ ADAPTERS = {
     "nn.functional.multilabel_margin_loss": meta.multilabel_margin_loss,
     "nn.functional.multilabel_soft_margin_loss": pair(meta.multilabel_soft_margin_loss),
     "nn.functional.nll_loss": meta.nll_loss,
-    "nn.functional.poisson_nll_loss": of_reals(pair(meta.poisson_nll_loss)),
+    "nn.functional.poisson_nll_loss": poisson_nll,
     "nn.functional.smooth_l1_loss": pair(meta.smooth_l1_loss),
     "nn.functional.soft_margin_loss": pair(meta.soft_margin_loss),
     "nn.functional.triplet_margin_loss": of_reals(meta.triplet_margin_loss),

@@ -8,6 +8,7 @@ from typing import Any
 import meta
 from tools.torch_samples.compose import real
 from tools.torch_samples.decline import decline_if
+from tools.torch_samples.draws import Drawn
 
 
 def flat_layer(input: Any, shape: Any, *others: Any) -> tuple[Any, ...]:
@@ -115,6 +116,8 @@ def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
     """Divide by the squares of neighbouring channels."""
+    if input.size == 0:
+        return meta.copy(input)
     return meta.lrn(real(input), size, 1, k, alpha, beta)
 
 
@@ -129,7 +132,6 @@ def attention(
     enable_gqa: bool = False,
 ) -> Any:
     """Scaled dot-product attention."""
-    decline_if(dropout_p > 0, "dropout")
     return meta.scaled_dot_product_attention(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
@@ -145,5 +147,7 @@ ADAPTERS = {
     "nn.functional.layer_norm": layer_norm,
     "nn.functional.local_response_norm": local_response_norm,
     "nn.functional.rms_norm": rms_norm,
-    "nn.functional.scaled_dot_product_attention": attention,
+    "nn.functional.scaled_dot_product_attention": Drawn(
+        attention, lambda *args, dropout_p=0.0, **kwargs: dropout_p > 0, together=100
+    ),
 }

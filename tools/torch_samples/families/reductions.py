@@ -7,14 +7,14 @@ from typing import Any
 
 import meta
 from tools.torch_samples.compose import axes, axis_of, in_dtype, like_1d, narrowed, real
-from tools.torch_samples.decline import decline_if
+from tools.torch_samples.ties import Tied
 
 
 def total(reduce: Any) -> Any:
     """Return torch's form of `sum` or `prod`: an axis or several, keepdim, and a dtype."""
 
     def reduced(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-        return reduce(in_dtype(input, dtype), axes(input, dim), keepdim)
+        return in_dtype(reduce(in_dtype(input, dtype), axes(input, dim), keepdim), dtype)
 
     return reduced
 
@@ -42,8 +42,12 @@ def moment(reduce: Any) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         count = int(unbiased) if correction is None else correction
-        decline_if(count != int(count), "a correction that is no whole number")
-        return reduce(input, axes(input, dim), keepdim, correction=int(count))
+        if count == int(count):
+            return reduce(input, axes(input, dim), keepdim, correction=int(count))
+        spread = meta.var(input, axes(input, dim), keepdim, correction=0)
+        number = input.size / max(spread.size, 1)
+        spread = spread * (number / max(number - count, 0.0))
+        return meta.sqrt(spread) if reduce is meta.std else spread
 
     return reduced
 
@@ -91,6 +95,13 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         return nth(flat, (input.size - 1) // 2, 0, False)[0]
     count = input.shape[dim] if input.ndim else 1
     return nth(input, (count - 1) // 2, dim, keepdim)
+
+
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The largest or smallest elements along an axis, and their indices."""
+    if input.ndim == 0:
+        return meta.copy(input), meta.zeros((), "int64")
+    return meta.topk(input, k, dim, "both", not largest)
 
 
 def quantile(
@@ -181,8 +192,10 @@ ADAPTERS = {
     "any": over(meta.any),
     "argmax": over(meta.argmax),
     "argmin": over(meta.argmin),
-    "argsort": lambda input, dim=-1, descending=False, stable=False: like_1d(
-        meta.argsort, input, dim, not descending, "int64"
+    "argsort": Tied(
+        lambda input, dim=-1, descending=False, stable=False: like_1d(
+            meta.argsort, input, dim, not descending, "int64"
+        )
     ),
     "count_nonzero": lambda input, dim=None: meta.sum(
         meta.cast(meta.not_equal(input, 0), "int64"), axes(input, dim)
@@ -190,16 +203,16 @@ ADAPTERS = {
     "cumprod": cumulative(meta.cumprod),
     "cumsum": cumulative(meta.cumsum),
     "dist": dist,
-    "kthvalue": lambda input, k, dim=-1, keepdim=False: nth(input, k - 1, dim, keepdim),
+    "kthvalue": Tied(lambda input, k, dim=-1, keepdim=False: nth(input, k - 1, dim, keepdim), 1),
     "linalg.vector_norm": norm,
     "logsumexp": logsumexp,
     "max|reduction_no_dim": meta.max,
     "max|reduction_with_dim": with_place(meta.argmax),
     "mean": total(meta.mean),
-    "median": median,
+    "median": Tied(median, dim=None),
     "min|reduction_no_dim": meta.min,
     "min|reduction_with_dim": with_place(meta.argmin),
-    "msort": lambda input: like_1d(meta.sort, input, 0),
+    "msort": Tied(lambda input: like_1d(meta.sort, input, 0)),
     "nanmean": nanmean,
     "nansum": nan_as(0, meta.sum),
     "norm": lambda input, p=2, dim=None, keepdim=False, dtype=None: norm(
@@ -209,18 +222,18 @@ ADAPTERS = {
     "norm|inf": lambda input, p, dim=None, keepdim=False: norm(input, p, dim, keepdim),
     "prod": total(meta.prod),
     "quantile": quantile,
-    "sort": lambda input, dim=-1, descending=False, stable=False: (
-        like_1d(meta.sort, input, dim, not descending),
-        like_1d(meta.argsort, input, dim, not descending, "int64"),
+    "sort": Tied(
+        lambda input, dim=-1, descending=False, stable=False: (
+            like_1d(meta.sort, input, dim, not descending),
+            like_1d(meta.argsort, input, dim, not descending, "int64"),
+        )
     ),
     "std": moment(meta.std),
     "std_mean": and_mean(meta.std),
     "std_mean|unbiased": and_mean(meta.std),
     "std|unbiased": moment(meta.std),
     "sum": total(meta.sum),
-    "topk": lambda input, k, dim=-1, largest=True, sorted=True: meta.topk(
-        input, k, dim, "both", not largest
-    ),
+    "topk": Tied(topk, 1),
     "var": moment(meta.var),
     "var_mean": and_mean(meta.var),
     "var_mean|unbiased": and_mean(meta.var),

@@ -22,13 +22,18 @@ def summed(input: Any, dim: int, index: Any, src: Any, include_self: bool) -> tu
     return meta.scatter_add(start, index, src, dim), meta.scatter_add(count, index, ones, dim)
 
 
+def mean_of(total: Any, count: Any) -> Any:
+    """Return quotients, of integers rounded down."""
+    return (meta.floor_divide if "int" in total.dtype else meta.divide)(total, count)
+
+
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
     """The sum or mean of elements with one index."""
     x, places, values = map(at_least_1d, (input, index, src))
     total, count = summed(x, dim, places, values, include_self)
-    return meta.reshape(total if reduce == "sum" else total / count, input.shape)
+    return meta.reshape(total if reduce == "sum" else mean_of(total, count), input.shape)
 
 
 def index_reduce(
@@ -38,7 +43,7 @@ def index_reduce(
     decline_if(reduce != "mean", f"the reduction {reduce!r}")
     x, rows = map(at_least_1d, (input, source))
     total, count = summed(x, dim, along(x, dim, at_least_1d(index)), rows, include_self)
-    return meta.reshape(total / count, input.shape)
+    return meta.reshape(mean_of(total, count), input.shape)
 
 
 def max_unpool(dims: int) -> Any:

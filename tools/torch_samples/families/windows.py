@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import meta
-from tools.torch_samples.compose import indices, picked, whole
+from tools.torch_samples.compose import indices, number_for, picked, whole
 from tools.torch_samples.decline import decline_if
 
 
@@ -169,7 +169,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
         return circular(input, widths)
     names = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
     grown = tuple(max(w, 0) for pair in widths for w in pair)
-    y = meta.pad(input, grown, value or 0.0, names[mode]) if any(grown) else meta.copy(input)
+    filling = number_for(value or 0.0, input)
+    y = meta.pad(input, grown, filling, names[mode]) if any(grown) else meta.copy(input)
     if min(pad, default=0) >= 0:
         return y
     begin = tuple(max(-before, 0) for before, _ in widths)
@@ -196,15 +197,38 @@ METHODS = {
 }
 
 
-def scaled(extents: Any, factor: Any, exactly: bool) -> tuple[int, ...]:
-    """Return extents times a factor, or one for each, rounded down unless whole numbers count."""
+def scaled(extents: Any, factor: Any) -> tuple[int, ...]:
+    """Return extents times a factor, or one for each, rounded down."""
     factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
     sizes = [e * f for e, f in zip(extents, factors, strict=True)]
-    decline_if(
-        exactly and any(s != int(s) for s in sizes),
-        "coordinates by a factor that the sizes do not have",
-    )
     return tuple(int(s) for s in sizes)
+
+
+def by_factor(input: Any, factor: Any, cubic: bool) -> Any:
+    """Resize by weights of the elements around ``(i + 1/2) / factor - 1/2``, axis by axis."""
+    extents = input.shape[2:]
+    factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
+    y = input if input.dtype in ("float32", "float64") else meta.cast(input, "float32")
+    for axis, (extent, by) in enumerate(zip(extents, factors, strict=True), 2):
+        weights = meta.array(spread(extent, int(extent * by), by, cubic), y.dtype)
+        y = meta.swap_axis(meta.swap_axis(y, axis, -1) @ weights, axis, -1)
+    return meta.cast(y, input.dtype) if y.dtype != input.dtype else y
+
+
+def spread(extent: int, size: int, factor: float, cubic: bool) -> Any:
+    """Return a matrix of weights, one column for every element of the result."""
+    places = (np.arange(size) + 0.5) / factor - 0.5
+    places = places if cubic else np.maximum(places, 0.0)
+    first, weights = np.floor(places), np.zeros((extent, size))
+    for k in range(-1, 3) if cubic else range(2):
+        d = np.abs(places - first - k)
+        a = -0.75
+        near = ((a + 2) * d - (a + 3)) * d * d + 1
+        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+        share = np.where(d <= 1, near, far) if cubic else 1 - d
+        row = np.clip(first + k, 0, extent - 1).astype(int)
+        np.add.at(weights, (row, np.arange(size)), share)
+    return weights
 
 
 def nearest(input: Any, factor: Any, shift: float) -> Any:
@@ -234,15 +258,13 @@ def interpolate(
         mode not in METHODS and mode not in ("linear", "trilinear", "area"),
         f"interpolation {mode!r}",
     )
-    by_factor = size is None and not recompute_scale_factor
-    if mode in ("nearest", "nearest-exact") and by_factor:
+    exactly = size is None and not recompute_scale_factor
+    if exactly and not align_corners and mode in ("linear", "bilinear", "trilinear", "bicubic"):
+        return by_factor(input, scale_factor, mode == "bicubic")
+    if mode in ("nearest", "nearest-exact") and exactly:
         return nearest(input, scale_factor, 0.5 if mode == "nearest-exact" else 0.0)
     dims = input.ndim - 2
-    sizes = (
-        scaled(input.shape[2:], scale_factor, by_factor and mode != "area" and not align_corners)
-        if size is None
-        else every(size, dims)
-    )
+    sizes = scaled(input.shape[2:], scale_factor) if size is None else every(size, dims)
     if mode == "area":
         pools = (meta.adaptive_avg_pool1d, meta.adaptive_avg_pool2d, meta.adaptive_avg_pool3d)
         return pools[dims - 1](input, sizes)
