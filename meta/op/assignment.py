@@ -16,21 +16,14 @@ import torch
 
 from meta.base.device import CPU
 from meta.base.dtype import COMPLEX, has_gradient
-from meta.base.errors import ArgumentError, TraceError, TypeInferError
+from meta.base.errors import TraceError, TypeInferError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol
 from meta.op.indexing import Parts, one_answer, read_index
-from meta.runtime import traced
 from meta.runtime.ndarray import ndarray
-from meta.runtime.writes import (
-    require_detached,
-    require_unrecorded,
-    require_writable,
-    same_memory,
-    value_for,
-)
+from meta.runtime.writes import memory_of, require_detached, same_memory, value_for
 
 WHAT = "x[index] = value"
 
@@ -53,17 +46,8 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             found=f"{x!r}[index] = value",
             hint="x = x.at[index].set(value), which is a new array; or .add, .multiply, .min, ...",
         )
-    traced.refuse_write(x, f"{WHAT} is met", "x = x.at[index].set(value), which is a new array")
-    require_unrecorded(x, WHAT)
+    memory = memory_of(x, WHAT, "x = x.at[index].set(value), which is a new array")
     require_detached(value, WHAT)
-    require_writable(x.tensor, "this array")
-    memory = x.tensor.detach()
-    if memory.is_inference() and not torch.is_inference_mode_enabled():
-        raise ArgumentError(
-            "an array made in torch.inference_mode takes no writes outside of it",
-            found=f"shape {x.shape}",
-            hint="copy it first, with meta.array(x)",
-        )
     values = value_for(value, x.dtype, x.device).tensor.detach()
     if same_memory(values, memory):
         values = values.clone()

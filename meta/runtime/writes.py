@@ -16,6 +16,7 @@ from meta.base.device import Device
 from meta.base.dtype import COMPLEX, canonical, is_real
 from meta.base.errors import ArgumentError, GradientError, TypeInferError
 from meta.base.number import fits, refused, whole_range
+from meta.runtime import traced
 from meta.runtime.ndarray import array, as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, recording
 
@@ -87,6 +88,25 @@ def _python_kind(value: complex, dtype: str) -> str:
     """Return a dtype for a Python number: the target itself if that has the number's kind."""
     own = canonical(type(value))
     return dtype if _kind(own) <= _kind(dtype) else own
+
+
+def memory_of(array: ndarray, what: str, hint: str) -> torch.Tensor:
+    """Return the buffer of an array, which ``what`` is to write at once.
+
+    Raises TraceError in code that is traced, with ``hint`` as its cure; GradientError as
+    `require_unrecorded`; ArgumentError for memory that cannot be written.
+    """
+    traced.refuse_write(array, f"{what} is met", hint)
+    require_unrecorded(array, what)
+    require_writable(array.tensor, "this array")
+    memory = array.tensor.detach()
+    if memory.is_inference() and not torch.is_inference_mode_enabled():
+        raise ArgumentError(
+            "an array made in torch.inference_mode takes no writes outside of it",
+            found=f"shape {array.shape}",
+            hint="copy it first, with meta.array(x)",
+        )
+    return memory
 
 
 def require_unrecorded(array: ndarray, what: str) -> None:

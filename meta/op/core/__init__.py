@@ -32,6 +32,8 @@ Rules that hold for all operators:
   or ``@op(float8=True)``; others refuse them before their type function runs. The gradient of a
   real number by z = a + ib is that by a plus i times that by b, as torch has it
   (`grad/core/holomorphic.py`).
+- **Out**: a user's call of an operator with one result takes ``out=``, an array to write it to
+  (`out.py`); programs have no such calls.
 - **Writes**: an operator with in-out slots types its own results only; a caller gets them followed
   by the written arguments, those of a tuple one by one. Such a call has an effect: no pass removes,
   moves or repeats it.

@@ -23,6 +23,7 @@ from meta.op.core.call import CallValues, runtime_args, written
 from meta.op.core.check import excess
 from meta.op.core.handler import Default
 from meta.op.core.indices import IndexRange, IndexRule
+from meta.op.core.out import into
 from meta.op.core.schema import Schema, Slot, other_argument
 from meta.runtime.ndarray import described, ndarray
 
@@ -120,6 +121,8 @@ class Op(OpNode):
         except Exception:
             pass
         given = () if x is _ABSENT else (x, *args) if y is _ABSENT else (x, y, *args)
+        if "out" in kwargs:
+            return into(self.name, kwargs.pop("out"), lambda: self(*given, **kwargs))
         return (_context().handler or Default.handler)(self, given, kwargs)
 
     def __repr__(self) -> str:
@@ -280,6 +283,8 @@ class ComposedOp(Op):
     written: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "out" in kwargs:
+            return into(self.name, kwargs.pop("out"), lambda: self(*args, **kwargs))
         try:
             return self.written(*args, **kwargs)
         except TypeError as error:
