@@ -26,6 +26,7 @@ from meta.base.errors import ArgumentError
 from meta.base.unknown_names import unknown
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
+from meta.op.core.function import checked
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
@@ -60,6 +61,7 @@ def _draw(random: Any, *args: Any, **options: Any) -> Array:
         return random(*args, **options)
 
 
+@checked
 def normal(
     shape: Shape,
     mean: float | Array = 0.0,
@@ -83,6 +85,7 @@ def normal(
     return _of_shape(op.add(op.multiply(z, _tensor(std)), _tensor(mean)), extents)
 
 
+@checked
 def uniform(
     shape: Shape,
     low: float | Array = 0.0,
@@ -108,6 +111,7 @@ def uniform(
     return _of_shape(op.where(op.less(y, high), y, low), extents)
 
 
+@checked
 def randint(
     shape: Shape, low: int, high: int, *, dtype: object = "int64", device: object = None
 ) -> Array:
@@ -125,6 +129,7 @@ def randint(
     return _draw(op.random_integers, _key(_place(device)), _shape(shape), low, high - 1, name)
 
 
+@checked
 def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     """Return 1 with probability ``p`` and else 0, independently for each element of ``p``.
 
@@ -138,6 +143,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     return op.cast(op.less(u, weights), name)
 
 
+@checked
 def exponential(
     shape: Shape,
     scale: float | Array = 1.0,
@@ -160,6 +166,7 @@ def exponential(
     return _of_shape(op.multiply(drawn, _tensor(scale)), extents)
 
 
+@checked
 def gumbel(
     shape: Shape,
     loc: float | Array = 0.0,
@@ -182,6 +189,7 @@ def gumbel(
     return _of_shape(op.add(op.multiply(drawn, _tensor(scale)), _tensor(loc)), extents)
 
 
+@checked
 def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     """Return indices along the last axis of ``p``, drawn with probabilities proportional to it.
 
@@ -207,6 +215,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), right=True)
 
 
+@checked
 def permutation(x: int | Array, *, device: object = None) -> Array:
     """Return the ints 0 to x - 1 in random order (int64); of an array, its slices along axis 0."""
     if not isinstance(x, int):

@@ -83,6 +83,7 @@ ARGUMENT: dict[str, tuple[str, ...]] = {
     "keepdim": ("keepdims",),
     "other": ("x2",),
     "reduce": ("reduction",),
+    "size": ("shape",),
     "size_average": ("reduction",),
     "tensors": ("arrays",),
     "y_pred": ("prediction",),

@@ -10,6 +10,7 @@ import pytest
 import meta
 from meta.base import habits
 from meta.base.errors import ArgumentError, MetaError, UnknownName
+from meta.op.core.function import checked
 
 
 @pytest.mark.parametrize("name", sorted(habits.MODULE))
@@ -79,6 +80,20 @@ def test_an_argument() -> None:
         meta.sum(x, dim=0)
     with pytest.raises(ArgumentError, match="called 'keepdims'"):
         x.mean(keepdim=True)
+
+
+def test_an_argument_of_a_composed_function() -> None:
+    x = meta.array([[1.0]])
+    with pytest.raises(ArgumentError, match=r"nansum: there is no argument 'dim'[^$]*'axis'"):
+        meta.nansum(x, dim=0)
+    with pytest.raises(ArgumentError, match=r"expected: allclose\(x1, x2"):
+        meta.allclose(x)
+    with pytest.raises(ArgumentError, match="called 'shape'"):
+        meta.random.normal(size=(3,))
+    with pytest.raises(ArgumentError, match=r"x\.requires_grad = True"):
+        meta.zeros((2,), requires_grad=True)
+    with pytest.raises(TypeError, match="unsupported operand"):  # within the function
+        checked(lambda x: x + "1")(1)
 
 
 def test_other_names() -> None:

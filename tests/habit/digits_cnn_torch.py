@@ -54,7 +54,7 @@ def train(model, data, held_out):
         model.train()
         for x, y in data:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y, label_smoothing=0.05)
+            loss = F.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
             scheduler.step()

@@ -118,7 +118,7 @@ def main(arguments=None, initial=None):
     groups = [{"params": decay, "weight_decay": 0.01}, {"params": no_decay, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=args.lr)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=args.lr, total_steps=args.epochs * len(train_loader) + 1
+        optimizer, args.lr, args.epochs * len(train_loader) + 1, cycle_momentum=False
     )
     os.makedirs(args.folder, exist_ok=True)
     path = os.path.join(args.folder, "last.pt")

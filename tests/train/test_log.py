@@ -105,7 +105,7 @@ def test_the_learning_rate_without_a_schedule(tmp_path: Path) -> None:
 def test_a_learning_rate_that_a_callback_changes(tmp_path: Path) -> None:
     class Halves(Callback):
         def on_step(self, run: Run) -> None:
-            rate = run.training_step.learning_rate
+            rate = run.training_step.lr
             rate.update(rate.item() / 2)
 
     fit(

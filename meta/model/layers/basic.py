@@ -14,20 +14,23 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
 from meta.op.core.tracing import Value
-from meta.runtime.ndarray import ndarray
+from meta.runtime.ndarray import array, ndarray
 
 __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"]
 
 
-def parameter(array: ndarray) -> ndarray:
-    """Mark an array as trained and return it."""
-    if isinstance(array, Value):
+def parameter(x: object) -> ndarray:
+    """Mark an array as trained and return it; of numbers, and of NumPy's or torch's arrays, a new
+    one.
+    """
+    if isinstance(x, Value):
         raise TraceError(
             "a parameter is made while a function is traced",
             hint="make layers and parameters in build, or outside of the traced function",
         )
-    array.requires_grad = True
-    return array
+    made = x if isinstance(x, ndarray) else array(x)
+    made.requires_grad = True
+    return made
 
 
 def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:

@@ -21,8 +21,8 @@ class ModuleList(Model):
         self._models = [_model(m) for m in models]
 
     def members(self) -> dict[str, Any]:
-        """Return the models by position."""
-        return {str(i): model for i, model in enumerate(self._models)}
+        """Return the models by position, and the attributes of the list itself."""
+        return {str(i): model for i, model in enumerate(self._models)} | super().members()
 
     def __len__(self) -> int:
         return len(self._models)
@@ -71,8 +71,15 @@ class ModuleDict(Model):
         self.update(models or {})
 
     def members(self) -> dict[str, Any]:
-        """Return the models by key."""
-        return dict(self._models)
+        """Return the models by key, and the attributes of the dict itself. ArgumentError for a key
+        that is also the name of an attribute.
+        """
+        own = super().members()
+        if both := own.keys() & self._models.keys():
+            raise ArgumentError(
+                "a key is the name of an attribute of the ModuleDict, too", found=repr(min(both))
+            )
+        return self._models | own
 
     def __len__(self) -> int:
         return len(self._models)

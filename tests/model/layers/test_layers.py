@@ -194,6 +194,20 @@ Net(scale=float32[2], moments=2 arrays,
     )
 
 
+def test_attributes_of_containers() -> None:
+    listed, named = ModuleList([Linear(1, 1)]), ModuleDict({"a": Linear(1, 1)})
+    for models, item in ((listed, "0"), (named, "a")):
+        models.scale = meta.model.parameter([2.0])
+        models.count = meta.array(0)
+        assert [*models.state()] == [f"{item}.weight", f"{item}.bias", "scale", "count"]
+        assert len(models) == 1 and len(models.parameters()) == 3
+        models.load_state_dict({"count": 5}, strict=False)
+        assert models.count.item() == 5
+    named["scale"] = Linear(1, 1)
+    with pytest.raises(ArgumentError, match="a key is the name of an attribute"):
+        named.state()
+
+
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
