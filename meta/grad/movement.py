@@ -6,7 +6,7 @@ from meta import op
 from meta.grad.core import gradient, gradients, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
-from meta.op.movement import MIRRORS, tile_counts
+from meta.op.movement import tile_counts
 from meta.op.shapes import split_points
 
 gradients(
@@ -28,8 +28,7 @@ gradients(
         op.space_to_depth: lambda dy, *options: op.depth_to_space(dy, *options),
         # The adjoint of the adjoint pads, constants being 0.
         op.pad: lambda dy, pad_width, pad_mode: op.pad_dx(dy, pad_width, pad_mode),
-        op.pad_dx: lambda dy_, pad_width, pad_mode: op.pad(dy_, pad_width, 0.0, pad_mode),
-        op.mirror_pad: lambda dy, pad_width, mode: op.pad_dx(dy, pad_width, MIRRORS[mode]),
+        op.pad_dx: lambda dy_, pad_width, pad_mode: op.pad.plain(dy_, pad_width, 0.0, pad_mode),
         op.split: lambda dy, axis: op.concat(dy if isinstance(dy, tuple) else (dy,), axis),
         # Reading and placing undo each other.
         op.diagonal_dx: lambda dy_, shape, *options: op.diagonal(dy_, *options),

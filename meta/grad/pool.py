@@ -32,7 +32,7 @@ def _windows(x, axes, fill):
         needed = (axis.out - 1) * axis.stride + axis.extent
         sides += [axis.before, max(needed - axis.size - axis.before, 0)]
         short.append((axis.out - 1) * axis.stride + 1)
-    padded = op.pad(x, tuple(sides), fill)
+    padded = op.pad.plain(x, tuple(sides), fill)
     steps = (1, 1, *(axis.stride for axis in axes))
     parts = []
     for at in itertools.product(*(range(axis.kernel) for axis in axes)):

@@ -19,7 +19,8 @@ from meta.op.core.check import (
     require_same_dtype,
     require_shape,
 )
-from meta.op.core.padding import MODES, pad_pairs, reach
+from meta.op.core.function import operand
+from meta.op.core.padding import MODES, TORCH_MODES, flat_widths, pad_pairs, reach
 from meta.op.core.slicing import keeps_all, slice_ranges
 from meta.op.shapes import require_index, split_bounds, split_points
 
@@ -219,10 +220,6 @@ def space_to_depth(x: Tensor, block_size: int, layout: str = "NCHW", mode: str =
     return x.with_shape((n, c, h, w) if layout == "NCHW" else (n, h, w, c))
 
 
-MIRRORS = {"SYMMETRIC": "symmetric", "REFLECT": "reflect"}
-"""The modes of `mirror_pad`, and what `pad` calls them."""
-
-
 def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     pairs = pad_pairs(pad_width, x.ndim)
     shape: list[Dim] = []
@@ -238,31 +235,43 @@ def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     return x.with_shape(tuple(shape))
 
 
-@op
+@op(composed=True)
 def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "constant") -> Tensor:
     """``x`` with elements before and after it along every axis.
 
-    x: any dtype. pad_width: (before, after) of the first axis, then of the second, ..., flat; an
-    int holds for all sides. pad_value: what "constant" puts there, a number that x's dtype has.
-    pad_mode: "constant"; "edge" repeats the outermost element; "reflect" mirrors at the outermost
-    element (b a of a b c gives c b a b c), "symmetric" at its outer border (b a a b c c b).
-    Result: extents grown by before + after. The modes are numpy's.
+    A call is NumPy's, ``pad(x, pad_width, mode="constant", constant_values=0)``, with pad_width as
+    a pair (before, after) for each axis, ((1, 0), (2, 2)); one pair for all axes; or one int for
+    all sides.
+
+    x: any dtype. pad_width: these pairs, flat; an int holds for all sides. pad_value: what
+    "constant" puts there, a number that x's dtype has. pad_mode: "constant"; "edge" repeats the
+    outermost element; "reflect" mirrors at the outermost element (b a of a b c gives c b a b c),
+    "symmetric" at its outer border (b a a b c c b); "wrap" takes the elements of the other end (b c
+    a b c a b). Result: extents grown by before + after. The modes are numpy's.
 
     Raises TypeInferError for a wrong number of widths, a negative one, or where there is less to
     mirror or repeat than asked for.
     """
-    require(pad_mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=pad_mode)
+    _require_mode(pad_mode)
     return _padded(x, pad_width, pad_mode)
 
 
-@op
-def mirror_pad(x: Tensor, pad_width: Ints, mode: str = "SYMMETRIC") -> Tensor:
-    """`pad` with a mirror: "SYMMETRIC", or "REFLECT", which does not repeat the outermost element.
+@pad.calls
+def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+    x = operand(x)
+    flat = flat_widths(pad_width, x.ndim)
+    if isinstance(constant_values, tuple | list):
+        what = "constant_values is one number"
+        raise TypeInferError(what, op="pad", expected="a number", found=constant_values)
+    return pad.plain(x, flat, constant_values, mode)
 
-    x: any dtype. pad_width: as in `pad`. Raises TypeInferError as `pad` does.
-    """
-    require(mode in MIRRORS, "unknown mirror", expected=", ".join(MIRRORS), found=mode)
-    return _padded(x, pad_width, MIRRORS[mode])
+
+def _require_mode(mode: str) -> None:
+    if mode not in MODES:
+        called = TORCH_MODES.get(mode)
+        hint = None if called is None else f'"{mode}" is called "{called}"'
+        what = "unknown padding mode"
+        raise TypeInferError(what, expected=", ".join(MODES), found=mode, hint=hint)
 
 
 @op
@@ -271,7 +280,7 @@ def pad_dx(dy: Tensor, pad_width: Ints, pad_mode: str = "constant") -> Tensor:
 
     dy: of the padded shape. Result: the shape of x. Half precision is added in float32.
     """
-    require(pad_mode in MODES, "unknown padding mode", expected=", ".join(MODES), found=pad_mode)
+    _require_mode(pad_mode)
     pairs = pad_pairs(pad_width, dy.ndim)
     shape = tuple(total((d, -sum(pair))) for d, pair in zip(dy.shape, pairs, strict=True))
     fits = all(not isinstance(d, int) or d >= 0 for d in shape)

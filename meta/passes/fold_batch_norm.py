@@ -12,6 +12,7 @@ from typing import Any
 from meta import op
 from meta.grad.core import in_dtype
 from meta.ir import Call, Constant, Module, Var
+from meta.op.core.op import by_schema
 from meta.op.norm import statistics_dtype
 from meta.passes.calls import called_op, named_args, tensor_of
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
@@ -103,7 +104,7 @@ def _folded(
     if shift is not None:
         bias = op.add(bias, wide(shift))
     kernel = in_dtype(_scaled(call, args, wide(w), factor), y.dtype)
-    made = call.callee(x, kernel, *call.args[2:])  # type: ignore[operator]
+    made = by_schema(call.callee)(x, kernel, *call.args[2:])
     return op.bias_add(made, in_dtype(bias, y.dtype), _channels(args) % y.ndim)
 
 

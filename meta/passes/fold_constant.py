@@ -9,6 +9,7 @@ from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
 from meta.ir import Binding, Constant, Expr, Module, Tuple
 from meta.op.core.handler import Default, use
+from meta.op.core.op import by_schema
 from meta.passes.buffers import Buffers, each_with_buffers
 from meta.passes.calls import flat_atoms, is_pure, op_call, tensor_type
 from meta.passes.rewrite import rewrite_function
@@ -57,7 +58,7 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
         return binding
     try:
         with use(Default.handler), only("torch"):
-            result = call.op(*[_value(a) for a in call.args])
+            result = by_schema(call.op)(*[_value(a) for a in call.args])
     except DispatchError:  # products of integers on CUDA, for one: another dialect runs them
         return binding
     except MetaError as error:  # of what the arguments hold: an index out of range

@@ -11,6 +11,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.model import trace
 from meta.op.core import tree
+from meta.op.core.op import ComposedOp
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import OpCase, Sample
 from meta.testing.compare import check
@@ -62,6 +63,15 @@ def of_tensors(function: Callable[..., Any], structure: Any) -> Callable[..., An
     return call
 
 
+def called(case: OpCase) -> Callable[..., Any]:
+    """Return what a record's samples are arguments of: the operator, or its schema where a call of
+    it takes others.
+    """
+    op = OPERATORS[case.op]
+    by_call = not isinstance(op, ComposedOp) or op.takes_schema
+    return op if by_call else op.plain
+
+
 def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = "cpu") -> None:
     """Arguments in `LAYOUTS` give what their compact copies give: on each dialect, and compiled.
 
@@ -70,7 +80,7 @@ def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = 
     """
     leaves, structure = tree.flatten(one.make(widest(case)))
     written = _written(case, leaves, structure)
-    call = of_tensors(OPERATORS[case.op], structure)
+    call = of_tensors(called(case), structure)
     for name, layout in LAYOUTS.items():
         if layout is expanded and not case.expanded:
             continue

@@ -22,6 +22,7 @@ from meta.grad import grad
 from meta.ir import TupleType, parse, structural_equal, text
 from meta.model import trace
 from meta.op.core import Op, tree
+from meta.op.core.op import by_schema
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import ErrorSample, OpCase, Sample
@@ -34,7 +35,7 @@ from meta.testing.compare import (
     numeric_gradient,
     to_torch,
 )
-from meta.testing.layout import check_layouts, of_tensors, widest
+from meta.testing.layout import called, check_layouts, of_tensors, widest
 from meta.testing.shapes import inferred, reshaped
 from meta.vm import compile
 from meta.vm.explain import Explanation, explain
@@ -51,7 +52,7 @@ def check_error(case: OpCase, one: ErrorSample, device: str = "cpu") -> None:
     tensors = [ndarray(t.to(device)) for t in leaves if isinstance(t, torch.Tensor)]
     assert len(tensors) == len(leaves), f"{case.op}({one}): only tensors are given as leaves"
 
-    call = of_tensors(OPERATORS[case.op], structure)
+    call = of_tensors(called(case), structure)
     with strict_dtypes():
         _check_refused(lambda: call(*tensors), case, one, "eager")
         _check_refused(lambda: trace(call).program(*tensors), case, one, "traced")
@@ -114,7 +115,7 @@ def _both_sides(
     ours = _arrays(leaves, device)
     for i in floats:
         ours[i].requires_grad = True
-    y = first_float(of_tensors(OPERATORS[case.op], structure)(*ours))
+    y = first_float(of_tensors(called(case), structure)(*ours))
     theirs = [t.clone().requires_grad_(i in floats) for i, t in enumerate(leaves)]
     return floats, ours, y, theirs, first_float(of_tensors(case.oracle, structure)(*theirs))
 
@@ -190,9 +191,8 @@ def check_dialect(case: OpCase, one: Sample, dtype: str, dialect: str, device: s
     refuses it, and where the oracle has NaN of no elements.
     """
     args, kwargs = one.make(dtype)
-    op = OPERATORS[case.op]
     with only(dialect), config.override(META_VERIFY=True):
-        found = op(*_arrays(args, device), **_arrays(kwargs, device))
+        found = called(case)(*_arrays(args, device), **_arrays(kwargs, device))
     try:
         expected = _oracle(case, args, kwargs)
     except (ArithmeticError, LookupError, RuntimeError, ValueError):
@@ -220,7 +220,7 @@ def check_type_function(case: OpCase, one: Sample, dtype: str, device: str = "cp
     op = OPERATORS[case.op]
     bound = op.schema.bind(tuple(_arrays(args, device)), _arrays(kwargs, device), as_array)
     type_ = inferred(case, one, dtype)
-    found = op(*bound)
+    found = by_schema(op)(*bound)
     if op.schema.written:
         own = len(type_.fields) if isinstance(type_, TupleType) else 1
         found = found[:own] if isinstance(type_, TupleType) else found[0]
@@ -243,7 +243,7 @@ def check_executors(case: OpCase, one: Sample, device: str = "cpu") -> None:
     expected = _oracle(case, args, kwargs)
     bounds = tolerance(case, dtype)
     leaves, structure = tree.flatten((args, kwargs))
-    call = of_tensors(OPERATORS[case.op], structure)
+    call = of_tensors(called(case), structure)
     check(call(*_arrays(leaves, device)), expected, *bounds, what=f"eager {case.op}({one})")
     traced = trace(call)
     program = traced.program(*_arrays(leaves, device))
@@ -301,7 +301,7 @@ def _check_numeric(case: OpCase, one: Sample, expected: Any, dy: torch.Tensor, d
         tensors = list(leaves)
         for i, v in zip(floats, values, strict=True):
             tensors[i] = v.clone()
-        call = of_tensors(OPERATORS[case.op], structure)
+        call = of_tensors(called(case), structure)
         result: torch.Tensor = first_float(call(*_arrays(tensors, device))).torch().cpu()
         return result
 

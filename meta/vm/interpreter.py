@@ -37,6 +37,7 @@ from meta.ir import (
 )
 from meta.ir.types import TensorType
 from meta.op.core import tree
+from meta.op.core.op import by_schema
 from meta.passes.calls import base_op
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
@@ -213,7 +214,7 @@ class _Machine:
 
 def _call_operator(op: Any, args: list[Any], binding: Binding) -> Any:
     """Return an operator's own results, without the arguments that it wrote."""
-    result = op(*args)
+    result = by_schema(op)(*args)
     base = base_op(op)
     if base is None or not base.has_effect:
         return result

@@ -25,7 +25,7 @@ from meta.grad.core.tape import no_grad
 from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
 from meta.op.core import tree
 from meta.op.core.handler import use
-from meta.op.core.op import Op
+from meta.op.core.op import Op, by_schema
 from meta.passes import PassRecord
 from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
@@ -208,7 +208,7 @@ def _require_right(
             args = _arguments(site.kernel, op, arrays, extents)
             # Alone, an operator's kernel is the interpreter's: another backend is independent.
             with no_grad(), use(None), random.replay_keys(keys), prefer("torch"):
-                result = op(*args)
+                result = by_schema(op)(*args)
         else:
             module = program.bound.module()
             main = module.functions[site.operator]

@@ -27,7 +27,7 @@ def literals(x: Any, below: Any) -> Any:
         op.clip(op.negative(x), -big, big),
         op.less(op.negative(x), big),
         op.threshold(op.negative(x), 0.0, big),
-        op.pad(op.relu(x), (1, 0, 0, 0), -big),
+        op.pad(op.relu(x), ((1, 0), (0, 0)), constant_values=-big),
         op.maximum(op.abs(x), -big),
         op.sequence_mask(op.abs(x), meta.array([1, 2, 0]), big),
     )

@@ -27,7 +27,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tens
     "max_last": (lambda x: meta.max(x, 1), lambda x: x.amax(1)),
     "max_all": (lambda x: meta.max(x), lambda x: x.amax()),
     "pad": (
-        lambda x: meta.pad(x, (0, 1, 2, 0), 3),
+        lambda x: meta.pad(x, ((0, 1), (2, 0)), constant_values=3),
         lambda x: torch.nn.functional.pad(x, (2, 0, 0, 1), value=3),
     ),
     "reshape": (lambda x: meta.reshape(x, (-1,)), lambda x: x.reshape(-1)),

@@ -336,6 +336,8 @@ def pad(x, pad_width, pad_value=0.0, pad_mode="constant"):
         if pad_mode == "edge":
             front = [x.narrow(axis, 0, 1)] * before if before else []
             back = [x.narrow(axis, n - 1, 1)] * after if after else []
+        elif pad_mode == "wrap":
+            front, back = [x.narrow(axis, n - before, before)], [x.narrow(axis, 0, after)]
         else:
             skip = int(pad_mode == "reflect")
             front = [x.narrow(axis, skip, before).flip(axis)] if before else []
@@ -383,22 +385,13 @@ CASES += [
             sample(B(3), (2, 2), pad_mode="reflect"),
             sample(F(3, 4), (3, 1, 2, 4), pad_mode="symmetric"),
             sample(F(1), (1, 1), pad_mode="symmetric"),
+            sample(F(3, 4), (3, 1, 2, 4), pad_mode="wrap"),
+            sample(F(2, 1, 4), (0, 2, 1, 1, 0, 3), pad_mode="wrap"),
+            sample(F(0, 3), (0, 0, 1, 2), pad_mode="wrap"),
+            sample(I(3, low=-5, high=5, dtype="int8"), 2, pad_mode="wrap"),
             sample(C([float("nan"), float("inf"), 1.0]), 2, pad_mode="reflect"),
         ],
         oracle=pad,
-    ),
-    OpCase(
-        "mirror_pad",
-        samples=[
-            sample(F(2, 3), (1, 2, 0, 3)),
-            sample(F(2, 3), (1, 1, 2, 0), "REFLECT"),
-            sample(F(2, 3), 1, mode="REFLECT"),
-            sample(F(1, 3), 1),
-            sample(F(), ()),
-            sample(F(0, 2), (0, 0, 1, 2)),
-            sample(I(4, low=-9, high=9, dtype="int32"), (3, 2)),
-        ],
-        oracle=lambda x, pad_width, mode="SYMMETRIC": pad(x, pad_width, 0.0, mode.lower()),
     ),
     OpCase(
         "pad_dx",
@@ -410,6 +403,8 @@ CASES += [
             sample(F(6, 9), (2, 1, 3, 2), "reflect"),
             sample(F(8, 7), (2, 3, 2, 1), "symmetric"),
             sample(F(3), (1, 1), "symmetric"),
+            sample(F(8, 7), (2, 3, 2, 1), "wrap"),
+            sample(F(6, 3), (2, 2, 1, 0), "wrap"),
             sample(F(2, 3), 0, "reflect"),
             sample(F(), (), "edge"),
             sample(F(0, 4), (0, 0, 1, 1), "edge"),
@@ -425,13 +420,12 @@ CASES += refusals(
         "pad": [
             error(_X, (1, 1), match="pad_width must be an int, or one pair"),
             error(_X, -1, match="pad_width is negative"),
-            error(_X, 1, pad_mode="wrap", match="unknown padding mode"),
+            error(_X, 1, pad_mode="circular", match='"circular" is called "wrap"'),
+            error(_X, 1, pad_mode="replicate", match='"replicate" is called "edge"'),
+            error(_X, 1, pad_mode="mean", match="unknown padding mode"),
+            error(_X, (0, 0, 4, 0), pad_mode="wrap", match="too few elements for the wrap"),
             error(_X, (0, 0, 3, 0), pad_mode="reflect", match="too few elements for the reflect"),
             error(F(0, 3), 1, pad_mode="edge", match="too few elements for the edge"),
-        ],
-        "mirror_pad": [
-            error(_X, 1, "symmetric", match="unknown mirror"),
-            error(_X, (3, 0, 0, 0), match="too few elements for the symmetric"),
         ],
         "pad_dx": [
             error(_X, 2, match="dy is smaller than its padding"),

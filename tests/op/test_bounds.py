@@ -102,8 +102,8 @@ CALLS: dict[str, tuple[Callable[[], Any], type[MetaError]]] = {
     "arange": (lambda: meta.arange(0, 10**18, 1), OutOfMemory),
     "arange beyond": (lambda: meta.arange(0, 2**62, 1), TypeInferError),
     "one_hot": (lambda: meta.one_hot(meta.array([1, 2]), 10**15, 1.0, 0.0), OutOfMemory),
-    "pad": (lambda: meta.pad(x, (0, 2**62, 0, 0)), TypeInferError),
-    "pad beyond memory": (lambda: meta.pad(x, (0, 2**42, 0, 0)), OutOfMemory),
+    "pad": (lambda: meta.pad(x, ((0, 2**62), (0, 0))), TypeInferError),
+    "pad beyond memory": (lambda: meta.pad(x, ((0, 2**42), (0, 0))), OutOfMemory),
     "outer product": (
         lambda: meta.add(column, meta.array(torch.zeros(1, 1 << 20, 1 << 4))),
         OutOfMemory,

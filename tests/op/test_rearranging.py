@@ -19,14 +19,18 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IMAGE = np.zeros((1, 6, 4, 4), np.float32)
 
 REFUSED = [
-    lambda x: op.pad(x, (1, 1)),
+    lambda x: op.pad(x, (1, 1, 1, 1)),
+    lambda x: op.pad(x, ((1, 1), (1,))),
+    lambda x: op.pad(x, ((1, 1), (1, 1), (1, 1))),
+    lambda x: op.pad(x, True),
+    lambda x: op.pad(x, 1.0),
     lambda x: op.pad(x, -1),
-    lambda x: op.pad(x, 1, 0.0, "wrap"),
-    lambda x: op.pad(x, 2, pad_mode="reflect"),
-    lambda x: op.pad(x, 3, pad_mode="symmetric"),
-    lambda x: op.pad(np.zeros((0, 2)), 1, pad_mode="edge"),
-    lambda x: op.mirror_pad(x, 1, "reflect"),
-    lambda x: op.mirror_pad(x, 2, "REFLECT"),
+    lambda x: op.pad(x, 1, "circular"),
+    lambda x: op.pad(x, 1, "constant", (1, 2)),
+    lambda x: op.pad(x, 2, mode="reflect"),
+    lambda x: op.pad(x, 3, mode="symmetric"),
+    lambda x: op.pad(x, 3, mode="wrap"),
+    lambda x: op.pad(np.zeros((0, 2)), 1, mode="edge"),
     lambda x: op.pad_dx(x, 2),
     lambda x: op.pad_dx(x, (0, 1, 0, 0, 0, 0), "reflect"),
     lambda x: op.reverse(x, 3),
@@ -110,9 +114,10 @@ def test_an_extent_that_is_not_static_is_not_told() -> None:
 
 
 AFFINE = [
-    lambda x: op.pad(x, (1, 0, 2, 1), 0.5, "constant"),
-    lambda x: op.pad(x, (1, 0, 2, 1), 0.5, "edge"),
-    lambda x: op.mirror_pad(x, 1, "REFLECT"),
+    lambda x: op.pad(x, ((1, 0), (2, 1)), "constant", 0.5),
+    lambda x: op.pad(x, ((1, 0), (2, 1)), "edge"),
+    lambda x: op.pad(x, 1, "reflect"),
+    lambda x: op.pad(x, 1, "wrap"),
     lambda x: op.reverse_sequence(x, [1, 3], 1, 0),
     lambda x: op.sequence_mask(x, [1, 3], 0.5, 1),
     lambda x: op.roll(x, (1, 2), (0, 1)),

@@ -201,7 +201,7 @@ def sliced(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 def padded(p: Pool, i: int, j: int, k: int) -> list[Any]:
     x = p.of(i, lambda v: p.is_float(v) and v.ndim == 2 and v.size <= 12)
-    return [op.pad(x, (0, 1, j % 2, 0), 0.25)]
+    return [op.pad(x, ((0, 1), (j % 2, 0)), constant_values=0.25)]
 
 
 def grown(name: str) -> Row:

@@ -13,7 +13,7 @@ from meta.base.errors import AutocastError
 from meta.base.registry import OPERATORS
 from meta.op.core.call import array_type, map_tensors
 from meta.op.core.handler import Default, current, use
-from meta.op.core.op import Op
+from meta.op.core.op import Op, by_schema
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
 
@@ -87,7 +87,7 @@ class Eager:
         bound = op.schema.bind(args, kwargs, as_array)
         with use(None):
             wanted = _wanted(op, map_tensors(op, bound, lambda a: array_type(a.key)), self.half)
-            return op(*(_cast(bound, wanted, self._kept) if any(wanted) else bound))
+            return by_schema(op)(*(_cast(bound, wanted, self._kept) if any(wanted) else bound))
 
     def _kept(self, array: ndarray, dtype: str) -> ndarray:
         """Return an array's cast; of a leaf the one made before, if it is the same still."""

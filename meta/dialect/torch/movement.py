@@ -9,7 +9,7 @@ from meta.dialect.torch.operands import kernels, wide
 from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
 from meta.op.core.padding import pad_pairs, read_at
 from meta.op.core.slicing import slice_ranges
-from meta.op.movement import MIRRORS, roll_shifts, tile_counts
+from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
 
@@ -142,11 +142,6 @@ def repeated(x, pairs, mode):
         if before or after:
             x = x.index_select(axis, _source(before, after, x.shape[axis], mode, x.device))
     return x
-
-
-@dialect.kernel(op.mirror_pad)
-def mirror_pad(x, pad_width, mode, out):
-    out.copy_(repeated(x, pad_pairs(pad_width, x.ndim), MIRRORS[mode]))
 
 
 @dialect.kernel(op.pad_dx)

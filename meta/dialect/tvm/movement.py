@@ -23,7 +23,7 @@ from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import normalize_axis
 from meta.op.core.padding import pad_pairs, read_at, sides
 from meta.op.core.slicing import slice_ranges
-from meta.op.movement import MIRRORS, flipped_axes, roll_shifts, tile_counts
+from meta.op.movement import flipped_axes, roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
 
@@ -215,11 +215,6 @@ def _repeated(x, pad_width, mode, out):
     return te.compute(out.shape, element, name="pad")
 
 
-@compute(op.mirror_pad, INJECTIVE)
-def mirror_pad(x, pad_width, mode, out):
-    return _repeated(x, pad_width, MIRRORS[mode], out)
-
-
 @compute(op.pad_dx, OPAQUE)
 def pad_dx(dy, pad_width, pad_mode, out):
     pairs, dtype = pad_pairs(pad_width, out.ndim), computing(out.dtype)
@@ -232,7 +227,7 @@ def pad_dx(dy, pad_width, pad_mode, out):
     total = rounded(dy, dtype, "wide")
     for axis, pair in enumerate(pairs):
         if any(pair):
-            fold = _folded_edge if pad_mode == "edge" else _folded_mirror
+            fold = {"edge": _folded_edge, "wrap": _folded_wrap}.get(pad_mode, _folded_mirror)
             total = fold(total, axis, *pair, out.static_shape[axis], pad_mode)
     return rounded(total, out.dtype, "pad_dx")
 
@@ -277,6 +272,22 @@ def _folded_mirror(total, axis, before, after, extent, mode):
             if begin < end:
                 seen = tirx.all(i >= begin, i < end)
                 result = result + tirx.if_then_else(seen, read(both - i), zero)
+        return result
+
+    return _along(total, axis, extent, element)
+
+
+def _folded_wrap(total, axis, before, after, extent, mode):
+    """Add what lies outside to the elements of the other end."""
+    zero = tirx.const(0, str(total.dtype))
+
+    def element(read, i):
+        result = read(i + before)
+        if before:
+            end = i - (extent - before)
+            result = result + tirx.if_then_else(end >= 0, read(end), zero)
+        if after:
+            result = result + tirx.if_then_else(i < after, read(before + extent + i), zero)
         return result
 
     return _along(total, axis, extent, element)

@@ -116,7 +116,7 @@ def _split(x: Any, layout: Layout) -> Any:
         extents += [(extent + missing) // size if parts else extent, *parts]
         order += layout.places(letter)
     if any(p != 0 for p in pad_width):
-        x = op.pad(x, tuple(pad_width))
+        x = op.pad.plain(x, tuple(pad_width))
     x = op.reshape(x, tuple(extents))
     return _transposed(x, tuple(order.index(i) for i in range(len(order))))
 

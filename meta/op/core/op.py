@@ -277,10 +277,13 @@ class ComposedOp(Op):
     """An operator whose call may take more than its schema: other forms of the arguments, or cases
     that are composed of several operators.
 
-    ``written``, set by `calls`, is what a call means. The program has calls by the schema only.
+    ``written``, set by `calls`, is what a call means. The program has calls by the schema only, and
+    what works with any operator makes them by `by_schema`. ``takes_schema``: whether a call with
+    the arguments of the schema means the same.
     """
 
     written: Callable[..., Any]
+    takes_schema: bool
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if "out" in kwargs:
@@ -312,7 +315,14 @@ class ComposedOp(Op):
         """Register, as a decorator, what a call means."""
         self.written = function
         self.__signature__ = inspect.signature(function)
+        names = tuple(self.__signature__.parameters)
+        self.takes_schema = names[: len(self.schema.names)] == self.schema.names
         return function
+
+
+def by_schema(op: Any) -> Callable[..., Any]:
+    """Return what calls an operator, or a dialect's, with the arguments of its schema."""
+    return op.plain if isinstance(op, ComposedOp) else op  # type: ignore[no-any-return]
 
 
 @overload

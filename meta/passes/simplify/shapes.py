@@ -93,7 +93,7 @@ def whole_slice(at: RuleSite) -> Expr | None:
     return at.same(at.args[0]) if whole else None
 
 
-@RULES.rule(op.repeat, op.tile, op.pad, op.mirror_pad)
+@RULES.rule(op.repeat, op.tile, op.pad)
 def once(at: RuleSite) -> Expr | None:
     """What repeats nothing and adds nothing: the shape says so, unless there are no elements."""
     if not at.type.is_static or at.type.size == 0:

@@ -368,18 +368,17 @@ add(Row("strided_set", _strided_set, set_slice, "same", "none", smooth=True, wei
 def _pad(d: Any) -> Call:
     x = d.pick(lambda v: 1 <= v.ndim <= 4 and v.size <= d.style.size // 2, dtype="number")
     value = d.value(x)
-    widths = tuple(d.choice((0, 0, 1, 2)) for _ in range(2 * value.ndim))
-    mode = d.choice(("constant",) * 4 + ("edge", "reflect", "symmetric"))
+    widths = tuple((d.choice((0, 0, 1, 2)), d.choice((0, 0, 1, 2))) for _ in range(value.ndim))
+    mode = d.choice(("constant",) * 5 + ("edge", "reflect", "symmetric", "wrap"))
     if mode == "constant":
-        return (x, widths, d.number_like(value.dtype)), {}
+        return (x, widths, mode, d.number_like(value.dtype)), {}
     if min(value.shape) < 3:
         raise d.missing
-    return (x, widths, 0, mode), {}
+    return (x, widths, mode), {}
 
 
-def _padded(x: Tensor, widths: Any, value: Any = 0, mode: str = "constant") -> Tensor:
-    for axis, n in enumerate(x.shape):
-        before, after = widths[2 * axis : 2 * axis + 2]
+def _padded(x: Tensor, widths: Any, mode: str = "constant", value: Any = 0) -> Tensor:
+    for axis, (n, (before, after)) in enumerate(zip(x.shape, widths, strict=True)):
         if mode == "constant":
             sizes = [
                 [w if i == axis else m for i, m in enumerate(x.shape)] for w in (before, after)
@@ -395,6 +394,8 @@ def _padded(x: Tensor, widths: Any, value: Any = 0, mode: str = "constant") -> T
 def _mirrored(i: int, n: int, mode: str) -> int:
     if mode == "edge":
         return min(max(i, 0), n - 1)
+    if mode == "wrap":
+        return i % n
     skip = 1 if mode == "reflect" else 0
     if i < 0:
         return -i - 1 + skip
@@ -402,21 +403,6 @@ def _mirrored(i: int, n: int, mode: str) -> int:
 
 
 add(Row("pad", _pad, _padded, "same", "none", smooth=True, weight=1.5))
-
-
-def _mirror(d: Any) -> Call:
-    (x, widths, *_), _ = _pad(d)
-    if min(d.value(x).shape) < 3:
-        raise d.missing
-    return (x, widths, d.choice(("SYMMETRIC", "REFLECT"))), {}
-
-
-add(
-    Row(
-        "mirror_pad", _mirror, lambda x, widths, mode: _padded(x, widths, 0, mode.lower()),
-        "same", "none", smooth=True, weight=0.5,
-    )
-)  # fmt: skip
 
 
 def _sequence(d: Any) -> tuple[Any, Any, int]:

@@ -42,7 +42,7 @@ def block_diag(*tensors: Any) -> Any:
     rows, before = [], 0
     for block in blocks:
         after = columns - before - block.shape[1]
-        rows.append(meta.pad(block, (0, 0, before, after)))
+        rows.append(meta.pad(block, ((0, 0), (before, after))))
         before += block.shape[1]
     return meta.concat(tuple(rows), 0)
 
@@ -121,9 +121,8 @@ def chunk_cat(tensors: Any, dim: int, num_chunks: int) -> Any:
     for t in tensors:
         size = -(-t.shape[dim] // num_chunks)
         missing = size * num_chunks - t.shape[dim]
-        widths = [0] * (2 * t.ndim)
-        widths[2 * dim + 1] = missing
-        full = meta.pad(t, tuple(widths)) if missing else t
+        widths = [(0, missing if i == dim else 0) for i in range(t.ndim)]
+        full = meta.pad(t, widths) if missing else t
         joined.append(meta.reshape(full, (*t.shape[:dim], num_chunks, -1)))
     return meta.concat(tuple(joined), dim + 1)
 

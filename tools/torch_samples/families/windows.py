@@ -32,8 +32,8 @@ def batched(function: Any, dims: int) -> Any:
 def same_padding(input: Any, weight: Any, stride: Any, dilation: Any, dims: int) -> Any:
     """Return the input padded so that its extents stay; the odd one goes behind."""
     total = [d * (k - 1) for d, k in zip(every(dilation, dims), weight.shape[2:], strict=True)]
-    widths = [0] * 4 + [w for t in total for w in (t // 2, t - t // 2)]
-    return meta.pad(input, tuple(widths))
+    widths = [(0, 0)] * 2 + [(t // 2, t - t // 2) for t in total]
+    return meta.pad(input, widths)
 
 
 def conv(function: Any, dims: int) -> Any:
@@ -106,16 +106,16 @@ def max_pool(function: Any, dims: int) -> Any:
 
 def completed(
     input: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, dims: int
-) -> tuple[int, ...]:
+) -> list[tuple[int, int]]:
     """Return widths of a padding with which all windows of a pooling lie inside."""
-    widths = [0] * 4
+    widths = [(0, 0)] * 2
     steps = every(stride, dims) if stride else kernel
     for n, k, s, p in zip(input.shape[2:], kernel, steps, every(padding, dims), strict=True):
         room = n + 2 * p - k
         last = -(-room // s) if ceil_mode else room // s
         last -= last * s >= n + p
-        widths += [p, max(last * s + k - n - p, 0)]
-    return tuple(widths)
+        widths.append((p, max(last * s + k - n - p, 0)))
+    return widths
 
 
 def avg_pool(function: Any, dims: int) -> Any:
@@ -168,9 +168,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     if mode == "circular":
         return circular(input, widths)
     names = {"constant": "constant", "reflect": "reflect", "replicate": "edge"}
-    grown = tuple(max(w, 0) for pair in widths for w in pair)
-    filling = number_for(value or 0.0, input)
-    y = meta.pad(input, grown, filling, names[mode]) if any(grown) else meta.copy(input)
+    grown = [(max(before, 0), max(after, 0)) for before, after in widths]
+    y = meta.pad(input, grown, names[mode], number_for(value or 0.0, input))
     if min(pad, default=0) >= 0:
         return y
     begin = tuple(max(-before, 0) for before, _ in widths)
@@ -297,7 +296,7 @@ def unfold(
         )
     kernel, gap, border, step = (every(n, 2) for n in (kernel_size, dilation, padding, stride))
     (top, left), (n, c, *_) = border, input.shape
-    x = meta.pad(input, (0, 0, 0, 0, top, top, left, left)) if any(border) else input
+    x = meta.pad(input, ((0, 0), (0, 0), (top, top), (left, left))) if any(border) else input
     for axis in (0, 1):
         at = 2 + 2 * axis
         count = (x.shape[at] - gap[axis] * (kernel[axis] - 1) - 1) // step[axis] + 1

@@ -17,6 +17,7 @@ from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.core.operators import meshgrid
 from meta.frontend.relax.registry import relax
 from meta.frontend.relax.values import RuntimeShape, Shape
+from meta.op.core.padding import MODES, TORCH_MODES
 from meta.runtime.ndarray import array
 
 relax.same("collapse_sum_like", op.collapse_sum_like)
@@ -147,8 +148,8 @@ def pixel_shuffle(x, *, upscale_factor):
 
 
 PAD_MODES = {
-    **{mode: mode for mode in ("constant", "edge", "reflect", "symmetric")},
-    "replicate": "edge",
+    **{mode: mode for mode in MODES},
+    **TORCH_MODES,
 }
 
 
@@ -165,30 +166,9 @@ def _padded(x, pairs, value, mode):
         end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
         x = op.strided_slice(x, begin, end)
         pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
-    if mode == "circular":
-        return _circular(x, pairs)
     if mode not in PAD_MODES:
         raise Unconvertible(f"the padding mode {mode!r} is not supported")
-    widths = tuple(n for p in pairs for n in p)
-    return op.pad(x, widths, number_in(value, x.dtype), PAD_MODES[mode])
-
-
-def _circular(x, pairs):
-    for axis, (before, after) in enumerate(pairs):
-        if not before and not after:
-            continue
-        extent = x.shape[axis]
-        if max(before, after) > extent:
-            raise Unconvertible(f"circular padding of {extent} elements by {before}, {after}")
-        lead = (0,) * axis
-        ends = tuple(x.shape[:axis])
-        parts = [
-            op.strided_slice(x, (*lead, extent - before), (*ends, extent)),
-            x,
-            op.strided_slice(x, (*lead, 0), (*ends, after)),
-        ]
-        x = op.concat(tuple(p for p in parts if p.shape[axis]), axis)
-    return x
+    return op.pad(x, pairs, PAD_MODES[mode], number_in(value, x.dtype))
 
 
 def _pairs(before, after):
@@ -213,7 +193,7 @@ def _te_padding(mode, name, *becomes):
 
 
 _te_padding("edge", "te.replicate_pad", op.pad)
-_te_padding("circular", "te.circular_pad", op.strided_slice, op.concat)
+_te_padding("circular", "te.circular_pad", op.pad)
 
 
 @relax("te.einsum", op.einsum)

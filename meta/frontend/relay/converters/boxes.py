@@ -201,7 +201,7 @@ def regular_non_max_suppression(
         mask = op.expand_dims(there, 2) if len(values.shape) == 3 else there
         values = op.where(mask, values, op.zeros_like(values))
         missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
-        return op.pad(values, (0, 0, *missing)) if most > found else values
+        return op.pad.plain(values, (0, 0, *missing)) if most > found else values
 
     chosen = rows_of(boxes, op.gather(indices, 1, order))
     kinds = op.cast(op.floor_divide(order, op.full_like(order, count)), "float32")

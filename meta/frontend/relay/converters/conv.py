@@ -320,7 +320,7 @@ def gemm_weight(weights, *, tile_N, tile_K, tile_rows, tile_cols):
         raise Unconvertible("the sizes of the blocks, tile_N and tile_K, are not stated")
     rows, outputs = prod(weights.shape[:3]), weights.shape[3]
     matrix = op.reshape(weights, (rows, outputs))
-    matrix = op.pad(matrix, (0, -rows % k, 0, -outputs % n))
+    matrix = op.pad.plain(matrix, (0, -rows % k, 0, -outputs % n))
     blocks = op.reshape(matrix, (-(-rows // k), k, -(-outputs // n), n))
     return op.permute_dims(blocks, (2, 0, 3, 1))
 

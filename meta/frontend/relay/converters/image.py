@@ -115,7 +115,7 @@ def dilation2d(data, weight, *, strides, padding, dilations, data_layout, kernel
     kernel = change_layout(weight, kernel_layout, "IHW")
     top, left, bottom, right = pads(per_axis(padding))
     if any((top, left, bottom, right)):
-        images = op.pad(images, (0, 0, 0, 0, top, bottom, left, right))
+        images = op.pad.plain(images, (0, 0, 0, 0, top, bottom, left, right))
     images, kernel = (cast_to(x, dtype) for x in (images, kernel))
     (sy, sx), (dy, dx) = pair(strides, "strides"), pair(dilations, "dilations")
     rows, columns = kernel.shape[1:]
@@ -211,7 +211,7 @@ def space_to_batch_nd(data, *, block_shape, paddings, pad_value):
     """The elements of every block of the padded spatial axes (behind the first) become a batch."""
     count = len(block_shape)
     widths = (0, 0, *paddings, *(0, 0) * (data.ndim - 1 - count))
-    x = op.pad(data, widths, number_in(pad_value, data.dtype)) if any(widths) else data
+    x = op.pad.plain(data, widths, number_in(pad_value, data.dtype)) if any(widths) else data
     batch, space, rest = x.shape[0], x.shape[1 : 1 + count], x.shape[1 + count :]
     split = [n for s, b in zip(space, block_shape, strict=True) for n in (s // b, b)]
     x = op.reshape(x, (batch, *split, *rest))

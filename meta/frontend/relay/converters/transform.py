@@ -160,7 +160,6 @@ for _name in _SAME.split():
     relay.same(_name, getattr(op, _name))
 relay.same("concatenate", op.concat)
 relay.same("broadcast_to", op.broadcast_to, ignore=("dtype",))
-relay.same("nn.mirror_pad", op.mirror_pad)
 relay("meshgrid", op.mesh_grid)(meshgrid)
 
 
@@ -218,16 +217,21 @@ def ndarray_size(data, *, dtype, call):
 def pad(data, pad_val=None, *, pad_width, pad_mode, pad_value):
     """The value is an attribute up to TVM 0.7, later a second tensor."""
     if pad_mode != "constant":
-        return op.pad(data, pad_width, pad_mode=pad_mode)
+        return op.pad.plain(data, pad_width, pad_mode=pad_mode)
     value = pad_val if pad_value is None else pad_value
     if value is None:
-        return op.pad(data, pad_width)
+        return op.pad.plain(data, pad_width)
     number = value if isinstance(value, int | float) else known_number(value)
     if number is not None:
-        return op.pad(data, pad_width, number_in(number, data.dtype))
-    inside = op.pad(op.ones_like(op.cast(data, "bool")), pad_width, False)
+        return op.pad.plain(data, pad_width, number_in(number, data.dtype))
+    inside = op.pad.plain(op.ones_like(op.cast(data, "bool")), pad_width, False)
     value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
-    return op.where(inside, op.pad(data, pad_width), value)
+    return op.where(inside, op.pad.plain(data, pad_width), value)
+
+
+@relay("nn.mirror_pad", op.pad)
+def mirror_pad(data, *, pad_width, mode):
+    return op.pad.plain(data, pad_width, pad_mode=mode.lower())
 
 
 @relay("nn.dilate", op.pad)
@@ -235,7 +239,7 @@ def dilate(x, *, strides, dilation_value):
     """Each element is followed by strides - 1 values along its axes, but for the last ones."""
     split = tuple(n for extent in x.shape for n in (extent, 1))
     widths = tuple(n for s in strides for n in (0, 0, 0, s - 1))
-    spread = op.pad(op.reshape(x, split), widths, number_in(dilation_value, x.dtype))
+    spread = op.pad.plain(op.reshape(x, split), widths, number_in(dilation_value, x.dtype))
     spread = op.reshape(spread, tuple(n * s for n, s in zip(x.shape, strides, strict=True)))
     ends = tuple(
         WHOLE if s == 1 else n * s - (s - 1) for n, s in zip(x.shape, strides, strict=True)
