@@ -28,7 +28,7 @@ def record(executable: Executable) -> dict[str, Any]:
     return {
         "device": str(executable.device),
         "cuda_graph": str(executable.cuda_graph),
-        "passes": [{"name": r.name, "seconds": r.seconds} for r in executable.history[1:]],
+        "passes": [{"name": r.name, "seconds": r.seconds} for r in executable.passes()[1:]],
         "kernels": executable.kernels(),
         "arena_bytes": executable.arena_bytes,
         "peak_bytes": memory.peak,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from meta.base.html import MAX_ROWS, fragment, table, tag
 from meta.optim import TrainingStep
 from meta.vm.executable import Executable
 
@@ -66,3 +67,12 @@ class Record:
             f"{'; evaluation: ' + found if found else ''}; {self.steps_per_second:.1f} steps/s; "
             f"ended: {self.stopped}"
         )
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for found in self.evaluations for name in found))
+        rows = [
+            [f"{found[name]:.4g}" if name in found else "" for name in names]
+            for found in self.evaluations[-MAX_ROWS:]
+        ]
+        shown = table(names, rows, numbers=range(len(names)))
+        return fragment(tag("div", str(self), class_="title"), shown)

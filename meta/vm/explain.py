@@ -11,7 +11,7 @@ from typing import Any
 
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError
-from meta.base.html import Html, details, fragment, join, table, tag
+from meta.base.html import MAX_ROWS, Html, details, fragment, join, table, tag
 from meta.base.source import short_site
 from meta.dialect.core import Candidate, DialectOp, answers, dialects, only
 from meta.dialect.core.plevel import level_text
@@ -127,8 +127,11 @@ class FunctionExplanation(list[Explanation]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        calls = (join((tag("div", c.title, class_="code"), c.html_table())) for c in self)
-        return fragment(*calls)
+        calls = [
+            join((tag("div", c.title, class_="code"), c.html_table())) for c in self[:MAX_ROWS]
+        ]
+        left = len(self) - len(calls)
+        return fragment(*calls, tag("div", f"… and {left:,} more calls") if left else "")
 
 
 def explain(

@@ -90,6 +90,9 @@ def test_it_learns() -> None:
     assert record.metrics["loss"] < 0.5 * before["loss"]
     assert record.metrics["accuracy"] > 0.8
     assert [e["step"] for e in record.evaluations] == [PER_EPOCH * (i + 1) for i in range(12)]
+    shown = record._repr_html_()
+    assert str(record) in shown and shown.count("<tr>") == 13
+    assert f">{record.metrics['accuracy']:.4g}</td>" in shown
 
 
 def test_epochs_and_steps_count_the_same() -> None:

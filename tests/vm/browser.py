@@ -10,10 +10,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+SECONDS = 300
+"""After which a browser that hangs is ended."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
@@ -58,6 +62,9 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        self._alarm = threading.Timer(SECONDS, self._process.kill)
+        self._alarm.daemon = True
+        self._alarm.start()
         for fd in (read, write, *given):
             os.close(fd)
         self._in = os.fdopen(back, "rb")
@@ -76,8 +83,14 @@ class Browser:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        self._session = None
+        with suppress(AssertionError, OSError):  # it may have ended
+            self.call("Browser.close")
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
         self._process.kill()
         self._process.wait()
+        self._alarm.cancel()
         os.close(self._out)
         self._in.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -145,6 +145,8 @@ def test_passes_of_a_program_from_the_cache_are_run_once_more(tmp_path: Path) ->
     assert [r.name for r in again] == [r.name for r in fresh.history]
     assert text(again[-1].module) == text(cached.module)
     assert not cached.history
+    replayed = "the passes were run once more"
+    assert replayed in page(cached) and replayed not in page(fresh)
 
 
 _double = meta.model.Linear(3, 3)

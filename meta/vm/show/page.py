@@ -58,7 +58,7 @@ def page(executable: Executable, profile: Profile | None = None) -> Html:
     name, history, memory = executable.convention.name, executable.passes(), executable.memory()
     sections = {
         "Overview": _overview(executable, memory, history, profile),
-        "Passes": _passes(history),
+        "Passes": _passes(history, replayed=not executable.history),
         "Kernels": _kernels(executable, profile),
         "Memory": _memory(memory),
         "Program": _program(executable),
@@ -106,7 +106,7 @@ def _overview(
     return join((tiles(values), tag("div", left, right, class_="columns")))
 
 
-def _passes(history: Sequence[PassRecord]) -> Html:
+def _passes(history: Sequence[PassRecord], replayed: bool) -> Html:
     if not history:
         return tag("p", NOT_KEPT, class_="note")
     before = details(
@@ -117,7 +117,9 @@ def _passes(history: Sequence[PassRecord]) -> Html:
     note = tag(
         "p",
         f"{count} of {len(found)} passes changed the program. + lines added, − removed, ~ "
-        "rewritten. A variable has one name in all of them.",
+        "rewritten. A variable has one name in all of them."
+        + " The program was in the cache; the passes were run once more to show them."
+        * replayed,
         class_="dim",
     )
     return join((before, note, changes_html(found)))
