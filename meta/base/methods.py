@@ -159,6 +159,15 @@ class Methods(Overloads):
         order = tuple(range(self.ndim))
         return OPERATORS["permute_dims"](self, (*order[:-2], order[-1], order[-2]))
 
+    @property
+    def mH(self: Any) -> Any:
+        """Each matrix of a stack transposed and conjugated, as torch has it. ArgumentError for less
+        than 2 axes.
+        """
+        transposed = self.mT
+        complex = self.dtype in ("complex64", "complex128")
+        return OPERATORS["conj"](transposed) if complex else transposed
+
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute that there is not is called here; only missing ones come here."""
         if name in habits.ARRAY:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import (
+    gradcheck_wrapper_ctc_loss,
     gradcheck_wrapper_hermitian_input,
     gradcheck_wrapper_triangular_input,
 )
@@ -184,8 +185,9 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
         given = [leaf.clone().requires_grad_(m) for leaf, m in zip(leaves, marked, strict=True)]
         asked = [t for t, m in zip(given, marked, strict=True) if m]
         with of_torch():
-            result = _call(entry.op, structure, given)
-            found = torch.autograd.grad(result.sum(), asked, allow_unused=True)
+            results = tree.flatten(_call(entry.op, structure, given))[0]
+            total = sum(r.sum() for r in results if r.requires_grad)
+            found = torch.autograd.grad(total, asked, allow_unused=True)
         return [torch.zeros_like(t) if g is None else g for g, t in zip(found, asked, strict=True)]
 
     def ours() -> list[torch.Tensor]:
@@ -193,9 +195,9 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
         asked = [a for a, m in zip(given, marked, strict=True) if m]
         for array in asked:
             array.requires_grad = True
-        result = _call(adapter, structure, given)
-        if result.requires_grad:
-            result.backward(ndarray(torch.ones_like(result.torch())))
+        for result in tree.flatten(_call(adapter, structure, given))[0]:
+            if result.requires_grad:
+                result.backward(ndarray(torch.ones_like(result.torch())))
         return [
             torch.zeros_like(a.torch()) if a.grad is None else a.grad.torch().clone() for a in asked
         ]
@@ -206,10 +208,13 @@ def _check_drawn_gradient(entry: Any, adapter: Any, sample: Any) -> bool:
 
 def _as_differentiated(entry: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what is differentiated: of functions of symmetric matrices, that of x + x.T; of
-    torch's functions of a triangle, what reads the triangle alone.
+    `ctc_loss`, that of logarithms of probabilities; of torch's functions of a triangle, what reads
+    the triangle alone.
     """
     if entry.name in TRIANGLES and function is entry.op:
         return partial(gradcheck_wrapper_triangular_input, function, idx=TRIANGLES[entry.name])
+    if entry.gradcheck_wrapper is gradcheck_wrapper_ctc_loss:
+        return lambda input, *args, **kwargs: function(input.log_softmax(2), *args, **kwargs)
     if entry.gradcheck_wrapper is not gradcheck_wrapper_hermitian_input:
         return function
     return lambda input, *args, **kwargs: function(input + input.mT, *args, **kwargs)

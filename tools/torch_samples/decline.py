@@ -14,6 +14,7 @@ class Outside(Enum):
     LAYOUT = "sparse and nested tensors"
     MEMORY = "strides, storage and formats of memory: arrays are compact"
     CUDA = "code for CUDA alone"
+    RANDOM = "an approximation that hangs on random numbers"
     SOURCE = "a kernel given as source text"
     WRONG = "a result of torch's that is NaN where the function has a number"
     WRITES = "an argument that is changed besides the result"

@@ -9,6 +9,7 @@ import numpy as np
 
 import meta
 from meta import linalg
+from tools.torch_samples.decline import Outside, outside_if
 from tools.torch_samples.families.products import matrix_norm
 
 
@@ -196,9 +197,8 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: str | None = None) -> An
 
 def low_rank(a: Any, b: Any, q: int, M: Any = None, center: bool = False) -> Any:
     """The first singular values and vectors of a product of two thin matrices."""
+    outside_if(M is not None, Outside.RANDOM)  # what is left is of full rank
     x = a @ adjoint(b)
-    if M is not None:
-        x = x - M
     if center:
         x = x - meta.mean(x, -2, True)
     u, s, vh = meta.linalg_svd(x, False)

@@ -139,7 +139,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     rows = centred if weights is None else centred * weights
     left = meta.cast_like(meta.maximum(total - lost, 0), rows) if given else max(total - lost, 0)
     return meta.squeeze(
-        meta.matmul(rows, meta.swap_axis(meta.cast_like(centred, rows), 0, 1)) / left
+        meta.matmul(rows, meta.swapaxes(meta.cast_like(centred, rows), 0, 1)) / left
     )
 
 

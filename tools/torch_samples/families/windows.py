@@ -210,7 +210,7 @@ def by_factor(input: Any, factor: Any, cubic: bool) -> Any:
     y = input if input.dtype in ("float32", "float64") else meta.cast(input, "float32")
     for axis, (extent, by) in enumerate(zip(extents, factors, strict=True), 2):
         weights = meta.array(spread(extent, int(extent * by), by, cubic), y.dtype)
-        y = meta.swap_axis(meta.swap_axis(y, axis, -1) @ weights, axis, -1)
+        y = meta.swapaxes(meta.swapaxes(y, axis, -1) @ weights, axis, -1)
     return meta.cast(y, input.dtype) if y.dtype != input.dtype else y
 
 
