@@ -20,7 +20,7 @@ CALLS = [
     (lambda x: x.T, lambda t: t.T),
     (lambda x: x.unsqueeze(0).mT, lambda t: t.unsqueeze(0).mT),
     (lambda x: x.unsqueeze(0).mH, lambda t: t.unsqueeze(0).mH),
-    (lambda x: x.astype("complex64").mH, lambda t: t.to(torch.complex64).mH),
+    (lambda x: x.astype("complex64").mH, lambda t: t.to(torch.complex64).mH.resolve_conj()),
     (lambda x: x.flatten(), lambda t: t.flatten()),
     (lambda x: x.unsqueeze(0).transpose(), lambda t: t[None].permute(2, 1, 0)),
     (lambda x: x.unsqueeze(0).transpose(1, 0, 2), lambda t: t[None].permute(1, 0, 2)),
