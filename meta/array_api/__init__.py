@@ -30,7 +30,6 @@ from meta.array_api.creation import (
 from meta.array_api.elementwise import clip, conj, real
 from meta.array_api.info import DTYPES, __array_namespace_info__
 from meta.array_api.rearranging import (
-    flip,
     repeat,
     reshape,
     squeeze,
@@ -61,14 +60,15 @@ _SAME = (
     *("atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or"),
     *("bitwise_right_shift", "bitwise_xor", "broadcast_arrays", "broadcast_to", "ceil", "concat"),
     *("copysign", "cos", "cosh", "count_nonzero", "diff", "divide", "equal", "exp", "expand_dims"),
-    *("expm1", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag", "isfinite"),
-    *("isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp"),
-    *("logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose"),
-    *("max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter"),
-    *("nonzero", "not_equal", "permute_dims", "positive", "pow", "reciprocal", "remainder", "roll"),
-    *("round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "stack", "subtract", "tan"),
-    *("tanh", "tensordot", "tril", "triu", "trunc", "unique_all", "unique_counts"),
-    *("unique_inverse", "unique_values", "unstack", "vecdot", "where"),
+    *("expm1", "flip", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag"),
+    *("isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2"),
+    *("logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul"),
+    *("matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply"),
+    *("negative", "nextafter", "nonzero", "not_equal", "permute_dims", "positive", "pow"),
+    *("reciprocal", "remainder", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt"),
+    *("square", "stack", "subtract", "tan", "tanh", "tensordot", "tril", "triu", "trunc"),
+    *("unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot"),
+    "where",
 )
 globals().update({name: getattr(op, name) for name in _SAME})
 globals().update({name: name for name in DTYPES})
@@ -93,7 +93,6 @@ __all__ = [
     "eye",
     "fft",
     "finfo",
-    "flip",
     "from_dlpack",
     "full",
     "full_like",

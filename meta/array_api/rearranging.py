@@ -13,12 +13,6 @@ Array = Any
 """An array, or a traced one."""
 
 
-def flip(x: Array, /, *, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return ``x`` with its elements along ``axis`` (None: all axes) in reversed order."""
-    x = operand(x)
-    return op.flip(x, tuple(range(x.ndim)) if axis is None else axis)
-
-
 def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
     """Return ``x`` without axes of extent 1."""
     return op.squeeze(x, axis)

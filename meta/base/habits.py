@@ -47,6 +47,7 @@ MODULE: dict[str, str] = {
     "randn": "meta.random.normal",
     "randn_like": "meta.random.normal(x.shape)",
     "randperm": "meta.random.permutation(n)",
+    "reverse": "meta.flip",
     "right_shift": "meta.bitwise_right_shift",
     "save": "meta.model.save_weights(model, path)",
     "set_default_dtype": 'dtype="float64" at the arrays that are made',

@@ -12,8 +12,7 @@ from meta.op.shapes import split_points
 gradients(
     {
         # These undo themselves; lengths have no gradient.
-        op.reverse: lambda dy, axis: op.reverse(dy, axis),
-        op.flip: lambda dy, axes: op.flip(dy, axes),
+        op.flip: lambda dy, axis: op.flip(dy, axis),
         op.reverse_sequence: lambda sequence_length, dy, *axes: (
             op.reverse_sequence(dy, sequence_length, *axes),
             None,

@@ -70,7 +70,7 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
 
     v, u = line(x), line(dy_)
     a, b = _without(v, u)
-    c, d = (op.reverse(t, -1) for t in _without(op.reverse(v, -1), op.reverse(u, -1)))
+    c, d = (op.flip(t, -1) for t in _without(op.flip(v, -1), op.flip(u, -1)))
     factor = op.reshape(dy, (*flat[:-1], 1))
     by_x = op.reshape(factor * (b * c + a * d), shape)
     by_dy = op.reshape(op.sum(u * (a * c), -1), dy.shape)

@@ -31,8 +31,8 @@ def cumsum(x: TensorType, axis: int, dtype: str | None, exclusive: bool, dy: Any
     dtype = scanned_dtype(x.dtype, dtype)
     if not has_gradient(dtype):
         return None
-    back = op.cumsum(op.reverse(dy, axis), axis, dtype, exclusive)
-    return in_dtype(op.reverse(back, axis), x.dtype)
+    back = op.cumsum(op.flip(dy, axis), axis, dtype, exclusive)
+    return in_dtype(op.flip(back, axis), x.dtype)
 
 
 @gradient(op.cumprod)

@@ -26,25 +26,14 @@ from meta.op.shapes import require_index, split_bounds, split_points
 
 
 @op(complex=True)
-def reverse(x: Tensor, axis: int = 0) -> Tensor:
-    """``x`` with the elements along one axis in reversed order."""
-    normalize_axis(axis, x.ndim)
-    return x
+def flip(x: Tensor, axis: Ints | None = None) -> Tensor:
+    """``x`` with the elements along each of the axes in reversed order.
 
-
-@op(complex=True)
-def flip(x: Tensor, axes: Ints) -> Tensor:
-    """``x`` with the elements along each of ``axes`` in reversed order; () changes nothing.
-
-    TypeInferError for an axis that is out of range or named twice.
+    ``axis`` is one axis or several; () changes nothing, None is all. TypeInferError for an axis
+    that is out of range or named twice.
     """
-    flipped_axes(axes, x.ndim)
+    normalize_axes(axis, x.ndim)
     return x
-
-
-def flipped_axes(axes: int | tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """Return the axes that `flip` reverses, sorted."""
-    return normalize_axes(axes, ndim)
 
 
 def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:

@@ -113,7 +113,7 @@ def _same_type(at: RuleSite, args: tuple[Any, ...]) -> bool:
 @SPELLING.rule(
     *(op.softmax, op.log_softmax, op.softmax_dx, op.log_softmax_dx),
     *(op.bias_add, op.layer_norm, op.rms_norm, op.concat, op.stack),
-    *(op.cumsum, op.cumprod, op.sort, op.argsort, op.reverse),
+    *(op.cumsum, op.cumprod, op.sort, op.argsort),
 )
 def one_axis(at: RuleSite) -> Expr | None:
     """-1 is the number of the last axis, unless it is the default."""
@@ -144,6 +144,14 @@ def reduced_axes(at: RuleSite) -> Expr | None:
     if spelled == axis and not exclude and type(kept) is type(keepdims):
         return None
     return new_call(at.op, x, spelled, kept, False)
+
+
+@SPELLING.rule(op.flip)
+def flipped_axes(at: RuleSite) -> Expr | None:
+    """The axes of a flip are a sorted tuple, None all of them."""
+    axes = normalize_axes(at.args[1], at.type.ndim)
+    spelled = None if len(axes) == at.type.ndim else axes
+    return None if spelled == at.args[1] else new_call(op.flip, at.args[0], spelled)
 
 
 @SPELLING.rule(op.permute_dims, op.permute_dims_dx, op.swapaxes)

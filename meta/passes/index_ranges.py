@@ -44,7 +44,7 @@ _MOVES = frozenset(
     [
         *(op.reshape, op.permute_dims, op.batch_flatten, op.expand_dims, op.squeeze, op.swapaxes),
         *(op.split, op.strided_slice, op.broadcast_to, op.repeat, op.tile, op.diagonal),
-        *(op.triu, op.tril, op.reverse, op.flip, op.roll, op.sort, op.copy),
+        *(op.triu, op.tril, op.flip, op.roll, op.sort, op.copy),
         *(op.take, op.gather, op.gather_nd, op.index_select, op.embedding, op.adv_index),
     ]
 )

@@ -69,7 +69,7 @@ def test_floats_beyond_the_integers_in_programs(dtype: str, to: str) -> None:
     x = meta.array(numbers(dtype, 3 * len(NUMBERS)))
     whole = np.array([as_integer(v, to) for v in x.torch().tolist()], to)
     fused = trace(lambda a: op.bitwise_xor(op.cast(op.copysign(a, a), to), 1))
-    like = trace(lambda a: op.reverse(op.cast_like(a, op.zeros_like(op.cast(a, to)))))
+    like = trace(lambda a: op.flip(op.cast_like(a, op.zeros_like(op.cast(a, to)))))
     for dialect in DIALECTS:
         with only(dialect):
             assert (compile(fused, x)(x).numpy() == (whole ^ 1)).all(), dialect

@@ -125,7 +125,7 @@ def test_what_fits_arrives_as_it_is(dtype: str, text: str, expected: list[Any]) 
     for dialect in DIALECTS:
         with only(dialect):
             assert evaluated(text, x).numpy().tolist() == expected, dialect
-            program = compile(trace(lambda a: op.reverse(evaluated(text, a))), x)
+            program = compile(trace(lambda a: op.flip(evaluated(text, a))), x)
             assert program(x).numpy().tolist() == expected[::-1], dialect
             if dtype in FLOATS:  # fused with its neighbours
                 program = compile(trace(lambda a: op.copysign(evaluated(text, a * a / a), a)), x)

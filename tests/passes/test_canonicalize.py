@@ -67,6 +67,8 @@ C = "const float32[3] [2.0, 2.0, 2.0]"
         ("sum(%t, 0, False, True)", "sum(%t, (1, 2))"),
         ("sum(%x, (1, 0), (1, 0))", "sum(%x, (1, 0), (1, 0))"),
         ("mean(%t, (-1, 1))", "mean(%t, (1, 2))"),
+        ("flip(%x, -1)", "flip(%x, (1,))"),
+        ("flip(%x, (1, 0))", "flip(%x)"),
         ("permute_dims(%x, (1, 0))", "permute_dims(%x)"),
         ("permute_dims(%t, (0, -1, 1))", "permute_dims(%t, (0, 2, 1))"),
         ("swapaxes(%t, 0, -1)", "permute_dims(%t)"),

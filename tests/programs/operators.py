@@ -219,7 +219,7 @@ def broadcast(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 def flipped(p: Pool, i: int, j: int, k: int) -> list[Any]:
     x = p.of(i, lambda v: v.ndim > 0)
-    return [op.reverse(x, j % x.ndim) if k % 2 else op.flip(x, (j % x.ndim,))]
+    return [op.flip(x, (j % x.ndim, None, (j % x.ndim,))[k % 3])]
 
 
 def swapped(p: Pool, i: int, j: int, k: int) -> list[Any]:

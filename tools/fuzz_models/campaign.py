@@ -99,7 +99,7 @@ EXTENT_FREE = (
     ),
     *("permute_dims", "swapaxes", "expand_dims", "concat", "stack", "where", "cast", "flip"),
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "bias_add", "cumsum", "sort", "argsort"),
-    *("matmul", "matmul_nt", "matmul_tn", "dense", "batch_matmul", "batch_matmul_nt", "reverse"),
+    *("matmul", "matmul_nt", "matmul_tn", "dense", "batch_matmul", "batch_matmul_nt"),
     *("tril", "triu", "mse_loss", "l1_loss", "huber_loss", "addcmul", "lerp", "linear_scan"),
 )
 """Operators whose arguments do not follow from extents, for programs of symbolic dimensions."""

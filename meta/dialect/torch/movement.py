@@ -7,6 +7,7 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.creation import fill
 from meta.dialect.torch.operands import kernels, wide
 from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
+from meta.op.core.check import normalize_axes
 from meta.op.core.padding import pad_pairs, read_at
 from meta.op.core.slicing import slice_ranges
 from meta.op.movement import roll_shifts, tile_counts
@@ -21,8 +22,7 @@ def _joined(arrays, axis):
 
 kernels(
     {
-        op.reverse: lambda x, axis: fresh(x.flip(axis)),
-        op.flip: lambda x, axes: fresh(x.flip(axes)),
+        op.flip: lambda x, axis: fresh(x.flip(normalize_axes(axis, x.ndim))),
         op.triu: lambda x, k: torch.triu(x, k).contiguous(),
         op.tril: lambda x, k: torch.tril(x, k).contiguous(),
         op.diagonal: lambda x, offset, axis1, axis2: fresh(x.diagonal(offset, axis1, axis2)),

@@ -20,26 +20,21 @@ from meta.dialect.tvm.index import (
     zeros,
 )
 from meta.dialect.tvm.layout import Ordered
-from meta.op.core.check import normalize_axis
+from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.padding import pad_pairs, read_at, sides
 from meta.op.core.slicing import slice_ranges
-from meta.op.movement import flipped_axes, roll_shifts, tile_counts
+from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
 
 
 @compute(op.flip, INJECTIVE)
-def flip(x, axes, out):
-    axes = flipped_axes(axes, out.ndim)
+def flip(x, axis, out):
+    axes = normalize_axes(axis, out.ndim)
 
     def element(*i):
         return x(*(x.shape[a] - 1 - v if a in axes else v for a, v in enumerate(i)))
 
     return te.compute(out.shape, element, name="flip")
-
-
-@compute(op.reverse, INJECTIVE)
-def reverse(x, axis, out):
-    return flip(x, (normalize_axis(axis, out.ndim),), out)
 
 
 @compute(op.reverse_sequence, INJECTIVE)

@@ -168,7 +168,7 @@ def negated_factors(at: RuleSite) -> Expr | None:
     return new_call(at.op, x.args[0], y.args[0])
 
 
-@RULES.rule(op.negative, op.bitwise_invert, op.logical_not, op.reverse, op.flip)
+@RULES.rule(op.negative, op.bitwise_invert, op.logical_not, op.flip)
 def done_twice(at: RuleSite) -> Expr | None:
     """What undoes itself, twice: of `logical_not` only where x is bool."""
     inner = at.made_by(at.args[0], at.op)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from meta import op
 from meta.ir import Expr
-from meta.op.core.check import inverse_permutation, permutation, swapped
+from meta.op.core.check import inverse_permutation, normalize_axes, permutation, swapped
 from meta.op.core.slicing import slice_ranges
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
@@ -104,7 +104,7 @@ def once(at: RuleSite) -> Expr | None:
 @RULES.rule(op.flip)
 def nothing_flipped(at: RuleSite) -> Expr | None:
     """A flip of no axis."""
-    return at.same(at.args[0]) if at.args[1] == () else None
+    return None if normalize_axes(at.args[1], at.type.ndim) else at.same(at.args[0])
 
 
 @RULES.rule(op.roll)

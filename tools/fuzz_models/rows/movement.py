@@ -118,20 +118,20 @@ def _swap(d: Any) -> Call:
 add(Row("swapaxes", _swap, lambda x, a, b: x.transpose(a, b), "same", "none", smooth=True))
 
 
-def _reverse(d: Any) -> Call:
-    x, _, axis = _axis(d)
-    return (x, axis), {}
-
-
-add(Row("reverse", _reverse, lambda x, axis: x.flip(axis), "same", "none", smooth=True, weight=0.5))
-
-
 def _flip(d: Any) -> Call:
-    x, value, _ = _axis(d)
+    x, value, axis = _axis(d)
+    if d.chance(0.4):
+        return (x, axis), {}
+    if d.chance(0.2):
+        return (x,), {}
     return (x, tuple(d.random.sample(range(value.ndim), d.int(1, value.ndim)))), {}
 
 
-add(Row("flip", _flip, lambda x, axes: x.flip(axes), "same", "none", smooth=True))
+def _flipped(x: Tensor, axis: Any = None) -> Tensor:
+    return x.flip(tuple(range(x.ndim)) if axis is None else axis)
+
+
+add(Row("flip", _flip, _flipped, "same", "none", smooth=True, weight=1.5))
 
 
 def _roll(d: Any) -> Call:

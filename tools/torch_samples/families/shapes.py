@@ -298,8 +298,8 @@ ADAPTERS = {
     "fft.ifftshift": fftshift(True),
     "flatten": flatten,
     "flip": lambda input, dims: meta.flip(input, dims) if input.ndim else meta.copy(input),
-    "fliplr": lambda input: meta.reverse(input, 1),
-    "flipud": lambda input: meta.reverse(input, 0),
+    "fliplr": lambda input: meta.flip(input, 1),
+    "flipud": lambda input: meta.flip(input, 0),
     "hsplit": lambda input, where: tensor_split(input, where, 1 if input.ndim > 1 else 0),
     "linalg.diagonal": lambda A, *, offset=0, dim1=-2, dim2=-1: meta.diagonal(
         A, offset, dim1, dim2

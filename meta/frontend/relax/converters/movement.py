@@ -21,13 +21,13 @@ from meta.op.core.padding import MODES, TORCH_MODES
 from meta.runtime.ndarray import array
 
 relax.same("collapse_sum_like", op.collapse_sum_like)
-relax.same("flip", op.flip, axis="axes")
+relax.same("flip", op.flip, "axis")
 relax.same("nn.batch_flatten", op.batch_flatten)
 relax.same("permute_dims", op.permute_dims, "axes")
 relax.same("repeat", op.repeat, "repeats", "axis")
 relax.same("reverse_sequence", op.reverse_sequence, "seq_axis", "batch_axis")
 relax.same("stack", op.stack, "axis")
-relax.same("te.flip", op.flip, axis="axes")
+relax.same("te.flip", op.flip, "axis")
 relax.same("te.tile", op.tile, "reps")
 relax.same("tile", op.tile, repeats="reps")
 relax("meshgrid", op.mesh_grid)(meshgrid)

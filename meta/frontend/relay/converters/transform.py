@@ -153,8 +153,14 @@ def transpose(data, *, axes):
     return op.permute_dims(data, axes or None)
 
 
+@relay("reverse", op.flip)
+def reverse(data, *, axis):
+    """Without an axis the first one."""
+    return op.flip(data, axis or 0)
+
+
 _SAME = """
-adv_index broadcast_to_like dft expand_dims repeat reverse squeeze stack tile
+adv_index broadcast_to_like dft expand_dims repeat squeeze stack tile
 """
 for _name in _SAME.split():
     relay.same(_name, getattr(op, _name))
