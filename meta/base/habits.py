@@ -34,6 +34,7 @@ MODULE: dict[str, str] = {
     "left_shift": "meta.bitwise_left_shift",
     "load": "meta.model.load_weights, or meta.vm.load for a compiled program",
     "manual_seed": "meta.random.seed",
+    "mesh_grid": "meta.meshgrid",
     "mirror_pad": 'meta.pad(x, pad_width, "symmetric") or "reflect"',
     "mm": "meta.matmul",
     "mod": "meta.remainder",

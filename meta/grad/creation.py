@@ -1,7 +1,5 @@
 """Gradients of operators that create tensors."""
 
-from typing import Any
-
 from meta import op
 from meta.grad.core import collapse, gradient, not_differentiable
 from meta.ir.types import TensorType
@@ -23,13 +21,3 @@ not_differentiable(
     op.full_like,
     why="the result does not depend on the values of the tensor, only on its type",
 )
-
-
-@gradient(op.mesh_grid)
-def mesh_grid(x: TensorType, dy: Any) -> Any:
-    """Each vector gets its result's gradient, summed over the other axes."""
-    dys = dy if isinstance(dy, tuple) else (dy,)
-    return tuple(
-        op.reshape(op.sum(d, i, False, True) if len(x) > 1 else d, t.known_shape)
-        for i, (t, d) in enumerate(zip(x, dys, strict=True))
-    )

@@ -140,18 +140,3 @@ def ones_like() -> None:
 def full_like(x: Tensor, fill_value: Scalar, dtype: DType | None = None) -> Tensor:
     """A tensor of ``fill_value`` of the shape and device of ``x``. See `full`, `zeros_like`."""
     return x if dtype is None else x.with_dtype(dtype)
-
-
-@op(complex=True)
-def mesh_grid(x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The coordinates of a grid: result i has element ``x[i][k]`` wherever index i is k.
-
-    x: vectors or 0-d tensors of one dtype, one for every axis of the results, in this order (numpy
-    and torch call it "ij").
-    """
-    require(len(x) > 0, "x is empty", expected="at least one tensor")
-    fits = all(t.ndim <= 1 for t in x)
-    require(fits, "an axis of a grid must be a vector", found=", ".join(map(str, x)))
-    require_same_dtype(*x)
-    shape = tuple(t.shape[0] if t.shape else 1 for t in x)
-    return tuple(t.with_shape(shape) for t in x)

@@ -73,17 +73,26 @@ def linspace(
 def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     """Return the coordinates of the grid that vectors span, one array for each.
 
-    arrays: vectors or 0-d arrays of one dtype. indexing: "ij", result i varies along axis i; "xy",
+    arrays: vectors or 0-d arrays. indexing: "ij", result i varies along axis i; "xy",
     the first two axes are exchanged, as in NumPy and the Array API (torch's default is "ij").
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError("unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
-    if not arrays:
-        return ()
-    if indexing == "ij" or len(arrays) == 1:
-        return op.mesh_grid(arrays)  # type: ignore[no-any-return]
-    second, first, *others = op.mesh_grid((arrays[1], arrays[0], *arrays[2:]))
-    return first, second, *others
+    vectors = [operand(a) for a in arrays]
+    if any(v.ndim > 1 for v in vectors):
+        found = ", ".join(str(v.shape) for v in vectors)
+        raise ArgumentError("an axis of a grid must be a vector", found=found)
+    places = list(range(len(vectors)))
+    if indexing == "xy":
+        places[:2] = reversed(places[:2])
+    extents = [v.shape[0] if v.ndim else 1 for v in vectors]
+    shape = tuple(extents[place] for place in places)  # the exchange undoes itself
+
+    def spread(vector: Any, place: int) -> Any:
+        own = tuple(extent if a == place else 1 for a, extent in enumerate(shape))
+        return op.broadcast_to(op.reshape(vector, own), shape)
+
+    return tuple(map(spread, vectors, places))
 
 
 @function

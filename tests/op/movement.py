@@ -186,18 +186,6 @@ CASES = [
         ],
         oracle=tile,
     ),
-    OpCase(
-        "mesh_grid",
-        samples=[
-            sample((F(2), F(3))),
-            sample((F(2), F(), F(1), F(3))),
-            sample((F(4),)),
-            sample((F(),)),
-            sample((F(0), F(2))),
-            sample((I(2, low=0, high=9), I(3, low=0, high=9))),
-        ],
-        oracle=lambda x: torch.meshgrid(*x, indexing="ij"),
-    ),
     OpCase("triu", samples=TRIANGLES, oracle=lambda x, k=0: torch.triu(x, k)),
     OpCase("tril", samples=TRIANGLES, oracle=lambda x, k=0: torch.tril(x, k)),
     OpCase(
@@ -294,11 +282,6 @@ CASES += refusals(
             error(_X, 1, 2, match="axis 2 is out of range"),
         ],
         "tile": [error(_X, (2, -1), match="reps is negative")],
-        "mesh_grid": [
-            error((), match="x is empty"),
-            error((F(2), _X), match="an axis of a grid must be a vector"),
-            error((F(2), I(3, low=0, high=3)), match="cast the int64 one"),
-        ],
         "triu tril": MATRICES,
         "diagonal": [
             error(_X, axis1=1, axis2=-1, match="two different axes"),

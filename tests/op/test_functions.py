@@ -38,6 +38,8 @@ ROWS: list[Row] = [
     ("meshgrid", (V, V[:3]), {}, np.meshgrid),
     ("meshgrid", (V, V[:3], V[:2]), {"indexing": "ij"}, np.meshgrid),
     ("meshgrid", (V,), {}, np.meshgrid),
+    ("meshgrid", (V, np.array(2, "float32"), V[:0]), {}, np.meshgrid),
+    ("meshgrid", (V, np.arange(2)), {"indexing": "ij"}, np.meshgrid),
     ("allclose", (A, A + 1e-7), {}, np.allclose),
     ("allclose", (A, A + 1), {}, np.allclose),
     ("allclose", (GAPS, GAPS), {"equal_nan": True}, np.allclose),

@@ -45,9 +45,6 @@ REFUSED = [
     lambda x: op.roll(x, (1, 2)),
     lambda x: op.roll(x, 1, 3),
     lambda x: op.tile(x, (2, -1)),
-    lambda x: op.mesh_grid(()),
-    lambda x: op.mesh_grid((x,)),
-    lambda x: op.mesh_grid((x[0, 0], op.cast(x[0, 0], "float64"))),
     lambda x: op.triu(x[0, 0]),
     lambda x: op.tril(x[0, 0]),
     lambda x: op.diagonal(x, 0, 1, -2),
@@ -91,7 +88,6 @@ FILTERED = TensorType((N, 4, 2, 2), "float32")
         (op.tile, (OPEN, (2, 1, 2)), (2, N, 6)),
         (op.tile, (OPEN, (2, 1)), (2 * N, 3)),
         (op.roll, (OPEN, 1, 0), (N, 3)),
-        (op.mesh_grid, ((TensorType((N,), "int8"), TensorType((2,), "int8")),), None),
         (op.diagonal, (OPEN, 0, 0, 1), (UNKNOWN,)),
         (op.depth_to_space, (FILTERED, 2, "NCHW", "DCR"), (N, 1, 4, 4)),
         (op.adv_index, ((OPEN, TensorType((5,), "int64")),), (5, 3)),
@@ -99,11 +95,7 @@ FILTERED = TensorType((N, 4, 2, 2), "float32")
     ],
 )
 def test_unknown_extents(base: Any, args: Any, shape: Any) -> None:
-    result = base.infer(args)
-    if shape is None:
-        assert [f.shape for f in result.fields] == [(N, 2), (N, 2)]
-    else:
-        assert str(result.shape) == str(shape)
+    assert str(base.infer(args).shape) == str(shape)
 
 
 def test_an_extent_that_is_not_static_is_not_told() -> None:

@@ -6,7 +6,6 @@ from meta import op
 from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, rounded_number
-from meta.dialect.torch.shapes import fresh
 from meta.op.creation import bounds
 
 
@@ -26,7 +25,6 @@ kernels(
         op.ones_like: lambda out: out.fill_(1),
         op.full: fill,
         op.full_like: fill,
-        op.mesh_grid: lambda x: tuple(map(fresh, torch.meshgrid(*x, indexing="ij"))),
     }
 )
 

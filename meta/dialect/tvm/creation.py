@@ -54,13 +54,3 @@ def one_hot(indices, on_value, off_value, axis, out):
         return tirx.Select(index == i[axis].astype("int64"), on, off)
 
     return te.compute(out.static_shape, element, name="one_hot")
-
-
-@compute(op.mesh_grid, INJECTIVE)
-def mesh_grid(x, out):
-    def coordinate(a, vector):
-        return te.compute(
-            out[a].shape, lambda *i: vector(*i[a : a + len(vector.shape)]), name="mesh_grid"
-        )
-
-    return [coordinate(a, vector) for a, vector in enumerate(x)]

@@ -52,14 +52,9 @@ def scan(base, x, axis, dtype, exclusive):
 
 
 def meshgrid(tensors, *, indexing):
-    """The indexing "xy" has the axes of the first two vectors exchanged."""
-    if indexing == "ij" or len(tensors) < 2:
-        return op.mesh_grid(tensors)
-    if indexing != "xy":
+    if indexing not in ("ij", "xy"):
         raise Unconvertible(f"the indexing {indexing!r} is unknown", hint='"ij" or "xy"')
-    first, second, *rest = tensors
-    second, first, *rest = op.mesh_grid((second, first, *rest))
-    return (first, second, *rest)
+    return op.meshgrid(*tensors, indexing=indexing)
 
 
 def dropout(x, *, rate, call):

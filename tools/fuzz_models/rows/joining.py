@@ -71,18 +71,3 @@ def _split_dtypes(operands: Any, args: Any, kwargs: Any) -> list[str]:
 
 
 add(Row("split", _split, split, _split_dtypes, "none", smooth=True, weight=1.5))
-
-
-def _mesh(d: Any) -> Call:
-    x = d.pick(lambda v: v.ndim == 1 and 0 < v.size <= 40, dtype="any")
-    y = d.pick(lambda v: v.ndim <= 1 and 0 < v.size <= 40, dtype=d.value(x).dtype)
-    return ((x, y),), {}
-
-
-add(
-    Row(
-        "mesh_grid", _mesh,
-        lambda x: torch.meshgrid(*(p.reshape(-1) for p in x), indexing="ij"),
-        lambda o, a, k: list(o[:1]) * len(a[0]), "none", smooth=True, weight=0.4,
-    )
-)  # fmt: skip

@@ -48,21 +48,16 @@ def block_diag(*tensors: Any) -> Any:
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> Any:
-    """The coordinates of a grid; "xy" swaps the first two axes."""
+    """The coordinates of a grid; the indexing is "ij" if not given."""
     vectors = tensors[0] if isinstance(tensors[0], tuple | list) else tensors
-    grids = meta.mesh_grid(tuple(vectors))
-    if indexing == "ij" or len(grids) < 2:
-        return grids
-    # The first two swap places before and after, so that both axes and order are the caller's.
-    swapped = meta.mesh_grid((vectors[1], vectors[0], *vectors[2:]))
-    return (swapped[1], swapped[0], *swapped[2:])
+    return meta.meshgrid(*vectors, indexing=indexing)
 
 
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of elements of vectors, one per row."""
     if len(tensors) == 1:
         return meta.copy(tensors[0])
-    grids = meta.mesh_grid(tensors)
+    grids = meta.meshgrid(*tensors, indexing="ij")
     return meta.stack(tuple(meta.reshape(g, (-1,)) for g in grids), 1)
 
 

@@ -30,7 +30,7 @@ relax.same("stack", op.stack, "axis")
 relax.same("te.flip", op.flip, "axis")
 relax.same("te.tile", op.tile, "reps")
 relax.same("tile", op.tile, repeats="reps")
-relax("meshgrid", op.mesh_grid)(meshgrid)
+relax("meshgrid", op.reshape, op.broadcast_to)(meshgrid)
 
 
 def numbers(value, what):

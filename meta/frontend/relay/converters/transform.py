@@ -166,7 +166,7 @@ for _name in _SAME.split():
     relay.same(_name, getattr(op, _name))
 relay.same("concatenate", op.concat)
 relay.same("broadcast_to", op.broadcast_to, ignore=("dtype",))
-relay("meshgrid", op.mesh_grid)(meshgrid)
+relay("meshgrid", op.reshape, op.broadcast_to)(meshgrid)
 
 
 @relay("collapse_sum_to", op.sum, op.reshape, ignore=("shape", "dtype"))
