@@ -59,9 +59,7 @@ def collapse_sum_like(x: TensorType, like_type: TensorType, dy: Any) -> Any:
 
 not_differentiable(
     op.shape,
-    op.size,
     op.numel,
-    op.ndarray_size,
     op.shape_as_tensor,
     op.get_reduce_axis,
     op.get_kept_dims,

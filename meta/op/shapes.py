@@ -218,28 +218,9 @@ def shape(x: Tensor) -> tuple[int, ...]:
 
 
 @op
-def size(x: Tensor, axis: Ints | None = None) -> int | tuple[int, ...]:
-    """The extent of an axis as an int; a tuple of them for several axes, or, by None, for all.
-
-    The extents must be static. Raises TypeInferError for an axis out of range.
-    """
-    extents = x.static_shape
-    if axis is None:
-        return extents
-    if isinstance(axis, int):
-        return extents[normalize_axis(axis, x.ndim)]
-    return tuple(extents[normalize_axis(a, x.ndim)] for a in axis)
-
-
-@op
 def numel(x: Tensor) -> int:
     """The number of elements, an int. All extents must be static."""
     return x.size
-
-
-@op(like=numel)
-def ndarray_size() -> None:
-    """The number of elements, an int: Relay's name of `numel`."""
 
 
 @op(schema=numel)

@@ -201,13 +201,6 @@ CASES += refusals(
 )
 
 
-def size(x, axis=None):
-    """torch's size; it has no tuple of axes."""
-    if isinstance(axis, tuple):
-        return tuple(x.size(a) for a in axis)
-    return tuple(x.size()) if axis is None else x.size(axis)
-
-
 def reduce_axis(x1, x2):
     """Find by trial the axes that are summed, and whether they stay."""
     lead = x1.ndim - x2.ndim
@@ -233,20 +226,7 @@ CASES += [
         dtypes=("float32",),
         grad=False,
     ),
-    OpCase(
-        "size",
-        samples=[
-            *SAMPLES,
-            sample(F(2, 3), 1),
-            sample(F(2, 3), -2),
-            sample(F(2, 3, 4), (2, -3)),
-            sample(F(2, 3), ()),
-        ],
-        oracle=size,
-        grad=False,
-    ),
     OpCase("numel", samples=SAMPLES, oracle=torch.numel, grad=False),
-    OpCase("ndarray_size", samples=SAMPLES, oracle=torch.numel, grad=False),
     OpCase(
         "shape_as_tensor",
         samples=SAMPLES,
@@ -284,10 +264,6 @@ CASES += [
 
 CASES += refusals(
     {
-        "size": [
-            error(F(2, 3), 2, match="axis 2 is out of range"),
-            error(F(2, 3), (0, -3), match="axis -3 is out of range"),
-        ],
         "get_reduce_axis get_kept_dims": [
             error(F(2, 3), F(2), match="broadcast"),
             error(F(3), F(2, 3), match="x2 does not broadcast to the shape of x1"),
