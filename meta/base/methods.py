@@ -6,23 +6,52 @@ the operator of its name.
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from meta.base import habits
+from meta.base.dtype import COMPLEX
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.overloads import Overloads
-from meta.base.registry import OPERATORS
+from meta.base.registry import FUNCTIONS, OPERATORS
+
+_DERIVED = (
+    *("abs", "acos", "acosh", "add", "addcdiv", "addcmul", "all", "allclose", "amax", "amin"),
+    *("angle", "any", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh", "atan", "atan2"),
+    *("atanh", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
+    *("bitwise_right_shift", "bitwise_xor", "broadcast_to", "ceil", "clip", "conj", "copysign"),
+    *("cos", "cosh", "count_nonzero", "cumprod", "cumsum", "deg2rad", "diagonal", "diff"),
+    *("digamma", "divide", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "flip"),
+    *("floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "gather", "greater"),
+    *("greater_equal", "hardshrink", "heaviside", "histogram", "hypot", "i0", "index_select"),
+    *("isclose", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "ldexp", "lerp", "less"),
+    *("less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp"),
+    *("logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit"),
+    *("logsumexp", "masked_fill", "matmul", "max", "maximum", "mean", "median", "min"),
+    *("minimum", "mode"),
+    *("moveaxis", "multiply", "nan_to_num", "nanmean", "nanmedian", "nansum", "negative"),
+    *("nextafter", "nonzero", "not_equal", "outer", "positive", "pow", "prelu", "prod"),
+    *("quantile", "rad2deg", "reciprocal", "relu", "remainder", "roll", "round", "rsqrt"),
+    *("searchsorted", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "softmax", "sort"),
+    *("sqrt", "square", "squeeze", "std", "subtract", "sum", "swapaxes", "take", "tan", "tanh"),
+    *("tile", "topk", "tril", "triu", "trunc", "unique", "var", "xlogy"),
+)
+"""Operators and functions that are methods, too: those of these names are methods of torch's
+tensors or of numpy's arrays, with the same meaning. `habits.ARRAY` has the others.
+"""
 
 
-def _method(name: str) -> Any:
-    def method(self: Any, *arguments: Any, **options: Any) -> Any:
-        return OPERATORS[name](self, *arguments, **options)
+class _Derived:
+    """A method that is the operator, or the composed function, of its name."""
 
-    method.__name__ = name
-    method.__doc__ = f"Return ``meta.{name}`` of this array and the arguments."
-    return method
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, array: Any, owner: Any) -> Any:
+        found = OPERATORS.get(self.name) or FUNCTIONS[self.name]
+        return found if array is None else MethodType(found, array)
 
 
 def _integers(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -37,26 +66,6 @@ class Methods(Overloads):
     __slots__ = ()
     namespace: ClassVar[Any]
     """The functions of the Array API standard: `meta.array_api`, which sets it."""
-
-    sum, mean, prod = _method("sum"), _method("mean"), _method("prod")
-    max, min = _method("max"), _method("min")
-    argmax, argmin = _method("argmax"), _method("argmin")
-    std, var = _method("std"), _method("var")
-    any, all = _method("any"), _method("all")
-    logsumexp, cumsum, cumprod = _method("logsumexp"), _method("cumsum"), _method("cumprod")
-    sort, argsort = _method("sort"), _method("argsort")
-    squeeze, expand_dims = _method("squeeze"), _method("expand_dims")
-    clip, abs, sign, square = _method("clip"), _method("abs"), _method("sign"), _method("square")
-    sqrt, rsqrt, exp, log = _method("sqrt"), _method("rsqrt"), _method("exp"), _method("log")
-    sin, cos, tanh, sigmoid = _method("sin"), _method("cos"), _method("tanh"), _method("sigmoid")
-    softmax, log_softmax, relu = _method("softmax"), _method("log_softmax"), _method("relu")
-    floor, ceil, trunc, round = (
-        _method("floor"),
-        _method("ceil"),
-        _method("trunc"),
-        _method("round"),
-    )
-    isnan, isinf, isfinite = _method("isnan"), _method("isinf"), _method("isfinite")
 
     def astype(self, dtype: object) -> Any:
         """Return ``meta.cast`` to a dtype. A gradient flows through it."""
@@ -138,6 +147,16 @@ class Methods(Overloads):
         return OPERATORS["expand_dims"](self, axis)
 
     @property
+    def real(self: Any) -> Any:
+        """The real parts, as ``meta.real``; real numbers themselves."""
+        return OPERATORS["real"](self) if self.dtype in COMPLEX else self
+
+    @property
+    def imag(self: Any) -> Any:
+        """The imaginary parts, as ``meta.imag``; zeros of real numbers, as NumPy's."""
+        return OPERATORS["imag" if self.dtype in COMPLEX else "zeros_like"](self)
+
+    @property
     def T(self: Any) -> Any:
         """The transposed matrix. ArgumentError for other than 2 axes."""
         if self.ndim != 2:
@@ -170,13 +189,27 @@ class Methods(Overloads):
 
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute that there is not is called here; only missing ones come here."""
+        hint = None
         if name in habits.ARRAY:
-            raise UnknownName(f"an array has no {name!r}", hint=f"write {habits.ARRAY[name]}")
+            hint = f"write {habits.ARRAY[name]}"
+        elif name.endswith("_") and not name.startswith("_"):
+            hint = (
+                f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "
+                "x.update(value) write to the memory of x"
+            )
+        elif name in OPERATORS or name in FUNCTIONS:
+            hint = f"it is a function: meta.{name}"
+        if hint is not None:
+            raise UnknownName(f"an array has no {name!r}", hint=hint)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         # Else numpy's functions would call the methods above, with numpy's own arguments.
         return function(*_to_numpy(arguments), **_to_numpy(options))
+
+
+for _name in _DERIVED:
+    setattr(Methods, _name, _Derived(_name))
 
 
 def _to_numpy(value: Any) -> Any:

@@ -77,13 +77,13 @@ class Overloads:
     setitem: ClassVar[Callable[[Any, Any, Any], None]]
     at_parts: ClassVar[Callable[[Any], Any]]
     of_same_type: ClassVar[Callable[[Any, Any], Any]]
-    matmul: ClassVar[Callable[[Any, Any], Any]]
 
     __add__, __radd__ = _binary("add"), _reflected("add")
     __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
     __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
     __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
     __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
+    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
     __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
     __pow__, __rpow__ = _binary("pow"), _reflected("pow")
     __and__ = __rand__ = _bits("bitwise_and", "logical_and")
@@ -102,12 +102,6 @@ class Overloads:
     __iand__, __ior__, __ixor__ = _in_place(__and__), _in_place(__or__), _in_place(__xor__)
     __ilshift__, __irshift__ = _in_place(__lshift__), _in_place(__rshift__)
     __neg__, __abs__ = _unary("negative"), _unary("abs")
-
-    def __matmul__(self, other: Any) -> Any:
-        return Overloads.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return Overloads.matmul(other, self)
 
     __imatmul__ = _in_place(__matmul__)
 

@@ -342,4 +342,3 @@ def _one_stack_axis(x: Any, stack: tuple[Any, ...]) -> Any:
 
 
 Overloads.getitem = staticmethod(getitem)
-Overloads.matmul = staticmethod(matmul_any)

@@ -1,11 +1,15 @@
 """Methods of arrays and of traced symbols."""
 
+import inspect
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import meta
 from meta.base.errors import ArgumentError
+from meta.base.registry import FUNCTIONS, OPERATORS
 
 VALUES = np.linspace(-2, 2, 12, dtype="float32").reshape(3, 4)
 CALLS = [
@@ -105,3 +109,53 @@ def test_values_of_a_traced_model_are_not_read():
 
     with pytest.raises(meta.errors.TraceError):
         Net()(meta.array(VALUES))
+
+
+def test_methods_are_the_operators_themselves():
+    x = meta.array(VALUES)
+    assert meta.ndarray.sum is meta.sum and x.sum.__func__ is meta.sum
+    assert x.tanh.__doc__ == meta.tanh.__doc__
+    assert list(inspect.signature(x.sum).parameters) == ["axis", "keepdims", "exclude"]
+    assert x.masked_fill(x > 0, 0.0).max().item() == 0
+    np.testing.assert_allclose(x.T.matmul(x).numpy(), VALUES.T @ VALUES, rtol=1e-6)
+
+
+# What torch's tensors and numpy's arrays have and arrays here do not, neither by a method nor by a
+# hint: other devices, layouts, storages, quantized, sparse and nested tensors, torch's inside, and
+# functions that there are not.
+EXOTIC = re.compile(
+    r"is_.*|q_.*|.*sparse.*|.*indices|.*storage.*|unsafe_.*|as_.*|set.*|grad_dtype|getfield|"
+    r"(ipu|xpu|mtia|module_load|names|rename|align_.*|refine_names|has_names|output_nr|layout|"
+    r"record_stream|register_.*|reinforce|requires_grad|retains_grad|volatile|new|new_.*|qscheme|"
+    r"dequantize|int_repr|to_.*|coalesce|values|dense_dim|hash_tensor|const_data_ptr|dim_order|"
+    r"byteswap|ctypes|flags|newbyteorder|itemset|index|slice_inverse|pin_memory|resolve_.*|"
+    r"trace|type|chalf|narrow_copy|nonzero_static|split_with_sizes|diagonal_scatter)|"
+    r"addbmm|addr|cholesky_.*|corrcoef|cov|cummax|cummin|dist|dsplit|eig|frexp|gcd|lcm|geqrf|"
+    r"histc|igammac?|index_reduce|istft|stft|logcumsumexp|lu|lu_solve|matrix_exp|mvlgamma|orgqr|"
+    r"ormqr|polygamma|renorm|smm|solve|sspaddmm|symeig|unfold|unique_consecutive"
+)
+
+
+@pytest.mark.parametrize("other", [torch.Tensor, np.ndarray], ids=["torch", "numpy"])
+def test_every_usual_name_is_there_or_answered(other):
+    x = meta.array(VALUES)
+    lost = []
+    for name in dir(other):
+        if name.startswith("_") or name in dir(x):
+            continue
+        try:
+            getattr(x, name)
+        except meta.errors.UnknownName as error:
+            assert error.hint
+        except AttributeError:
+            lost += [] if EXOTIC.fullmatch(name) else [name]
+    assert not lost
+
+
+def test_an_operator_of_a_usual_name_is_a_method():
+    usual = set(dir(torch.Tensor)) | set(dir(np.ndarray))
+    # Spelled with care in `Methods`, properties, or with another meaning in torch or NumPy.
+    apart = {"copy", "equal", "imag", "numel", "real", "repeat", "reshape", "scatter"}
+    apart |= {"scatter_add", "scatter_reduce", "shape", "size", "split", "where"}
+    for name in usual & ({*OPERATORS} | {*FUNCTIONS}) - apart:
+        assert getattr(meta.ndarray, name) is (OPERATORS.get(name) or FUNCTIONS[name])

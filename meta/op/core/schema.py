@@ -422,10 +422,8 @@ class Schema:
 
 def other_argument(name: str, names: Sequence[str]) -> str | None:
     """Return what to try instead of an argument that there is not."""
-    if name == "out":
-        return "operators return new arrays; x.update(result) writes one into x"
-    if name == "requires_grad":
-        return "x.requires_grad = True, of the array that is made"
+    if name in habits.NO_ARGUMENT:
+        return habits.NO_ARGUMENT[name]
     for meant in habits.ARGUMENT.get(name, ()):
         if meant in names:
             return f"the argument is called {meant!r}"
