@@ -42,8 +42,6 @@ from meta.vm.kernels import BoundProgram
 from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
-from meta.vm.show.overview import notebook_html
-from meta.vm.show.page import write_page
 from meta.vm.steps import buffer, launch_error
 from meta.vm.verify_values import ComparedProgram, verified
 from meta.vm.watch import finite_observer, watched
@@ -351,9 +349,14 @@ class Executable:
 
         Raises ArgumentError for a profile of another program, FileError where it cannot be written.
         """
+        # Only now: `import meta` is to be quick.
+        from meta.vm.show.page import write_page
+
         return write_page(self, path, profile)
 
     def _repr_html_(self) -> str:
+        from meta.vm.show.overview import notebook_html
+
         return notebook_html(self)
 
     def _own(self, inputs: list[ndarray]) -> list[Any]:

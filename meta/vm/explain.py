@@ -234,8 +234,10 @@ class ExplainedSite:
         if isinstance(site.kernel, FusedRef):
             names = [c.title.partition("(")[0] for c in self.calls]
             return f"one kernel for {', '.join(names)}"
-        if not self.calls or not site.dialect:
+        if not site.dialect:
             return "decided for the extents of each call"
+        if not self.calls:
+            return "chosen for all extents that a call may have"
         found = self.calls[0]
         chosen = next((c for c in found if c.dialect_op.dialect.name == site.dialect), None)
         if chosen is None or chosen.env is None:

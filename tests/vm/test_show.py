@@ -215,6 +215,9 @@ def test_why_a_kernel_was_chosen() -> None:
         with meta.dialect.prefer("tvm"):
             (preferred,) = meta.vm.compile(trace(program), x).explain()
     assert preferred.why() == "preferred by meta.dialect.prefer"
+    vector = meta.ir.parse_type("float32[n]")
+    (each,) = meta.vm.compile(trace(lambda x: op.exp(x)), vector).explain()
+    assert each.why() == "chosen for all extents that a call may have"
     assert re.fullmatch(r"library 15, the highest that accepts \(also: tvm 10\)", usual.why())
 
 
