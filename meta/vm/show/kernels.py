@@ -56,7 +56,8 @@ def kernels_html(
         _sums(explained, times, "backend", lambda entry: entry.who),
         _sums(explained, times, "kernel", lambda entry: entry.site.operator),
     )
-    return join((tag("div", *sums, class_="columns"), shown, more))
+    rows_html = tag("div", shown, class_="wide")
+    return join((tag("div", *sums, class_="columns"), rows_html, more))
 
 
 def _row(

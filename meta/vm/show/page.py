@@ -137,7 +137,7 @@ def _kernels(executable: Executable, profile: Profile | None) -> Html:
 
 def _memory(memory: MemoryReport) -> Html:
     at_peak = tag("h3", f"In use at the peak, binding {memory.worst}")
-    return join((memory.picture(), at_peak, memory.peak_table()))
+    return join((memory.picture(), at_peak, tag("div", memory.peak_table(), class_="wide")))
 
 
 def _program(executable: Executable) -> Html:

@@ -27,7 +27,8 @@ a{color:var(--accent);text-decoration:none}a:hover{text-decoration:underline}
 main{max-width:1280px;margin:0 auto;padding:0 1.5rem 4rem}
 main.meta-view{font-size:13px;max-width:1280px;overflow:visible}
 section{padding-top:.4rem}
-.columns{display:flex;gap:3rem;flex-wrap:wrap}
+.columns{display:flex;gap:.5rem 3rem;flex-wrap:wrap;align-items:flex-start}
+.wide{overflow-x:auto}
 h2{font-size:1.25rem;margin:1.6rem 0 .7rem;padding-bottom:.25rem;
 border-bottom:1px solid var(--line)}
 h3{font-size:1rem;margin:1.2rem 0 .3rem}
@@ -71,7 +72,8 @@ border-radius:6px;font-size:12px;content-visibility:auto;contain-intrinsic-size:
 .diff div:empty{height:.9em}
 .diff summary,.diff .far{opacity:.65;padding:0 .8rem;text-indent:0;font-family:system-ui,sans-serif}
 .meta-view td .meta-ir{margin:.3em 0}
-td details[open]{max-width:46rem}
-td .meta-ir{max-width:46rem}
+td details[open]{max-width:30rem}td details>div.code{overflow-wrap:anywhere}
+td details td{font-size:.92em}
+td .meta-ir{max-width:25rem;font-size:.9em}
 """
 )
