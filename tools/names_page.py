@@ -16,7 +16,9 @@ from meta.optim import options
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming_from_torch.md"
 HEADING = "## Names that are answered"
-INTRODUCTION = "Names typed from habit are errors that say what to write. These are all of them."
+INTRODUCTION = """\
+Names typed from habit are errors that say what to write. These are all of them, besides methods of
+torch that end in "_", and functions that are no methods."""
 
 ARGUMENTS = {name: " or ".join(f"`{n}`" for n in here) for name, here in habits.ARGUMENT.items()}
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -24,6 +26,7 @@ TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
     "An array `x`": ("x.", habits.ARRAY),
     "A model": ("model.", habits.MODEL),
     "Arguments": ("", ARGUMENTS),
+    "Arguments that there are not": ("", habits.NO_ARGUMENT),
     "Options of optimizers": ("", options.ABSENT),
 }
 
