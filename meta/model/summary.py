@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from meta.model.model import Model
 
 
+MAX_ARRAYS = 12
+"""Arrays of one model that a notebook shows by name."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A model at a dotted path ("" for the whole), of the class ``kind``.
@@ -60,7 +64,9 @@ class Summary:
     def _repr_html_(self) -> str:
         rows = []
         for row in self.rows:
-            arrays = ", ".join(f"{n} {list(a.shape)}" for n, a in row.arrays.items())
+            named = [f"{n} {list(a.shape)}" for n, a in row.arrays.items()]
+            left = len(named) - MAX_ARRAYS
+            arrays = ", ".join([*named[:MAX_ARRAYS], *[f"… and {left:,} more"] * (left > 0)])
             indent = f"padding-left:{1.2 * (row.path.count('.') + 1) if row.path else 0:g}em"
             name = tag("span", row.path or "(whole)", style=indent)
             rows.append((name, row.kind, arrays, f"{row.parameters:,}" if row.arrays else ""))

@@ -39,6 +39,8 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   check takes about 1 us for up to 32 indices, 2 us for some hundred, and 0.1 ms for 500,000
   (`gather` of as many elements takes 1.3 times as long with it). On CUDA, where a check waits for
   the device, there is none without META_CHECK_INDICES.
+- **Pages** (`show/`): ``executable.show()`` writes all of this to a page of HTML; notebooks show
+  parts of it as tables.
 - **Observers** (`watch.py`): ``executable.profile``, ``.debug`` and META_CHECK_FINITE link the code
   once more with kernels that are watched, so that an ordinary run pays nothing.
 """

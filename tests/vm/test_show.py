@@ -239,4 +239,11 @@ def test_what_notebooks_show_is_balanced_and_bounded() -> None:
         html = one._repr_html_()
         found = Document(html)
         assert found.sections[""].strip() and len(html) < 60_000, type(one)
+
+    class Many(meta.Model):
+        def build(self) -> None:
+            self.arrays = [meta.array([float(i)]) for i in range(5000)]
+
+    html = Many()._repr_html_()
+    assert "… and 4,988 more" in html and len(html) < 5000
     assert "reference 5" in Document(meta.explain(op.softmax, x)._repr_html_()).sections[""]

@@ -74,7 +74,10 @@ def test_the_page_is_complete(opened: Browser, tmp_path: Path) -> None:
     for width in (1280, 500):
         opened.call(
             "Emulation.setDeviceMetricsOverride",
-            **{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
     opened.call("Emulation.clearDeviceMetricsOverride")
