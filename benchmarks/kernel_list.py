@@ -257,7 +257,7 @@ KERNELS = [
     ),
     Kernel(
         "embedding",
-        lambda x, i: meta.embedding(x, i),
+        lambda x, i: meta.embedding(i, x),
         lambda x, i: F.embedding(i, x),
         indexed(((4096, 256),), (4096,), 4096),
     ),

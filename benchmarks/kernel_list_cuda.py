@@ -267,7 +267,7 @@ MOVEMENT = [
 
 INDEXED = [
     Kernel(
-        "by index", "embedding", lambda x, i: meta.embedding(x, i),
+        "by index", "embedding", lambda x, i: meta.embedding(i, x),
         lambda x, i: F.embedding(i, x), indexed((VOCABULARY, 768), (65536,), VOCABULARY),
         bytes=lambda given, made: size(given[1:]) + 2 * size(made),
     ),

@@ -28,9 +28,9 @@ always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_
 always(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 always(op.conv2d, op.conv2d_dx, op.conv2d_dw)
 always(op.conv3d, op.conv3d_dx, op.conv3d_dw)
-always(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
-always(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
-always(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)
+always(op.conv_transpose1d, op.conv_transpose1d_dx, op.conv_transpose1d_dw)
+always(op.conv_transpose2d, op.conv_transpose2d_dx, op.conv_transpose2d_dw)
+always(op.conv_transpose3d, op.conv_transpose3d_dx, op.conv_transpose3d_dw)
 
 # They leave the range of float16 from moderate arguments: exp(12), 1 / 0.00001.
 never(op.exp, op.pow, op.rsqrt)

@@ -25,15 +25,15 @@ def _convolution(conv, conv_dx, conv_dw):
     def of_dx(x_or_w, y: TensorType, dy, dy_, shape, *options):
         """dx is linear in w and in dy; what multiplies them is a convolution with the other."""
         dw = conv_dw(dy_, None, dy, x_or_w.shape, *options)
-        return dw, _unused(y, dy), conv(dy_, x_or_w, *options)
+        return dw, _unused(y, dy), conv.plain(dy_, x_or_w, *options)
 
     @gradient(conv_dw)
     def of_dw(x_or_w, y: TensorType, dy, dy_, shape, *options):
         """As for dx: dw is linear in x and in dy."""
         dx = conv_dx(dy_, None, dy, x_or_w.shape, *options)
-        return dx, _unused(y, dy), conv(x_or_w, dy_, *options)
+        return dx, _unused(y, dy), conv.plain(x_or_w, dy_, *options)
 
 
 for _n in (1, 2, 3):
-    for _name in (f"conv{_n}d", f"conv{_n}d_transpose"):
+    for _name in (f"conv{_n}d", f"conv_transpose{_n}d"):
         _convolution(*(getattr(op, _name + suffix) for suffix in ("", "_dx", "_dw")))

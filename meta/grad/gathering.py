@@ -32,7 +32,7 @@ gradients(
             op.take(dy_, indices, *options),
             None,
         ),
-        op.embedding_dx: lambda dy_, indices: (op.embedding(dy_, indices), None),
+        op.embedding_dx: lambda dy_, indices: (op.embedding(indices, dy_), None),
     }
 )
 

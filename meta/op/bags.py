@@ -56,7 +56,7 @@ def embedding_bag(
             raise _refused("per_sample_weights has another shape than indices", found=found)
         per_sample_weights = op.reshape(per_sample_weights, (-1,))
     flat = op.reshape(indices, (-1,))
-    rows = op.embedding(x, flat, padding_idx)
+    rows = op.embedding(flat, x, padding_idx)
     if offsets is None:
         bags, extent = indices.shape
         belongs = op.reshape(_places(indices, 0), (-1,))

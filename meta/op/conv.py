@@ -2,11 +2,64 @@
 operators as forward operators. Their types are made in `meta/op/core/convolution.py`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+from meta.base.errors import TypeInferError
+from meta.base.registry import OPERATORS
 from meta.op.core import Ints, Op, Tensor, op
+from meta.op.core.check import pair
 from meta.op.core.convolution import Convolution, convolved, transposed
+from meta.op.core.function import operand
+from meta.op.core.op import ComposedOp
 from meta.op.core.window import DATA, KERNEL, TRANSPOSED_KERNEL, documented
+
+Extents = int | Sequence[int]
+
+
+def _arrays(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
+    """Return the arrays of a call; TypeInferError for numbers in the place of a bias."""
+    if bias is None or hasattr(bias, "shape"):
+        return operand(x), operand(weight), None if bias is None else operand(bias)
+    raise TypeInferError(
+        "bias is no array",
+        op=name,
+        expected="an array, a number for each output channel, or None",
+        found=repr(bias),
+        hint=f"stride={bias!r}: the bias comes behind the weight",
+    )
+
+
+def _named_padding(
+    name: str, padding: str, extents: list[int], stride: Any, dilation: Any
+) -> int | tuple[int, ...]:
+    """Return the padding before each axis, then after each, that "same" or "valid" stands for."""
+    if padding == "valid":
+        return 0
+    steps = stride if isinstance(stride, tuple | list) else (stride,)
+    if padding != "same" or any(s != 1 for s in steps):
+        raise TypeInferError(
+            "this padding is not known",
+            op=name,
+            expected='numbers, "valid", or "same" with stride 1',
+            found=f"{padding!r} with stride {stride}",
+        )
+    around = pair(
+        dilation if isinstance(dilation, int) else tuple(dilation), "dilation", len(extents)
+    )
+    total = [d * (k - 1) for k, d in zip(extents, around, strict=True)]
+    return (*(t // 2 for t in total), *(t - t // 2 for t in total))
+
+
+def _applied(
+    forward: ComposedOp, n: int, x: Any, weight: Any, bias: Any, options: Any, layout: str
+) -> Any:
+    """Return the result of an operator with a bias, for a batch or for one example."""
+    one = x.ndim == n + 1
+    y = forward.plain(OPERATORS["expand_dims"](x, 0) if one else x, weight, *options)
+    if bias is not None:
+        y = OPERATORS["bias_add"](y, bias, layout.index("C"))
+    return OPERATORS["squeeze"](y, (0,)) if one else y
 
 
 def _gradients(n: int, forward: Op, types: Convolution) -> None:
@@ -44,7 +97,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
 def _convolution(n: int) -> None:
     types, data, kernel = Convolution(convolved, KERNEL[n]), DATA[n], KERNEL[n]
 
-    @op(name=f"conv{n}d")
+    @op(name=f"conv{n}d", composed=True)
     @documented(n)
     def conv(
         x: Tensor,
@@ -70,10 +123,35 @@ def _convolution(n: int) -> None:
         ``(size + padding before and after - dilation * (taps - 1) - 1) // stride + 1``.
         Half precision accumulates in float32; integers wrap around, and have no gradient.
 
+        A call is torch's, ``conv{n}d(x, weight, bias=None, stride=1, padding=0, dilation=1,
+        groups=1)``, with the layouts by name. bias: [O], added behind. padding may be "valid", or
+        "same" with stride 1. x may be one example, without N.
+
         Raises TypeInferError if shapes, dtypes or groups do not match, or no window fits.
         """
         options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
         return types.forward(x, w, *options)
+
+    @conv.calls
+    def call(
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Extents = 1,
+        padding: Extents | str = 0,
+        dilation: Extents = 1,
+        groups: int = 1,
+        *,
+        layout: str = data,
+        kernel_layout: str = kernel,
+        out_layout: str = data,
+    ) -> Any:
+        x, weight, bias = _arrays(conv.name, x, weight, bias)
+        if isinstance(padding, str):
+            extents = [weight.shape[kernel_layout.index(axis)] for axis in data[2:]]
+            padding = _named_padding(conv.name, padding, extents, stride, dilation)
+        options = (stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+        return _applied(conv, n, x, weight, bias, options, out_layout)
 
     _gradients(n, conv, types)
 
@@ -82,7 +160,7 @@ def _transposed_convolution(n: int) -> None:
     data, kernel = DATA[n], TRANSPOSED_KERNEL[n]
     types = Convolution(transposed, kernel)
 
-    @op(name=f"conv{n}d_transpose")
+    @op(name=f"conv_transpose{n}d", composed=True)
     @documented(n)
     def conv_transpose(
         x: Tensor,
@@ -108,10 +186,33 @@ def _transposed_convolution(n: int) -> None:
         padding before and after + dilation * (taps - 1) + 1 + output_padding``.
         Integers wrap around, and have no gradient.
 
+        A call is torch's, ``conv_transpose{n}d(x, weight, bias=None, stride=1, padding=0,
+        output_padding=0, groups=1, dilation=1)``, with the layouts by name; see `conv{n}d`.
+
         Raises TypeInferError if shapes, dtypes or groups do not match.
         """
         window = (stride, padding, output_padding, dilation, groups)
         return types.forward(x, w, *window, layout, kernel_layout, out_layout)
+
+    @conv_transpose.calls
+    def call(
+        x: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Extents = 1,
+        padding: Extents = 0,
+        output_padding: Extents = 0,
+        groups: int = 1,
+        dilation: Extents = 1,
+        *,
+        layout: str = data,
+        kernel_layout: str = kernel,
+        out_layout: str = data,
+    ) -> Any:
+        x, weight, bias = _arrays(conv_transpose.name, x, weight, bias)
+        window = (stride, padding, output_padding, dilation, groups)
+        options = (*window, layout, kernel_layout, out_layout)
+        return _applied(conv_transpose, n, x, weight, bias, options, out_layout)
 
     _gradients(n, conv_transpose, types)
 

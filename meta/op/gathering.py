@@ -7,7 +7,9 @@ to the nearest end of its dimension, so no call reads or writes outside of a ten
 """
 
 from collections.abc import Iterator
+from typing import Any
 
+from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
@@ -19,6 +21,7 @@ from meta.op.core.check import (
     require_same_dtype,
     require_shape,
 )
+from meta.op.core.function import operand
 from meta.op.core.indices import IndexRange, into_axis
 from meta.op.shapes import padding_row, require_index
 
@@ -289,19 +292,35 @@ def take_dx(
     return x
 
 
-@op(indices=lambda x: (into_axis("indices", x, 0, "x"),))
+@op(composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
 def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
-    padding_idx: a row that is read like the others and gets no gradient; a negative one counts from
-    the end. Raises TypeInferError if there is no such row, and IndexOutOfRange for an index outside
-    [0, rows): on CUDA with META_CHECK_INDICES only, without it the nearest row is read.
+    A call has torch's order: ``embedding(indices, weight, padding_idx=None)``, ``weight`` being the
+    table x. padding_idx: a row that is read like the others and gets no gradient; a negative one
+    counts from the end. Raises TypeInferError if there is no such row, and IndexOutOfRange for an
+    index outside [0, rows): on CUDA with META_CHECK_INDICES only, without it the nearest row is
+    read.
     """
     require(x.ndim >= 1, "x must have an axis of rows", found=str(x))
     if padding_idx is not None:
         padding_row(x, padding_idx)
     rows: Tensor = take.type_function(x, indices, 0, "clip")
     return rows
+
+
+@embedding.calls
+def _embedding(indices: Any, weight: Any, padding_idx: int | None = None) -> Any:
+    indices, weight = operand(indices), operand(weight)
+    if is_float(indices.dtype):
+        raise TypeInferError(
+            "indices must be integers",
+            op="embedding",
+            expected="embedding(indices, weight)",
+            found=f"{indices.dtype}{list(indices.shape)} and {weight.dtype}{list(weight.shape)}",
+            hint="the indices come first, then the table, as in torch",
+        )
+    return embedding.plain(weight, indices, padding_idx)
 
 
 def _rows(num_weight: Ints) -> tuple[IndexRange, ...]:

@@ -7,10 +7,12 @@ from typing import Any
 
 from meta.base.dtype import COMPLEX
 from meta.base.errors import TypeInferError
-from meta.op.core.check import normalize_axis
+from meta.op.arithmetic import add
+from meta.op.core.check import fit, normalize_axis
 from meta.op.core.function import function, operand
 from meta.op.elementwise import cast
 from meta.op.fourier import conj
+from meta.op.linalg import dense, matmul
 from meta.op.reduce import sum
 from meta.op.shapes import expand_dims, permute_dims, reshape, swapaxes
 
@@ -41,6 +43,41 @@ def outer(x1: Any, x2: Any, /) -> Any:
         found = f"{x1.ndim} and {x2.ndim} axes"
         raise _refused("outer", "x1 and x2 must be vectors", expected="1 axis each", found=found)
     return expand_dims(x1, 1) * expand_dims(x2, 0)
+
+
+@function
+def linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    """Return ``x @ weight.T + bias``, a fully connected layer, as torch's.
+
+    x: (..., k). weight: (n, k), or (k,) for a result without that axis. bias: (n,), or () beside a
+    vector. All of one dtype. Result: (..., n).
+    Raises TypeInferError for other axes, different extents, and a bias that does not fit.
+    """
+    x, weight = operand(x), operand(weight)
+    found = f"x{list(x.shape)}, weight{list(weight.shape)}"
+    expected = "x[..., k], weight[n, k], bias[n]"
+    if x.ndim == 0 or weight.ndim not in (1, 2):
+        raise _refused("linear", "the arrays do not fit", expected=expected, found=found)
+    if not fit(x.shape[-1:], weight.shape[-1:]):
+        what = "x and weight differ in their last axis"
+        raise _refused("linear", what, expected=expected, found=found)
+    if bias is not None and not hasattr(bias, "shape"):
+        raise _refused("linear", "bias is no array", expected=expected, found=repr(bias))
+    if bias is not None:
+        bias = operand(bias)
+        if not fit(bias.shape, weight.shape[:-1]):
+            found = f"{found}, bias{list(bias.shape)}"
+            raise _refused("linear", "bias does not fit", expected=expected, found=found)
+    if weight.ndim == 1 or x.ndim == 1:
+        y = matmul(x, weight if weight.ndim == 1 else swapaxes(weight, 0, 1))
+    else:
+        count = prod(x.shape[:-1]) if 0 in x.shape else -1
+        rows = x if x.ndim == 2 else reshape(x, (count, x.shape[-1]))
+        y = dense(rows, weight)
+        if x.ndim != 2:
+            y = reshape(y, (*x.shape[:-1], weight.shape[0]))
+    # Last, so that the addition is a neighbour of what follows and runs in one kernel with it.
+    return y if bias is None else add(y, bias)
 
 
 @function

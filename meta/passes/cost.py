@@ -162,14 +162,14 @@ EXACT: dict[Op, Count] = {
     **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
     **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),
     **dict.fromkeys(
-        (op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose), _convolution("x", "w", "I")
+        (op.conv_transpose1d, op.conv_transpose2d, op.conv_transpose3d), _convolution("x", "w", "I")
     ),
     **dict.fromkeys(
-        (op.conv1d_transpose_dx, op.conv2d_transpose_dx, op.conv3d_transpose_dx),
+        (op.conv_transpose1d_dx, op.conv_transpose2d_dx, op.conv_transpose3d_dx),
         _convolution("out", "x_or_w", "I"),
     ),
     **dict.fromkeys(
-        (op.conv1d_transpose_dw, op.conv2d_transpose_dw, op.conv3d_transpose_dw),
+        (op.conv_transpose1d_dw, op.conv_transpose2d_dw, op.conv_transpose3d_dw),
         _convolution("x_or_w", "out", "I"),
     ),
     op.fused_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),

@@ -19,7 +19,7 @@ from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
 _CONVOLUTIONS = op.conv1d, op.conv2d, op.conv3d
-_TRANSPOSED = op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose
+_TRANSPOSED = op.conv_transpose1d, op.conv_transpose2d, op.conv_transpose3d
 # The axes of the weights of a product, from I to O.
 _PRODUCTS = {op.matmul: "IO", op.matmul_nt: "OI", op.dense: "OI"}
 _LINEAR = *_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS

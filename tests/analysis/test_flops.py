@@ -35,17 +35,17 @@ PRODUCTS = [
     (op.dense, torch.nn.functional.linear, (3, 5), (7, 5)),
     (op.batch_matmul_nt, lambda a, b: torch.bmm(a, b.mT), (2, 3, 5), (2, 7, 5)),
     (
-        lambda x, w: op.conv2d(x, w, 2, 1, 1, 2),
+        lambda x, w: op.conv2d(x, w, None, 2, 1, 1, 2),
         lambda x, w: torch.conv2d(x, w, None, 2, 1, 1, 2),
         (2, 4, 9, 9), (6, 2, 3, 3),
     ),
     (
-        lambda x, w: op.conv1d(x, w, 1, 1),
+        lambda x, w: op.conv1d(x, w, None, 1, 1),
         lambda x, w: torch.conv1d(x, w, None, 1, 1),
         (2, 4, 9), (6, 4, 3),
     ),
     (
-        lambda x, w: op.conv2d_transpose(x, w, 2),
+        lambda x, w: op.conv_transpose2d(x, w, None, 2),
         lambda x, w: torch.nn.functional.conv_transpose2d(x, w, None, 2),
         (2, 4, 5, 5), (4, 6, 3, 3),
     ),

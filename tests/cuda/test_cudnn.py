@@ -63,7 +63,7 @@ def test_convolutions_of_networks(
 ) -> None:
     image, kernel = numbers(*x, dtype=dtype), numbers(*w, dtype=dtype)
     how = stride, padding, 1, groups, *LAST
-    y = op.conv2d(image, kernel, *how)
+    y = op.conv2d.plain(image, kernel, *how)
     top, left, bottom, right = padding if isinstance(padding, tuple) else (padding,) * 4
     wide, weight = first(image).requires_grad_(), first(kernel).requires_grad_()
     wanted = F.conv2d(F.pad(wide, (left, right, top, bottom)), weight, None, stride, 0, 1, groups)
@@ -91,7 +91,7 @@ def test_fused_convolutions(adds: bool, relu: bool, last: bool) -> None:
 
     @meta.model.trace
     def block(x: Any, w: Any, b: Any, z: Any) -> Any:
-        y = op.bias_add(op.conv2d(x, w, 1, 1, 1, 1, *layouts), b, axis)
+        y = op.bias_add(op.conv2d.plain(x, w, 1, 1, 1, 1, *layouts), b, axis)
         y = op.add(y, z) if adds else y
         return op.relu(y) if relu else y
 
@@ -134,7 +134,7 @@ def test_a_graph_replays_what_it_captured() -> None:
     q = numbers(2, 4, 64, 64)
 
     def step() -> tuple[meta.ndarray, ...]:
-        y = op.conv2d(x, w, 1, 1, 1, 1, *LAST)
+        y = op.conv2d.plain(x, w, 1, 1, 1, 1, *LAST)
         return y, op.fused_attention(q, q, q)[0], op.softmax(q)
 
     step()
@@ -151,7 +151,7 @@ def test_a_graph_replays_what_it_captured() -> None:
 
 def test_two_streams() -> None:
     x, w = numbers(8, 56, 56, 64), numbers(64, 3, 3, 64)
-    wanted = op.conv2d(x, w, 1, 1, 1, 1, *LAST).torch()
+    wanted = op.conv2d.plain(x, w, 1, 1, 1, 1, *LAST).torch()
     torch.cuda.synchronize()
     streams = [torch.cuda.Stream() for _ in range(2)]
     found = []
@@ -159,7 +159,7 @@ def test_two_streams() -> None:
         with torch.cuda.stream(streams[turn % 2]):
             torch.cuda._sleep(100_000)
             mine = meta.ndarray(x.torch() + 0.0)  # a kernel of another stream would read too early
-            found.append(op.conv2d(mine, w, 1, 1, 1, 1, *LAST).torch())
+            found.append(op.conv2d.plain(mine, w, 1, 1, 1, 1, *LAST).torch())
     torch.cuda.synchronize()
     assert all(torch.equal(one, wanted) for one in found)
 
@@ -167,10 +167,10 @@ def test_two_streams() -> None:
 def test_float32_is_exact_unless_tf32_is_allowed() -> None:
     x, w = numbers(4, 64, 28, 28, dtype=SINGLE), numbers(64, 64, 3, 3, dtype=SINGLE)
     wanted = F.conv2d(x.torch().double(), w.torch().double(), None, 1, 1)
-    assert relative(op.conv2d(x, w, 1, 1).torch(), wanted) < 2e-5
+    assert relative(op.conv2d(x, w, None, 1, 1).torch(), wanted) < 2e-5
     with config.override(META_TF32=True):
-        assert 2e-5 < relative(op.conv2d(x, w, 1, 1).torch(), wanted) < 2e-3
-    assert relative(op.conv2d(x, w, 1, 1).torch(), wanted) < 2e-5
+        assert 2e-5 < relative(op.conv2d(x, w, None, 1, 1).torch(), wanted) < 2e-3
+    assert relative(op.conv2d(x, w, None, 1, 1).torch(), wanted) < 2e-5
 
 
 def test_a_call_without_a_plan_is_refused_with_the_reason() -> None:

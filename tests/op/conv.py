@@ -282,7 +282,7 @@ TRANSPOSED_WINDOWS = [
 
 
 CASES += cases(
-    "conv2d_transpose",
+    "conv_transpose2d",
     conv_transpose,
     TRANSPOSED_WINDOWS + arranged(2, conv_transpose, (2, 1, 1, 1), transposed=True),
     [sample(F(0, 2, 3, 3), F(2, 1, 2, 2))],
@@ -300,7 +300,7 @@ TRANSPOSED_WINDOWS_1D = [
 
 
 CASES += cases(
-    "conv1d_transpose",
+    "conv_transpose1d",
     conv_transpose,
     TRANSPOSED_WINDOWS_1D + arranged(1, conv_transpose, (2, 1, 1, 1), transposed=True),
     [sample(F(0, 2, 3), F(2, 1, 2))],
@@ -321,7 +321,7 @@ TRANSPOSED_WINDOWS_3D = [
 
 
 CASES += cases(
-    "conv3d_transpose",
+    "conv_transpose3d",
     conv_transpose,
     TRANSPOSED_WINDOWS_3D + arranged(3, conv_transpose, (2, 1, 1, 1), transposed=True),
     [sample(F(0, 1, 2, 2, 2), F(1, 1, 2, 2, 2))],
@@ -335,7 +335,7 @@ def _refused(count):
     extents = f"shape must have {count + 2} extents"
     return refusals(
         {
-            f"conv{count}d_transpose": [
+            f"conv_transpose{count}d": [
                 error(F(4, *[3] * count), w, **fits, match=f"x must have {count + 2} axes"),
                 error(x, I(4, 2, *[3] * count, low=0, high=2), match="differ in dtype"),
                 error(x, F(3, 2, *[3] * count), match="the channels of x and w differ"),
@@ -345,11 +345,11 @@ def _refused(count):
                 error(x, w, padding=5, match="nothing is left inside the padding"),
                 error(x, w, layout="NCHW8c", match="layout is not supported"),
             ],
-            f"conv{count}d_transpose_dx": [
+            f"conv_transpose{count}d_dx": [
                 error(w, None, y, (1, 4), *windows, match=extents),
                 error(w, None, x, (1, 4, *[3] * count), *windows, match="dy has not the shape"),
             ],
-            f"conv{count}d_transpose_dw": [
+            f"conv_transpose{count}d_dw": [
                 error(x, None, y, (4, 2), *windows, match=extents),
                 error(x, None, x, (4, 2, *[3] * count), *windows, match="dy has not the shape"),
             ],

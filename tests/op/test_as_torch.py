@@ -64,6 +64,24 @@ ROWS = [
     Row(ATTENTION, (n(1, 2, 2, 4), n(1, 2, 3, 4), n(1, 2, 3, 4), HIDDEN)),
     Row(ATTENTION, (n(1, 2, 2, 4), n(1, 2, 3, 4), n(1, 2, 3, 4), HIDDEN > 0)),
     Row(ATTENTION, (n(2, 0, 4, 5), n(2, 0, 6, 5), n(2, 0, 6, 5))),
+    Row("conv1d", (n(2, 3, 7), n(4, 3, 2))),
+    Row("conv1d", (n(3, 7), n(4, 3, 2), n(4), 2, "valid")),
+    Row("conv2d", (n(2, 3, 7, 6), n(4, 3, 3, 2), n(4))),
+    Row("conv2d", (n(2, 4, 7, 6), n(4, 2, 3, 2), n(4), (2, 1), (1, 0), (1, 2), 2)),
+    Row("conv2d", (n(2, 3, 7, 6), n(4, 3, 3, 2), None), {"padding": "same", "dilation": (1, 2)}),
+    Row("conv2d", (n(3, 7, 6), n(4, 3, 3, 2), n(4), 2)),
+    Row("conv3d", (n(1, 2, 3, 4, 3), n(2, 2, 2, 2, 1), n(2))),
+    Row("conv_transpose1d", (n(2, 3, 5), n(3, 4, 2), n(4), 2, 1, 1)),
+    Row("conv_transpose2d", (n(2, 4, 3, 4), n(4, 3, 2, 2), n(6), 2, 1, (1, 0), 2, 2)),
+    Row("conv_transpose2d", (n(4, 3, 4), n(4, 3, 2, 2))),
+    Row("conv_transpose3d", (n(1, 2, 3, 2, 2), n(2, 3, 2, 2, 1), n(3), 2)),
+    Row("linear", (n(3, 4), n(5, 4), n(5))),
+    Row("linear", (n(2, 3, 4), n(5, 4))),
+    Row("linear", (n(4), n(5, 4), n(5))),
+    Row("linear", (n(3, 4), n(4))),
+    Row("linear", (n(2, 0, 4), n(5, 4), n(5))),
+    Row("embedding", (torch.tensor([[0, 2], [1, 2]]), n(4, 3))),
+    Row("embedding", (torch.tensor([0, 2, -3 % 4]), n(4, 3), -2)),
     Row("dropout", (n(3, 4), 0.5, False)),
     Row("dropout", (n(3, 4), 0.0)),
     Row("dropout", (n(3, 4), 1.0)),
@@ -120,7 +138,12 @@ def test_results_and_gradients_are_torchs(row: Row) -> None:
 
 OTHER_NAMES = {"input": "x"}
 """By torch's parameter: what it is called here, in every operator."""
-WITHOUT = {"inplace", "_stacklevel", "dtype"}
+OWN_NAMES = {"embedding": {"input": "indices"}}
+"""The same in one operator."""
+WITHOUT = {
+    *("inplace", "_stacklevel", "dtype"),
+    *("max_norm", "norm_type", "scale_grad_by_freq", "sparse"),  # of `embedding`
+}
 """Parameters of torch's that are left out: operators return new arrays."""
 
 
@@ -130,7 +153,8 @@ def test_parameters_and_defaults_are_torchs(name: str) -> None:
     ours = inspect.signature(getattr(meta, name)).parameters.values()
     named = dict(wanted)
     found = [(p.name, p.default) for p in ours if p.kind is not p.KEYWORD_ONLY or p.name in named]
-    assert found == [(OTHER_NAMES.get(k, k), default) for k, default in wanted]
+    names = {**OTHER_NAMES, **OWN_NAMES.get(name, {})}
+    assert found == [(names.get(k, k), default) for k, default in wanted]
 
 
 def signature_of(name: str) -> list[tuple[str, Any]]:
@@ -162,6 +186,17 @@ Q = meta.array(torch.randn(2, 2, 3, 5))
         (ATTENTION, (X, X, X, meta.array(torch.ones(3, 4))), {"dropout_p": 0.1}, "broadcast"),
         (ATTENTION, (X, X, X, meta.array(torch.ones(3, 4))), {}, "broadcast"),
         (ATTENTION, (X, X, X, meta.array([1, 2, 3])), {"dropout_p": 0.1}, "must be bool or"),
+        ("conv2d", (X, Q, 2), {}, "stride=2"),
+        ("conv2d", (X, Q, (2, 1)), {}, "the bias comes behind the weight"),
+        ("conv2d", (X, X, None, 2, "same"), {}, "with stride 1"),
+        ("conv2d", (X, X), {"padding": "full"}, "this padding is not known"),
+        ("conv2d", (X, X, meta.array([1.0, 2.0, 3.0])), {}, "conv2d|bias"),
+        ("conv_transpose2d", (X, Q, 2), {}, "stride=2"),
+        ("linear", (X, Q), {}, "do not fit"),
+        ("linear", (X, Q[0, 0, :, :4]), {}, "differ in their last axis"),
+        ("linear", (X, Q[0, 0], meta.array([1.0, 2.0])), {}, "bias does not fit"),
+        ("linear", (X, Q[0, 0], 1), {}, "bias is no array"),
+        ("embedding", (Q, meta.array([1, 2])), {}, "the indices come first"),
         ("dropout", (X, 1.5), {}, "0 <= p <= 1"),
         ("dropout", (X, True), {}, "0 <= p <= 1"),
         ("dropout", (X, 0.5, X), {}, "training does not fit"),

@@ -69,8 +69,8 @@ RECORDS = [
     Record("take", lambda i, x: op.take(x, i), (X,), (20,), -12, 12),
     Record("take", lambda i, x: op.take(x, i, -1), (X,), (), -4, 4),
     Record("take_dx", lambda i, x, y: op.take_dx(x, y, i, 1), (X, Y), (2,), -4, 4),
-    Record("embedding", lambda i, x: op.embedding(x, i), (X,), (2, 5), 0, 3),
-    Record("embedding", lambda i, x: op.embedding(x, i, 1), (X,), (), 0, 3),
+    Record("embedding", lambda i, x: op.embedding(i, x), (X,), (2, 5), 0, 3),
+    Record("embedding", lambda i, x: op.embedding(i, x, 1), (X,), (), 0, 3),
     Record("embedding_dx", lambda i, y: op.embedding_dx(y, i, 5), (Y,), (3,), 0, 5),
     Record("embedding_dx", lambda i, y: op.embedding_dx(y, i, (5, 2)), (Y,), (3,), 0, 5),
     Record("gather", lambda i, x: op.gather(x, 1, i), (X,), (3, 5), 0, 4),
@@ -202,12 +202,12 @@ def test_no_indices_and_no_elements(dialect: str) -> None:
     with only(dialect):
         none = array(np.zeros((0,), "int64"))
         assert op.take(array(floats(0, 2)), none, 0).shape == (0, 2)
-        assert op.embedding(array(X), none).shape == (0, 4)
+        assert op.embedding(none, array(X)).shape == (0, 4)
         assert op.adv_index((array(X), none)).shape == (0, 4)
         one = array([0])
         for call in (
             lambda: op.take(array(floats(0, 2)), one, 0),
-            lambda: op.embedding(array(floats(0, 2)), one),
+            lambda: op.embedding(one, array(floats(0, 2))),
             lambda: op.index_select(array(floats(0, 2)), 0, one),
             lambda: op.gather(array(floats(0)), 0, one),
             lambda: op.gather_nd(array(floats(0)), array([[0]])),
@@ -253,7 +253,7 @@ def test_random_indices_against_torch_and_numpy(dialect: str, indices: list[int]
     torchs = {
         "gather": (lambda: op.gather(x, 1, array(column.numpy())),
                    lambda: torch.gather(torch.tensor(X), 1, column)),
-        "embedding": (lambda: op.embedding(x, i),
+        "embedding": (lambda: op.embedding(i, x),
                       lambda: torch.nn.functional.embedding(t, torch.tensor(X))),
         "scatter_add": (lambda: op.scatter_add(x, array(row.numpy()), array(X), 0),
                         lambda: torch.tensor(X).scatter_add(0, row, torch.tensor(X))),
@@ -319,7 +319,7 @@ def test_padding_counts_from_the_end(dialect: str) -> None:
         for padding in (-1, 2):
             x = array(X)
             x.requires_grad = True
-            op.embedding(x, array(indices), padding).backward(array(floats(4, 4)))
+            op.embedding(array(indices), x, padding).backward(array(floats(4, 4)))
             table = torch.tensor(X, requires_grad=True)
             torch.nn.functional.embedding(torch.tensor(indices), table, padding).backward(
                 torch.tensor(floats(4, 4))

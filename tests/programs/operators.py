@@ -128,7 +128,7 @@ def attention(p: Pool, i: int, j: int, k: int) -> list[Any]:
 def convolution(p: Pool, i: int, j: int, k: int) -> list[Any]:
     image = p.of(i, lambda v: p.is_float(v) and v.ndim == 4 and v.shape[1] == 2 and v.shape[2] > 1)
     kernel = p.of(j, lambda v: v.shape == (2, 2, 3, 3) and v.dtype == image.dtype)
-    return [op.conv2d(image, kernel, 1 + k % 2, 1)]
+    return [op.conv2d(image, kernel, None, 1 + k % 2, 1)]
 
 
 def pool2d(name: str) -> Row:

@@ -92,8 +92,8 @@ IN_RANGE: dict[str, Callable[[Any, Any], Any]] = {
     "argsort": lambda x, i: op.gather(x, 1, op.argsort(x, 1)),
     "topk": lambda x, i: op.gather(x, 1, op.topk(x, 2, 1)[1]),
     "topk of indices": lambda x, i: op.gather(x, 1, op.topk(x, 2, 1, "indices")),
-    "clip": lambda x, i: op.embedding(x, op.clip(i, 0, 2)),
-    "remainder": lambda x, i: op.embedding(x, op.remainder(i, 3)),
+    "clip": lambda x, i: op.embedding(op.clip(i, 0, 2), x),
+    "remainder": lambda x, i: op.embedding(op.remainder(i, 3), x),
     "arange": lambda x, i: op.index_select(x, 1, op.arange(0, 4, 1, "int64")),
     "moved": lambda x, i: op.take(x, op.reshape(op.permute_dims(op.argsort(x, 0)), (-1,)), 0),
     "cast": lambda x, i: op.take(x, op.cast(op.argmax(x, 1), "int32"), 1),
@@ -123,8 +123,8 @@ def test_what_is_in_range_is_not_looked_at(name: str) -> None:
 NOT_KNOWN: dict[str, Callable[[Any, Any], Any]] = {
     "argument": lambda x, i: op.take(x, i, 0),
     "other axis": lambda x, i: op.take(x, op.argmax(x, 1), 0),
-    "one too many": lambda x, i: op.embedding(x, op.clip(i, 0, 3)),
-    "negative": lambda x, i: op.embedding(x, op.clip(i, -1, 2)),
+    "one too many": lambda x, i: op.embedding(op.clip(i, 0, 3), x),
+    "negative": lambda x, i: op.embedding(op.clip(i, -1, 2), x),
     "cut at the end": lambda x, i: op.take(x, op.searchsorted(array([1, 2, 3]), i), 0),
     "sum beyond the dtype": lambda x, i: op.take(
         op.zeros((200,), "float32"), op.add(op.cast(op.clip(i, 0, 100), "int8"), 100)
@@ -165,7 +165,7 @@ def test_in_a_branch_and_in_a_loop(dialect: str) -> None:
         positive = op.greater(op.sum(x), 0.0)
         return meta.cond(
             positive,
-            lambda: op.embedding(x, i),  # branch
+            lambda: op.embedding(i, x),  # branch
             lambda: op.zeros((2, 4), "float32"),
         )
 
@@ -192,7 +192,7 @@ def test_in_a_branch_and_in_a_loop(dialect: str) -> None:
 
 def test_a_scan_looks_at_what_its_steps_index() -> None:
     def steps(x: Any, i: Any) -> Any:
-        return meta.scan(lambda s, k: (op.add(s, op.embedding(x, k)), s), op.zeros_like(x[0]), i)[0]
+        return meta.scan(lambda s, k: (op.add(s, op.embedding(k, x)), s), op.zeros_like(x[0]), i)[0]
 
     for run in (trace(steps), meta.vm.compile(trace(steps), array(X), array([0, 1, 2]))):
         run(array(X), array([2, 2, 0]))
@@ -203,7 +203,7 @@ def test_a_scan_looks_at_what_its_steps_index() -> None:
 @pytest.mark.parametrize("dialects", [("torch",), ("tvm", "torch")])
 def test_extents_of_the_run_time(dialects: tuple[str, ...]) -> None:
     def rows(x: Any, i: Any) -> Any:
-        return op.embedding(op.exp(x), i)  # rows
+        return op.embedding(i, op.exp(x))  # rows
 
     types = parse_type("float32[n, 4]"), parse_type("int64[m]")
     with only(*dialects):

@@ -159,7 +159,7 @@ def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
 
 
 def _biased(x, w, b, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
-    y = op.conv2d(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout)
+    y = op.conv2d.plain(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout)
     return op.bias_add(y, b, axis)
 
 

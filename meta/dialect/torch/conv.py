@@ -216,13 +216,13 @@ def transposed(conv_transpose, conv_dx, conv_dw):
 convolution(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 convolution(op.conv2d, op.conv2d_dx, op.conv2d_dw)
 convolution(op.conv3d, op.conv3d_dx, op.conv3d_dw)
-transposed(op.conv1d_transpose, op.conv1d_transpose_dx, op.conv1d_transpose_dw)
-transposed(op.conv2d_transpose, op.conv2d_transpose_dx, op.conv2d_transpose_dw)
-transposed(op.conv3d_transpose, op.conv3d_transpose_dx, op.conv3d_transpose_dw)
+transposed(op.conv_transpose1d, op.conv_transpose1d_dx, op.conv_transpose1d_dw)
+transposed(op.conv_transpose2d, op.conv_transpose2d_dx, op.conv_transpose2d_dw)
+transposed(op.conv_transpose3d, op.conv_transpose3d_dx, op.conv_transpose3d_dw)
 
 
 def _biased(x, w, b, stride, padding, dilation, groups):
-    return op.bias_add(op.conv2d(x, w, stride, padding, dilation, groups), b)
+    return op.bias_add(op.conv2d.plain(x, w, stride, padding, dilation, groups), b)
 
 
 def _rectified(x, w, b, stride, padding, dilation, groups):

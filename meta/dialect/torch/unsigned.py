@@ -46,8 +46,8 @@ WITHOUT_UINT64 = frozenset(
     (
         *("abs", "add", "addcmul", "amax", "amin", "argmax", "argmin", "batch_matmul"),
         *("batch_matmul_nt", "batch_matmul_tn", "batch_matmul_tt", "bias_add", "bitwise_invert"),
-        *("bitwise_left_shift", "bitwise_right_shift", "clip", "conv1d", "conv1d_transpose"),
-        *("conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "cumprod", "cumsum", "dense"),
+        *("bitwise_left_shift", "bitwise_right_shift", "clip", "conv1d", "conv_transpose1d"),
+        *("conv2d", "conv_transpose2d", "conv3d", "conv_transpose3d", "cumprod", "cumsum", "dense"),
         *("einsum", "floor_divide", "fmax", "fmin", "fmod", "heaviside", "logical_not", "matmul"),
         *("matmul_nt", "matmul_tn", "matmul_tt", "max", "maximum", "min", "minimum", "negative"),
         *("relu", "remainder", "searchsorted", "sign", "square", "strided_set", "subtract"),

@@ -153,8 +153,8 @@ for _n in (1, 2, 3):
         "conv{}d": forward,
         "conv{}d_dx": by_input,
         "conv{}d_dw": by_kernel,
-        "conv{}d_transpose": transposed,
-        "conv{}d_transpose_dx": transposed_by_input,
-        "conv{}d_transpose_dw": transposed_by_kernel,
+        "conv_transpose{}d": transposed,
+        "conv_transpose{}d_dx": transposed_by_input,
+        "conv_transpose{}d_dw": transposed_by_kernel,
     }.items():
         compute(getattr(op, _name.format(_n)), OUT_ELEMWISE_FUSABLE)(_function)

@@ -34,6 +34,7 @@ from meta.base.errors import RegistrationError
 from meta.base.registry import Registry
 from meta.base.source import Span, caller_span, definition_span
 from meta.op.core import Op
+from meta.op.core.op import by_schema
 from meta.runtime.ndarray import ndarray
 
 
@@ -216,7 +217,9 @@ class Converters(Registry[Converter]):
         }
         function = converter.function
         assert function is not None
-        signature = inspect.signature(function)
+        signature = (
+            function.schema.signature if isinstance(function, Op) else inspect.signature(function)
+        )
         if "call" in signature.parameters:
             given["call"] = site
         try:
@@ -225,6 +228,7 @@ class Converters(Registry[Converter]):
             raise Unconvertible(f"it does not take these arguments: {error}") from None
         if isinstance(function, Op):
             given = {n: v for n, v in given.items() if v is not None}
+            return by_schema(function)(*args, **given)
         return function(*args, **given)
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:

@@ -56,12 +56,7 @@ class Linear(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to an array with any number of leading axes."""
-        rows = x if x.ndim == 2 else op.reshape(x, (-1, x.shape[-1]))
-        y = op.dense(rows, self.weight)
-        if x.ndim != 2:
-            y = op.reshape(y, (*x.shape[:-1], self.weight.shape[0]))
-        # Last, so that the addition is a neighbour of what follows and runs in one kernel with it.
-        return y if self.bias is None else op.add(y, self.bias)
+        return op.linear(x, self.weight, self.bias)
 
 
 class Embedding(Model):
@@ -89,7 +84,7 @@ class Embedding(Model):
     @trace
     def forward(self, indices: Any) -> Any:
         """Look the indices up; the result has one axis more."""
-        return op.embedding(self.weight, indices, self.padding_idx)
+        return op.embedding(indices, self.weight, self.padding_idx)
 
 
 class Dropout(Model):

@@ -56,8 +56,7 @@ class Convolution(Model):
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
         window = (self.stride, self.padding, self.dilation, self.groups)
-        y = self.operator(x, self.weight, *window)
-        return y if self.bias is None else op.bias_add(y, self.bias, 1)
+        return self.operator(x, self.weight, self.bias, *window)
 
 
 class Conv1d(Convolution):
@@ -112,27 +111,26 @@ class TransposedConvolution(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer."""
-        window = (self.stride, self.padding, self.output_padding, self.dilation, self.groups)
-        y = self.operator(x, self.weight, *window)
-        return y if self.bias is None else op.bias_add(y, self.bias, 1)
+        window = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        return self.operator(x, self.weight, self.bias, *window)
 
 
 class ConvTranspose1d(TransposedConvolution):
     """Transposed convolution of (n, in_channels, w)."""
 
-    operator, axes = op.conv1d_transpose, 1
+    operator, axes = op.conv_transpose1d, 1
 
 
 class ConvTranspose2d(TransposedConvolution):
     """Transposed convolution of (n, in_channels, h, w)."""
 
-    operator, axes = op.conv2d_transpose, 2
+    operator, axes = op.conv_transpose2d, 2
 
 
 class ConvTranspose3d(TransposedConvolution):
     """Transposed convolution of (n, in_channels, d, h, w)."""
 
-    operator, axes = op.conv3d_transpose, 3
+    operator, axes = op.conv_transpose3d, 3
 
 
 def _require_groups(groups: int, in_channels: int, out_channels: int) -> None:

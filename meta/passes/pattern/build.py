@@ -82,7 +82,7 @@ def pattern(function: Callable[..., Any] | None = None, *, check: Check | None =
             return op.relu(op.bias_add(op.matmul(x, w), b, axis))
 
     - An argument that is left out is the operator's default, as in any call; ``...`` as the last
-      one leaves all others open: ``op.conv2d(x, w, ...)``.
+      one leaves all others open: ``op.conv2d.plain(x, w, ...)``.
     - A number in the place of a tensor is a constant of that value, however it is written.
     - A part that is used twice stands for one value. Commutative operators match either way.
     - Of several results each may be used by others; they have to be computed of common values.

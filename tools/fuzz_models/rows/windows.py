@@ -60,7 +60,7 @@ for _n in (1, 2, 3):
     )  # fmt: skip
     add(
         Row(
-            f"conv{_n}d_transpose", _conv_call(_n, True),
+            f"conv_transpose{_n}d", _conv_call(_n, True),
             lambda x, w, n=_n, **kwargs: TRANSPOSED[n](x, w, **kwargs), "same", "product",
             smooth=True, weight=0.6,
         )

@@ -237,7 +237,7 @@ def embedding(
     decline_if(max_norm is not None, "rows that are scaled in place")
     decline_if(padding_idx is not None, "a row without gradient")
     decline_if(scale_grad_by_freq, "a gradient divided by how often a row was taken")
-    return meta.embedding(weight, input)
+    return meta.embedding(input, weight)
 
 
 def take(input: Any, index: Any) -> Any:

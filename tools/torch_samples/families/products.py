@@ -106,15 +106,6 @@ def multi_dot(tensors: Any) -> Any:
     return y
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """A fully connected layer on the last axis."""
-    if input.ndim == 2 and weight.ndim == 2:
-        y = meta.dense(input, weight)
-    else:
-        y = input @ (meta.swapaxes(weight, 0, 1) if weight.ndim == 2 else weight)
-    return y if bias is None else y + bias
-
-
 def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     """x1' W x2 for every output."""
     lead = input1.shape[:-1]
@@ -263,7 +254,7 @@ ADAPTERS = {
     "mv": lambda a, b: a @ b,
     "nn.functional.bilinear": bilinear,
     "nn.functional.cosine_similarity": cosine_similarity,
-    "nn.functional.linear": linear,
+    "nn.functional.linear": meta.linear,
     "nn.functional.normalize": normalize,
     "nn.functional.pairwise_distance": pairwise_distance,
     "nn.functional.pdist": pdist,

@@ -29,34 +29,6 @@ def batched(function: Any, dims: int) -> Any:
     return applied
 
 
-def same_padding(input: Any, weight: Any, stride: Any, dilation: Any, dims: int) -> Any:
-    """Return the input padded so that its extents stay; the odd one goes behind."""
-    total = [d * (k - 1) for d, k in zip(every(dilation, dims), weight.shape[2:], strict=True)]
-    widths = [(0, 0)] * 2 + [(t // 2, t - t // 2) for t in total]
-    return meta.pad(input, widths)
-
-
-def conv(function: Any, dims: int) -> Any:
-    """Return torch's form of a convolution: with a bias, and a padding that may have a name."""
-
-    def convolved(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Any:
-        if padding == "same":
-            input = same_padding(input, weight, stride, dilation, dims)
-        width = 0 if isinstance(padding, str) else every(padding, dims)
-        y = function(input, weight, every(stride, dims), width, every(dilation, dims), groups)
-        return y if bias is None else meta.bias_add(y, bias, 1)
-
-    return batched(convolved, dims)
-
-
 def conv_transpose(function: Any, dims: int) -> Any:
     """Return torch's form of a transposed convolution, with a bias."""
 
@@ -74,9 +46,10 @@ def conv_transpose(function: Any, dims: int) -> Any:
         # What torch adds behind is what the padding behind does not cut off, then zeros.
         behind = [b - m for b, m in zip(border, more, strict=True)]
         cut = (*border, *(max(b, 0) for b in behind))
-        y = function(input, weight, every(stride, dims), cut, 0, every(dilation, dims), groups)
+        steps, gaps = every(stride, dims), every(dilation, dims)
+        y = function(input, weight, None, steps, cut, 0, groups, gaps)
         if min(behind) < 0:
-            y = meta.pad(y, (0,) * 4 + tuple(w for b in behind for w in (0, max(-b, 0))))
+            y = meta.pad(y, [(0, 0)] * 2 + [(0, max(-b, 0)) for b in behind])
         return y if bias is None else meta.bias_add(y, bias, 1)
 
     return batched(convolved, dims)
@@ -317,12 +290,12 @@ ADAPTERS = {
     "nn.functional.avg_pool1d": whole(avg_pool(meta.avg_pool1d, 1)),
     "nn.functional.avg_pool2d": whole(avg_pool(meta.avg_pool2d, 2)),
     "nn.functional.avg_pool3d": whole(avg_pool(meta.avg_pool3d, 3)),
-    "nn.functional.conv1d": conv(meta.conv1d, 1),
-    "nn.functional.conv2d": conv(meta.conv2d, 2),
-    "nn.functional.conv3d": conv(meta.conv3d, 3),
-    "nn.functional.conv_transpose1d": conv_transpose(meta.conv1d_transpose, 1),
-    "nn.functional.conv_transpose2d": conv_transpose(meta.conv2d_transpose, 2),
-    "nn.functional.conv_transpose3d": conv_transpose(meta.conv3d_transpose, 3),
+    "nn.functional.conv1d": meta.conv1d,
+    "nn.functional.conv2d": meta.conv2d,
+    "nn.functional.conv3d": meta.conv3d,
+    "nn.functional.conv_transpose1d": conv_transpose(meta.conv_transpose1d, 1),
+    "nn.functional.conv_transpose2d": conv_transpose(meta.conv_transpose2d, 2),
+    "nn.functional.conv_transpose3d": conv_transpose(meta.conv_transpose3d, 3),
     "nn.functional.interpolate|area": interpolate,
     "nn.functional.interpolate|bicubic": interpolate,
     "nn.functional.interpolate|bilinear": interpolate,

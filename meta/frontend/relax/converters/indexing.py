@@ -58,7 +58,7 @@ def take(x, indices, *, axis, mode, call):
 @relax("torch.embedding", op.embedding)
 def embedding(weight, indices, padding):
     """Rows of a table, of which that of padding gets no gradient; below 0 there is none."""
-    return op.embedding(weight, indices, None if padding < 0 else padding)
+    return op.embedding(indices, weight, None if padding < 0 else padding)
 
 
 @relax("grad.take_backward", op.take_dx)

@@ -5,6 +5,7 @@ products and of attention.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -22,13 +23,14 @@ _POOLED = ("pool_size", "strides", "padding", "dilation", "ceil_mode", "count_in
 
 
 @relax.each(op.conv1d, op.conv2d, op.conv3d, form="nn.{}", rest=_WINDOW)
-@relax.each(
-    op.conv1d_transpose, op.conv2d_transpose, op.conv3d_transpose, form="nn.{}", rest=_TRANSPOSED
-)
 def conv(base, x, w, *, data_layout, kernel_layout, out_layout, out_dtype, **window):
     numbers = (window[n] for n in _TRANSPOSED if n in window)
     given = (*numbers, data_layout, kernel_layout, out_layout or data_layout)
-    return product(lambda a, b: base(a, b, *given), x, w, out_dtype)
+    return product(lambda a, b: base.plain(a, b, *given), x, w, out_dtype)
+
+
+for _n, _base in enumerate((op.conv_transpose1d, op.conv_transpose2d, op.conv_transpose3d), 1):
+    relax(f"nn.conv{_n}d_transpose", _base, rest=_TRANSPOSED)(partial(conv, _base))
 
 
 def _same_layout(layout, out_layout):

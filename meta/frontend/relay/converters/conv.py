@@ -31,7 +31,7 @@ from meta.op.core.window import DATA, KERNEL, exchanged, pads
 from meta.runtime.ndarray import array
 
 BASES = {1: op.conv1d, 2: op.conv2d, 3: op.conv3d}
-TRANSPOSED_BASES = {1: op.conv1d_transpose, 2: op.conv2d_transpose, 3: op.conv3d_transpose}
+TRANSPOSED_BASES = {1: op.conv_transpose1d, 2: op.conv_transpose2d, 3: op.conv_transpose3d}
 # These state blocked layouts, and are the same otherwise.
 BLOCKED = ("conv2d_NCHWc", "conv2d_NCHWc_int8", "depthwise_conv2d_NCHWc")
 # The number of channels is that of the weight.
@@ -78,7 +78,7 @@ def convolve(
     (channels,) = extents(x, letters, "C")
     w, kernel = _one_kernel_per_output(w, kernel, KERNEL[count], channels, window["groups"])
     given = (*_window(**window), letters, kernel, plain(result))
-    y = product(lambda a, b: BASES[count](a, b, *given), x, w, out_dtype)
+    y = product(lambda a, b: BASES[count].plain(a, b, *given), x, w, out_dtype)
     return change_layout(y, plain(result), result)
 
 
@@ -134,12 +134,12 @@ def transpose(
             hint="the kernel's layout, of which old files say another than they have",
         )
     given = (*_window(**window), letters, kernel, plain(result))
-    y = product(lambda a, b: TRANSPOSED_BASES[x.ndim - 2](a, b, *given), x, w, out_dtype)
+    y = product(lambda a, b: TRANSPOSED_BASES[x.ndim - 2].plain(a, b, *given), x, w, out_dtype)
     return change_layout(y, plain(result), result)
 
 
-for _base in TRANSPOSED_BASES.values():
-    relay(f"nn.{_base.name}", _base, ignore=("channels",))(transpose)
+for _n, _base in TRANSPOSED_BASES.items():
+    relay(f"nn.conv{_n}d_transpose", _base, ignore=("channels",))(transpose)
 
 
 def _regular(taps, places, window, axis, like, device):

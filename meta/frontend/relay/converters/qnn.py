@@ -295,7 +295,7 @@ def _numbers(values):
 _PARAMETERS = ("input_scale", "kernel_scale")
 
 
-@relay("qnn.conv2d_transpose", op.conv2d_transpose, op.subtract)
+@relay("qnn.conv2d_transpose", op.conv_transpose2d, op.subtract)
 @relay("qnn.conv2d", op.conv2d, op.subtract, ignore=_PARAMETERS)
 def convolution(
     data, weight, zero=None, weight_zero=None, scale=None, weight_scale=None, *, call, **attributes
@@ -447,7 +447,7 @@ def bitserial_conv2d(
     require_kernel(weight, kernel, kernel_size)
     w = _signed(weight, weight_bits, bool(unipolar))
     window, layout = (per_axis(how["strides"]), per_axis(how["padding"]), 1, 1), how["data_layout"]
-    y = op.conv2d(_lowest(data, activation_bits), w, *window, layout, kernel, layout)
+    y = op.conv2d.plain(_lowest(data, activation_bits), w, *window, layout, kernel, layout)
     return cast_to(y, product_dtype(data, how["out_dtype"]))
 
 
