@@ -48,7 +48,7 @@ def write(model, alphabet, start, count, temperature=0.8):
     generator = np.random.default_rng(0)
     # One program for all lengths: what follows the last character does not change its scores.
     window = np.zeros((1, LENGTH), "int64")
-    device = model.parameters()[0].device
+    device = next(model.parameters()).device
     run = meta.vm.compile(model, meta.array(window, device=device))
     for _ in range(count):
         last = codes[-LENGTH:]

@@ -23,10 +23,10 @@ from meta import op
 from meta.base.device import require
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
+from meta.base.fitting import checked
 from meta.base.unknown_names import unknown
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
-from meta.op.core.function import checked
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray

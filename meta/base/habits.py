@@ -398,8 +398,11 @@ NO_ARGUMENT: dict[str, str] = {
     "order": "arrays are in row-major order",
     "out": "x[...] = result, which writes it into x",
     "pin_memory": "meta.from_dlpack of a pinned torch tensor",
+    "num_workers": "nothing: batches of arrays in memory need no processes",
+    "retain_graph": "nothing: a graph lives as long as a result that leads to it",
     "requires_grad": "x.requires_grad = True, once the array is there",
     "rounding_mode": 'meta.floor_divide for "floor", meta.trunc(x / y) for "trunc"',
+    "set_to_none": "nothing: gradients are set to None",
     "subok": "arrays have no subclasses",
 }
 """By the name of an argument that there is not: what to write."""
@@ -458,9 +461,9 @@ RANDOM: dict[str, str] = {
 """By a name of `meta.random`: what to write."""
 
 TRAIN: dict[str, str] = {
-    "DataLoader": "meta.train.Batches(x, y, size), or torch's DataLoader",
-    "Dataset": "meta.train.Batches(x, y, size), or any iterable of pairs",
-    "TensorDataset": "meta.train.Batches(x, y, size)",
+    "DataLoader": "meta.train.Batches(x, y, batch_size), or torch's DataLoader",
+    "Dataset": "meta.train.Batches(x, y, batch_size), or any iterable of pairs",
+    "TensorDataset": "meta.train.Batches(x, y, batch_size)",
     "Trainer": "meta.train.fit",
 }
 """By a name of `meta.train`: what to write."""

@@ -58,7 +58,7 @@ def _in_place(method: Any) -> Any:
     """Return the method of ``x += y``, given that of ``x + y``: the name is bound to a new array.
 
     The dtype and the shape of x stay, or it is an error. The memory of x is not written, so other
-    names of the same array keep its value, eager as traced.
+    names of the same array keep its value, eager as traced; but see `of_same_type` for parameters.
     """
 
     def assign(self: Any, other: Any) -> Any:

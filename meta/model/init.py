@@ -16,7 +16,7 @@ from typing import Any
 
 from meta import linalg, op, random
 from meta.base.dtype import is_float
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, UnknownName
 from meta.model.state import masters_of
 from meta.runtime import traced
 from meta.runtime.ndarray import ndarray
@@ -203,3 +203,11 @@ def _write(array: ndarray, values: Any) -> ndarray:
     for written in (array, *masters_of(array)):
         written.update(new)
     return array
+
+
+def __getattr__(name: str) -> Any:
+    if name.endswith("_") and name[:-1] in __all__:
+        raise UnknownName(
+            f"meta.model.init has no {name!r}", hint=f"it is called meta.model.init.{name[:-1]}"
+        )
+    raise AttributeError(f"module 'meta.model.init' has no attribute {name!r}")

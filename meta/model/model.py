@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from meta.amp.core.rule import rules_in_force
 from meta.base import habits
 from meta.base.device import destination
 from meta.base.dtype import canonical, is_float
-from meta.base.errors import ArgumentError, UnknownName
+from meta.base.errors import ArgumentError, MetaError, UnknownName
+from meta.base.fitting import require_fit
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, add_master, load, masters_of, named
@@ -68,10 +69,16 @@ class Model:
 
     # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
     _checkpointed = False
+    _training = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._training = True
-        self.build(*args, **kwargs)
+        try:
+            self.build(*args, **kwargs)
+        except MetaError:
+            raise
+        except TypeError:
+            require_fit(type(self).__name__, self.constructor_signature(), args, kwargs)
+            raise
 
     __signature__ = ConstructorSignature(__init__)
 
@@ -207,16 +214,16 @@ class Model:
         """
         return named(self).arrays
 
-    def named_parameters(self) -> ItemsView[str, ndarray]:
-        """Return pairs of dotted name and array for the arrays that are trained, each array once;
-        ``dict(model.named_parameters())["fc.weight"]`` is one. Frozen ones (``requires_grad =
-        False``) are among them, as in torch.
+    def named_parameters(self) -> Iterator[tuple[str, ndarray]]:
+        """Iterate over pairs of dotted name and array for the arrays that are trained, each array
+        once; ``dict(model.named_parameters())["fc.weight"]`` is one. Frozen ones (``requires_grad
+        = False``) are among them, as in torch.
         """
-        return {n: a for n, a in self.state().items() if a.trainable}.items()
+        return ((n, a) for n, a in self.state().items() if a.trainable)
 
-    def parameters(self) -> list[ndarray]:
-        """Return the arrays that are trained, also frozen ones, each once."""
-        return [a for _, a in self.named_parameters()]
+    def parameters(self) -> Iterator[ndarray]:
+        """Iterate over the arrays that are trained, also frozen ones, each once."""
+        return (a for _, a in self.named_parameters())
 
     def summary(self) -> Summary:
         """Return the models inside with their arrays and numbers of parameters; printed, a table.

@@ -16,7 +16,7 @@ import torch
 
 from meta.base.device import CPU
 from meta.base.dtype import COMPLEX, has_gradient
-from meta.base.errors import TraceError, TypeInferError
+from meta.base.errors import GradientError, TraceError, TypeInferError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
@@ -161,8 +161,9 @@ def _broadcast(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 def of_same_type(x: Any, result: Any) -> Any:
     """Return what ``x += y`` binds x to, given ``x + y``: an array of the dtype and shape of x.
 
-    A float result goes to another floating point dtype of x. TypeInferError for a result of another
-    kind or shape.
+    A float result goes to another floating point dtype of x. A leaf that requires a gradient is
+    written where nothing is recorded, as an optimizer does, and is a GradientError elsewhere.
+    TypeInferError for a result of another kind or shape.
     """
     if not isinstance(x, ndarray | Symbol):
         return result
@@ -176,7 +177,7 @@ def of_same_type(x: Any, result: Any) -> Any:
             hint="write x = x + y",
         )
     if result.dtype == x.dtype:
-        return result
+        return _bound(x, result)
     if not both_float or complex_part:
         raise TypeInferError(
             "an in-place operator would change the dtype of the array",
@@ -184,7 +185,20 @@ def of_same_type(x: Any, result: Any) -> Any:
             found=result.dtype,
             hint="write x = x + y, or cast the other operand",
         )
-    return OPERATORS["cast"](result, x.dtype)
+    return _bound(x, OPERATORS["cast"](result, x.dtype))
+
+
+def _bound(x: Any, result: Any) -> Any:
+    """Return what x is bound to: a new array, but a parameter itself, into which it is written."""
+    if not (isinstance(x, ndarray) and x.requires_grad and x.node is None):
+        return result
+    if not isinstance(result, ndarray) or result.requires_grad:
+        raise GradientError(
+            "an in-place operator on an array that requires a gradient",
+            hint="with meta.no_grad(): x += y writes into the array; x = x + y makes a new one",
+        )
+    x.update(result)
+    return x
 
 
 Overloads.setitem = staticmethod(setitem)

@@ -20,6 +20,7 @@ import torch
 from meta import op
 from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import ArgumentError
+from meta.base.fitting import checked
 from meta.base.remember import remember
 from meta.grad.core import no_grad
 from meta.model.model import Model
@@ -215,6 +216,7 @@ class Optimizer(Model):
         else:
             super().__setattr__(name, value)
 
+    @checked
     def step(self, *, clip_norm: float | None = None, clip_value: float | None = None) -> None:
         """Update every parameter that has a gradient, in place.
 
@@ -236,6 +238,7 @@ class Optimizer(Model):
                 factor = clipping(norm, clip_norm)
             self.update(self._params, gradients, factor, clip_value)
 
+    @checked
     def zero_grad(self) -> None:
         """Forget the gradients."""
         for x in self._params.values():

@@ -18,6 +18,7 @@ import torch
 from meta.base import dtype as dtypes
 from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
+from meta.base.fitting import checked
 from meta.base.registry import OPERATORS
 from meta.runtime import traced
 from meta.runtime.array_key import ArrayKey, key_of
@@ -201,6 +202,7 @@ class ndarray(Exchange):
             self.tracked = False
         self.node = None
 
+    @checked
     def backward(self, gradient: object = None, *, create_graph: bool = False) -> None:
         """Propagate a gradient back to every array with ``requires_grad`` this one was computed
         from.

@@ -21,6 +21,7 @@ import torch
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError
+from meta.base.fitting import checked
 from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator
@@ -55,7 +56,7 @@ def read_batch(item: Any, device: Device) -> Batch:
             "a batch is a pair (inputs, targets)",
             found=f"{type(item).__name__} {', '.join(kinds)}".strip(),
             hint="several inputs are a tuple: yield ((x1, x2), y); arrays in memory are batched by "
-            "meta.train.Batches(x, y, size)",
+            "meta.train.Batches(x, y, batch_size)",
         )
     inputs, targets = arguments(item[0], "inputs"), arguments(item[1], "targets")
     arrays, structure = tree.flatten((inputs, targets))
@@ -244,18 +245,19 @@ class Batches:
     ----------
     inputs, targets: an array each, or tuples, lists or dicts of arrays, all of one length; targets
     may be None.
-    size: samples in a batch. shuffle: whether every epoch has an order of its own. seed: of the
-    order. drop_last: leave out the last batch of an epoch if it is smaller; what is left out
+    batch_size: samples in a batch. shuffle: whether every epoch has an order of its own. seed: of
+    the order. drop_last: leave out the last batch of an epoch if it is smaller; what is left out
     differs from epoch to epoch.
 
     Raises ArgumentError for arrays of different lengths, or fewer samples than make a batch.
     """
 
+    @checked
     def __init__(
         self,
         inputs: Any,
         targets: Any,
-        size: int,
+        batch_size: int,
         *,
         shuffle: bool = True,
         seed: int = 0,
@@ -265,7 +267,12 @@ class Batches:
         arguments(targets, "targets")
         leaves, self._structure = tree.flatten((inputs, targets))
         self._tensors = [as_array(leaf).torch() for leaf in leaves]
-        self.size, self.shuffle, self.seed, self.drop_last = size, shuffle, seed, drop_last
+        self.batch_size, self.shuffle, self.seed, self.drop_last = (
+            batch_size,
+            shuffle,
+            seed,
+            drop_last,
+        )
         self._epoch = 0
         lengths = {t.shape[0] if t.ndim else None for t in self._tensors}
         if len(lengths) != 1 or None in lengths:
@@ -275,16 +282,24 @@ class Batches:
                 found=", ".join(str(tuple(t.shape)) for t in self._tensors) or "no array",
             )
         self.samples = self._tensors[0].shape[0]
-        if not isinstance(size, int) or size < 1 or self.samples < (size if drop_last else 1):
+        if (
+            not isinstance(batch_size, int)
+            or not (batch_size if drop_last else 1) <= self.samples
+            or batch_size < 1
+        ):
             raise ArgumentError(
                 "there is no batch of this size",
                 expected=f"an int from 1 to {self.samples}, the number of samples",
-                found=repr(size),
+                found=repr(batch_size),
             )
 
     def __len__(self) -> int:
         """The number of batches in an epoch."""
-        return self.samples // self.size if self.drop_last else -(-self.samples // self.size)
+        return (
+            self.samples // self.batch_size
+            if self.drop_last
+            else -(-self.samples // self.batch_size)
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is; otherwise each is the one after the last."""
@@ -295,10 +310,10 @@ class Batches:
         # To a device once: each batch then takes its part without waiting for the device.
         devices = {t.device for t in self._tensors} if self.shuffle else ()
         orders = {d: _permutation(self.samples, self.seed, epoch).to(d) for d in devices}
-        for start in range(0, len(self) * self.size, self.size):
-            rows = slice(start, start + self.size)
+        for start in range(0, len(self) * self.batch_size, self.batch_size):
+            rows = slice(start, start + self.batch_size)
             leaves = [
-                t.index_select(0, orders[t.device][rows]) if orders else t[rows]
+                ndarray(t.index_select(0, orders[t.device][rows]) if orders else t[rows])
                 for t in self._tensors
             ]
             yield tree.unflatten(self._structure, leaves)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from typing import Any
 
 import pytest
 
 import meta
 from meta.base import habits
 from meta.base.errors import ArgumentError, MetaError, UnknownName
-from meta.op.core.function import checked
+from meta.base.fitting import checked
 from meta.op.core.tracing import Symbol
 
 
@@ -96,6 +97,26 @@ def test_an_argument_of_a_composed_function() -> None:
         meta.zeros((2,), requires_grad=True)
     with pytest.raises(TypeError, match="unsupported operand"):  # within the function
         checked(lambda x: x + "1")(1)
+
+
+def test_an_argument_of_a_method_and_of_a_layer() -> None:
+    x = meta.ones((2, 2))
+    x.requires_grad = True
+    linear = meta.model.Linear
+    optimizer = meta.optim.SGD(linear(2, 2).parameters(), lr=0.1)
+    refused: list[tuple[Any, str]] = [
+        (lambda: x.sum().backward(retain_graph=True), "a graph lives as long"),
+        (lambda: optimizer.zero_grad(set_to_none=True), "gradients are set to None"),
+        (lambda: optimizer.step(lambda: 1.0), "too many positional"),
+        (lambda: meta.train.Batches(x, x, 1, num_workers=2), "need no processes"),
+        (lambda: linear(2), r"Linear: missing a required argument: 'out_features'"),
+        (lambda: linear(2, 2, biass=True), r"expected: Linear\(in_features.*\n.*\n.*did you mean"),
+        (lambda: meta.model.init.ones_(x), r"meta\.model\.init\.ones"),
+        (lambda: meta.model.Sequential(meta.relu), r"meta\.model\.ReLU\(\)"),
+    ]
+    for call, match in refused:
+        with pytest.raises(MetaError, match=match):
+            call()
 
 
 @pytest.mark.parametrize("name", sorted(set(habits.NO_ARGUMENT) - {"out"}))

@@ -105,9 +105,27 @@ def test_groups_of_iterators() -> None:
         SGD(iter(()), 0.1)
 
 
+def test_an_update_by_hand() -> None:
+    model = Linear(2, 2)
+    weight, before = model.weight, model.weight.numpy()
+    model(meta.ones((1, 2))).sum().backward()
+    with pytest.raises(GradientError, match=r"with meta\.no_grad\(\)"):
+        weight -= 0.5
+    with meta.no_grad():
+        for p in model.parameters():
+            p -= 0.5 * p.grad
+        model.bias *= 2.0
+    assert model.weight is weight and len(list(model.parameters())) == 2
+    check(weight, torch.tensor(before) - 0.5)
+    doubled = weight * 2.0  # computed: as any array, bound anew
+    kept = doubled
+    doubled += 1.0
+    assert kept is not doubled and doubled.requires_grad
+
+
 def test_parameters_with_and_without_names() -> None:
     model = Linear(2, 2)
-    pairs = model.named_parameters()
+    pairs = list(model.named_parameters())
     by_pattern = SGD(pairs, 0.1, groups=[{"params": "bias", "weight_decay": 0.1}])
     assert [g["names"] for g in by_pattern.groups] == [("weight",), ("bias",)]
     listed = SGD([{"params": list(pairs)[:1]}, {"params": model.bias, "weight_decay": 0.1}], 0.1)

@@ -53,6 +53,16 @@ class Linear(Model):
         self.weight = fan_in_uniform((out_features, in_features), in_features)
         self.bias = fan_in_uniform((out_features,), in_features) if bias else None
 
+    @property
+    def in_features(self) -> int:
+        """The extent of the last axis of ``x``."""
+        return int(self.weight.shape[1])
+
+    @property
+    def out_features(self) -> int:
+        """The extent of the last axis of the result."""
+        return int(self.weight.shape[0])
+
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to an array with any number of leading axes."""
@@ -152,7 +162,8 @@ class Sequential(Model):
                 raise ArgumentError(
                     "Sequential is made of models",
                     found=f"argument {i}: {type(model).__name__}",
-                    hint="write Sequential(*models) for a list of models",
+                    hint="Sequential(*models) for a list of models; a layer, such as "
+                    "meta.model.ReLU(), for a function",
                 )
             setattr(self, str(i), model)
         self.length = len(models)

@@ -7,16 +7,14 @@ both. It takes arrays, what can become one, and values of a program that is bein
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from meta.base.errors import ArgumentError, RegistrationError
+from meta.base.errors import RegistrationError
+from meta.base.fitting import checked
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.source import definition_span
 from meta.op.core.handler import current
-from meta.op.core.schema import other_argument
 from meta.op.core.tracing import Symbol, Trace
 from meta.runtime.ndarray import as_array, ndarray
 
@@ -39,38 +37,6 @@ def function(f: F) -> F:
     call = checked(f)
     FUNCTIONS.register(f.__name__, call, site)
     return call
-
-
-def checked(f: F) -> F:
-    """Return a function whose call is an ArgumentError if it does not fit the signature."""
-    signature = inspect.signature(f)
-
-    @functools.wraps(f)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return f(*args, **kwargs)
-        except TypeError:
-            _require_fit(f.__name__, signature, args, kwargs)
-            raise
-
-    return cast(F, call)
-
-
-def _require_fit(
-    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        names = tuple(signature.parameters)
-        unknown = [n for n in kwargs if n not in names]
-        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-        raise ArgumentError(
-            f"there is no argument {unknown[0]!r}" if unknown else str(error),
-            op=name,
-            expected=f"{name}{inspect.Signature(plain)}",
-            hint=other_argument(unknown[0], names) if unknown else None,
-        ) from None
 
 
 def operand(x: Any) -> Any:

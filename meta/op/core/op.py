@@ -13,7 +13,8 @@ from typing import Any, overload
 from meta.base.call_context import context
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, FLOAT8
-from meta.base.errors import ArgumentError, RegistrationError, TypeInferError
+from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
+from meta.base.fitting import require_fit
 from meta.base.number import fits, holding, refused
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, definition_span
@@ -24,7 +25,7 @@ from meta.op.core.check import excess
 from meta.op.core.handler import Default
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.out import into
-from meta.op.core.schema import Schema, Slot, other_argument
+from meta.op.core.schema import Schema, Slot
 from meta.runtime.ndarray import described, ndarray
 
 MAX_DESCRIPTION = 1000
@@ -290,22 +291,11 @@ class ComposedOp(Op):
             return into(self.name, kwargs.pop("out"), lambda: self(*args, **kwargs))
         try:
             return self.written(*args, **kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # in the function, not for its arguments
-            raise self._misused(kwargs, str(error)) from None
-
-    def _misused(self, kwargs: dict[str, Any], what: str) -> ArgumentError:
-        """Return the error of arguments that a call does not take."""
-        parameters = inspect.signature(self.written).parameters.values()
-        names = [p.name for p in parameters]
-        unknown = next((n for n in kwargs if n not in names), None)
-        hint = None if unknown is None else other_argument(unknown, names)
-        if unknown is not None:
-            what = f"there is no argument {unknown!r}"
-        bare = inspect.Signature([p.replace(annotation=p.empty) for p in parameters])
-        what = what.partition("() ")[2] or what
-        return ArgumentError(what, op=self.name, expected=f"{self.name}{bare}", hint=hint)
+        except MetaError:
+            raise
+        except TypeError:
+            require_fit(self.name, inspect.signature(self.written), args, kwargs)
+            raise  # in the function, not for its arguments
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator itself, by its schema."""
@@ -322,7 +312,7 @@ class ComposedOp(Op):
 
 def by_schema(op: Any) -> Callable[..., Any]:
     """Return what calls an operator, or a dialect's, with the arguments of its schema."""
-    return op.plain if isinstance(op, ComposedOp) else op  # type: ignore[no-any-return]
+    return op.plain if isinstance(op, ComposedOp) else op
 
 
 @overload

@@ -31,10 +31,9 @@ from typing import Annotated, Any, Union
 import numpy as np
 
 from meta.base import dtype as dtypes
-from meta.base import habits
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
-from meta.base.registry import close_names, nearest
+from meta.base.fitting import other_argument
 from meta.base.source import definition_span
 from meta.ir.types import SymbolicDim, TensorType
 
@@ -418,13 +417,3 @@ class Schema:
             text = f"{s.name}: {s.accepts}"
             parts.append(f"{text} = {s.default!r}" if s.has_default else text)
         return f"{self.name}({', '.join(parts)})"
-
-
-def other_argument(name: str, names: Sequence[str]) -> str | None:
-    """Return what to try instead of an argument that there is not."""
-    if name in habits.NO_ARGUMENT:
-        return habits.NO_ARGUMENT[name]
-    for meant in habits.ARGUMENT.get(name, ()):
-        if meant in names:
-            return f"the argument is called {meant!r}"
-    return nearest(name, names) if close_names(name, names) else None

@@ -200,7 +200,7 @@ def test_attributes_of_containers() -> None:
         models.scale = meta.model.parameter([2.0])
         models.count = meta.array(0)
         assert [*models.state()] == [f"{item}.weight", f"{item}.bias", "scale", "count"]
-        assert len(models) == 1 and len(models.parameters()) == 3
+        assert len(models) == 1 and len(list(models.parameters())) == 3
         models.load_state_dict({"count": 5}, strict=False)
         assert models.count.item() == 5
     named["scale"] = Linear(1, 1)

@@ -1,0 +1,63 @@
+"""What is said of a call that does not fit a Python function: an ArgumentError, as of an operator.
+
+Python's own TypeError names neither what the argument is called here nor the whole signature.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from meta.base import habits
+from meta.base.errors import ArgumentError, MetaError
+from meta.base.registry import close_names, nearest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checked(f: F) -> F:
+    """Return a function, or method, whose call is an ArgumentError if it does not fit."""
+    signature = inspect.signature(f)
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return f(*args, **kwargs)
+        except MetaError:
+            raise
+        except TypeError:
+            require_fit(f.__name__, signature, args, kwargs)
+            raise
+
+    return cast(F, call)
+
+
+def require_fit(
+    name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ArgumentError for arguments that do not fit a signature."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        names = tuple(signature.parameters)
+        unknown = [n for n in kwargs if n not in names]
+        plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        plain = plain[1:] if names[:1] == ("self",) else plain
+        raise ArgumentError(
+            f"there is no argument {unknown[0]!r}" if unknown else str(error),
+            op=name,
+            expected=f"{name}{inspect.Signature(plain)}",
+            hint=other_argument(unknown[0], names) if unknown else None,
+        ) from None
+
+
+def other_argument(name: str, names: Sequence[str]) -> str | None:
+    """Return what to try instead of an argument that there is not."""
+    if name in habits.NO_ARGUMENT:
+        return habits.NO_ARGUMENT[name]
+    for meant in habits.ARGUMENT.get(name, ()):
+        if meant in names:
+            return f"the argument is called {meant!r}"
+    return nearest(name, names) if close_names(name, names) else None
