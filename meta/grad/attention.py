@@ -1,5 +1,7 @@
 """Gradients of attention and rotary embeddings."""
 
+from typing import Any
+
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient, in_dtype
@@ -63,12 +65,13 @@ def _swapped(x, layout):
     return x if layout == HEADS_FIRST else op.permute_dims(x, (0, 2, 1, 3))
 
 
-def _second(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, u, u_mask):
+def _second(given: tuple[Any, ...], u, u_mask):
     """`_second_of_heads` in any layout."""
-    tensors = (_swapped(t, layout) for t in (query, key, value))
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout = given
+    query, key, value = (_swapped(t, layout) for t in (query, key, value))
     y, dy = _swapped(y, layout), _swapped(dy, layout)
     u = None if u is None else tuple(_swapped(t, layout) for t in u)
-    found = _second_of_heads(*tensors, mask, y, logsumexp, dy, causal, scale, u, u_mask)
+    found = _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask)
     return tuple(_swapped(g, layout) if i in (0, 1, 2, 4, 6) else g for i, g in enumerate(found))
 
 
@@ -117,13 +120,15 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u
 
 
 @gradient(op.fused_attention_dx)
-def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, *options):
-    return _second(query, key, value, mask, y, logsumexp, dy, *options, dy_, None)
+def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout):
+    given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+    return _second(given, dy_, None)
 
 
 @gradient(op.fused_attention_dmask)
-def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, dy_, *options):
-    return _second(query, key, value, mask, y, logsumexp, dy, *options, None, dy_)
+def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, dy_, causal, scale, layout):
+    given = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
+    return _second(given, None, dy_)
 
 
 @gradient(op.rotary_embedding)

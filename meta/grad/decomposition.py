@@ -132,6 +132,15 @@ def linalg_cholesky(upper, y, dy):
     return (dx + _t(dx)) * 0.5
 
 
+def _is_tall(x: TensorType) -> bool:
+    """Whether a matrix has more rows than columns; TypeInferError if that is not known."""
+    m, n = x.shape[-2:]
+    if m == n:
+        return False
+    rows, columns = x.with_shape((m, n)).static_shape
+    return rows > columns
+
+
 @gradient(op.linalg_qr)
 def linalg_qr(x: TensorType, mode, y, dy):
     """Of a wide matrix [a, b] = q [u, v] the columns b are q v, whose gradient adds q dv to db and
@@ -140,9 +149,10 @@ def linalg_qr(x: TensorType, mode, y, dy):
     _require_real(y[0], op.linalg_qr)
     (q, r), (dq, dr) = y, dy
     m, n = x.shape[-2:]
-    if m == n or (m > n and mode == "reduced"):
+    tall = _is_tall(x)
+    if m == n or (tall and mode == "reduced"):
         return _of_tall_qr(q, r, dq, dr)
-    if m > n:
+    if tall:
         raise GradientError(
             "the columns of q that complete a basis have no gradient",
             op=op.linalg_qr.name,
@@ -185,7 +195,7 @@ def linalg_svd(x: TensorType, full_matrices, y, dy):
     turn_u, turn_v = _t(u) @ du, vh @ _t(dvh)
     inner = _ratio(turn_u - _t(turn_u), e) * row + column * _ratio(turn_v - _t(turn_v), e)
     dx = u @ (inner + _diagonal(ds)) @ vh
-    if m != n and m > n:
+    if _is_tall(x):
         dx = dx + _ratio(du - u @ turn_u, row) @ vh
     elif m != n:
         dx = dx + u @ _ratio(dvh - _t(turn_v) @ vh, column)

@@ -118,6 +118,6 @@ def cast_like(x: TensorType, like_type: Any, dy: Any) -> Any:
 
 
 @gradient(op.group_cast)
-def group_cast(tensor_list: TensorType, dy: Any) -> Any:
+def group_cast(tensor_list: tuple[TensorType, ...], dy: Any) -> Any:
     dys = dy if isinstance(dy, tuple) else (dy,)
     return tuple(_converted(d, t) for t, d in zip(tensor_list, dys, strict=True))

@@ -10,7 +10,7 @@ from meta.op.memory import fused_layout
 
 
 @gradient(op.fuse_tensor)
-def fuse_tensor(data: TensorType, dy: Any) -> Any:
+def fuse_tensor(data: tuple[TensorType, ...], dy: Any) -> Any:
     """Every part of dy goes to the tensor it came from."""
     return op.defuse_tensor(dy, *fused_layout(data))
 

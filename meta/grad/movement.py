@@ -49,7 +49,7 @@ def strided_slice(x: TensorType, dy: Any, *options: Any) -> Any:
 
 
 @gradient(op.concat)
-def concat(arrays: TensorType, dy: Any, axis: int | None) -> Any:
+def concat(arrays: tuple[TensorType, ...], dy: Any, axis: int | None) -> Any:
     parts = op.split(dy, split_points(arrays, axis), axis or 0)
     if axis is not None:
         return parts

@@ -42,7 +42,7 @@ def nearest(value: float) -> float:
         return value
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     (found,) = struct.unpack("<f", struct.pack("<I", bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000))
-    return found
+    return float(found)
 
 
 def _is_bfloat16(value: Any) -> bool:

@@ -21,7 +21,7 @@ from tvm import te, tirx
 
 from meta.base.dtype import COMPLEX, FLOAT8
 from meta.base.source import Span, caller_span, definition_span
-from meta.dialect.core import OpEnv, Unsupported, check_parameters
+from meta.dialect.core import DialectOp, OpEnv, Unsupported, check_parameters
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
@@ -103,6 +103,10 @@ class Compute:
         result = self.function(**{p: values[p] for p in self.parameters})
         several = isinstance(result, list | tuple) or hasattr(result, "__len__")
         return list(result) if several else [result]
+
+
+COMPUTES: dict[DialectOp, Compute] = {}
+"""The aspect of each operator of the dialect that has one."""
 
 
 def compute(
@@ -215,7 +219,8 @@ def _register(
         return deferred(function, call.device, LaunchPlan(repeated=written), not known)
 
     made = dialect.register(aspect.op, make, site)
-    made.compute, made.fusion = aspect, aspect.kind
+    made.fusion = aspect.kind
+    COMPUTES[made] = aspect
 
 
 def _empty_and_long(array: TensorType) -> bool:

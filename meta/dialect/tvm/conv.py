@@ -4,6 +4,9 @@ Every tensor is read and written where it lies, in its own layout; what stands b
 input) has the layout of what it is made of. Half precision accumulates in float32. The functions
 serve any number of spatial axes."""
 
+from collections.abc import Callable
+from typing import Any
+
 from tvm import te, tirx
 
 from meta import op
@@ -90,7 +93,7 @@ def by_input(
         conditions += [tirx.floormod(u, a.stride) == 0 for u, a in zip(origin, axes, strict=True)]
         return te.if_then_else(te.all(*conditions), result(n, o, *places), tirx.const(0, dy.dtype))
 
-    extents = [axis.size + axis.extent - 1 for axis in axes]
+    extents = [size + axis.extent - 1 for size, axis in zip(sizes, axes, strict=True)]
     apart = result.like((*result.shape[:2], *extents), spread, "spread")
     letters = order[0] + order[2:]
     (o, *ks), reduced = _reduce_axes((per_group, *taps), letters, kernel_layout)
@@ -126,7 +129,9 @@ def by_kernel(
     return converted(laid_out(shape, element, kernel_layout, order, "conv_dw"), dy.dtype, "rounded")
 
 
-def _exchanged(stride, padding, dilation, groups, layout, kernel_layout, out_layout, **_):
+def _exchanged(
+    stride, padding, dilation, groups, layout, kernel_layout, out_layout, **_
+) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
     """Return the attributes of the convolution that a transposed one is, with the parts exchanged:
     x and the result change places, and so do the letters I and O of the kernel.
     """
@@ -148,13 +153,14 @@ def transposed_by_kernel(x_or_w, dy, shape, **options):
     return by_kernel(dy, x_or_w, shape, *_exchanged(**options))
 
 
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "conv{}d": forward,
+    "conv{}d_dx": by_input,
+    "conv{}d_dw": by_kernel,
+    "conv_transpose{}d": transposed,
+    "conv_transpose{}d_dx": transposed_by_input,
+    "conv_transpose{}d_dw": transposed_by_kernel,
+}
 for _n in (1, 2, 3):
-    for _name, _function in {
-        "conv{}d": forward,
-        "conv{}d_dx": by_input,
-        "conv{}d_dw": by_kernel,
-        "conv_transpose{}d": transposed,
-        "conv_transpose{}d_dx": transposed_by_input,
-        "conv_transpose{}d_dw": transposed_by_kernel,
-    }.items():
+    for _name, _function in _FUNCTIONS.items():
         compute(getattr(op, _name.format(_n)), OUT_ELEMWISE_FUSABLE)(_function)

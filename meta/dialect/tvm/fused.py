@@ -15,7 +15,7 @@ from meta.base.device import Device
 from meta.dialect.core import IN_PLACE, DialectOp, OpEnv
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
-from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, ELEMWISE, number_dtype
+from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, COMPUTES, ELEMWISE, number_dtype
 from meta.dialect.tvm.lower import copied, prim_func
 from meta.ir import Call, Expr, Function, TensorType, Tuple
 
@@ -42,8 +42,9 @@ def fuse(function: Function, device: Device) -> OpEnv:
         assert isinstance(call, Call)
         assert isinstance(call.callee, DialectOp)
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
-        leaf = _leaves(tensors, call.callee.compute.kind in _ARITHMETIC)
-        (tensors[binding.var],) = call.callee.compute.apply(args, binding.var.type, leaf)
+        aspect = COMPUTES[call.callee]
+        leaf = _leaves(tensors, aspect.kind in _ARITHMETIC)
+        (tensors[binding.var],) = aspect.apply(args, binding.var.type, leaf)
     place = function.attrs.get(IN_PLACE)
     in_place = () if place is None else (place,)
     result = function.body.result

@@ -170,7 +170,7 @@ def _series(order: int, degree: int) -> list[float]:
 def _beyond(order: int, degree: int) -> list[float]:
     """Return the coefficients of exp(-x) sqrt(x) I_order(x) in powers of 16 / x - 1, last first."""
 
-    def scaled(t: np.ndarray) -> np.ndarray:
+    def scaled(t: Any) -> Any:
         x = 2 * _SPLIT / (t + 1)
         # cos t - 1 without loss near 0, which is all that counts for a large x
         waves = np.exp(np.outer(x, -2 * np.sin(_ANGLES / 2) ** 2)) * np.cos(order * _ANGLES)

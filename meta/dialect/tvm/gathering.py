@@ -4,6 +4,7 @@ What writes is turned around: every element of the result looks all indices up t
 That is deterministic and parallel, but slow for many indices, where libraries scatter.
 """
 
+from abc import ABC, abstractmethod
 from math import prod
 
 from tvm import te, tirx
@@ -27,16 +28,19 @@ def gather(data, axis, indices, out):
     return te.compute(out.shape, element, name="gather")
 
 
-class _Named:
+class _Named(ABC):
     """Which indices name an element of an array of ``shape``.
 
-    over: the extents of the indices that are looked through for one element. place(i, k): where
-    the value of index ``k`` is that may name element ``i``. names(i, k): whether there is such an
-    index (None: always), and whether it names ``i``.
+    over: the extents of the indices that are looked through for one element. names(i, k): whether
+    there is such an index (None: always), and whether it names ``i``.
     """
 
     def __init__(self, shape, over):
         self.shape, self.over, self.empty = shape, over, 0 in over
+
+    @abstractmethod
+    def place(self, i, k):
+        """Return where the value of index ``k`` is that may name element ``i``."""
 
     def at_position(self, i, position):
         """Return where the value of the index of that row-major position is."""

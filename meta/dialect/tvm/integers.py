@@ -103,6 +103,6 @@ def _reads(value: Any, buffer: Any = None) -> bool:
 
     def found(load: Any) -> Any:
         wanted = buffer is None or load.source.same_as(buffer)
-        return tvm_ffi.VisitInterrupt() if wanted else None
+        return tvm_ffi.VisitInterrupt(None) if wanted else None
 
     return tvm_ffi.structural_walk(value, (tvm.ir.TensorLoad, found)) is not None

@@ -136,7 +136,7 @@ class ListLaunch:
             raise wrong
         slots, sizes, classes = record["slots"], record["sizes"], record["classes"]
         fits = (
-            FORMULAS.get(OPERATORS.get(record["operator"])) is not None
+            OPERATORS.get(record["operator"]) in FORMULAS
             and all(map(counts, (sizes, classes, [record["outputs"]])))
             and len(sizes) == len(classes) > 0
             and isinstance(slots, list | tuple)

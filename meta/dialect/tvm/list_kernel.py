@@ -63,7 +63,13 @@ def printer(
 
 
 class _Kernel:
-    """A kernel under construction: its parameters, and the loops over them."""
+    """A kernel under construction: its parameters, and the loops over them.
+
+    ``of_chunks`` and ``of_tensors`` are where sums are added up, if there are any.
+    """
+
+    of_chunks: Any
+    of_tensors: Any
 
     def __init__(
         self, sums: int, names: tuple[str, ...], each: tuple[str, ...], wide: str, parallel: bool

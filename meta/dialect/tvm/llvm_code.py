@@ -57,7 +57,8 @@ def with_definitions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     if not called:
         return function
     code = "\n".join(
-        _DEFINITIONS[name](_symbol(name, *kind), *kind) for name, *kind in sorted(called)
+        _DEFINITIONS[name](_symbol(name, scalar, lanes), scalar, lanes)
+        for name, scalar, lanes in sorted(called)
     )
     return function.with_body(
         tirx.AttrStmt(tirx.const(0), "pragma_import_llvm", tvm.ir.StringImm(code), function.body)

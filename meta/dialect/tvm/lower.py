@@ -81,7 +81,8 @@ def _write_order(
     Late are those that overwrite an input that something reads which need not come before them.
     """
     first, readers = len(outputs) - len(in_place), _operations(outputs)
-    early, late = list(range(first)), []
+    early = list(range(first))
+    late: list[int] = []
     for i, position in enumerate(in_place, first):
         others = readers - _operations([outputs[i]])
         overwritten = inputs[position].op

@@ -353,10 +353,12 @@ def stack(arrays, axis, out):
 @compute(op.strided_slice, INJECTIVE)
 def strided_slice(x, begin, end, strides, slice_mode, out):
     ranges = slice_ranges(ints(x.shape), begin, end, strides, slice_mode)
+    steps = [(r.step, r.start) for r in ranges if r is not None]
+    assert len(steps) == len(ranges)  # as all extents are numbers
 
     def element(*i):
-        picked = [v * r.step + r.start for v, r in zip(i, ranges, strict=False)]
-        return x(*picked, *i[len(ranges) :])
+        picked = [v * step + start for v, (step, start) in zip(i, steps, strict=False)]
+        return x(*picked, *i[len(steps) :])
 
     return te.compute(out.shape, element, name="strided_slice")
 

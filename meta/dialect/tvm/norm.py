@@ -8,6 +8,7 @@ without a copy.
 """
 
 from math import prod
+from typing import Any
 
 from tvm import te, tirx
 
@@ -188,7 +189,7 @@ class _Groups(_Over):
             self.shape, lambda *i: te.sum(element(*self.source(i, over)), axis=over), name=name
         )
 
-    def own(self, eps):
+    def own(self, eps) -> tuple[Any, Any]:
         """Return the function from an index to normalised x, and what it was multiplied by."""
         mean, variance = self.statistics()
         inverse = self.inverse(variance, eps)

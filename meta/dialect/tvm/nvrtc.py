@@ -61,6 +61,8 @@ def _arch() -> str:
     return chip.of(torch.cuda.current_device()).arch
 
 
-@tvm_ffi.register_global_func("tvm_callback_cuda_compile", override=True)
 def _callback(source: str) -> bytes:
     return compile_for_tvm(source, _arch())
+
+
+tvm_ffi.register_global_func("tvm_callback_cuda_compile", _callback, override=True)

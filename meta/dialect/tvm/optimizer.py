@@ -113,7 +113,9 @@ def _derived(traced: Traced, given: dict[str, Any]) -> Derived:
     stage = te.compute((len(powers),), element, name="corrections") if powers else None
 
     def of(x: Expr) -> Callable[[], Any]:
-        return (lambda: stage(powers.index(x))) if x in powers else (lambda: value(x))
+        if stage is None or x not in powers:
+            return lambda: value(x)
+        return lambda: stage(powers.index(x))
 
     return {name: of(x) for name, x in used.items()}
 
@@ -181,7 +183,7 @@ def _compute(base: Op) -> None:
     def step(**given):
         return updated(base, given)
 
-    step.__signature__ = base.schema.signature
+    step.__signature__ = base.schema.signature  # type: ignore[attr-defined]  # where `inspect` looks
     formula = FORMULAS[SINGLES[base].multi]
     traced = formula.trace(formula.lists, {}, {})
     compute(base, OPAQUE if traced.totals else INJECTIVE)(step)

@@ -4,6 +4,7 @@ One spatial axis is a `_Sliding` window or an adaptive `_Region`; both answer th
 so every operator is written once, for any number of axes.
 Maxima are found on keys (see `ordered.py`) to keep NaNs. Half precision accumulates in float32."""
 
+import typing
 from dataclasses import dataclass
 from math import prod
 
@@ -36,6 +37,16 @@ class _Sliding:
         return self.taps.kernel
 
     @property
+    def size(self) -> int:
+        """The extent of the input: a kernel is made for numbers."""
+        return typing.cast(int, self.taps.size)
+
+    @property
+    def windows(self) -> int:
+        """How many windows there are."""
+        return typing.cast(int, self.taps.out)
+
+    @property
     def covers(self):
         """An upper bound of the number of windows that cover an input."""
         taps = self.taps
@@ -46,7 +57,7 @@ class _Sliding:
     def whole(self):
         """Whether all windows lie inside the input."""
         taps = self.taps
-        return taps.before == 0 and (taps.out - 1) * taps.stride + taps.extent <= taps.size
+        return taps.before == 0 and (self.windows - 1) * taps.stride + taps.extent <= self.size
 
     @property
     def only(self):
@@ -81,7 +92,7 @@ class _Sliding:
         """Return how many elements window o averages."""
         if self.whole:
             return tirx.const(self.taps.kernel, o.ty.dtype)
-        low, high = 0, self.taps.size
+        low, high = 0, self.size
         if self.include_pad:
             low, high = -self.taps.before, high + self.taps.after
         start, step = o * self.taps.stride - self.taps.before, self.taps.dilation

@@ -352,7 +352,7 @@ def _alone(sch: s_tir.Schedule, piece: Piece, in_place: bool = False) -> None:
 
 def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     """Arrange the loops of an elementwise stage; return those that may run in parallel."""
-    loops = sch.get_loops(stage.block)
+    loops: list[Any] = sch.get_loops(stage.block)
     same = all(same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses)
     if len(loops) < 2:
         return loops

@@ -179,6 +179,6 @@ def uses(expression: Any, variable: tirx.Var) -> bool:
     """Whether ``variable`` occurs in ``expression``."""
 
     def found(node: Any) -> Any:
-        return tvm_ffi.VisitInterrupt() if node.same_as(variable) else None
+        return tvm_ffi.VisitInterrupt(None) if node.same_as(variable) else None
 
     return tvm_ffi.structural_walk(expression, (tvm.ir.Var, found)) is not None

@@ -311,7 +311,7 @@ def _register(name: str, rule: Callable[..., Any], default: Callable[..., Any]) 
     tirx.register_intrin_lowering(f"tirx.{name}", "llvm", f=lower, level=_LEVEL)
 
 
-_RULES = {
+_RULES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "exp": (_exp, _llvm),
     "log": (_log, _llvm),
     "pow": (_pow, _llvm),

@@ -17,7 +17,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -56,6 +56,21 @@ def no_grad() -> Iterator[None]:
     """Record nothing for `backward` in this block."""
     with recording_is(False):
         yield
+
+
+class Node(Protocol):
+    """What an `Edge` leads to: something that was computed, and knows its gradients.
+
+    order: larger than that of all nodes that were made before. outputs: what was computed.
+    """
+
+    order: int
+    outputs: tuple[ArrayKey, ...]
+
+    def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
+        """Yield (source, gradient) for every argument that leads to a leaf, of the gradients of
+        the outputs.
+        """
 
 
 class TapeNode:
@@ -152,7 +167,7 @@ class Edge:
 
     __slots__ = ("index", "node")
 
-    def __init__(self, node: TapeNode, index: int) -> None:
+    def __init__(self, node: Node, index: int) -> None:
         self.node, self.index = node, index
 
     def backward(self, seed: ndarray, create_graph: bool) -> None:
@@ -232,19 +247,19 @@ def grad(
 def propagate(
     starts: Iterable[tuple[Any, ndarray]],
     accumulate: Callable[[ndarray, ndarray], None],
-    wanted: Iterable[tuple[TapeNode, int]] = (),
+    wanted: Iterable[tuple[Node, int]] = (),
     since: int = -1,
-) -> dict[tuple[TapeNode, int], ndarray | None]:
+) -> dict[tuple[Node, int], ndarray | None]:
     """Give every leaf that the sources in ``starts`` lead to its gradients.
 
     Returns the gradients of the ``wanted`` results of nodes, as far as the sweep reached them. An
     edge to a node of an order less than ``since`` counts as a leaf.
     """
     add = OPERATORS["add"]
-    pending: dict[TapeNode, list[ndarray | None]] = {}
-    queue: list[tuple[int, TapeNode]] = []
-    found: dict[tuple[TapeNode, int], ndarray | None] = {}
-    watched: dict[TapeNode, list[int]] = {}
+    pending: dict[Node, list[ndarray | None]] = {}
+    queue: list[tuple[int, Node]] = []
+    found: dict[tuple[Node, int], ndarray | None] = {}
+    watched: dict[Node, list[int]] = {}
     for node, index in wanted:
         watched.setdefault(node, []).append(index)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -62,7 +63,7 @@ class Columns(Partial):
 
         totals = [k.registers(str(p.stage.buffer.dtype), vector) for p in self.reductions]
         body = [
-            each(vector, lambda v, p=p, t=t: store(t, p.init, v))
+            each(vector, partial(store, t, p.init))
             for p, t in zip(self.reductions, totals, strict=True)
         ]
         body += self._accumulate(k, vector, totals, rounds, at)
@@ -92,9 +93,11 @@ class Columns(Partial):
         shared, sums = [], []
         for part, total in zip(self.reductions, totals, strict=True):
             table = k.shared(str(total.dtype), down * wide)
-            shared.append(
-                each(vector, lambda v, t=total, s=table: store(s, element(t, v), first + v))
-            )
+
+            def share(v: Any, total: Any = total, table: Any = table) -> Any:
+                return store(table, element(total, v), first + v)
+
+            shared.append(each(vector, share))
             sums.append(store(total, element(table, mine), 0))
 
             def add(row: Any, part: Any = part, total: Any = total, table: Any = table) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -357,6 +358,7 @@ def _has_bool(loop: tirx.For) -> bool:
         if str(buffer.dtype) == "bool":
             found.append(node)
 
+    handlers: list[tuple[Any, Callable[[Any], None]]]
     handlers = [(tirx.BufferStore, access), (tvm.ir.TensorLoad, access)]
     if int(loop.extent) > LANES:
         handlers += [(kind, found.append) for kind in _TRUTHS]

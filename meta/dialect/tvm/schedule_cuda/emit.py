@@ -168,14 +168,14 @@ def copy(count: int, width: int, target: Any, to: Any, source: Any, at: Any) -> 
 
     ``target`` from the offset ``to``, ``source`` from ``at``.
     """
-    return [
-        each(
-            width,
-            lambda v, part=part: store(target, element(source, at + (part + v)), to + part + v),
-            tirx.ForKind.VECTORIZED,
-        )
-        for part in range(0, count, width)
-    ]
+
+    def access(part: int) -> Any:
+        def one(v: Any) -> Any:
+            return store(target, element(source, at + (part + v)), to + part + v)
+
+        return each(width, one, tirx.ForKind.VECTORIZED)
+
+    return [access(part) for part in range(0, count, width)]
 
 
 def substituted(value: Any, axes: Mapping[Any, Any], load: Load | None = None) -> Any:
@@ -237,7 +237,7 @@ def across_threads(
 
 def itemsize(buffer: Any) -> int:
     """Return the bytes of an element in memory."""
-    return max(1, buffer.dtype.bits // 8)
+    return max(1, int(buffer.dtype.bits) // 8)
 
 
 def widest(buffer: Any) -> int:

@@ -124,7 +124,8 @@ class Injective:
         times = next((n for n in fitting if vectors // (n * THREADS) >= enough), 1)
         blocks = max(1, divided(vectors, times * THREADS))
         k = self.k
-        first, last = [], []
+        first: list[Any] = []
+        last: list[Any] = []
         for u in range(times):
             place = (k.wide(k.block) * k.number(times) + u) * k.number(THREADS) + k.wide(k.thread)
             begin, end = self._vector(place * k.number(self.vector), self.vector)

@@ -290,7 +290,9 @@ class Partial(ABC):
         made += self._finish(k, totals, 0, safe, exists)
         return k.launch(made, divided(count, together), lanes, together)
 
-    def _with_combined(self, kernel: Any, between: list[Any], slices: int) -> Any:
+    def _with_combined(
+        self, kernel: Any, between: list[Any], slices: int
+    ) -> tuple[list[Any], list[Any]]:
         """Return the kernels, the one that combines slices among them, and the arrays between."""
         return [kernel, *([self._combined(between, slices)] if between else [])], between
 

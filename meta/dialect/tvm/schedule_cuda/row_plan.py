@@ -135,7 +135,7 @@ def online(members: Sequence[Member]) -> dict[Member, Member]:
     Both can be had in one sweep over the row, as `rows` does where a row is read anew for each.
     """
     by_buffer = {member.part.stage.buffer: member for member in members}
-    found = {}
+    found: dict[Member, Member] = {}
     for member in members:
         if member.role == REDUCED and isinstance(member.part.value, tirx.Add):
             largest = _maximum(member, by_buffer)

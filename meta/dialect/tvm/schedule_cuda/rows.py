@@ -293,7 +293,7 @@ class RowKernel(RowPlan):
                 return self._value(found, slot, place, v)
             walk = self.layout.row_walk(member, node)
             registers = self.registers.get(walk)
-            if registers is None:
+            if walk is None or registers is None:
                 return None
             if walk in self.along:
                 return element(registers, slot * self.vector + v)

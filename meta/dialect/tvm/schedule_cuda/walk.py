@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 
 from meta.dialect.tvm.stages import Stage, uses
+
+if TYPE_CHECKING:
+    from typing import Self  # from Python 3.11 on
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class Axes:
     reduced: tuple[int, ...]
 
     @classmethod
-    def of(cls, part: KernelPart) -> Axes:
+    def of(cls, part: KernelPart) -> Self:
         """Return the axes of a stage."""
         return cls(
             tuple(e for e in part.stage.spatial if e is not None and e != 1),
