@@ -231,6 +231,28 @@ def test_what_is_not_supported(node: Any, weights: dict[str, Any], why: str) -> 
 
 
 @pytest.mark.parametrize(
+    "to,saturate,why",
+    [
+        (TensorProto.FLOAT8E5M2, 1, "float8_e5m2 without infinities"),
+        (TensorProto.FLOAT8E4M3FN, 0, "float8_e4m3fn with NaN"),
+        (TensorProto.FLOAT8E5M2, 0, None),
+        (TensorProto.FLOAT8E4M3FN, 1, None),
+    ],
+)
+def test_casts_to_float8(to: int, saturate: int, why: str | None) -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], to=to, saturate=saturate)
+    proto = graph([node], {"x": X}, {"y": 3}, dtype=to)
+    proto.opset_import[0].version = 19
+    if why is not None:
+        with pytest.raises(RelaxError, match=why):
+            from_onnx(proto)
+        return
+    found = run(from_onnx(proto), np.sign(X) * np.float32(1e6))
+    beyond = np.inf if to == TensorProto.FLOAT8E5M2 else 448
+    np.testing.assert_array_equal(found.numpy().astype(np.float32), np.sign(X) * beyond)
+
+
+@pytest.mark.parametrize(
     "operator,other,why",
     [
         ("Gather", [7], "index 7 is out of bounds"),

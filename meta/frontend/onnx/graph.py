@@ -359,6 +359,16 @@ def _suppression(node: onnx.NodeProto, given: Attributes, values: Any, shapes: A
     return f"{unknown[0]!r} must be a constant" if unknown else None
 
 
+def _cast(node: onnx.NodeProto, given: Attributes, values: Any, shapes: Any) -> str | None:
+    """What is beyond float8_e4m3fn is its largest number here, and beyond float8_e5m2 infinite."""
+    saturated, to = given.get("saturate", 1), given.get("to")
+    if to == onnx.TensorProto.FLOAT8E4M3FN and not saturated:
+        return "float8_e4m3fn with NaN for what is beyond its range is not supported"
+    if to == onnx.TensorProto.FLOAT8E5M2 and saturated:
+        return "float8_e5m2 without infinities is not supported"
+    return None
+
+
 _FILTERING = "filtering before it makes an image smaller (antialias) is not supported"
 _ONE_SIGN = "infinity of one sign is not supported"
 MISREAD = (
@@ -372,7 +382,7 @@ MISREAD = (
 """An operator, an attribute, the value (the default) that the importer goes by, and why a node with
 another one cannot be imported.
 """
-MISREAD_NODES = {"NonMaxSuppression": _suppression, "Resize": _resize}
+MISREAD_NODES = {"Cast": _cast, "NonMaxSuppression": _suppression, "Resize": _resize}
 """By operator, a function of its node, attributes, the values and the shapes that are known, which
 returns why it cannot be imported, or None.
 """
