@@ -183,7 +183,7 @@ def _compute(base: Op) -> None:
     def step(**given):
         return updated(base, given)
 
-    step.__signature__ = base.schema.signature  # type: ignore[attr-defined]  # where `inspect` looks
+    step.__signature__ = base.schema.signature  # type: ignore[attr-defined]  # read by `inspect`
     formula = FORMULAS[SINGLES[base].multi]
     traced = formula.trace(formula.lists, {}, {})
     compute(base, OPAQUE if traced.totals else INJECTIVE)(step)

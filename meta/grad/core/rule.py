@@ -3,8 +3,9 @@
 A rule asks by parameter name for what it needs: any forward argument, ``y`` (the result) and ``dy``
 (its gradient; both are tuples for an operator with several results). Where an argument is itself
 called ``y`` or ``dy``, these two are asked for as ``y_`` and ``dy_``. What a rule does not ask for
-is not kept alive. A parameter annotated ``TensorType`` receives the type of that argument (or of
-``y``) only, which keeps no memory; the argument itself if its type does not know the shape.
+is not kept alive. A parameter annotated ``TensorType`` (of several tensors: ``tuple[TensorType,
+...]``) receives the type of that argument (or of ``y``) only, which keeps no memory; the argument
+itself if its type does not know the shape.
 ``*options`` stands for all attributes and run-time numbers that are not named, in the order of the
 schema.
 
@@ -24,6 +25,9 @@ from meta.base.errors import GradientError, RegistrationError
 from meta.base.source import Span, definition_span
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
+
+_TYPES = (TensorType, tuple[TensorType, ...])
+"""Annotations of what is kept as its type only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         given = inspect.signature(function).parameters.values()
         named = tuple(p.name for p in given if p.kind is not p.VAR_POSITIONAL)
         types_only = frozenset(
-            p for p, hint in typing.get_type_hints(function).items() if hint is TensorType
+            p for p, hint in typing.get_type_hints(function).items() if hint in _TYPES
         )
         for op in ops:
             y, dy = op.schema.reserved("y"), op.schema.reserved("dy")
