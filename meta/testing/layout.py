@@ -69,7 +69,8 @@ def called(case: OpCase) -> Callable[..., Any]:
     """
     op = OPERATORS[case.op]
     by_call = not isinstance(op, ComposedOp) or op.takes_schema
-    return op if by_call else op.plain
+    chosen: Callable[..., Any] = op if by_call else op.plain
+    return chosen
 
 
 def check_layouts(case: OpCase, one: Sample, dialects: list[str], device: str = "cpu") -> None:

@@ -35,7 +35,7 @@ MOVING = frozenset(
         *("adv_index", "batch_flatten", "broadcast_to", "broadcast_to_like", "concat"),
         *("depth_to_space", "diagonal", "dynamic_broadcast_to", "dynamic_expand_dims"),
         *("dynamic_reshape", "dynamic_squeeze", "dynamic_strided_slice", "dynamic_tile"),
-        *("expand_dims", "flip", "gather", "gather_nd", "index_select", "mirror_pad"),
+        *("expand_dims", "flip", "gather", "gather_nd", "index_select"),
         *("permute_dims", "repeat", "reshape", "reshape_like", "reverse_sequence", "roll"),
         *("space_to_depth", "split", "squeeze", "stack", "strided_slice", "swapaxes", "take"),
         *("tile", "tril", "triu"),
@@ -50,7 +50,7 @@ WITHOUT_UINT64 = frozenset(
         *("conv2d", "conv_transpose2d", "conv3d", "conv_transpose3d", "cumprod", "cumsum", "dense"),
         *("einsum", "floor_divide", "fmax", "fmin", "fmod", "heaviside", "logical_not", "matmul"),
         *("matmul_nt", "matmul_tn", "matmul_tt", "max", "maximum", "min", "minimum", "negative"),
-        *("relu", "remainder", "searchsorted", "sign", "square", "strided_set", "subtract"),
+        *("pad", "relu", "remainder", "searchsorted", "sign", "square", "strided_set", "subtract"),
         "threshold",
     )
 )
