@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from meta.base.device import CPU
-from meta.base.dtype import COMPLEX, has_gradient
+from meta.base.dtype import COMPLEX, FLOATS, has_gradient, limits
 from meta.base.errors import GradientError, TraceError, TypeInferError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
@@ -23,7 +23,7 @@ from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol
 from meta.op.indexing import Parts, one_answer, read_index
 from meta.runtime.ndarray import ndarray
-from meta.runtime.writes import memory_of, require_detached, same_memory, value_for
+from meta.runtime.writes import memory_of, require_detached, same_memory, takes, value_for
 
 WHAT = "x[index] = value"
 
@@ -47,14 +47,74 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             hint="x = x.at[index].set(value), which is a new array; or .add, .multiply, .min, ...",
         )
     memory = memory_of(x, WHAT, "x = x.at[index].set(value), which is a new array")
+    if type(value) in _NUMBERS and _number_is_written(x, memory, index, value):
+        return
     require_detached(value, WHAT)
     values = value_for(value, x.dtype, x.device).tensor.detach()
     if same_memory(values, memory):
         values = values.clone()
+    part = _forward_part(memory, index)
+    if part is not None and values.ndim <= part.ndim:
+        same = values.shape == part.shape
+        part.copy_(values if same else _broadcast(values, tuple(part.shape)))
+        return
     answer = one_answer(index)
     if answer is not None:
         memory, index = memory[None], slice(0, int(answer))
     _write(memory, read_index(ndarray(memory), _on_host(index)), values)
+
+
+_NUMBERS = (bool, int, float)
+
+
+def _number_is_written(x: ndarray, memory: torch.Tensor, index: Any, value: Any) -> bool:
+    """Write a number where torch takes the index with numpy's meaning, in a tenth of the time:
+    ints, slices that go forward, None and Ellipsis, or a mask of the leading axes. Return whether
+    it was; what is left, errors included, is for the general way.
+    """
+    if not (takes(value, x.dtype) and _is_finite_in(value, x.dtype)):
+        return False
+    if type(index) is ndarray:
+        if index.dtype != "bool" or index.device != x.device or not index.ndim:
+            return False
+        if index.shape != x.shape[: index.ndim]:
+            return False
+        mask = index.tensor.reshape(*index.shape, *(1,) * (x.ndim - index.ndim))
+        memory.masked_fill_(mask, value)
+        return True
+    part = _forward_part(memory, index)
+    if part is None:
+        return False
+    part.fill_(value)
+    return True
+
+
+def _forward_part(memory: torch.Tensor, index: Any) -> torch.Tensor | None:
+    """Return torch's view for an index of which torch has numpy's meaning; None for another, and
+    for one that is wrong.
+    """
+    if not all(map(_is_forward, index if type(index) is tuple else (index,))):
+        return None
+    try:
+        return memory[index]
+    except (IndexError, TypeError, ValueError):
+        return None
+
+
+def _is_forward(item: Any) -> bool:
+    if type(item) is slice:
+        return type(item.step) in (int, type(None)) and (item.step is None or item.step > 0)
+    return type(item) is int or item is None or item is ...
+
+
+def _is_finite_in(value: Any, dtype: str) -> bool:
+    """Whether torch fills a tensor of the dtype with the number: it refuses what overflows."""
+    if dtype in FLOATS:
+        return bool(abs(value) <= limits(dtype).max)
+    return dtype in _FILLED
+
+
+_FILLED = frozenset({"bool", "uint8", "int8", "int16", "int32", "int64"})
 
 
 def _on_host(index: Any) -> Any:

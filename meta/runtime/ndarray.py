@@ -257,6 +257,7 @@ class ndarray(Exchange):
 
     def __copy__(self) -> ndarray:
         """Return a leaf with memory of its own, as numpy's arrays do, without a gradient."""
+        traced.refuse_read(self)
         result = ndarray(self.tensor.detach().clone(), name=self.name)
         result.train_like(self)
         return result
@@ -273,6 +274,7 @@ class ndarray(Exchange):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
+        traced.refuse_read(self)
         result = memo[id(self)] = ndarray(copy.deepcopy(self.tensor, memo), name=self.name)
         result.train_like(self)
         result.grad = copy.deepcopy(self.grad, memo)

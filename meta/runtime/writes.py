@@ -56,6 +56,8 @@ def value_for(value: Any, dtype: str, device: Device) -> ndarray:
     their digits. TypeInferError for a kind that the dtype does not have (`require_kind`), and
     NumberOutOfRange for an integer beyond the dtype's range.
     """
+    if type(value) is ndarray and value.dtype == dtype and value.device == device:
+        return value
     if isinstance(value, bool | int | float | complex):
         require_kind(_python_kind(value, dtype), dtype)
         if not isinstance(value, complex) and not fits(value, dtype):
@@ -82,6 +84,11 @@ def value_for(value: Any, dtype: str, device: Device) -> ndarray:
     if found.dtype == dtype and found.device == device:
         return found
     return array(found, dtype, device=device)
+
+
+def takes(value: bool | int | float, dtype: str) -> bool:
+    """Whether an array of a dtype takes a Python number."""
+    return _kind(canonical(type(value))) <= _kind(dtype) and fits(value, dtype)
 
 
 def _python_kind(value: complex, dtype: str) -> str:

@@ -221,3 +221,31 @@ def test_mixed_precision_reads_and_writes_by_masks() -> None:
         assert x[x < 0].tolist() == [-1]
         x[x < 0] = 0.0
     assert x.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint64"])
+@pytest.mark.parametrize("value", [1e6, float("inf"), float("-inf"), float("nan"), 7, -(2**7), 0.1])
+def test_a_number_is_rounded_or_refused_in_any_way_of_writing(dtype: str, value: float) -> None:
+    def written(index: Any) -> Any:
+        x = meta.zeros((2,), dtype)
+        try:
+            x[index] = value
+        except TypeInferError as error:
+            return type(error)
+        return x.numpy().tolist()[0]
+
+    mask = meta.array([True, False])
+    found = [written(i) for i in (0, [0], slice(0, 1), slice(0, None, -1), mask, mask.numpy())]
+    np.testing.assert_array_equal(found, found[1:2] * len(found))
+
+
+def test_what_torch_would_read_in_another_way() -> None:
+    x = meta.array(X)
+    x[True and 1, np.int64(0)] = 5.0
+    assert (x.numpy()[1, 0] == 5).all()
+    with pytest.raises(TypeInferError):
+        x[True] = 0.0
+    with pytest.raises(IndexOutOfRange):
+        x[meta.array([True])] = 0.0
+    x[meta.array([False, True])] = 1.0
+    assert (x.numpy()[1] == 1).all() and x.numpy()[0, 1, 1] == 5

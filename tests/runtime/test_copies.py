@@ -101,7 +101,7 @@ def test_a_shallow_copy_of_a_model_shares_arrays_and_no_program() -> None:
 
 def test_training_goes_on_in_a_pickled_step() -> None:
     x, dy = meta.array(np.ones((2, 3), "float32")), meta.array(np.ones((2, 2), "float32"))
-    step = meta.optim.with_adam(learning_rate=0.1)(Net())
+    step = meta.optim.with_adam(lr=0.1)(Net())
     step(dy, x)
     other = pickle.loads(pickle.dumps(step))
     for _ in range(2):
@@ -115,10 +115,24 @@ def test_training_goes_on_in_a_pickled_step() -> None:
 
 def test_float32_masters_follow_a_pickled_optimizer() -> None:
     model = Net().to(dtype="bfloat16")
-    step = meta.optim.with_sgd(learning_rate=0.5)(model)
+    step = meta.optim.with_sgd(lr=0.5)(model)
     other = pickle.loads(pickle.dumps(step))
     names = [n for n in other.state() if n.endswith("inner.weight")]
     assert names
     weight = other.state()[names[0]]
     other.load_state_dict({n: meta.ones_like(a) for n, a in other.state().items()})
     assert all(m.tolist() == weight.tolist() for m in meta.model.state.masters_of(weight))
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_model_s_array_is_not_copied_while_it_is_traced(how: str) -> None:
+    class Copying(meta.Model):
+        def build(self) -> None:
+            self.w = meta.array([1.0])
+
+        @meta.model.trace
+        def forward(self, x: Any) -> Any:
+            return x * COPIES[how](self.w)
+
+    with pytest.raises(meta.errors.TraceError, match="values of a model's array"):
+        Copying()(meta.array([2.0]))

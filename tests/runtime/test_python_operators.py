@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import meta
-from meta.base.errors import TraceError, TypeInferError
+from meta.base.errors import GradientError, TraceError, TypeInferError
 from meta.model import trace
 
 IN_PLACE: list[tuple[Any, Any]] = [
@@ -82,12 +82,18 @@ class TestInPlace:
     def test_gradients_pass(self) -> None:
         w = meta.array([1.0, 2.0])
         w.requires_grad = True
-        y = w
+        y = w * 1.0
         y += w * 2.0
         y *= y
         y.sum().backward()
         np.testing.assert_array_equal(w.grad.numpy(), [18, 36])
         assert w.tolist() == [1, 2]
+        with pytest.raises(GradientError, match="no_grad"):
+            w += 1.0
+        alias = w
+        with meta.no_grad():
+            w -= 0.5
+        assert alias is w and w.requires_grad and w.tolist() == [0.5, 1.5]
 
     def test_a_part(self) -> None:
         x = meta.array([[1.0, 2.0], [3.0, 4.0]])
