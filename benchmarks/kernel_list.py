@@ -251,7 +251,7 @@ KERNELS = [
     # by index
     Kernel(
         "gather",
-        lambda x, i: meta.gather(x, 1, i),
+        lambda x, i: meta.take_along_axis(x, i, 1),
         lambda x, i: x.gather(1, i),
         indexed((WIDE,), WIDE, 1024),
     ),
@@ -269,7 +269,7 @@ KERNELS = [
     ),
     Kernel(
         "scatter_add",
-        lambda x, src, i: meta.scatter_add(x, i, src, axis=1),
+        lambda x, src, i: meta.scatter_add(x, 1, i, src),
         lambda x, src, i: x.scatter_add(1, i, src),
         indexed((WIDE, WIDE), WIDE, 1024),
     ),

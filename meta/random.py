@@ -207,12 +207,12 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     _require(fits, "so many cannot be drawn", f"0 to {count} without replacement", num_samples)
     if not replacement:
         e = _exponential(weights.shape, weights.dtype, place)
-        return op.topk(op.divide(weights, e), num_samples, ret_type="indices")
+        return op.topk(op.divide(weights, e), num_samples)[1]
     _require(count > 0, "p has no element to draw", "a last extent above 0", weights.shape)
     sums = op.cumsum(weights, -1, weights.dtype)
     shape = (*weights.shape[:-1], num_samples)
     u = _draw(op.random_uniform, _key(place), shape, dtype=weights.dtype)
-    return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), right=True)
+    return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), side="right")
 
 
 @checked
@@ -224,7 +224,7 @@ def permutation(x: int | Array, *, device: object = None) -> Array:
         return op.take(rows, permutation(rows.shape[0], device=_place(device, rows)), 0)
     _require(not isinstance(x, bool) and x >= 0, "this is no count", "an int >= 0", x)
     words = _draw(op.random_integers, _key(_place(device)), (x,), -(2**63), 2**63 - 1)
-    return op.argsort(words, dtype="int64")
+    return op.argsort(words)
 
 
 def _exponential(extents: tuple[Any, ...], dtype: str, place: str) -> Array:

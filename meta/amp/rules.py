@@ -58,7 +58,7 @@ never(op.binary_cross_entropy, op.binary_cross_entropy_dpred)
 never(op.binary_cross_entropy_with_logits, op.binary_cross_entropy_with_logits_dpred)
 # A row, or a place, that occurs often adds up many terms, and not in a register.
 never(op.embedding_dx)
-never(op.gather_dx, op.gather_nd_dx, op.scatter_add, op.scatter_reduce)
+never(op.take_along_axis_dx, op.gather_nd_dx, op.scatter_add, op.scatter_reduce)
 # The bits of half precision are others.
 never(op.reinterpret)
 

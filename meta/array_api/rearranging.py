@@ -24,21 +24,8 @@ def tile(x: Array, repetitions: tuple[int, ...], /) -> Array:
 
 
 def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
-    """Return the elements of ``x`` in row-major order in another shape.
-
-    An extent of -1 is inferred. ``copy``: True gives memory of its own, None and False share that
-    of ``x`` where it is compact; an array that is not compact is copied, which False refuses with
-    an ArgumentError.
-    """
-    x = operand(x)
-    if copy is False and not getattr(getattr(x, "key", None), "compact", True):
-        raise ArgumentError("this array cannot be reshaped without a copy", hint="copy=None")
-    # Of `meta.reshape` an extent of 0 is that of x.
-    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
-    if 0 in wanted and -1 not in wanted and 0 not in x.shape:
-        raise ArgumentError("the number of elements does not fit the shape", found=f"{shape}")
-    found = op.reshape(x, wanted)
-    return op.copy(found) if copy else found
+    """Return the elements of ``x`` in row-major order in another shape; see `meta.reshape`."""
+    return op.reshape(x, shape, copy)
 
 
 def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Array:
@@ -57,7 +44,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     if total == 0:
         return x[(*(slice(None),) * at, slice(0, 0))]
     # Element i of the result is the first whose repetitions end behind i.
-    return op.take(x, op.searchsorted(ends, op.arange(total), True), at)
+    return op.take(x, op.searchsorted(ends, op.arange(total), side="right"), at)
 
 
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
@@ -69,19 +56,5 @@ def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Return, along ``axis``, the elements that ``indices`` name; other axes are broadcast.
-
-    Negative indices count from the end.
-    """
-    x, indices = operand(x), operand(indices)
-    at = normalize_axis(axis, x.ndim)
-    if indices.ndim != x.ndim:
-        raise ArgumentError("indices must have as many axes as x", found=f"shape {indices.shape}")
-    indices = op.where(op.less(indices, 0), op.add(indices, x.shape[at]), indices)
-    others = tuple(
-        max(a, b) if a and b else 0
-        for i, (a, b) in enumerate(zip(x.shape, indices.shape, strict=True))
-    )
-    x = op.broadcast_to(x, (*others[:at], x.shape[at], *others[at + 1 :]))
-    indices = op.broadcast_to(indices, (*others[:at], indices.shape[at], *others[at + 1 :]))
-    return op.gather(x, at, indices)
+    """Return, along ``axis``, the elements that ``indices`` name; see `meta.take_along_axis`."""
+    return op.take_along_axis(x, indices, axis)

@@ -11,7 +11,6 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import canonical, has_gradient
-from meta.base.errors import ArgumentError
 from meta.op.core.function import operand
 from meta.op.core.reduction import reduction
 
@@ -93,22 +92,16 @@ def std(
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """Return ``x`` sorted along ``axis``; the order is always stable."""
-    return op.sort(x, axis, not descending)
+    return op.sort(x, axis, descending, stable)
 
 
 def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
     """Return the indices (int64) that sort ``x`` along ``axis``; the order is always stable."""
-    return op.argsort(x, axis, not descending)
+    return op.argsort(x, axis, descending, stable)
 
 
 def searchsorted(
     x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None
 ) -> Array:
-    """Return where to insert ``x2`` so that the vector ``x1`` stays ascending, as int64.
-
-    side: "left" before equal elements, "right" behind them. sorter: indices that sort x1.
-    """
-    if side not in ("left", "right"):
-        raise ArgumentError("unknown side", expected="'left' or 'right'", found=repr(side))
-    x1 = operand(x1)
-    return op.searchsorted(x1 if sorter is None else op.take(x1, sorter, 0), x2, side == "right")
+    """Return where to insert ``x2`` so that the vector ``x1`` stays ascending, as int64."""
+    return op.searchsorted(x1, x2, side, sorter)

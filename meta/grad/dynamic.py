@@ -54,10 +54,8 @@ def dynamic_strided_slice_dx(begin: Any, end: Any, strides: Any, slice_mode: str
 
 
 @gradient(op.dynamic_topk)
-def dynamic_topk(
-    data: Any, k: Any, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any
-) -> Any:
-    return topk(data, k, axis, ret_type, is_ascend, y, dy), None
+def dynamic_topk(x: Any, k: Any, axis: int, largest: bool, ret_type: str, y: Any, dy: Any) -> Any:
+    return topk(x, k, axis, largest, ret_type, y, dy), None
 
 
 not_differentiable(op.dynamic_one_hot, why="indices have none, and the values are constants")
@@ -75,7 +73,7 @@ def dynamic_tile(x: Any, reps: Any, dy: Any) -> Any:
     elif missing < 0:
         extents = op.concat((ones, extents), 0)
     both = op.reshape(op.stack((counts, extents), 1), (-1,))
-    apart = op.dynamic_reshape(dy, both, True)
+    apart = op.dynamic_reshape(dy, both)
     total = op.sum(apart, tuple(range(0, apart.ndim, 2))) if apart.ndim else apart
     return op.reshape_like(total, x), None
 

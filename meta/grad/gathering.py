@@ -12,15 +12,18 @@ from meta.op.shapes import padding_row
 
 gradients(
     {
-        op.gather: lambda data, axis, indices, dy: (op.gather_dx(data, axis, indices, dy), None),
+        op.take_along_axis: lambda x, dy, indices, axis: (
+            op.take_along_axis_dx(x, dy, indices, axis),
+            None,
+        ),
         op.gather_nd: lambda data, indices, dy: (op.gather_nd_dx(data, indices, dy), None),
         op.index_select: lambda x, axis, index, dy: (op.take_dx(x, dy, index, axis), None),
         op.take: lambda x, dy, indices, *options: (op.take_dx(x, dy, indices, *options), None),
         # Linear in dy, and independent of the values of the first argument.
-        op.gather_dx: lambda axis, indices, dy_: (
+        op.take_along_axis_dx: lambda dy_, indices, axis: (
             op.zeros_like(dy_),
+            op.take_along_axis.plain(dy_, indices, axis),
             None,
-            op.gather(dy_, axis, indices),
         ),
         op.gather_nd_dx: lambda indices, dy_: (
             op.zeros_like(dy_),
@@ -39,14 +42,14 @@ gradients(
 
 def _read(dy: Any, axis: int, index: Any, src: TensorType) -> Any:
     """Return dy at the indices, in the shape of src, of which the rest was not used."""
-    read = op.gather(dy, axis, index)
+    read = op.take_along_axis.plain(dy, index, axis)
     if index.shape == src.shape:
         return read
     return op.strided_slice_dx(read, src.known_shape, (0,) * src.ndim, tuple(index.shape))
 
 
 @gradient(op.scatter)
-def scatter(dy: Any, index: Any, src: TensorType, axis: int) -> Any:
+def scatter(dy: Any, axis: int, index: Any, src: TensorType) -> Any:
     """dx = dy, 0 where src was written; dsrc = dy there.
 
     Of x, y and src only the types count, so others of their types are given, and none is kept.
@@ -82,9 +85,9 @@ def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any,
         dx, dused = _factors(x, index, used, axis, dy)
     else:
         here = op.cast(op.equal(x, y), dy.dtype)
-        there = op.cast(op.equal(used, op.gather(y, axis, index)), dy.dtype)
-        share = dy / op.scatter_add(here, index, there, axis)
-        dx, dused = here * share, there * op.gather(share, axis, index)
+        there = op.cast(op.equal(used, op.take_along_axis.plain(y, index, axis)), dy.dtype)
+        share = dy / op.scatter_add(here, axis, index, there)
+        dx, dused = here * share, there * op.take_along_axis.plain(share, index, axis)
     if used is not src:
         dused = op.strided_slice_dx(dused, tuple(src.shape), (0,) * src.ndim, tuple(index.shape))
     return dx, None, dused
@@ -93,16 +96,16 @@ def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any,
 def _factors(x: Any, index: Any, src: Any, axis: int, dy: Any) -> Any:
     """Return the gradients of a product at both kinds of factors."""
     x_zero, src_zero = op.equal(x, 0.0), op.equal(src, 0.0)
-    zeros = op.scatter_add(op.cast(x_zero, dy.dtype), index, op.cast(src_zero, dy.dtype), axis)
+    zeros = op.scatter_add(op.cast(x_zero, dy.dtype), axis, index, op.cast(src_zero, dy.dtype))
     x_rest, src_rest = op.where(x_zero, 1.0, x), op.where(src_zero, 1.0, src)
-    rest = dy * op.scatter_reduce(x_rest, index, src_rest, axis, "prod")
+    rest = dy * op.scatter_reduce.plain(x_rest, axis, index, src_rest, "prod")
 
     def at(zero: Any, factor: Any, count: Any, whole: Any) -> Any:
         alone = op.where(op.equal(count, 1.0), whole, op.zeros_like(whole))
         others = op.where(op.equal(count, 0.0), whole / factor, op.zeros_like(whole))
         return op.where(zero, alone, others)
 
-    read = op.gather(zeros, axis, index), op.gather(rest, axis, index)
+    read = (op.take_along_axis.plain(t, index, axis) for t in (zeros, rest))
     return at(x_zero, x_rest, zeros, rest), at(src_zero, src_rest, *read)
 
 

@@ -22,7 +22,7 @@ def _laid_out(x, layout):
 def _first_maxima(x, values):
     """Return the elements of ``values`` at the first maxima of ``x`` along axis 0."""
     best = op.argmax(x, 0, True)
-    return op.squeeze(op.gather(values, 0, best), 0)
+    return op.squeeze(op.take_along_axis(values, best, 0), 0)
 
 
 def _windows(x, axes, fill):

@@ -141,10 +141,10 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
         for tap, size in zip(taps[1:], extents[1:], strict=True):
             index, weight = index * size + tap.element, weight * tap.weight
         index = op.broadcast_to(op.reshape(index, (n, 1, points)), (n, c, points))
-        dx = dx + op.gather_dx(flat, 2, index, grad * op.reshape(weight, (n, 1, points)))
+        dx = dx + op.take_along_axis_dx(flat, grad * op.reshape(weight, (n, 1, points)), index, 2)
         if method == "nearest":
             continue
-        part = op.sum(op.gather(flat, 2, index) * grad, 1)
+        part = op.sum(op.take_along_axis(flat, index, 2) * grad, 1)
         for axis, tap in enumerate(taps):
             slope = tap.slope
             for other, factor in enumerate(taps):

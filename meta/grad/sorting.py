@@ -9,20 +9,20 @@ not_differentiable(op.argsort, why="the result is an index")
 
 
 @gradient(op.sort)
-def sort(data: Any, axis: int, is_ascend: bool, dy: Any) -> Any:
+def sort(x: Any, axis: int, descending: bool, dy: Any) -> Any:
     """dx = dy, put back to where each element was."""
-    return op.gather_dx(data, axis, op.argsort(data, axis, is_ascend, "int32"), dy)
+    return op.take_along_axis_dx(x, dy, op.argsort.plain(x, axis, descending, "int32"), axis)
 
 
 @gradient(op.topk)
-def topk(data: Any, k: Any, axis: int, ret_type: str, is_ascend: bool, y: Any, dy: Any) -> Any:
+def topk(x: Any, k: Any, axis: int, largest: bool, ret_type: str, y: Any, dy: Any) -> Any:
     """dx = dy, put to where each element was; 0 elsewhere."""
     if ret_type == "indices":
-        return op.zeros_like(data)
+        return op.zeros_like(x)
     if ret_type == "both":
-        return op.gather_dx(data, axis, y[1], dy[0])
-    find = op.topk if isinstance(k, int) else op.dynamic_topk
-    return op.gather_dx(data, axis, find(data, k, axis, "indices", is_ascend), dy)
+        return op.take_along_axis_dx(x, dy[0], y[1], axis)
+    find = op.topk.plain if isinstance(k, int) else op.dynamic_topk
+    return op.take_along_axis_dx(x, dy, find(x, k, axis, largest, "indices"), axis)
 
 
 not_differentiable(op.searchsorted, why="the result is an index")

@@ -68,7 +68,7 @@ def embedding_bag(
             raise _refused("offsets must be a vector", found=repr(marks.shape))
         if include_last_offset:
             marks = op.strided_slice(marks, (0,), (marks.shape[0] - 1,))
-        belongs = op.searchsorted(marks, op.cast(_places(flat, 0), marks.dtype), True) - 1
+        belongs = op.searchsorted(marks, op.cast(_places(flat, 0), marks.dtype), "right") - 1
     kept = None if padding_idx is None else flat != padding_idx % x.shape[0]
     return _reduced(rows, belongs, _zeros(marks, x), mode, per_sample_weights, kept)
 
@@ -92,15 +92,15 @@ def _reduced(rows: Any, belongs: Any, zeros: Any, mode: str, weights: Any, kept:
         kept = op.expand_dims(kept, 1)
         counted = op.where(kept, counted, 0.0)
     if mode == "max":
-        counts = op.scatter_add(zeros, index, counted, 0)
+        counts = op.scatter_add(zeros, 0, index, counted)
         low = rows if kept is None else op.where(kept, rows, -math.inf)
-        found = op.scatter_reduce(op.full_like(zeros, -math.inf), index, low, 0, "amax")
+        found = op.scatter_reduce(op.full_like(zeros, -math.inf), 0, index, low, "amax")
         return op.where(counts == 0, 0.0, found)
     if weights is not None:
         rows = rows * op.expand_dims(weights, 1)
     if kept is not None:
         rows = op.where(kept, rows, 0.0)
-    total = op.scatter_add(zeros, index, rows, 0)
+    total = op.scatter_add(zeros, 0, index, rows)
     if mode == "sum":
         return total
-    return total / op.maximum(op.scatter_add(zeros, index, counted, 0), 1.0)
+    return total / op.maximum(op.scatter_add(zeros, 0, index, counted), 1.0)

@@ -187,7 +187,7 @@ def _of_labels(
     else:
         weight = op.cast(weight, logs.dtype) if weight.dtype != logs.dtype else weight
         share = op.where(counts, op.take(weight, labels), 0.0)
-    picked = op.squeeze(op.gather(logs, axis, op.expand_dims(labels, axis)), axis)
+    picked = op.squeeze(op.take_along_axis(logs, op.expand_dims(labels, axis), axis), axis)
     loss = op.where(counts, -picked * share, 0.0)
     if smoothing:
         spread = op.where(counts, -op.mean(_weighted(logs, weight), axis), 0.0)

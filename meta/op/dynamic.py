@@ -128,10 +128,10 @@ def _unknown(x: Tensor, axes: set[int]) -> Tensor:
 
 
 @op
-def dynamic_reshape(x: Tensor, shape: Tensor, allowzero: bool = False) -> Tensor:
+def dynamic_reshape(x: Tensor, shape: Tensor) -> Tensor:
     """`reshape` to the extents that ``shape``, a vector of integers, holds at run time.
 
-    It may hold one -1 and, unless ``allowzero``, 0 for the extent of the same axis of x. A copy.
+    One of them may be -1. A copy.
     """
     return x.with_shape((UNKNOWN,) * _vector(shape, "shape"))
 
@@ -194,11 +194,11 @@ def dynamic_strided_slice_dx(
 
 
 @op(options=topk)
-def dynamic_topk(data: Tensor, k: Tensor, *options: Any) -> Tensor | tuple[Tensor, Tensor]:
+def dynamic_topk(x: Tensor, k: Tensor, *options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """`topk` of ``k``, one integer of the run time; below 1 it stands for all."""
     _single(k, "k")
-    at = normalize_axis(options[0], data.ndim)
-    found = topk.type_function(data, 0, *options)
+    at = normalize_axis(options[0], x.ndim)
+    found = topk.type_function(x, 0, *options)
     if isinstance(found, tuple):
         return _unknown(found[0], {at}), _unknown(found[1], {at})
     return _unknown(found, {at})

@@ -256,7 +256,7 @@ def _last(x: Any, rows: Any, value: Any) -> Any:
     numbers = beside(np.arange(kept, kept + n, dtype=np.int64), x)
     own = beside(np.arange(kept, dtype=np.int64), x)
     # A row of both joined for each row of x: its own, or the last value that there is for it.
-    picked = scatter_reduce(own, row, numbers, 0, "amax")
+    picked = scatter_reduce(own, 0, row, numbers, "amax")
     return take(concat((x, value), 0), picked, 0)
 
 
@@ -266,7 +266,7 @@ def _reducing(how: str) -> Callable[..., Any]:
             cast = OPERATORS["cast"]
             found = by_rows(cast(x, "uint8"), rows, cast(value, "uint8"))
             return cast(found, "bool")
-        return scatter_reduce(x, _along(rows, value), value, 0, how)
+        return scatter_reduce(x, 0, _along(rows, value), value, how)
 
     return by_rows
 
@@ -279,7 +279,7 @@ def _along(rows: Any, value: Any) -> Any:
 
 def _factors(x: Any, rows: Any, value: Any) -> Any:
     """Return the product of the values for each element of x; 1 where there is none."""
-    return scatter_reduce(ones_like(x), _along(rows, value), value, 0, "prod")
+    return scatter_reduce(ones_like(x), 0, _along(rows, value), value, "prod")
 
 
 def _is_traced_mask(index: Any) -> bool:

@@ -1,9 +1,10 @@
 """Operators that read and write at indices.
 
-An index is from 0 to the size of its dimension less 1. As with torch's operators of these names,
-negative indices do not count from the end; with `take` and `index_select` they do. On the CPU
-another index raises IndexOutOfRange. On CUDA it does with META_CHECK_INDICES; without, it is moved
-to the nearest end of its dimension, so no call reads or writes outside of a tensor.
+An index is from 0 to the size of its dimension less 1. What reads as NumPy does (`take`,
+`take_along_axis`, `index_select`, `adv_index`) counts negative ones from the end; operators that
+torch alone has do not. On the CPU another index raises IndexOutOfRange. On CUDA it does with
+META_CHECK_INDICES; without, it is moved to the nearest end of its dimension, so no call reads or
+writes outside of a tensor.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
+from meta.base.registry import OPERATORS
 from meta.ir.types import Dim
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import (
@@ -23,7 +25,7 @@ from meta.op.core.check import (
 )
 from meta.op.core.function import operand
 from meta.op.core.indices import IndexRange, into_axis
-from meta.op.shapes import padding_row, require_index
+from meta.op.shapes import broadcast_to, padding_row, require_index
 
 
 def _require_like(x: Tensor, expected: Tensor, name: str) -> None:
@@ -45,39 +47,64 @@ def _require_elements(data: Tensor, indexed: tuple[Dim, ...], picked: tuple[Dim,
     require(fits, "an axis without elements cannot be indexed", found=data)
 
 
-def _along(data: Tensor, axis: int) -> tuple[IndexRange, ...]:
-    return (into_axis("indices", data, axis, "data"),)
+def _along(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
+    return (into_axis("indices", x, axis, "x", from_end=True),)
 
 
-@op(complex=True, indices=_along)
-def gather(data: Tensor, axis: int, indices: Tensor) -> Tensor:
+@op(composed=True, complex=True, indices=_along)
+def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """Along ``axis``, the elements that ``indices`` name: for axis 1,
-    ``y[i, j, k] = data[i, indices[i, j, k], k]``.
+    ``y[i, j, k] = x[i, indices[i, j, k], k]``.
 
-    ``indices``: integers with as many axes as ``data`` and, but for ``axis``, no longer ones. The
-    result has their shape and the dtype of ``data``.
-    Raises TypeInferError if they do not fit, or if the axis has no element to read, and
-    IndexOutOfRange for an index outside [0, extent): on CUDA with META_CHECK_INDICES only; without
-    it the nearest element is read.
+    ``indices``: integers with as many axes as ``x``; but for ``axis`` both are broadcast. Negative
+    ones count from the end. The result has the dtype of ``x``. A call of the program broadcasts
+    nothing: its indices have, but for ``axis``, no longer axes than ``x``, and the result has their
+    shape. Raises TypeInferError if they do not fit, or if the axis has no element to read, and
+    IndexOutOfRange for an index outside [-extent, extent): on CUDA with META_CHECK_INDICES only;
+    without it the nearest element is read.
     """
-    at = normalize_axis(axis, data.ndim)
+    at = normalize_axis(axis, x.ndim)
     require_index(indices)
     # Along the indexed axis the extent of the indices is not limited.
     own = indices.shape[at] if at < indices.ndim else 0
-    extents = (*data.shape[:at], own, *data.shape[at + 1 :])
-    _require_within(indices, extents, "indices do not fit data")
-    _require_elements(data, data.shape[at : at + 1], indices.shape)
-    return data.with_shape(indices.shape)
+    extents = (*x.shape[:at], own, *x.shape[at + 1 :])
+    _require_within(indices, extents, "the indices do not fit x")
+    _require_elements(x, x.shape[at : at + 1], indices.shape)
+    return x.with_shape(indices.shape)
+
+
+@take_along_axis.calls
+def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
+    x, indices = operand(x), operand(indices)
+    require(
+        x.ndim == indices.ndim,
+        "the indices do not fit x",
+        expected=f"{x.ndim} axes",
+        found=f"{indices.ndim} axes",
+    )
+    at = normalize_axis(axis, x.ndim)
+    own, its = x.shape[at], indices.shape[at]
+    if x.shape[:at] != indices.shape[:at] or x.shape[at + 1 :] != indices.shape[at + 1 :]:
+        x_others = (*x.shape[:at], 1, *x.shape[at + 1 :])
+        i_others = (*indices.shape[:at], 1, *indices.shape[at + 1 :])
+        try:
+            others: Any = broadcast_shapes(x_others, i_others)
+        except TypeInferError as error:
+            error.what = "the indices do not fit x"
+            raise
+        x = broadcast_to(x, (*others[:at], own, *others[at + 1 :]))
+        indices = broadcast_to(indices, (*others[:at], its, *others[at + 1 :]))
+    return take_along_axis.plain(x, indices, at)
 
 
 @op(complex=True, indices=_along)
-def gather_dx(data: Tensor, axis: int, indices: Tensor, dy: Tensor) -> Tensor:
-    """The gradient of `gather` at ``data``: zeros of its type, plus ``dy`` at every index read.
+def take_along_axis_dx(x: Tensor, dy: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
+    """The gradient of `take_along_axis` at ``x``: zeros of its type, plus ``dy`` at every index.
 
-    Duplicates add up, half precision in float32. Of ``data`` only the type counts.
+    Duplicates add up, half precision in float32. Of ``x`` only the type counts.
     """
-    _require_like(dy, gather.type_function(data, axis, indices), "dy")
-    return data
+    _require_like(dy, take_along_axis.type_function(x, indices, axis), "dy")
+    return x
 
 
 def _coordinates(data: Tensor, indices: Tensor) -> Iterator[IndexRange]:
@@ -94,7 +121,7 @@ def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
 
     ``indices``: integers of shape (m, *rest), m at most ``data.ndim``. The result has the shape
     (*rest, *data.shape[m:]). Raises TypeInferError if m is greater or an axis has no element, and
-    IndexOutOfRange as `gather`.
+    IndexOutOfRange as `take_along_axis`.
     """
     require_index(indices)
     require(indices.ndim >= 1, "indices must have a first axis of coordinates", found=indices)
@@ -135,20 +162,36 @@ def _into_x(x: Tensor, axis: int) -> tuple[IndexRange, ...]:
     return (into_axis("index", x, axis, "x"),)
 
 
-@op(complex=True, indices=_into_x)
-def scatter(x: Tensor, index: Tensor, src: Tensor, axis: int) -> Tensor:
+@op(composed=True, complex=True, indices=_into_x)
+def scatter(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     """``x`` with elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] = src[i, j, k]``.
 
     ``index``: integers with as many axes as ``x`` and, but for ``axis``, no longer ones; ``src`` is
-    no shorter anywhere, and has the dtype of ``x``, as the result has. Where indices are equal one
-    of their elements is written, which is not specified; the gradient reaches all, as torch's.
-    Raises TypeInferError if they do not fit, and IndexOutOfRange as `gather`.
+    no shorter anywhere, and has the dtype of ``x``, as the result has. In a call ``src`` may be a
+    number. Where indices are equal one of their elements is written, which is not specified; the
+    gradient reaches all, as torch's. Raises TypeInferError if they do not fit, and IndexOutOfRange
+    for an index outside [0, extent): on CUDA with META_CHECK_INDICES only; without it the nearest
+    place is meant.
     """
-    gather.type_function(x, axis, index)
+    take_along_axis.type_function(x, index, axis)
     require_same_dtype(x, src)
     _require_within(index, src.shape, "index does not fit src")
     return x
+
+
+def _source(x: Any, index: Any, src: Any) -> tuple[Any, Any, Any]:
+    """Return arguments of which a number is an array."""
+    if isinstance(src, bool | int | float):
+        x, index = operand(x), operand(index)
+        src = OPERATORS["full_like"](index, src, x.dtype)
+    return x, index, src
+
+
+@scatter.calls
+def _scatter(x: Any, axis: int, index: Any, src: Any) -> Any:
+    x, index, src = _source(x, index, src)
+    return scatter.plain(x, axis, index, src)
 
 
 @op(complex=True, indices=_into_x)
@@ -157,13 +200,13 @@ def scatter_dx(x: Tensor, y: Tensor, dy: Tensor, index: Tensor, src: Tensor, axi
 
     Of ``x``, ``y`` (the result) and ``src`` only the types count.
     """
-    scatter.type_function(x, index, src, axis)
+    scatter.type_function(x, axis, index, src)
     _require_like(y, x, "y")
     _require_like(dy, x, "dy")
     return x
 
 
-@op(like=scatter, indices=_into_x)
+@op(like=scatter, composed=True, indices=_into_x)
 def scatter_add() -> None:
     """``x`` plus elements of ``src`` in the places along ``axis`` that ``index`` names: for axis 1,
     ``y[i, index[i, j, k], k] += src[i, j, k]``.
@@ -173,23 +216,29 @@ def scatter_add() -> None:
     """
 
 
+@scatter_add.calls
+def _scatter_add(x: Any, axis: int, index: Any, src: Any) -> Any:
+    x, index, src = _source(x, index, src)
+    return scatter_add.plain(x, axis, index, src)
+
+
 REDUCTIONS = ("prod", "amin", "amax")
-"""How `scatter_reduce` may reduce."""
+"""How `scatter_reduce` may reduce in a program."""
 
 
-@op(indices=_into_x)
-def scatter_reduce(x: Tensor, index: Tensor, src: Tensor, axis: int, reduce: str) -> Tensor:
+@op(composed=True, indices=_into_x)
+def scatter_reduce(x: Tensor, axis: int, index: Tensor, src: Tensor, reduce: str) -> Tensor:
     """``x`` with each place along ``axis`` that ``index`` names reduced with the elements of
-    ``src`` that belong to it: for axis 1, ``y[i, index[i, j, k], k] *= src[i, j, k]``.
+    ``src`` that belong to it: for axis 1 and "prod", ``y[i, index[i, j, k], k] *= src[i, j, k]``.
 
-    ``reduce``: "prod", "amin" or "amax"; what was in ``x`` takes part, and a NaN stays. Sums are
-    `scatter_add`. Half precision is multiplied in float32; integers wrap. The gradient of an
-    extremum is shared evenly among equal ones. Shapes, dtypes and indices as for `scatter`; not
-    bool.
+    ``reduce``: "sum", "prod", "mean", "amin" or "amax"; a NaN stays. ``include_self``: False leaves
+    out what was in ``x``, where an element of ``src`` is. Half precision is multiplied in float32;
+    integers wrap, and their mean is rounded down. The gradient of an extremum is shared evenly
+    among equal ones. Shapes, dtypes and indices as for `scatter`; not bool.
     """
     require(reduce in REDUCTIONS, "unknown reduction", expected=", ".join(REDUCTIONS), found=reduce)
     require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
-    scatter.type_function(x, index, src, axis)
+    scatter.type_function(x, axis, index, src)
     return x
 
 
@@ -201,7 +250,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, mode: str = "upda
     one of them, which is not specified; the gradient reaches all); for "add" it is what was there
     plus all of them, half precision added in float32. ``indices``: integers of shape (m, *rest);
     ``updates``: the dtype of ``data`` and the shape (*rest, *data.shape[m:]). The result has the
-    type of ``data``. Raises IndexOutOfRange as `gather`.
+    type of ``data``. Raises IndexOutOfRange as `take_along_axis`.
     """
     require(mode in ("update", "add"), "unknown mode", expected="update or add", found=mode)
     _require_like(updates, gather_nd.type_function(data, indices), "updates")

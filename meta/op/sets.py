@@ -107,7 +107,7 @@ def unique_all(x: Any, /) -> UniqueAll:
     """
     values, inverse, counts = op.unique(x, True, True)
     # Sorted by value, with equal ones in their order: each group begins with its first element.
-    order = op.argsort(op.reshape(inverse, (-1,)), 0, True, "int64")
+    order = op.argsort(op.reshape(inverse, (-1,)))
     first = op.subtract(op.cumsum(counts, 0, "int64"), counts)
     return UniqueAll(values, op.take(order, first), inverse, counts)
 
@@ -123,11 +123,11 @@ def mode(x: Any, /, *, axis: int = -1) -> tuple[Any, Any]:
     rows = _last(operand(x), axis)
     if rows.shape[-1] == 0:
         raise ArgumentError("an empty axis has no most frequent element", found=f"axis {axis}")
-    order = op.argsort(rows, -1, True, "int64")
-    ranked = op.gather(rows, rows.ndim - 1, order)
+    order = op.argsort(rows)
+    ranked = op.take_along_axis(rows, order, rows.ndim - 1)
     same = op.equal(op.expand_dims(ranked, -1), op.expand_dims(ranked, -2))
     place = op.expand_dims(op.argmax(op.sum(same, -1), -1), -1)
-    found = [op.squeeze(op.gather(t, rows.ndim - 1, place), -1) for t in (ranked, order)]
+    found = [op.squeeze(op.take_along_axis(t, place, rows.ndim - 1), -1) for t in (ranked, order)]
     return found[0], found[1]
 
 
@@ -178,8 +178,8 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
     position = op.multiply(op.cast(op.maximum(op.subtract(count, 1), 0), "float64"), q)
     below = op.floor(position)
     share = op.cast(op.subtract(position, below), x.dtype)
-    low = op.gather(ranked, last, op.cast(below, "int64"))
-    high = op.gather(ranked, last, op.cast(op.ceil(position), "int64"))
+    low = op.take_along_axis(ranked, op.cast(below, "int64"), last)
+    high = op.take_along_axis(ranked, op.cast(op.ceil(position), "int64"), last)
     # Two equal infinities have no difference.
     between = op.add(low, op.multiply(op.subtract(high, low), share))
     found = op.where(op.equal(low, high), low, between)
@@ -245,7 +245,7 @@ def bincount(
     if added.shape != x.shape:
         raise ArgumentError("weights must be of x's shape", expected=x.shape, found=added.shape)
     bins = _zeros(size, added)
-    return op.scatter_add(bins, op.cast(x, "int64"), added, 0)
+    return op.scatter_add(bins, 0, op.cast(x, "int64"), added)
 
 
 def _zeros(count: int, like: Any) -> Any:
@@ -283,7 +283,7 @@ def histogram(
     flat = op.reshape(x if is_float(x.dtype) else op.cast(x, "float32"), (-1,))
     edges = _edges(flat, bins, range) if isinstance(bins, int) else op.cast(bins, flat.dtype)
     count = edges.shape[0] - 1
-    place = op.searchsorted(edges, flat, True)  # 0: below all, count + 1: above all, or NaN
+    place = op.searchsorted(edges, flat, "right")  # 0: below all, count + 1: above all, or NaN
     place = op.where(op.equal(flat, edges[-1]), count, place)
     added = None if weights is None else op.reshape(operand(weights), (-1,))
     counts = bincount(place, added, length=count + 2)[1:-1]

@@ -7,9 +7,13 @@ of them, for programs that compute with shapes.
 """
 
 from itertools import accumulate, pairwise
+from typing import Any
 
 from meta.base.bounds import MAX_RESULTS
 from meta.base.dtype import is_float
+from meta.base.errors import ArgumentError
+from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
 from meta.ir.dims import product
 from meta.ir.types import Dim
 from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
@@ -26,7 +30,9 @@ from meta.op.core.check import (
     shape_of,
     swapped,
 )
+from meta.op.core.function import operand
 from meta.op.core.slicing import reshaped
+from meta.runtime.ndarray import ndarray
 
 
 def view_of_first(call: CallValues) -> None:
@@ -34,15 +40,35 @@ def view_of_first(call: CallValues) -> None:
     call.out = View(0, call.out)
 
 
-@op(float8=True)
-def reshape(x: Tensor, shape: Ints, reverse: bool = False) -> Tensor:
-    """The elements of ``x`` in row-major order, in another shape. A view.
+@op(composed=True, float8=True)
+def reshape(x: Tensor, shape: Ints, kept: Ints = ()) -> Tensor:
+    """The elements of ``x`` in row-major order, in another shape.
 
-    ``shape`` may contain one -1, an extent to be inferred, and 0, which copies the extent of the
-    axis at the same place of ``x``. ``reverse`` counts these places from the last axis. Of an
-    empty ``x`` a 0 without a -1 is just 0. TypeInferError if the number of elements differs.
+    ``shape`` may contain one -1, an extent to be inferred: of an empty ``x`` only next to extents
+    that are not 0. ``copy``: True gives memory of its own; None and False share that of ``x`` where
+    it is compact. An array that is not compact is copied, which False refuses with an
+    ArgumentError. In a program ``kept`` names axes that have the extent of ``x`` at the same place,
+    whatever ``shape`` says there: for several extents that are unknown. TypeInferError if the
+    number of elements differs.
     """
-    return x.with_shape(reshaped(x, shape, reverse))
+    return x.with_shape(reshaped(x, shape, kept))
+
+
+@reshape.calls
+def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
+    if copy is None:
+        return reshape.plain(x, shape)
+    x = x if isinstance(x, Overloads) else operand(x)
+    if not copy and isinstance(x, ndarray) and not x.key.compact:
+        raise ArgumentError(
+            "this array cannot be reshaped without a copy",
+            op="reshape",
+            expected="an array whose elements are in row-major order",
+            found=f"strides {x.torch().stride()} of shape {x.shape}",
+            hint="copy=None",
+        )
+    found = reshape.plain(x, shape)
+    return OPERATORS["copy"](found) if copy else found
 
 
 @op(float8=True)

@@ -45,7 +45,7 @@ _MOVES = frozenset(
         *(op.reshape, op.permute_dims, op.batch_flatten, op.expand_dims, op.squeeze, op.swapaxes),
         *(op.split, op.strided_slice, op.broadcast_to, op.repeat, op.tile, op.diagonal),
         *(op.triu, op.tril, op.flip, op.roll, op.sort, op.copy),
-        *(op.take, op.gather, op.gather_nd, op.index_select, op.embedding, op.adv_index),
+        *(op.take, op.take_along_axis, op.gather_nd, op.index_select, op.embedding, op.adv_index),
     ]
 )
 """Operators whose results hold elements of their first argument only (or zeros: `triu`, `tril`)."""
@@ -205,15 +205,15 @@ def _extremum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
 
 
 def _order(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    shape = _shape(args["data"])
+    shape = _shape(args["x"])
     both = args.get("ret_type", "indices") == "both"
     if args.get("ret_type") == "values" or (both and part == 0):
-        return ranges.of(args["data"])
+        return ranges.of(args["x"])
     return _below([shape[normalize_axis(args["axis"], len(shape))]])
 
 
 def _cut(ranges: IndexRanges, args: Args, part: int) -> Range | None:
-    found = _below(_shape(args["sorted_sequence"])[-1:])
+    found = _below(_shape(args["x1"])[-1:])
     return None if found is None else (0, found[1] + 1)
 
 

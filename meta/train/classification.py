@@ -258,7 +258,7 @@ class TopK(Classification):
         labels = _vector(target)
         inside, outside = self.sort_out(labels, classes)
         scores = op.reshape(prediction, (labels.shape[0], classes))
-        best = op.topk(scores, self.k, axis=-1, ret_type="indices")
+        best = op.topk(scores, self.k)[1]
         among = op.any(op.equal(best, op.reshape(labels, (labels.shape[0], 1))), axis=-1)
         hits = op.logical_and(inside, among)
         return {"hits": _count(hits), "all": _count(inside), "outside": outside}
@@ -345,7 +345,7 @@ class Perplexity(Classification):
         wide = "float64" if prediction.dtype == "float64" else "float32"
         scores = op.reshape(op.cast(prediction, wide), (rows, classes))
         at = op.where(inside, labels, op.zeros_like(labels))
-        own = op.gather(op.log_softmax(scores, axis=-1), 1, op.reshape(at, (rows, 1)))
+        own = op.take_along_axis(op.log_softmax(scores, axis=-1), op.reshape(at, (rows, 1)), 1)
         own = op.reshape(own, (rows,))
         lost = op.sum(op.where(inside, own, op.zeros_like(own)), axis=0)
         return {"lost": op.negative(lost), "all": _count(inside), "outside": outside}

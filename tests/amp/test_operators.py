@@ -141,7 +141,7 @@ def test_sums_are_accumulated_in_float32(dialect: str, half: str) -> None:
             (meta.adaptive_avg_pool2d(small, 1), 1),
             (
                 meta.scatter_add(
-                    meta.zeros((1,), half), meta.zeros((5000,), "int64"), narrow[0], 0
+                    meta.zeros((1,), half), 0, meta.zeros((5000,), "int64"), narrow[0]
                 ),
                 5000,
             ),

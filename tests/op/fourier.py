@@ -203,7 +203,9 @@ CASES += [
     _moved("batch_matmul", [sample(Z(2, 2, 3), Z(2, 3, 4))], torch.matmul),
     _moved("dense", [sample(Z(2, 3), Z(4, 3))], lambda a, b: a @ b.T),
     _moved("take", [sample(Z(4, 2), C([3, 0, 3], "int64"), 0)], lambda x, i, _: x[i]),
-    _moved("gather", [sample(Z(4), 0, C([3, 0, 3], "int64"))], lambda x, a, i: x.gather(a, i)),
+    _moved(
+        "take_along_axis", [sample(Z(4), C([3, 0, 3], "int64"), 0)], lambda x, i, a: x.gather(a, i)
+    ),
     _moved("flip", [sample(Z(3, 4), (0, 1))], torch.flip),
     _moved("tile", [sample(Z(3), (2, 2))], torch.tile),
     _moved("repeat", [sample(Z(3), 2, 0)], torch.repeat_interleave),

@@ -7,20 +7,20 @@ from tests.op.shapes import gradient
 
 
 def at(axis, indices):
-    """Return the advanced index by which `gather` reads."""
+    """Return the advanced index by which `take_along_axis` reads."""
     grid = list(torch.meshgrid(*[torch.arange(n) for n in indices.shape], indexing="ij"))
     grid[axis] = indices.long()
     return tuple(grid)
 
 
-def gather(data, axis, indices):
+def gather(x, indices, axis=-1):
     """Index with a grid."""
-    return data[at(axis, indices)]
+    return x[at(axis, indices)]
 
 
-def gather_dx(data, axis, indices, dy):
+def gather_dx(x, dy, indices, axis=-1):
     """Put dy into zeros."""
-    zeros = torch.zeros_like(data)
+    zeros = torch.zeros_like(x)
     return zeros.index_put(at(axis, indices), dy, accumulate=True)
 
 
@@ -53,7 +53,7 @@ def part(src, index):
     return src[tuple(slice(0, n) for n in index.shape)]
 
 
-def scatter(x, index, src, axis):
+def scatter(x, axis, index, src):
     """Put into x."""
     return x.index_put(at(axis, index), part(src, index))
 
@@ -64,12 +64,12 @@ def scatter_dx(x, y, dy, index, src, axis):
     return dy.index_put(where, torch.zeros(index.shape, dtype=dy.dtype))
 
 
-def scatter_add(x, index, src, axis):
+def scatter_add(x, axis, index, src):
     """Add to x."""
     return x.index_put(at(axis, index), part(src, index), accumulate=True)
 
 
-def scatter_reduce(x, index, src, axis, reduce):
+def scatter_reduce(x, axis, index, src, reduce):
     """Reduce into x."""
     return x.scatter_reduce(axis, index.long(), part(src, index), reduce)
 
@@ -88,31 +88,31 @@ APART = C([[2, 0, 1], [1, 2, 0]], "int64")
 
 CASES = [
     OpCase(
-        "gather",
+        "take_along_axis",
         samples=[
-            sample(F(2, 3), 1, I(2, 5, low=0, high=3)),
-            sample(F(2, 3), 1, TWICE),
-            sample(F(2, 3), -2, I(4, 2, low=0, high=2, dtype="int32")),
-            sample(F(4, 3, 5), 1, I(2, 6, 5, low=0, high=3, dtype="int8")),
-            sample(F(3), 0, I(4, low=0, high=3, dtype="uint8")),
-            sample(F(2, 3), 1, I(2, 0, low=0, high=3)),
-            sample(F(0, 3), 1, I(0, 2, low=0, high=3)),
-            sample(F(2, 0), 1, I(2, 0, low=0, high=3)),
-            sample(I(2, 3, low=-9, high=9, dtype="int32"), 1, TWICE),
-            sample(B(2, 3), 1, TWICE),
+            sample(F(2, 3), I(2, 5, low=-3, high=3), 1),
+            sample(F(2, 3), TWICE, 1),
+            sample(F(2, 3), I(4, 3, low=0, high=2, dtype="int32"), -2),
+            sample(F(4, 3, 5), I(4, 6, 5, low=-3, high=3, dtype="int8"), 1),
+            sample(F(3), I(4, low=0, high=3, dtype="uint8")),
+            sample(F(2, 3), I(2, 0, low=0, high=3)),
+            sample(F(0, 3), I(0, 2, low=0, high=3)),
+            sample(F(2, 0), I(2, 0, low=0, high=3)),
+            sample(I(2, 3, low=-9, high=9, dtype="int32"), TWICE),
+            sample(B(2, 3), TWICE),
         ],
         oracle=gather,
     ),
     OpCase(
-        "gather_dx",
+        "take_along_axis_dx",
         samples=[
-            sample(F(2, 3), 1, I(2, 5, low=0, high=3), F(2, 5)),
-            sample(F(2, 3), 1, TWICE, F(2, 3)),
-            sample(F(4, 3, 5), -2, I(2, 6, 4, low=0, high=3, dtype="int32"), F(2, 6, 4)),
-            sample(F(2, 3), 1, I(2, 0, low=0, high=3), F(2, 0)),
-            sample(F(0, 3), 1, I(0, 2, low=0, high=3), F(0, 2)),
+            sample(F(2, 3), F(2, 5), I(2, 5, low=-3, high=3), 1),
+            sample(F(2, 3), F(2, 3), TWICE, 1),
+            sample(F(4, 3, 5), F(2, 6, 4), I(2, 6, 4, low=0, high=3, dtype="int32"), -2),
+            sample(F(2, 3), F(2, 0), I(2, 0, low=0, high=3)),
+            sample(F(0, 3), F(0, 2), I(0, 2, low=0, high=3)),
         ],
-        oracle=lambda data, axis, indices, dy: gather_dx(data, axis, indices, dy) + 0 * data,
+        oracle=lambda x, dy, indices, axis=-1: gather_dx(x, dy, indices, axis) + 0 * x,
     ),
     OpCase(
         "gather_nd",
@@ -153,12 +153,12 @@ CASES = [
     OpCase(
         "scatter",
         samples=[
-            sample(F(2, 3), APART, F(2, 3), 1),
-            sample(F(2, 3), C([[2], [0]], "int64"), F(2, 3), -1),
-            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0),
-            sample(F(2, 3), I(2, 0, low=0, high=3), F(2, 0), 1),
-            sample(F(0, 3), I(0, 3, low=0, high=3), F(0, 3), 1),
-            sample(I(2, 3, low=0, high=9), APART, I(2, 3, low=0, high=9), 1),
+            sample(F(2, 3), 1, APART, F(2, 3)),
+            sample(F(2, 3), -1, C([[2], [0]], "int64"), F(2, 3)),
+            sample(F(4, 3), 0, C([[2, 0]], "int32"), F(1, 2)),
+            sample(F(2, 3), 1, I(2, 0, low=0, high=3), F(2, 0)),
+            sample(F(0, 3), 1, I(0, 3, low=0, high=3), F(0, 3)),
+            sample(I(2, 3, low=0, high=9), 1, APART, I(2, 3, low=0, high=9)),
         ],
         oracle=scatter,
     ),
@@ -174,16 +174,16 @@ CASES = [
     OpCase(
         "scatter_add",
         samples=[
-            sample(F(2, 3), TWICE, F(2, 3), 1),
-            sample(F(2, 3), I(2, 7, low=0, high=3), F(2, 8), -1),
-            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0),
-            sample(F(2, 3), I(2, 0, low=0, high=3), F(2, 0), 1),
+            sample(F(2, 3), 1, TWICE, F(2, 3)),
+            sample(F(2, 3), -1, I(2, 7, low=0, high=3), F(2, 8)),
+            sample(F(4, 3), 0, C([[2, 0]], "int32"), F(1, 2)),
+            sample(F(2, 3), 1, I(2, 0, low=0, high=3), F(2, 0)),
             *[
                 sample(
                     I(2, 3, low=0, high=9, dtype=f"uint{b}"),
+                    1,
                     TWICE,
                     I(2, 3, low=0, high=2**b - 1, dtype=f"uint{b}"),
-                    1,
                 )
                 for b in (8, 16, 32)
             ],
@@ -193,18 +193,18 @@ CASES = [
     OpCase(
         "scatter_reduce",
         samples=[
-            sample(F(2, 3), TWICE, F(2, 3), 1, "amax"),
-            sample(F(2, 3), I(2, 7, low=0, high=3), F(2, 8), -1, "amin"),
-            sample(F(2, 3), I(2, 4, low=0, high=3), F(2, 4), -1, "prod"),
-            sample(C([[0.0, 2.0, 3.0]]), C([[0, 1, 1, 2, 2]], "int64"),
-                   C([[2.0, 0.0, 3.0, 0.0, 0.0]]), 1, "prod"),
-            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0, "prod"),
-            sample(F(4, 3), C([[2, 0]], "int32"), F(1, 2), 0, "amin"),
-            sample(F(2, 3), I(2, 0, low=0, high=3), F(2, 0), 1, "amax"),
-            *[sample(I(2, 3, low=0, high=9), TWICE, I(2, 3, low=0, high=9), 1, how)
+            sample(F(2, 3), 1, TWICE, F(2, 3), "amax"),
+            sample(F(2, 3), -1, I(2, 7, low=0, high=3), F(2, 8), "amin"),
+            sample(F(2, 3), -1, I(2, 4, low=0, high=3), F(2, 4), "prod"),
+            sample(C([[0.0, 2.0, 3.0]]), 1, C([[0, 1, 1, 2, 2]], "int64"),
+                   C([[2.0, 0.0, 3.0, 0.0, 0.0]]), "prod"),
+            sample(F(4, 3), 0, C([[2, 0]], "int32"), F(1, 2), "prod"),
+            sample(F(4, 3), 0, C([[2, 0]], "int32"), F(1, 2), "amin"),
+            sample(F(2, 3), 1, I(2, 0, low=0, high=3), F(2, 0), "amax"),
+            *[sample(I(2, 3, low=0, high=9), 1, TWICE, I(2, 3, low=0, high=9), how)
               for how in ("prod", "amin", "amax")],
-            sample(C([[1.0, float("nan")]]), C([[0, 0, 1]], "int64"),
-                   C([[2.0, float("nan"), 1.0]]), 1, "amax"),
+            sample(C([[1.0, float("nan")]]), 1, C([[0, 0, 1]], "int64"),
+                   C([[2.0, float("nan"), 1.0]]), "amax"),
         ],
         oracle=scatter_reduce,
     ),
@@ -228,10 +228,10 @@ _X, _AT = F(3, 4), I(3, 2, low=0, high=3)
 
 
 NO_PLACE = [
-    error(_X, 2, _AT, match="axis 2 is out of range"),
-    error(_X, 1, F(3, 2), match="indices must be integers"),
-    error(_X, 1, I(4, 2, low=0, high=3), match="indices do not fit data"),
-    error(F(3, 0), 1, _AT, match="an axis without elements cannot be indexed"),
+    error(_X, _AT, 2, match="axis 2 is out of range"),
+    error(_X, F(3, 2), 1, match="indices must be integers"),
+    error(_X, I(4, 2, low=0, high=3), 1, match="the indices do not fit x"),
+    error(F(3, 0), _AT, 1, match="an axis without elements cannot be indexed"),
 ]
 
 
@@ -244,16 +244,19 @@ NO_COORDINATES = [
 
 
 NO_SOURCE = [
-    error(_X, _AT, F(3, 1), 1, match="index does not fit src"),
-    error(_X, _AT, C([[1.0, 2.0]] * 3, "float64"), 1, match="differ in dtype"),
-    error(_X, _AT, F(3, 2), -3, match="axis -3 is out of range"),
+    error(_X, 1, _AT, F(3, 1), match="index does not fit src"),
+    error(_X, 1, _AT, C([[1.0, 2.0]] * 3, "float64"), match="differ in dtype"),
+    error(_X, -3, _AT, F(3, 2), match="axis -3 is out of range"),
 ]
 
 
 CASES += refusals(
     {
-        "gather": NO_PLACE,
-        "gather_dx": [error(_X, 1, _AT, F(3, 3), match="dy has another type")],
+        "take_along_axis": [
+            *NO_PLACE,
+            error(_X, I(3, low=0, high=3), 1, match="the indices do not fit x"),
+        ],
+        "take_along_axis_dx": [error(_X, F(3, 3), _AT, 1, match="dy has another type")],
         "gather_nd": NO_COORDINATES,
         "gather_nd_dx": [error(_X, I(2, 5, low=0, high=3), F(4), match="dy has another type")],
         "index_select": [
@@ -265,7 +268,7 @@ CASES += refusals(
         "scatter_add": NO_SOURCE,
         "scatter_reduce": [
             *(error(*e.args, "amax", match=e.match) for e in NO_SOURCE),
-            error(_X, _AT, F(3, 2), 1, "sum", match="unknown reduction"),
+            error(_X, 1, _AT, F(3, 2), "max", match="unknown reduction"),
         ],
         "scatter_dx": [
             error(_X, F(3, 3), _X, _AT, F(3, 2), 1, match="y has another type"),

@@ -10,10 +10,10 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.base.dtype import TO_TORCH
-from meta.base.errors import TypeInferError
+from meta.base.errors import ArgumentError, TypeInferError
 from meta.dialect import only
 from meta.dialect.core import dispatch
-from meta.ir.types import SymbolicDim, TensorType
+from meta.ir.types import UNKNOWN, SymbolicDim, TensorType
 from meta.testing import check
 
 N = SymbolicDim("n")
@@ -23,7 +23,7 @@ REFUSED = [
     lambda x: op.reshape(x, (5, 5)),
     lambda x: op.reshape(x, (-1, -1)),
     lambda x: op.reshape(x, (7, -1)),
-    lambda x: op.reshape(x, (1, 2, 3, 0, -1)),
+    lambda x: op.reshape(x, (0, -1)),
     lambda x: op.reshape(x, (-2, 12)),
     lambda x: op.permute_dims(x, (0, 1)),
     lambda x: op.permute_dims(x, (0, 1, 1)),
@@ -85,11 +85,11 @@ def test_a_wrong_argument_is_a_type_error(call: Any) -> None:
 
 
 VIEWS = [
-    ("reshape", (2, 6), ((3, 4), False)),
-    ("reshape", (2, 3, 4), ((2, 4, 3), False)),
-    ("reshape", (), ((1, 1), False)),
-    ("reshape", (1, 1), ((), False)),
-    ("reshape", (2, 0), ((0, 7), False)),
+    ("reshape", (2, 6), ((3, 4), ())),
+    ("reshape", (2, 3, 4), ((2, 4, 3), ())),
+    ("reshape", (), ((1, 1), ())),
+    ("reshape", (1, 1), ((), ())),
+    ("reshape", (2, 0), ((0, 7), ())),
     ("batch_flatten", (2, 3, 4), ()),
     ("batch_flatten", (3,), ()),
     ("expand_dims", (2, 3), (1, 2)),
@@ -125,23 +125,34 @@ def test_a_view_shares_the_buffer_of_a_compact_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "wanted", "reverse", "expected"),
+    ("shape", "wanted", "kept", "expected"),
     [
-        ((10, 5, 4), (-1, 0), False, (40, 5)),
-        ((10, 5, 4), (-1, 0), True, (50, 4)),
-        ((2, 3, 4), (0, 0, 4), False, (2, 3, 4)),
-        ((0, 3, 4), (0, -1), False, (0, 12)),
-        ((0, 3), (3, 0), False, (3, 0)),
-        ((N, 3, 4), (0, -1), False, (N, 12)),
-        ((N, 3, 4), (-1, 12), False, (N, 12)),
-        ((N, 3, 4), (N * 4, 3), False, (N * 4, 3)),
-        ((N, 3, 4), (6, -1), False, (6, 2 * N)),
-        ((3, N), (-1, 0), True, (3, N)),
+        ((10, 5, 4), (-1, 5), (1,), (40, 5)),
+        ((10, 5, 4), (-1, 5), (), (40, 5)),
+        ((2, 3, 4), (0, 0, 4), (0, 1), (2, 3, 4)),
+        ((0, 3, 4), (0, -1), (0,), (0, 12)),
+        ((0, 3), (3, 0), (), (3, 0)),
+        ((N, 3, 4), (N, -1), (), (N, 12)),
+        ((N, 3, 4), (-1, 12), (), (N, 12)),
+        ((N, 3, 4), (N * 4, 3), (), (N * 4, 3)),
+        ((N, 3, 4), (6, -1), (), (6, 2 * N)),
+        ((UNKNOWN, UNKNOWN, 12), (-1, -1, 3, -1), (0, 1), (UNKNOWN, UNKNOWN, 3, 4)),
     ],
 )
-def test_the_shape_of_reshape(shape: Any, wanted: Any, reverse: bool, expected: Any) -> None:
+def test_the_shape_of_reshape(shape: Any, wanted: Any, kept: Any, expected: Any) -> None:
     x = TensorType(shape, "float32")
-    assert op.reshape.infer((x, wanted, reverse)).shape == expected
+    assert op.reshape.infer((x, wanted, kept)).shape == expected
+
+
+def test_a_reshape_with_and_without_a_copy() -> None:
+    x = meta.array(X)
+    assert meta.reshape(x, (4, 6), copy=False).torch().data_ptr() == x.torch().data_ptr()
+    copied = meta.reshape(x, (4, 6), copy=True)
+    assert copied.torch().data_ptr() != x.torch().data_ptr()
+    check(copied, X.reshape(4, 6))
+    turned = meta.runtime.ndarray.ndarray(torch.from_numpy(X).permute(2, 0, 1))
+    with pytest.raises(ArgumentError, match="without a copy"):
+        meta.reshape(turned, -1, copy=False)
 
 
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])

@@ -22,7 +22,7 @@ from meta.dialect.torch import unsigned
 from meta.op.core import tree
 from meta.testing import OpCase
 from meta.testing.compare import check
-from meta.testing.layout import of_tensors
+from meta.testing.layout import called, of_tensors
 from meta.testing.opcheck import dialects_of, tolerance
 from tests.op.records import CASES
 
@@ -95,7 +95,7 @@ def refused(call: Callable[..., Any], tensors: Leaves) -> bool:
 
 def check_beside_oracle(case: OpCase, dtype: str, dialect: str, most: int) -> None:
     for structure, own, numbers in without_sign(case, dtype, most):
-        call = of_tensors(OPERATORS[case.op], structure)
+        call = of_tensors(called(case), structure)
         with only(dialect):
             try:
                 found = call(*[meta.array(t.clone()) for t in own])

@@ -30,7 +30,9 @@ CASES = refusals(
             error(_X, (4, 2), match="the number of elements does not fit the shape"),
             error(_X, (-1, -1), match="-1 is given twice"),
             error(_X, (-2, 3), match="a negative extent"),
-            error(_X, (2, 3, 0), match="0 copies the extent of an axis that x does not have"),
+            error(_X, (2, 3, 0), match="the number of elements does not fit the shape"),
+            error(_X, (0, -1), match="the number of elements does not fit the shape"),
+            error(F(0, 3), (0, -1), match="the number of elements does not fit the shape"),
         ],
         "expand_dims": [
             error(_X, 3, match="axis 3 is out of range"),

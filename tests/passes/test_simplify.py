@@ -79,7 +79,7 @@ ATOMS = {
         "strided_slice(%x, (0,), (9,))", "strided_slice(%x, 0, -1, slice_mode=\"size\")",
         "repeat(%x, 1, 0)", "tile(%x, (1, 1))", "pad(%x, 0)", "flip(%x, ())", "roll(%x, 0)",
         "permute_dims(%x, (0, 1))", "permute_dims(%x, (-2, -1))", "permute_dims_dx(%x, (0, 1))",
-        "swapaxes(%x, 1, -1)", "concat((%x,), 1)", "reshape(%x, (0, -1))",
+        "swapaxes(%x, 1, -1)", "concat((%x,), 1)", "reshape(%x, (2, -1))",
         "batch_flatten(%x)",
     ],
     "i": ["add(%i, 0)", "add(0, %i)", "subtract(%i, 0)", "multiply(1, %i)", "bitwise_or(%i, %i)"],

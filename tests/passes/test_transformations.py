@@ -225,7 +225,7 @@ def test_branches_are_cleaned_inside_and_dropped_if_unused() -> None:
         'cast(%x, "float32")',
         "broadcast_to(%x, (2, 3))",
         "reshape(%x, (2, 3))",
-        "reshape(%x, (0, -1))",
+        "reshape(%x, (2, -1))",
         "batch_flatten(%x)",
         "permute_dims(%x, (0, 1))",
         "permute_dims(%x, (-2, -1))",

@@ -155,7 +155,7 @@ def test_every_usual_name_is_there_or_answered(other):
 def test_an_operator_of_a_usual_name_is_a_method():
     usual = set(dir(torch.Tensor)) | set(dir(np.ndarray))
     # Spelled with care in `Methods`, properties, or with another meaning in torch or NumPy.
-    apart = {"copy", "equal", "imag", "numel", "real", "repeat", "reshape", "scatter"}
-    apart |= {"scatter_add", "scatter_reduce", "shape", "size", "split", "where"}
+    apart = {"copy", "equal", "imag", "numel", "real", "repeat", "reshape"}
+    apart |= {"shape", "size", "split", "where"}
     for name in usual & ({*OPERATORS} | {*FUNCTIONS}) - apart:
         assert getattr(meta.ndarray, name) is (OPERATORS.get(name) or FUNCTIONS[name])

@@ -104,11 +104,8 @@ def _reshaped(x, base, *how):
 
 
 @dialect.kernel(op.dynamic_reshape)
-def dynamic_reshape(x, shape, allowzero):
-    extents = _ints(shape)
-    if allowzero and 0 in extents:
-        return fresh(x.reshape(extents))
-    return _reshaped(x, op.reshape, extents)
+def dynamic_reshape(x, shape):
+    return _reshaped(x, op.reshape, _ints(shape))
 
 
 @dialect.kernel(op.dynamic_squeeze)
@@ -159,10 +156,10 @@ def dynamic_strided_slice_dx(x, dy, begin, end, strides, slice_mode):
 
 
 @dialect.kernel(op.dynamic_topk)
-def dynamic_topk(data, k, axis, ret_type, is_ascend, dtype):
-    count = k.item() if k.item() >= 1 else data.shape[axis]
-    op.topk.type_function(_type(data), count, axis, ret_type, is_ascend, dtype)
-    return topk(data, count, axis, ret_type, is_ascend, dtype)
+def dynamic_topk(x, k, axis, largest, ret_type, dtype):
+    count = k.item() if k.item() >= 1 else x.shape[axis]
+    op.topk.type_function(_type(x), count, axis, largest, ret_type, dtype)
+    return topk(x, count, axis, largest, ret_type, dtype)
 
 
 @dialect.kernel(op.dynamic_one_hot)

@@ -1,7 +1,8 @@
 """Operators that read and write at indices on ATen.
 
 What writes is LIBRARY: generated code would look all indices up for every element. The gradient of
-`gather`, [2048, 2048] in float32, on an H200, 2026-11-22: 86 us, generated 6617; `gather` 43, 21.
+`take_along_axis`, [2048, 2048] in float32, on an H200, 2026-11-22: 86 us, generated 6617; the
+operator itself 43 and 21.
 """
 
 import torch
@@ -12,24 +13,23 @@ from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide
 
 
-@dialect.kernel(op.gather)
-def gather(data, axis, indices):
-    return torch.gather(data, axis, in_range(indices, data.shape[axis], "clip"))
+@dialect.kernel(op.take_along_axis)
+def take_along_axis(x, indices, axis):
+    return torch.gather(x, axis, in_range(indices, x.shape[axis], "raise"))
 
 
-def _scatter_add(x, index, src, axis):
+def _scatter_add(x, places, src, axis):
     dtype = wide(x.dtype)
-    places = in_range(index, x.shape[axis], "clip")
     if dtype == torch.bool:  # of which a sum is "or"
         sums = x.to(torch.int32).scatter_add_(axis, places, src.to(torch.int32))
         return sums != 0
     return x.to(dtype).scatter_add(axis, places, src.to(dtype)).to(x.dtype)
 
 
-@dialect.kernel(op.gather_dx, plevel=LIBRARY)
-def gather_dx(data, axis, indices, dy):
-    zeros = torch.zeros_like(data, memory_format=torch.contiguous_format)
-    return _scatter_add(zeros, indices, dy, axis)
+@dialect.kernel(op.take_along_axis_dx, plevel=LIBRARY)
+def take_along_axis_dx(x, dy, indices, axis):
+    zeros = torch.zeros_like(x, memory_format=torch.contiguous_format)
+    return _scatter_add(zeros, in_range(indices, x.shape[axis], "raise"), dy, axis)
 
 
 def _flat_places(data, indices):
@@ -84,7 +84,7 @@ def scatter_dx(dy, index, axis):
 
 @dialect.kernel(op.scatter_add, plevel=LIBRARY)
 def scatter_add(x, index, src, axis):
-    return _scatter_add(x.contiguous(), index, src, axis)
+    return _scatter_add(x.contiguous(), in_range(index, x.shape[axis], "clip"), src, axis)
 
 
 @dialect.kernel(op.scatter_reduce, plevel=LIBRARY)

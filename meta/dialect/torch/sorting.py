@@ -11,20 +11,20 @@ from meta.dialect.torch import torch as dialect
 
 
 @dialect.kernel(op.argsort, plevel=LIBRARY)
-def argsort(data, axis, is_ascend, dtype):
-    indices = torch.sort(data, dim=axis, descending=not is_ascend, stable=True).indices
+def argsort(x, axis, descending, dtype):
+    indices = torch.sort(x, dim=axis, descending=descending, stable=True).indices
     return indices.to(TO_TORCH[dtype]).contiguous()
 
 
 @dialect.kernel(op.sort, plevel=LIBRARY)
-def sort(data, axis, is_ascend):
-    return torch.sort(data, dim=axis, descending=not is_ascend, stable=True).values.contiguous()
+def sort(x, axis, descending):
+    return torch.sort(x, dim=axis, descending=descending, stable=True).values.contiguous()
 
 
 # Not torch.topk, whose choice among equal elements is not specified.
 @dialect.kernel(op.topk, plevel=LIBRARY)
-def topk(data, k, axis, ret_type, is_ascend, dtype):
-    values, indices = torch.sort(data, dim=axis, descending=not is_ascend, stable=True)
+def topk(x, k, axis, largest, ret_type, dtype):
+    values, indices = torch.sort(x, dim=axis, descending=largest, stable=True)
     values = values.narrow(axis, 0, k).clone(memory_format=torch.contiguous_format)
     indices = indices.narrow(axis, 0, k).to(
         TO_TORCH[dtype], copy=True, memory_format=torch.contiguous_format
@@ -33,6 +33,6 @@ def topk(data, k, axis, ret_type, is_ascend, dtype):
 
 
 @dialect.kernel(op.searchsorted, plevel=LIBRARY)
-def searchsorted(sorted_sequence, values, right, dtype):
-    found = torch.searchsorted(sorted_sequence.contiguous(), values.contiguous(), right=right)
+def searchsorted(x1, x2, right, dtype):
+    found = torch.searchsorted(x1.contiguous(), x2.contiguous(), right=right)
     return found.to(TO_TORCH[dtype])

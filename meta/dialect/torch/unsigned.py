@@ -35,10 +35,10 @@ MOVING = frozenset(
         *("adv_index", "batch_flatten", "broadcast_to", "broadcast_to_like", "concat"),
         *("depth_to_space", "diagonal", "dynamic_broadcast_to", "dynamic_expand_dims"),
         *("dynamic_reshape", "dynamic_squeeze", "dynamic_strided_slice", "dynamic_tile"),
-        *("expand_dims", "flip", "gather", "gather_nd", "index_select"),
+        *("expand_dims", "flip", "gather_nd", "index_select"),
         *("permute_dims", "repeat", "reshape", "reshape_like", "reverse_sequence", "roll"),
         *("space_to_depth", "split", "squeeze", "stack", "strided_slice", "swapaxes", "take"),
-        *("tile", "tril", "triu"),
+        *("take_along_axis", "tile", "tril", "triu"),
     )
 )
 """Operators that move the elements of their first argument, whatever these are."""

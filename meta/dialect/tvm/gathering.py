@@ -18,14 +18,14 @@ from meta.dialect.tvm.reduce import product
 from meta.op.core.check import normalize_axis
 
 
-@compute(op.gather, INJECTIVE)
-def gather(data, axis, indices, out):
-    at, shape = normalize_axis(axis, out.ndim), ints(data.shape)
+@compute(op.take_along_axis, INJECTIVE)
+def take_along_axis(x, indices, axis, out):
+    at, shape = normalize_axis(axis, out.ndim), ints(x.shape)
 
     def element(*i):
-        return data(*i[:at], in_range(indices(*i), shape[at], "clip"), *i[at + 1 :])
+        return x(*i[:at], in_range(indices(*i), shape[at], "raise"), *i[at + 1 :])
 
-    return te.compute(out.shape, element, name="gather")
+    return te.compute(out.shape, element, name="take_along_axis")
 
 
 class _Named(ABC):
@@ -64,8 +64,8 @@ class _Taken(_Named):
 class _Along(_Taken):
     """Indices along an axis of an array of their own rank, which may have fewer of other axes."""
 
-    def __init__(self, index, shape, axis):
-        super().__init__(index, shape, axis, "clip")
+    def __init__(self, index, shape, axis, mode="clip"):
+        super().__init__(index, shape, axis, mode)
         self.extents = ints(index.shape)
         self.over = [self.extents[self.at]]
 
@@ -160,9 +160,9 @@ def _written(x, found, src):
     return te.compute(found.shape, element, name="written")
 
 
-@compute(op.gather_dx, OPAQUE)
-def gather_dx(axis, indices, dy, out):
-    return _added(None, _Along(indices, out.static_shape, axis), dy, out.dtype)
+@compute(op.take_along_axis_dx, OPAQUE)
+def take_along_axis_dx(dy, indices, axis, out):
+    return _added(None, _Along(indices, out.static_shape, axis, "raise"), dy, out.dtype)
 
 
 def _at_coordinates(x, coordinate, depth, lead, mode, out):

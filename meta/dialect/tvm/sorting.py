@@ -18,14 +18,14 @@ LONGEST = 4096
 
 
 def _too_long(call):
-    data = call.args[0]
-    extent = data.shape[normalize_axis(call.args.axis, data.ndim)]
+    x = call.args[0]
+    extent = x.shape[normalize_axis(call.args.axis, x.ndim)]
     if isinstance(extent, int) and extent > LONGEST:
         return f"counting ranks takes the square of the extent {extent}; at most {LONGEST}"
     return None
 
 
-def ranks(keys, at, is_ascend, counts=None):
+def ranks(keys, at, descending, counts=None):
     """Return how many elements of an axis come before each, stably; of those that count, if any.
 
     ``counts(*index)``: whether an element does; None: all do.
@@ -35,7 +35,7 @@ def ranks(keys, at, is_ascend, counts=None):
     def before(*i):
         there = (*i[:at], other.var, *i[at + 1 :])
         own, its = keys(*i), keys(*there)
-        less = its < own if is_ascend else its > own
+        less = its > own if descending else its < own
         found = tirx.Or(less, tirx.And(its == own, other.var < i[at]))
         found = found if counts is None else tirx.And(counts(*there), found)
         return te.sum(found.astype("int32"), axis=other)
@@ -43,12 +43,12 @@ def ranks(keys, at, is_ascend, counts=None):
     return te.compute(keys.shape, before, name="ranks")
 
 
-def _order(data, at, is_ascend, count):
+def _order(x, at, descending, count):
     """Return the indices (int32) of the first ``count`` elements of the sorted axis."""
-    shape, dtype = list(data.shape), str(data.dtype)
+    shape, dtype = list(x.shape), str(x.dtype)
     taken = [*shape[:at], count, *shape[at + 1 :]]
-    keys = te.compute(shape, lambda *i: ordered.key(data(*i), dtype, True), name="keys")
-    rank = ranks(keys, at, is_ascend)
+    keys = te.compute(shape, lambda *i: ordered.key(x(*i), dtype, True), name="keys")
+    rank = ranks(keys, at, descending)
     source = te.reduce_axis((0, shape[at]), "source")
 
     def index(*i):
@@ -59,49 +59,49 @@ def _order(data, at, is_ascend, count):
     return te.compute(taken, index, name="order")
 
 
-def _values(data, at, order):
+def _values(x, at, order):
     def element(*i):
         # In range by construction; the clamp holds for whatever a schedule may read early.
-        last = tirx.const(int(data.shape[at]) - 1, "int32")
+        last = tirx.const(int(x.shape[at]) - 1, "int32")
         place = tirx.max(tirx.min(order(*i), last), 0)
-        return data(*i[:at], place, *i[at + 1 :])
+        return x(*i[:at], place, *i[at + 1 :])
 
     return te.compute(order.shape, element, name="values")
 
 
 @compute(op.argsort, OPAQUE, when=_too_long)
-def argsort(data, axis, is_ascend, dtype):
-    at = normalize_axis(axis, len(data.shape))
-    return rounded(_order(data, at, is_ascend, data.shape[at]), dtype)
+def argsort(x, axis, descending, dtype):
+    at = normalize_axis(axis, len(x.shape))
+    return rounded(_order(x, at, descending, x.shape[at]), dtype)
 
 
 @compute(op.sort, OPAQUE, when=_too_long)
-def sort(data, axis, is_ascend):
-    at = normalize_axis(axis, len(data.shape))
-    return _values(data, at, _order(data, at, is_ascend, data.shape[at]))
+def sort(x, axis, descending):
+    at = normalize_axis(axis, len(x.shape))
+    return _values(x, at, _order(x, at, descending, x.shape[at]))
 
 
 @compute(op.topk, OPAQUE, when=_too_long)
-def topk(data, k, axis, ret_type, is_ascend, dtype):
-    at = normalize_axis(axis, len(data.shape))
-    order = _order(data, at, is_ascend, k)
-    results = {"values": lambda: _values(data, at, order), "indices": lambda: rounded(order, dtype)}
+def topk(x, k, axis, largest, ret_type, dtype):
+    at = normalize_axis(axis, len(x.shape))
+    order = _order(x, at, largest, k)
+    results = {"values": lambda: _values(x, at, order), "indices": lambda: rounded(order, dtype)}
     return [make() for name, make in results.items() if ret_type in ("both", name)]
 
 
 @compute(op.searchsorted, OPAQUE)
-def searchsorted(sorted_sequence, values, right, out):
-    extent, dtype = sorted_sequence.shape[-1], str(values.dtype)
+def searchsorted(x1, x2, right, out):
+    extent, dtype = x1.shape[-1], str(x2.dtype)
     if int(extent) == 0:
         return zeros(out.shape, out.dtype)
     along = te.reduce_axis((0, extent), "along")
-    lead = len(sorted_sequence.shape) - 1
+    lead = len(x1.shape) - 1
     # A NaN, the largest key, is behind all numbers on either side.
     nan = ordered.nan_key(dtype, True) if "float" in dtype else None
 
     def before(*i):
-        own = ordered.key(values(*i), dtype, True)
-        its = ordered.key(sorted_sequence(*i[:lead], along.var), dtype, True)
+        own = ordered.key(x2(*i), dtype, True)
+        its = ordered.key(x1(*i[:lead], along.var), dtype, True)
         passed = its <= own if right else its < own
         if nan is not None:
             passed = tirx.Or(passed, own == nan)

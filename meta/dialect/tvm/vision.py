@@ -79,7 +79,7 @@ def _ranks(data, present, column):
     keys = te.compute(
         (batch, boxes), lambda b, j: ordered.key(data(b, j, column), dtype, True), name="keys"
     )
-    return ranks(keys, 1, is_ascend=False, counts=lambda b, j: j < present(b))
+    return ranks(keys, 1, descending=True, counts=lambda b, j: j < present(b))
 
 
 class Suppression:

@@ -75,7 +75,7 @@ def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
     counts = op.not_equal(targets, ignore_index)
     # An ignored target may name no class at all.
     classes = op.where(counts, targets, op.zeros_like(targets))
-    picked = op.squeeze(op.gather(predictions, axis, op.expand_dims(classes, axis)), axis)
+    picked = op.squeeze(op.take_along_axis(predictions, op.expand_dims(classes, axis), axis), axis)
     weight = op.ones_like(picked) if weights is None else op.take(weights, classes)
     weight = op.where(counts, weight, 0.0)
     loss = op.where(counts, -picked * weight, 0.0)
@@ -117,7 +117,7 @@ def reduce_at(x, indices, updates, reduction, call):
     count = prod(static_extent(d, "the indices") for d in places.shape)
     places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
     flat, updates = op.reshape(x, (rows, columns)), op.reshape(updates, (count, columns))
-    return op.reshape(op.scatter_reduce(flat, places, updates, 0, reduction), tuple(extents))
+    return op.reshape(op.scatter_reduce(flat, 0, places, updates, reduction), tuple(extents))
 
 
 def by_batch(indices, batch, what, call):
@@ -140,7 +140,7 @@ class Kept(NamedTuple):
 def rows_of(x, order):
     """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
     index = op.expand_dims(op.cast(order, "int64"), 2)
-    return op.gather(x, 1, op.broadcast_to(index, (*order.shape, x.shape[2])))
+    return op.take_along_axis(x, op.broadcast_to(index, (*order.shape, x.shape[2])), 1)
 
 
 def suppressed(boxes, scores, valid, limit, iou, call):
@@ -154,7 +154,7 @@ def suppressed(boxes, scores, valid, limit, iou, call):
     """
     count = scores.shape[1]
     numbers = constant(np.arange(count), "int32", call)
-    order = op.argsort(scores, 1, False, "int32")
+    order = op.argsort.plain(scores, 1, True, "int32")
     ranks = op.cast(count - numbers, boxes.dtype)
     ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
     rows = op.concat((ranks, rows_of(boxes, order)), 2)

@@ -291,7 +291,9 @@ class ComposedOp(Op):
             return into(self.name, kwargs.pop("out"), lambda: self(*args, **kwargs))
         try:
             return self.written(*args, **kwargs)
-        except MetaError:
+        except MetaError as error:
+            if error.op is None:
+                error.op = self.name
             raise
         except TypeError:
             require_fit(self.name, inspect.signature(self.written), args, kwargs)
@@ -324,6 +326,7 @@ def op(
     name: str = ...,
     like: Op | None = ...,
     commutative: bool = ...,
+    float8: bool = ...,
     complex: bool = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,

@@ -61,36 +61,31 @@ def _ints(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tuple[Dim, ...]:
-    """Return the shape that `reshape` gives; see there for -1, 0 and ``reverse``."""
-    wanted = _ints(shape)
-    require(all(w >= -1 for w in wanted), "a negative extent", expected="-1 or more", found=shape)
-    require(
-        wanted.count(-1) <= 1, "-1 is given twice: only one extent can be inferred", found=shape
-    )
-    source: tuple[Dim, ...] = x.shape
-    if reverse:
-        wanted, source = wanted[::-1], source[::-1]
-    if 0 in source and -1 not in wanted:
-        result: list[Dim] = list(wanted)
-        source_left, result_left = list(source), list(wanted)
-    else:
-        # What is copied cancels out, so that -1 is defined next to an empty or symbolic extent.
-        copied = [i for i, w in enumerate(wanted) if w == 0]
-        if copied and copied[-1] >= len(source):
-            raise TypeInferError(
-                "0 copies the extent of an axis that x does not have", found=f"{shape} for {x}"
-            )
-        result = [source[i] if w == 0 else w for i, w in enumerate(wanted)]
-        source_left = [d for i, d in enumerate(source) if i not in copied]
-        result_left = [w for w in wanted if w != 0]
+def reshaped(
+    x: TensorType, shape: int | tuple[int, ...], kept: int | tuple[int, ...] = ()
+) -> tuple[Dim, ...]:
+    """Return the shape that `reshape` gives; see there for -1 and ``kept``."""
+    wanted, copied = _ints(shape), _ints(kept)
+    own = [w for i, w in enumerate(wanted) if i not in copied]
+    require(all(w >= -1 for w in own), "a negative extent", expected="-1 or more", found=shape)
+    require(own.count(-1) <= 1, "-1 is given twice: only one extent can be inferred", found=shape)
+    ends = min(len(wanted), x.ndim)
+    if not all(0 <= i < ends for i in copied):
+        raise TypeInferError(
+            "an axis is to be kept that x or the result does not have",
+            expected=f"0 to {ends - 1}",
+            found=f"kept={kept} for {x}",
+        )
+    # What is kept cancels out, so that -1 is defined next to an empty or unknown extent.
+    result: list[Dim] = [x.shape[i] if i in copied else w for i, w in enumerate(wanted)]
+    source_left = [d for i, d in enumerate(x.shape) if i not in copied]
     inferred: Dim = UNKNOWN
     elements = product(source_left)
     if not isinstance(elements, UnknownDim):
-        given = product(d for d in result_left if d != -1)
+        given = product(d for d in own if d != -1)
         assert not isinstance(given, UnknownDim)
         quotient = _quotient(elements, given)
-        fits = quotient is not None if -1 in wanted else elements == given
+        fits = quotient is not None if -1 in own else elements == given
         require(
             fits,
             "the number of elements does not fit the shape",
@@ -98,9 +93,7 @@ def reshaped(x: TensorType, shape: int | tuple[int, ...], reverse: bool) -> tupl
             found=f"shape={shape} of {x}",
         )
         inferred = 0 if quotient is None else quotient
-    if -1 in wanted:
-        result[wanted.index(-1)] = inferred
-    return tuple(reversed(result)) if reverse else tuple(result)
+    return tuple(inferred if isinstance(d, int) and d == -1 else d for d in result)
 
 
 def _quotient(a: int | SymbolicDim, b: int | SymbolicDim) -> int | SymbolicDim | None:

@@ -81,13 +81,20 @@ def _index_shape(d: Any, value: Any, axis: int) -> tuple[int, ...]:
     )
 
 
-def _gather(d: Any) -> Call:
+def _along(d: Any) -> Call:
     x, value, axis = _axis(d)
-    shape = _index_shape(d, value, axis)
-    return (x, axis, d.input("int64", shape, 0, value.shape[axis] - 1)), {}
+    at = axis % value.ndim
+    extents = enumerate(value.shape)
+    shape = tuple(d.choice((1, 2, 5)) if i == at else 1 if d.chance(0.2) else n for i, n in extents)
+    last = value.shape[axis] - 1
+    return (x, d.input("int64", shape, -last - 1, last), axis), {}
 
 
-add(Row("gather", _gather, lambda x, axis, i: x.gather(axis, i), "same", "none", smooth=True))
+def _taken_along(x: Tensor, index: Tensor, axis: int) -> Tensor:
+    return x.take_along_dim(index % x.shape[axis], axis)
+
+
+add(Row("take_along_axis", _along, _taken_along, "same", "none", smooth=True))
 
 
 def _scatter_parts(d: Any, dtype: str, distinct: bool) -> tuple[Any, Any, Any, int]:
@@ -111,7 +118,7 @@ def _scatter_parts(d: Any, dtype: str, distinct: bool) -> tuple[Any, Any, Any, i
 
 def _scatter(d: Any) -> Call:
     x, index, src, axis = _scatter_parts(d, "any", True)
-    return (x, index, src, axis), {}
+    return (x, axis, index, src), {}
 
 
 def _within(index: Tensor, src: Tensor) -> Tensor:
@@ -120,7 +127,7 @@ def _within(index: Tensor, src: Tensor) -> Tensor:
 
 add(
     Row(
-        "scatter", _scatter, lambda x, i, src, axis: x.scatter(axis, i, _within(i, src)),
+        "scatter", _scatter, lambda x, axis, i, src: x.scatter(axis, i, _within(i, src)),
         "same", "none", smooth=True,
     )
 )  # fmt: skip
@@ -128,13 +135,13 @@ add(
 
 def _scatter_add(d: Any) -> Call:
     x, index, src, axis = _scatter_parts(d, "number", False)
-    return (x, index, src, axis), {}
+    return (x, axis, index, src), {}
 
 
 add(
     Row(
         "scatter_add", _scatter_add,
-        lambda x, i, src, axis: x.scatter_add(axis, i, _within(i, src)),
+        lambda x, axis, i, src: x.scatter_add(axis, i, _within(i, src)),
         "same", "add", smooth=True, weight=0.8,
     )
 )  # fmt: skip
@@ -142,13 +149,13 @@ add(
 
 def _scatter_reduce(d: Any) -> Call:
     x, index, src, axis = _scatter_parts(d, "number", False)
-    return (x, index, src, axis, d.choice(("amin", "amax"))), {}
+    return (x, axis, index, src, d.choice(("amin", "amax"))), {}
 
 
 add(
     Row(
         "scatter_reduce", _scatter_reduce,
-        lambda x, i, src, axis, reduce: x.scatter_reduce(axis, i, _within(i, src), reduce),
+        lambda x, axis, i, src, reduce: x.scatter_reduce(axis, i, _within(i, src), reduce),
         "same", "none", weight=0.7,
     )
 )  # fmt: skip

@@ -317,32 +317,23 @@ add(Row("linear_scan", _recurrent, _linear_scan, smooth=True))
 # Orders: stable, NaN last.
 
 
-def _order(x: Tensor, axis: int, ascending: bool) -> Tensor:
+def _order(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
     keys = x if x.dtype != torch.bool else x.to(torch.int8)
-    return keys.sort(dim=axis, descending=not ascending, stable=True).indices
+    return keys.sort(dim=axis, descending=descending, stable=True).indices
 
 
-def _sort(x: Tensor, axis: int = -1, is_ascend: bool = True) -> Tensor:
-    return x.gather(axis, _order(x, axis, is_ascend))
-
-
-def _argsort(x: Tensor, axis: int = -1, is_ascend: bool = True, dtype: str = "int64") -> Tensor:
-    return _order(x, axis, is_ascend)
+def _sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tensor:
+    return x.gather(axis, _order(x, axis, descending))
 
 
 def _ordered(d: Any) -> Call:
     x = d.pick(lambda v: v.ndim >= 1, dtype="number")
     kwargs: dict[str, Any] = {"axis": d.int(-d.value(x).ndim, d.value(x).ndim - 1)}
-    return (x,), {**kwargs, **({"is_ascend": False} if d.chance(0.4) else {})}
-
-
-def _indexed(d: Any) -> Call:
-    args, kwargs = _ordered(d)
-    return args, {**kwargs, **({"dtype": "int32"} if d.chance(0.5) else {})}
+    return (x,), {**kwargs, **({"descending": True} if d.chance(0.4) else {})}
 
 
 add(Row("sort", _ordered, _sort, "same", "none", smooth=True))
-add(Row("argsort", _indexed, _argsort, lambda o, a, k: k.get("dtype", "int64"), "none"))
+add(Row("argsort", _ordered, _order, "int64", "none"))
 
 
 def _topk_call(d: Any) -> Call:
@@ -350,20 +341,17 @@ def _topk_call(d: Any) -> Call:
     k = d.int(0 if d.chance(0.1) else 1, max(1, d.value(x).shape[kwargs["axis"]]))
     if k > d.value(x).shape[kwargs["axis"]]:
         raise d.missing
-    ascend = {"is_ascend": kwargs.get("is_ascend", False)} if d.chance(0.5) else {}
-    how = d.choice(("both", "both", "values", "indices"))
-    return (x, k, kwargs["axis"]), {"ret_type": how, **ascend}
+    smallest = {"largest": False} if d.chance(0.5) else {}
+    return (x, k, kwargs["axis"]), smallest
 
 
-def _topk(x: Tensor, k: int, axis: int, ret_type: str, is_ascend: bool = False) -> Any:
-    indices = _order(x, axis, is_ascend).narrow(axis, 0, k)
-    both = (x.gather(axis, indices), indices)
-    return {"both": both, "values": both[0], "indices": both[1]}[ret_type]
+def _topk(x: Tensor, k: int, axis: int, largest: bool = True) -> Any:
+    indices = _order(x, axis, largest).narrow(axis, 0, k)
+    return x.gather(axis, indices), indices
 
 
 def _topk_dtypes(operands: Any, args: Any, kwargs: Any) -> Any:
-    both = [operands[0], "int64"]
-    return {"both": both, "values": both[:1], "indices": both[1:]}[kwargs["ret_type"]]
+    return [operands[0], "int64"]
 
 
 add(Row("topk", _topk_call, _topk, _topk_dtypes, "none"))
@@ -374,13 +362,13 @@ def _searched(d: Any) -> Call:
     dtype = d.value(values).dtype
     steps = sorted(d.elements(dtype, d.int(1, 20), None, None).tolist())
     ladder = d.input(dtype, (len(steps),), values=steps)
-    return (ladder, values), {"right": True} if d.chance(0.5) else {}
+    return (ladder, values), {"side": "right"} if d.chance(0.5) else {}
 
 
 add(
     Row(
         "searchsorted", _searched,
-        lambda s, v, right=False: torch.searchsorted(s.contiguous(), v.contiguous(), right=right),
+        lambda s, v, side="left": torch.searchsorted(s.contiguous(), v.contiguous(), side=side),
         "int64", "none", weight=0.6,
     )
 )  # fmt: skip

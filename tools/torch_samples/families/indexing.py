@@ -11,7 +11,6 @@ from tools.torch_samples.compose import (
     at_least_1d,
     axis_of,
     in_dtype,
-    indices,
     like_1d,
     number_for,
     replaced,
@@ -28,9 +27,10 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> An
     """Elements along an axis, each at an index of its own."""
     if index.size == 0:  # and then of any shape
         return meta.zeros(index.shape, input.dtype)
-    if input.ndim and index.ndim:
-        return meta.gather(input, dim, index)
-    return meta.reshape(meta.gather(at_least_1d(input), dim, at_least_1d(index)), index.shape)
+    x, places = at_least_1d(input), at_least_1d(index)
+    # torch reads a part of the other axes; `take_along_axis` broadcasts them.
+    part = meta.strided_slice(x, (0,) * x.ndim, replaced(places, dim, x.shape[axis_of(x, dim)]))
+    return meta.reshape(meta.take_along_axis(part, places, dim), index.shape)
 
 
 def into(function: Any) -> Any:
@@ -44,54 +44,35 @@ def into(function: Any) -> Any:
         if index.ndim == 0 or input.ndim == 0:
             vectors = map(at_least_1d, (input, index, src))
             x, places, values = vectors
-            return meta.reshape(write(x, places, values, dim), input.shape)
-        return write(input, index, src, dim)
+            return meta.reshape(write(x, dim, places, values), input.shape)
+        return write(input, dim, index, src)
 
     return scattered
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
-    """`gather` after both are broadcast but for the axis."""
+    """`take_along_axis`, of flattened tensors without an axis."""
     if dim is None:
-        places = meta.reshape(indices, (-1,)) % max(input.size, 1)
-        return meta.gather(meta.reshape(input, (-1,)), 0, places)
-    at = axis_of(input, dim)
-    common = np.broadcast_shapes(replaced(input, at, 1), replaced(indices, at, 1))
-    x = meta.broadcast_to(input, (*common[:at], input.shape[at], *common[at + 1 :]))
-    i = meta.broadcast_to(indices, (*common[:at], indices.shape[at], *common[at + 1 :]))
-    return meta.gather(x, at, i % max(x.shape[at], 1))
-
-
-def along(x: Any, dim: int, index: Any) -> Any:
-    """Return an index of an axis as an index for every element, for scatter."""
-    at = axis_of(x, dim)
-    row = tuple(index.size if i == at else 1 for i in range(x.ndim))
-    return meta.broadcast_to(meta.reshape(index, row), replaced(x, at, index.size))
+        return meta.take_along_axis(meta.reshape(input, (-1,)), meta.reshape(indices, (-1,)))
+    return meta.take_along_axis(input, indices, dim)
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
     """Slices added at indices of an axis."""
     x, rows = at_least_1d(input), at_least_1d(source)
-    scaled = rows if alpha == 1 else rows * alpha
-    return meta.reshape(meta.scatter_add(x, along(x, dim, index), scaled, dim), input.shape)
+    return meta.reshape(meta.index_add(x, dim, at_least_1d(index), rows, alpha), input.shape)
 
 
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     """Slices written to indices of an axis."""
     x, rows = at_least_1d(input), at_least_1d(source)
-    return meta.reshape(meta.scatter(x, along(x, dim, index), rows, dim), input.shape)
+    return meta.reshape(meta.index_copy(x, dim, at_least_1d(index), rows), input.shape)
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A number written to indices of an axis."""
     x = at_least_1d(input)
-    # Once for every index, so that the gradient of the number is torch's.
-    places = along(x, dim, indices(np.unique(index.numpy())))
-    if isinstance(value, int | float):
-        values = meta.full(places.shape, value, x.dtype)
-    else:
-        values = meta.broadcast_to(value, places.shape)
-    return meta.reshape(meta.scatter(x, places, values, dim), input.shape)
+    return meta.reshape(meta.index_fill(x, dim, at_least_1d(index), value), input.shape)
 
 
 def index_put(input: Any, index: Any, values: Any, accumulate: bool = False) -> Any:
@@ -120,7 +101,7 @@ def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     flat, places = meta.reshape(input, (-1,)), meta.reshape(index, (-1,))
     places = places % max(flat.size, 1)
     write = meta.scatter_add if accumulate else meta.scatter
-    return meta.reshape(write(flat, places, meta.reshape(source, (-1,)), 0), input.shape)
+    return meta.reshape(write(flat, 0, places, meta.reshape(source, (-1,))), input.shape)
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
@@ -130,18 +111,12 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
 
 def masked_select(input: Any, mask: Any) -> Any:
     """The elements where a mask says, as a vector."""
-    shape = np.broadcast_shapes(input.shape, mask.shape)
-    x, where = meta.broadcast_to(input, shape), meta.broadcast_to(mask, shape)
-    return at_least_1d(x)[at_least_1d(where)]
+    return meta.masked_select(input, mask)
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """The elements of a source, one after the other, where a mask says."""
-    shape = np.broadcast_shapes(input.shape, mask.shape)
-    where = np.broadcast_to(mask.numpy(), shape)
-    flat = np.clip(np.cumsum(where.reshape(-1)) - 1, 0, max(source.size - 1, 0))
-    values = meta.take(source, indices(flat.reshape(shape)))
-    return meta.where(mask, values, input)
+    return meta.masked_scatter(input, mask, source)
 
 
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
@@ -185,9 +160,11 @@ def searchsorted(
 ) -> Any:
     """Where values belong in an ascending sequence."""
     decline_if(isinstance(values, int | float), "a Python number among the values")
-    ordered = sorted_sequence if sorter is None else meta.gather(sorted_sequence, -1, sorter)
-    dtype = "int32" if out_int32 else "int64"
-    return meta.searchsorted(ordered, values, right or side == "right", dtype)
+    ordered = (
+        sorted_sequence if sorter is None else meta.take_along_axis(sorted_sequence, sorter, -1)
+    )
+    found = meta.searchsorted(ordered, values, "right" if right else side or "left")
+    return meta.cast(found, "int32") if out_int32 else found
 
 
 def isin(
@@ -215,7 +192,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         return histogram_counts(input, minlength)
     length = max(int(meta.max(input)) + 1 if input.size else 0, minlength)
     double = in_dtype(weights, "float64")
-    return meta.scatter_add(meta.zeros((length,), "float64"), meta.cast(input, "int64"), double, 0)
+    return meta.scatter_add(meta.zeros((length,), "float64"), 0, meta.cast(input, "int64"), double)
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Any:
@@ -259,8 +236,8 @@ ADAPTERS = {
     "__getitem__": lambda input, index: input[index],
     "argwhere": meta.argwhere,
     "bincount": bincount,
-    "bucketize": lambda input, boundaries, *, out_int32=False, right=False: meta.searchsorted(
-        boundaries, input, right, "int32" if out_int32 else "int64"
+    "bucketize": lambda input, boundaries, *, out_int32=False, right=False: searchsorted(
+        boundaries, input, out_int32=out_int32, right=right
     ),
     "diagonal_scatter": diagonal_scatter,
     "fill": fill,

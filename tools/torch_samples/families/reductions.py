@@ -73,7 +73,7 @@ def with_place(choose: Any) -> Any:
         if input.ndim == 0:
             return meta.copy(input), meta.zeros((), "int64")
         place = choose(input, dim, True)
-        values = meta.gather(input, dim, place)
+        values = meta.take_along_axis(input, place, dim)
         return (values, place) if keepdim else (meta.squeeze(values, dim), meta.squeeze(place, dim))
 
     return chosen
@@ -83,8 +83,8 @@ def nth(input: Any, k: int, dim: int, keepdim: bool) -> Any:
     """Return the element of rank ``k`` along an axis, and its index."""
     if input.ndim == 0:
         return meta.copy(input), meta.zeros((), "int64")
-    place = narrowed(meta.argsort(input, dim, True, "int64"), dim, k, k + 1)
-    values = meta.gather(input, dim, place)
+    place = narrowed(meta.argsort(input, dim), dim, k, k + 1)
+    values = meta.take_along_axis(input, place, dim)
     return (values, place) if keepdim else (meta.squeeze(values, dim), meta.squeeze(place, dim))
 
 
@@ -101,7 +101,7 @@ def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool =
     """The largest or smallest elements along an axis, and their indices."""
     if input.ndim == 0:
         return meta.copy(input), meta.zeros((), "int64")
-    return meta.topk(input, k, dim, "both", not largest)
+    return meta.topk(input, k, dim, largest, sorted)
 
 
 def quantile(
@@ -194,7 +194,7 @@ ADAPTERS = {
     "argmin": over(meta.argmin),
     "argsort": Tied(
         lambda input, dim=-1, descending=False, stable=False: like_1d(
-            meta.argsort, input, dim, not descending, "int64"
+            meta.argsort, input, dim, descending, stable
         )
     ),
     "count_nonzero": lambda input, dim=None: meta.sum(
@@ -224,8 +224,8 @@ ADAPTERS = {
     "quantile": quantile,
     "sort": Tied(
         lambda input, dim=-1, descending=False, stable=False: (
-            like_1d(meta.sort, input, dim, not descending),
-            like_1d(meta.argsort, input, dim, not descending, "int64"),
+            like_1d(meta.sort, input, dim, descending, stable),
+            like_1d(meta.argsort, input, dim, descending, stable),
         )
     ),
     "std": moment(meta.std),

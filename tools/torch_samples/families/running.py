@@ -32,7 +32,7 @@ def running(reduce: Any, hidden: float) -> Any:
         if input.ndim == 0:
             return meta.copy(input), meta.zeros((), "int64")
         place = place_of(input, dim)
-        return meta.gather(input, dim, place), place
+        return meta.take_along_axis(input, place, dim), place
 
     return along
 

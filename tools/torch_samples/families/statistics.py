@@ -20,9 +20,9 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     x = meta.reshape(input, (-1,)) if dim is None else input
     axis = 0 if dim is None else dim
     count = meta.sum(meta.cast(meta.logical_not(meta.isnan(x)), "int64"), axis, True)
-    order = meta.argsort(x, axis, True, "int64")
-    place = meta.gather(order, axis, meta.maximum((count - 1) // 2, 0))
-    values = meta.gather(x, axis, place)
+    order = meta.argsort(x, axis)
+    place = meta.take_along_axis(order, meta.maximum((count - 1) // 2, 0), axis)
+    values = meta.take_along_axis(x, place, axis)
     if dim is None:
         return meta.reshape(values, ())
     return (values, place) if keepdim else (meta.squeeze(values, dim), meta.squeeze(place, dim))
@@ -51,7 +51,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     numbers = meta.cast(input, "int64") if input.dtype == "bool" else input
     bound = math.inf if "float" in input.dtype else meta.iinfo("int64").max
     place = meta.argmin(meta.where(most, numbers, bound), at, True)
-    values = meta.gather(input, at, place)
+    values = meta.take_along_axis(input, place, at)
     return (values, place) if keepdim else (meta.squeeze(values, at), meta.squeeze(place, at))
 
 
@@ -66,8 +66,9 @@ def masked_median(
         return meta.copy(x)
     hidden = meta.isnan(x)
     count = meta.sum(meta.cast(meta.logical_not(hidden), "int64"), dim, True)
-    order = meta.argsort(x, dim, True, "int64")
-    values = meta.gather(x, dim, meta.gather(order, dim, meta.maximum((count - 1) // 2, 0)))
+    order = meta.argsort(x, dim)
+    place = meta.take_along_axis(order, meta.maximum((count - 1) // 2, 0), dim)
+    values = meta.take_along_axis(x, place, dim)
     return values if keepdim else meta.squeeze(values, dim)
 
 

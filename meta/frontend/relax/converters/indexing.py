@@ -73,11 +73,10 @@ def _mode(mode):
     return mode if mode in ("clip", "wrap") else "raise"
 
 
-@relax("gather_elements", op.gather)
+@relax("gather_elements", op.take_along_axis)
 def gather_elements(x, indices, *, axis):
     """Negative indices count from the end, as in ONNX."""
-    at = axis % x.ndim
-    return op.gather(x, at, _from_start(indices, x.shape[at]))
+    return op.take_along_axis.plain(x, indices, axis)
 
 
 @relax("gather_nd", op.gather_nd)
@@ -123,8 +122,8 @@ def scatter_elements(x, indices, updates, *, axis, reduction):
     index = _from_start(indices, x.shape[at])
     if reduction in ("update", "add"):
         function = op.scatter_add if reduction == "add" else op.scatter
-        return function(x, index, updates, at)
-    return op.scatter_reduce(x, index, updates, at, _reduction(reduction))
+        return function(x, at, index, updates)
+    return op.scatter_reduce(x, at, index, updates, _reduction(reduction))
 
 
 def _reduction(name):

@@ -74,7 +74,7 @@ _pooling_backward("grad.max_pool2d_backward", op.max_pool2d_dx, op.max_pool2d)
 relax.same("nn.softmax", op.softmax, "axis")
 relax.same("nn.log_softmax", op.log_softmax, "axis")
 relax("nn.dropout", op.dropout_train)(dropout)
-relax("nn.nll_loss", op.gather, op.take)(nll_loss)
+relax("nn.nll_loss", op.take_along_axis, op.take)(nll_loss)
 
 
 @relax("nn.batch_norm", op.batch_norm_train, op.batch_norm_infer)

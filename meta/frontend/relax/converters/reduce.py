@@ -40,17 +40,17 @@ def mean(x, *, axis, keepdims):
     return truncated_quotient(total, x.size // max(total.size, 1))
 
 
-@relax("median", op.argsort, op.gather)
+@relax("median", op.argsort, op.take_along_axis)
 def median(x, *, axis, keepdims):
     """The lower of two middle elements; with an axis also its index."""
     flat = op.reshape(x, (-1,)) if not axis else x
     at = (axis[0] if axis else 0) % flat.ndim
-    order = op.argsort(flat, at, True, "int64")
+    order = op.argsort(flat, at)
     middle = (flat.shape[at] - 1) // 2
     begin = (*(0,) * at, middle)
     end = (*flat.shape[:at], middle + 1)
     index = op.strided_slice(order, begin, end)
-    value = op.gather(flat, at, index)
+    value = op.take_along_axis(flat, index, at)
     if not axis:
         return op.reshape(value, (1,) if keepdims else ())
     return (value, index) if keepdims else (op.squeeze(value, at), op.squeeze(index, at))
@@ -63,22 +63,22 @@ def scan_along(base, x, *, axis, dtype, exclusive):
 
 @relax("sort", op.sort)
 def sort(x, *, axis, descending):
-    return op.sort(x, axis, not descending)
+    return op.sort(x, axis, descending)
 
 
 @relax("argsort", op.argsort)
 def argsort(x, *, axis, descending, dtype):
-    return op.argsort(x, axis, not descending, dtype or "int32")
+    return op.argsort.plain(x, axis, descending, dtype or "int32")
 
 
 @relax("topk", op.topk)
 def topk(x, *, k, axis, ret_type, largest, dtype):
-    return op.topk(x, k, axis, ret_type, not largest, dtype or "int32")
+    return op.topk.plain(x, k, axis, largest, ret_type, dtype or "int32")
 
 
 @relax("bucketize", op.searchsorted)
 def bucketize(x, boundaries, *, out_int32, right):
-    return op.searchsorted(boundaries, x, right, "int32" if out_int32 else "int64")
+    return op.searchsorted.plain(boundaries, x, right, "int32" if out_int32 else "int64")
 
 
 @relax("nonzero", op.argwhere)

@@ -145,12 +145,12 @@ def all_class_non_max_suppression(
     shape = shapes[output_format]
     present = op.reshape(present, shape)
     # What is present comes first.
-    order = op.argsort(op.cast(op.logical_not(present), "int32"), -1, True, "int64")
+    order = op.argsort(op.cast(op.logical_not(present), "int32"))
 
     def collected(values, missing):
         values = op.broadcast_to(values, (batch, classes, count))
-        values = op.gather(op.reshape(values, shape), len(shape) - 1, order)
-        there = op.gather(present, len(shape) - 1, order)
+        values = op.take_along_axis(op.reshape(values, shape), order, len(shape) - 1)
+        there = op.take_along_axis(present, order, len(shape) - 1)
         return op.where(there, values, op.full_like(values, missing))
 
     indices = op.cast(op.reshape(kept.indices, (batch, classes, count)), "int64")
@@ -160,7 +160,7 @@ def all_class_non_max_suppression(
         images = op.reshape(_numbers(batch, "int64", call), (batch, 1, 1))
         rows = op.stack((collected(images, -1), *columns), 1)
         return rows, op.reshape(op.sum(op.cast(amount, "int64"), 0), (1,))
-    best = op.gather(scores, 2, op.maximum(indices, op.zeros_like(indices)))
+    best = op.take_along_axis(scores, op.maximum(indices, op.zeros_like(indices)), 2)
     total = op.sum(op.cast(op.reshape(amount, (batch, classes)), "int64"), 1)
     return op.stack(tuple(columns), 2), collected(best, 0.0), total
 
@@ -185,13 +185,13 @@ def regular_non_max_suppression(
     limit = int(limits["max_detections_per_class"])
     kept = suppressed(per_class(boxes, classes), flat, valid, limit, iou, call)
     indices = op.cast(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
-    best = op.gather(flat, 1, indices)
+    best = op.take_along_axis(flat, indices, 1)
     lowest = op.full_like(best, float("-inf"))
     best, indices = (
         op.reshape(x, (batch, classes * count))
         for x in (op.where(kept.present, best, lowest), indices)
     )
-    order = op.argsort(best, 1, False, "int64")[:, :most]
+    order = op.argsort(best, 1, True)[:, :most]
     found = order.shape[1]
     total = op.sum(op.reshape(kept.count, (batch, classes)), 1)
     total = op.cast(op.minimum(total, op.full_like(total, most)), "int32")
@@ -203,9 +203,9 @@ def regular_non_max_suppression(
         missing = (0, most - found, 0, 0) if len(values.shape) == 3 else (0, most - found)
         return op.pad.plain(values, (0, 0, *missing)) if most > found else values
 
-    chosen = rows_of(boxes, op.gather(indices, 1, order))
+    chosen = rows_of(boxes, op.take_along_axis(indices, order, 1))
     kinds = op.cast(op.floor_divide(order, op.full_like(order, count)), "float32")
-    return filled(chosen), filled(kinds), filled(op.gather(best, 1, order)), total
+    return filled(chosen), filled(kinds), filled(op.take_along_axis(best, order, 1)), total
 
 
 @relay("vision.proposal", op.non_max_suppression)
@@ -251,8 +251,8 @@ def proposal(
     found = op.stack((x1 - grown, y1 - grown, x2 + grown, y2 + grown), 2)
     before, post = rpn["rpn_pre_nms_top_n"], int(rpn["rpn_post_nms_top_n"])
     top = min(before, count) if before > 0 else count
-    order = op.argsort(score, 1, False, "int32")[:, :top]
-    found, score = rows_of(found, order), op.gather(score, 1, op.cast(order, "int64"))
+    order = op.argsort.plain(score, 1, True, "int32")[:, :top]
+    found, score = rows_of(found, order), op.take_along_axis(score, op.cast(order, "int64"), 1)
     # Corners are elements that belong to the box: its extents are one more than their difference.
     edges = array([0.0, 0.0, 1.0, 1.0], found.dtype, device=call.device)
     iou = above(threshold)
@@ -260,7 +260,7 @@ def proposal(
     kept = suppressed(found + edges, score, everything, -1, iou, call)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
     turn = op.remainder(turn, op.expand_dims(kept.count, 1))
-    chosen = rows_of(found, op.gather(kept.indices, 1, op.cast(turn, "int64")))
+    chosen = rows_of(found, op.take_along_axis(kept.indices, op.cast(turn, "int64"), 1))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
     result = op.concat((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
     return op.reshape(result, (batch * post, 5))

@@ -185,12 +185,14 @@ def _sampled(image, y, x):
             at = row_of * width + op.clip(op.cast(column, "int64"), 0, width - 1)
             at = op.broadcast_to(op.expand_dims(at, 2), (n, groups, channels, y.shape[2]))
             weight = op.expand_dims(down_weight * right_weight, 2)
-            part = op.gather(flat, 3, at) * cast_to(weight, flat.dtype)
+            part = op.take_along_axis(flat, at, 3) * cast_to(weight, flat.dtype)
             total = part if total is None else total + part
     return op.where(op.expand_dims(inside, 2), total, op.zeros_like(total))
 
 
-@relay("nn.deformable_conv2d", op.gather, op.batch_matmul, ignore=("channels", "kernel_size"))
+@relay(
+    "nn.deformable_conv2d", op.take_along_axis, op.batch_matmul, ignore=("channels", "kernel_size")
+)
 def deformable_conv2d(
     data, offset, weight, *, groups, deformable_groups, data_layout, out_dtype, call, **how
 ):

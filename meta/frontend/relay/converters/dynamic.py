@@ -42,9 +42,22 @@ def reshape(data, newshape, *, allowzero, call):
     """Of the shape codes 0 and -1 can occur at run time."""
     codes = known_ints(newshape)
     if codes is None:
-        return op.dynamic_reshape(data, newshape, allowzero)
+        shape = newshape if allowzero else _with_copied(data, newshape)
+        return op.dynamic_reshape(data, shape)
     stated = {"newshape": codes, "allowzero": allowzero, "reverse": False}
     return _as_static(call, "reshape", (data,), stated)
+
+
+def _with_copied(data, codes):
+    """Return extents of the run time with those of the data in the place of 0; -2, which `reshape`
+    refuses, where the data has no such axis.
+    """
+    count = static_extent(codes.shape[0], "the shape")
+    extents = op.shape_as_tensor(data)
+    extents = op.strided_slice(extents, (0,), (count,))
+    extents = op.pad(extents, (0, max(0, count - data.ndim)), -2)
+    codes = op.cast(codes, "int64")
+    return op.where(op.equal(codes, 0), extents, codes)
 
 
 @relay("vm.reshape_tensor", op.reshape, op.dynamic_reshape, ignore=("newshape",))
@@ -76,7 +89,7 @@ def topk(data, k, *, axis, ret_type, is_ascend, dtype, call):
     """A k below 1 stands for all."""
     count = known_number(k)
     if count is None:
-        return op.dynamic_topk(data, k, axis, ret_type, is_ascend, dtype or "int32")
+        return op.dynamic_topk(data, k, axis, not is_ascend, ret_type, dtype or "int32")
     stated = {"axis": axis, "ret_type": ret_type, "is_ascend": is_ascend, "dtype": dtype}
     return _as_static(call, "topk", (data,), {"k": int(count), **stated})
 

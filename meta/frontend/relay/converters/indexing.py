@@ -68,9 +68,9 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
     return op.permute_dims(result, order) if count else result
 
 
-@relay("gather", op.gather)
+@relay("gather", op.take_along_axis)
 def gather(data, indices, *, axis):
-    return op.gather(data, axis or 0, indices)
+    return op.take_along_axis.plain(data, indices, axis or 0)
 
 
 @relay("gather_nd", op.gather_nd, ignore=("index_rank",))
@@ -113,12 +113,12 @@ def scatter_elements(data, indices, updates, *, axis, reduction):
     at = normalize_axis(axis or 0, data.ndim)
     indices = from_start(indices, extent_of(data, at))
     if reduction == "update":
-        return op.scatter(data, indices, updates, at)
+        return op.scatter(data, at, indices, updates)
     if reduction == "add":
-        return op.scatter_add(data, indices, updates, at)
+        return op.scatter_add(data, at, indices, updates)
     if reduction == "mean":
         return _averaged(data, indices, updates, at)
-    return op.scatter_reduce(data, indices, updates, at, _reduction(reduction))
+    return op.scatter_reduce(data, at, indices, updates, _reduction(reduction))
 
 
 def _averaged(data, indices, updates, axis):
@@ -138,9 +138,9 @@ def _averaged(data, indices, updates, axis):
     weights = op.exp2(op.negative(op.add(op.sum(later, -1), 1.0)))
     weights = op.permute_dims(weights, back) if count else op.zeros_like(updates)
     ones = op.ones_like(weights)
-    written = op.scatter_add(op.zeros_like(data), indices, ones, axis)
+    written = op.scatter_add(op.zeros_like(data), axis, indices, ones)
     kept = op.multiply(data, op.exp2(op.negative(written)))
-    return op.scatter_add(kept, indices, op.multiply(updates, weights), axis)
+    return op.scatter_add(kept, axis, indices, op.multiply(updates, weights))
 
 
 def _scatter(base, reduction):
@@ -171,7 +171,7 @@ def scatter_nd(data, indices, updates, *, mode, call):
 def invert_permutation(data, *, call):
     """y[data[i]] = i."""
     count = static_extent(data.shape[0], "the permutation")
-    return op.scatter(op.zeros_like(data), data, constant(np.arange(count), data.dtype, call), 0)
+    return op.scatter(op.zeros_like(data), 0, data, constant(np.arange(count), data.dtype, call))
 
 
 MAX_PARTS = 1 << 14

@@ -177,7 +177,7 @@ def sparse_fill_empty_rows(indices, values, shape, default):
 def _rows(indptr, count, call):
     """Return the row of each of ``count`` entries; those that fill up are in the last one."""
     places = op.arange(0, count, 1, dtype=indptr.dtype, device=str(call.device))
-    rows = op.subtract(op.searchsorted(indptr, places, right=True, dtype=indptr.dtype), 1)
+    rows = op.subtract(op.searchsorted.plain(indptr, places, True, indptr.dtype), 1)
     return op.clip(rows, 0, indptr.shape[0] - 2)
 
 
@@ -233,12 +233,12 @@ def sparse_transpose(data, indices, indptr, *, call):
     """The transposed of a square matrix in CSR format: entries in the order of their columns."""
     if data.ndim != 1:
         raise Unconvertible("only the format CSR is supported")
-    order = op.argsort(indices, dtype="int32")
+    order = op.argsort.plain(indices, dtype="int32")
     columns = op.take(indices, order)
     count = indptr.shape[0]
     starts = op.arange(0, count, 1, dtype=indices.dtype, device=str(call.device))
     return (
         op.take(data, order),
         op.cast(op.take(_rows(indptr, data.shape[0], call), order), "int32"),
-        op.searchsorted(columns, starts, dtype="int32"),
+        op.searchsorted.plain(columns, starts, dtype="int32"),
     )

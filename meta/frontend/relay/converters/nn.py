@@ -105,7 +105,7 @@ def cross_entropy_with_logits(x, y):
     return _mean_over_rows(x * y)
 
 
-relay("nn.nll_loss", op.gather, op.take)(nll_loss)
+relay("nn.nll_loss", op.take_along_axis, op.take)(nll_loss)
 
 
 def _window(*, pool_size, strides, padding, dilation, ceil_mode, count_include_pad=True):

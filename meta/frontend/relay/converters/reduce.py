@@ -84,12 +84,14 @@ def argsort(data, *, axis, is_ascend, dtype, call):
     """Stable, as TVM's. Indices may be asked for in any dtype, floats included."""
     wanted = dtype or result_dtype(call, "int32")
     if "int" in wanted:
-        return op.argsort(data, axis, is_ascend, wanted)
-    return op.cast(op.argsort(data, axis, is_ascend, "int64"), wanted)
+        return op.argsort.plain(data, axis, not is_ascend, wanted)
+    return op.cast(op.argsort(data, axis, not is_ascend), wanted)
 
 
 # The attribute dtype is that of indices, of which there are none.
-relay.same("sort", op.sort, ignore=("dtype",))
+@relay("sort", op.sort, ignore=("dtype",))
+def sort(data, *, axis, is_ascend):
+    return op.sort(data, axis, not is_ascend)
 
 
 @relay("topk", op.topk, op.dynamic_topk)
@@ -100,10 +102,10 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
     extent = data.shape[normalize_axis(axis, data.ndim)]
     wanted = dtype or result_dtype(call, "int32", 1)
     integers = wanted if "int" in wanted else "int64"
-    options = (axis, ret_type, is_ascend, integers)
+    options = (axis, not is_ascend, ret_type, integers)
     count = k if k is not None and k >= 1 else extent
     if isinstance(count, int):
-        result = op.topk(data, count, *options)
+        result = op.topk.plain(data, count, *options)
     else:
         result = op.dynamic_topk(data, constant(0, "int64", call), *options)
     if ret_type == "values" or integers == wanted:
@@ -115,7 +117,7 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
 
 @relay("searchsorted", op.searchsorted)
 def searchsorted(sorted_sequence, values, *, right, dtype):
-    return op.searchsorted(sorted_sequence, values, right, dtype or "int32")
+    return op.searchsorted.plain(sorted_sequence, values, right, dtype or "int32")
 
 
 @relay("argwhere", op.argwhere)
@@ -133,7 +135,7 @@ def unique(data, *, sorted, return_counts, call):
     """
     n = static_extent(data.shape[0], "the data of unique")
     places = constant(np.arange(n), "int32", call)
-    order = op.argsort(data, 0, True, "int32")
+    order = op.argsort.plain(data, 0, False, "int32")
     ascending = op.take(data, order, 0)
     if n > 1:
         new = op.not_equal(
@@ -145,18 +147,18 @@ def unique(data, *, sorted, return_counts, call):
     ids = op.cumsum(steps, 0, "int32")
     zeros = constant(np.zeros(n), "int32", call)
     # The first of equal elements stands first: sorting is stable.
-    starts = op.searchsorted(ids, places, False, "int32")
+    starts = op.searchsorted.plain(ids, places, False, "int32")
     number = op.add(op.amax(ids, 0, True), 1)
     real = op.less(places, number)
     first = op.where(real, op.take(order, starts, 0, "clip"), n)
-    counts = op.scatter_add(zeros, ids, constant(np.ones(n), "int32", call), 0)
-    inverse = op.scatter(zeros, order, ids, 0)
+    counts = op.scatter_add(zeros, 0, ids, constant(np.ones(n), "int32", call))
+    inverse = op.scatter(zeros, 0, order, ids)
     chosen = first
     if not sorted:
         # The elements are reordered, but not their first places: so TVM has it.
-        ranks = op.argsort(first, 0, True, "int32")
+        ranks = op.argsort.plain(first, 0, False, "int32")
         chosen, counts = op.take(first, ranks, 0), op.take(counts, ranks, 0)
-        inverse = op.take(op.argsort(ranks, 0, True, "int32"), inverse, 0)
+        inverse = op.take(op.argsort.plain(ranks, 0, False, "int32"), inverse, 0)
     values = op.take(data, chosen, 0, "clip")
     values = op.where(real, values, op.zeros_like(values))
     stated = call.result_type

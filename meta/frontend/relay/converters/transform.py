@@ -117,17 +117,21 @@ def change_tuning_layout(x, *, src_layout, dst_layout):
 def reshape(data, *, newshape, allowzero, reverse, call):
     """By shape codes; ``reverse`` (TVM 0.6) matches them from the last axis."""
     codes = newshape or ()
-    if min(codes, default=0) >= -1 and not allowzero:
-        return op.reshape(data, codes, reverse)
     options = {"allowzero": allowzero, "reverse": reverse}
     shape = resolved_shape(data.shape, codes, **options)
-    if sum(isinstance(d, int) and d == -1 for d in shape) <= 1:
+    numbers = [d for d in shape if isinstance(d, int)]
+    copied = tuple(i for i, code in enumerate(codes) if code == 0)
+    # Of no elements, and of several unknown extents, nothing can be inferred otherwise.
+    undecided = numbers.count(-1) > 1 or {-1, 0} <= set(numbers)
+    if undecided and copied and min(codes) >= -1 and not (reverse or allowzero):
+        return op.reshape.plain(data, shape, copied)
+    if numbers.count(-1) <= 1:
         return op.reshape(data, shape)
     if all(not isinstance(d, UnknownDim) for d in data.shape):
         raise Unconvertible(f"reshape by {list(codes)}: only one extent can be inferred")
     extents = [extent_of(data, i) for i in range(data.ndim)]
     shape = resolved_shape(extents, codes, **options)
-    return op.dynamic_reshape(data, vector(shape, call), True)
+    return op.dynamic_reshape(data, vector(shape, call))
 
 
 @relay("contrib_reverse_reshape", "_contrib_reverse_reshape", op.reshape, ignore=("reverse",))

@@ -1,0 +1,203 @@
+"""Functions that write at indices and masks, composed of operators. Each returns a new array.
+
+An index that is named twice counts twice where elements are reduced; where they are written, one of
+them is, which is not specified.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.base.dtype_info import iinfo
+from meta.base.errors import TypeInferError
+from meta.op.core.check import broadcast_shapes, normalize_axis
+from meta.op.core.function import function, operand
+from meta.op.gathering import REDUCTIONS, scatter_reduce
+from meta.op.reduced import described, wide
+
+ALL_REDUCTIONS = ("sum", "mean", *REDUCTIONS)
+
+
+def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+    return TypeInferError(what, op=name, **more)
+
+
+@scatter_reduce.calls
+def _scatter_reduce(
+    x: Any, axis: int, index: Any, src: Any, reduce: str, include_self: bool = True
+) -> Any:
+    x, index, src = operand(x), operand(index), operand(src)
+    if reduce not in ALL_REDUCTIONS:
+        expected = ", ".join(ALL_REDUCTIONS)
+        raise _refused("scatter_reduce", "unknown reduction", expected=expected, found=repr(reduce))
+    if x.dtype == "bool" and reduce in ("sum", "mean"):
+        raise _refused("scatter_reduce", "bool has no order", expected="a dtype of numbers")
+    if reduce in REDUCTIONS:
+        start = x if include_self else _without_self(x, axis, index, src, reduce)
+        return scatter_reduce.plain(start, axis, index, src, reduce)
+    if reduce == "sum":
+        start = x if include_self else op.scatter(x, axis, index, 0)
+        return op.scatter_add(start, axis, index, src)
+    dtype = x.dtype
+    x, src = wide(x), wide(src)
+    start = x if include_self else op.scatter(x, axis, index, 0)
+    total = op.scatter_add(start, axis, index, src)
+    # Places that nothing is written to are divided by 1.
+    counts = op.full_like(x, 1 if include_self else 0, "int64")
+    counts = op.scatter_add(counts, axis, index, op.full_like(index, 1, "int64"))
+    counts = op.cast(op.maximum(counts, 1), total.dtype)
+    mean = op.divide(total, counts) if is_float(dtype) else op.floor_divide(total, counts)
+    return mean if mean.dtype == dtype else op.cast(mean, dtype)
+
+
+def _without_self(x: Any, axis: int, index: Any, src: Any, reduce: str) -> Any:
+    """Return x with what a reduction starts with, where an element of src is."""
+    if reduce == "prod":
+        return op.scatter(x, axis, index, 1)
+    if is_float(x.dtype):
+        return op.scatter(x, axis, index, float("-inf") if reduce == "amax" else float("inf"))
+    if reduce == "amax":
+        return op.scatter(x, axis, index, iinfo(x.dtype).min)
+    if x.dtype == "uint64":  # whose largest number is no argument
+        return op.scatter(x, axis, index, op.bitwise_invert(op.full_like(src, 0)))
+    return op.scatter(x, axis, index, iinfo(x.dtype).max)
+
+
+def _fitting(name: str, x: Any, axis: int, index: Any, source: Any) -> int:
+    """Return the axis from the start; TypeInferError where slices do not fit."""
+    at = normalize_axis(axis, x.ndim)
+    if index.ndim != 1:
+        raise _refused(name, "index must be a vector", expected="1 axis", found=described(index))
+    slices = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
+    if source is not None and (source.shape != slices or source.dtype != x.dtype):
+        expected = f"{x.dtype}{list(slices)}"
+        raise _refused(name, "source does not fit", expected=expected, found=described(source))
+    return at
+
+
+def _along(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tuple[Any, int, Any]:
+    """Return x, the axis from the start, and indices from the start for each element of slices."""
+    x, index = operand(x), operand(index)
+    at = _fitting(name, x, axis, index, source)
+    slices = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
+    column = op.reshape(index, (index.shape[0], *(1,) * (x.ndim - 1 - at)))
+    return x, at, op.broadcast_to(_from_start(column, x.shape[at]), slices)
+
+
+def _from_start(index: Any, extent: Any) -> Any:
+    index = op.cast(index, "int64")
+    return op.where(op.less(index, 0), op.add(index, extent), index)
+
+
+@function
+def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> Any:
+    """Return ``x`` with ``alpha`` times the slices of ``source`` added to those along ``axis`` that
+    ``index`` names.
+
+    index: a vector of integers; negative ones count from the end. source: the dtype of x and its
+    shape, but that axis as long as the index. Slices of equal indices are added up. Raises
+    TypeInferError if they do not fit, and IndexOutOfRange as `index_select`.
+    """
+    x, index, source = operand(x), operand(index), operand(source)
+    at = _fitting("index_add", x, axis, index, source)
+    if x.dtype == "bool":  # of which a sum is "or"
+        return op.scatter_add(x, at, _along("index_add", x, axis, index, source)[2], source)
+    return op.add(x, op.take_dx(x, source if alpha == 1 else source * alpha, index, at))
+
+
+@function
+def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
+    """Return ``x`` with the slices of ``source`` in the place of those along ``axis`` that
+    ``index`` names. Arguments and errors are those of `index_add`.
+    """
+    source = operand(source)
+    x, at, places = _along("index_copy", x, axis, index, source)
+    return op.scatter(x, at, places, source)
+
+
+@function
+def index_reduce(
+    x: Any, axis: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Any:
+    """Return ``x`` with the slices along ``axis`` that ``index`` names reduced with those of
+    ``source``. Reductions are those of `scatter_reduce`, other arguments those of `index_add`.
+    """
+    source = operand(source)
+    x, at, places = _along("index_reduce", x, axis, index, source)
+    return op.scatter_reduce(x, at, places, source, reduce, include_self)
+
+
+@function
+def index_fill(x: Any, axis: int, index: Any, value: Any) -> Any:
+    """Return ``x`` with ``value``, a number or a 0-d array, in the slices along ``axis`` that
+    ``index`` names. Other arguments and errors are those of `index_add`.
+    """
+    x = operand(x)
+    if not isinstance(value, bool | int | float) and operand(value).ndim != 0:
+        found = described(operand(value))
+        raise _refused("index_fill", "value is no number", expected="a number", found=found)
+    x, at, places = _along("index_fill", x, axis, index)
+    chosen = op.scatter(op.full_like(x, 0, "bool"), at, places, True)
+    return op.where(chosen, value, x)
+
+
+@function
+def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
+    """Return ``x`` with ``values`` in the places along ``axis`` that `take_along_axis` would read.
+
+    indices: integers with as many axes as x; but for ``axis`` they are broadcast to those of x.
+    Negative ones count from the end. values: a number, or what is broadcast to the indices, of the
+    dtype of x. Raises TypeInferError if they do not fit, and IndexOutOfRange as `take_along_axis`.
+    """
+    x, indices = operand(x), operand(indices)
+    if indices.ndim != x.ndim:
+        found = described(indices)
+        what = "the indices do not fit x"
+        raise _refused("put_along_axis", what, expected=f"{x.ndim} axes", found=found)
+    at = normalize_axis(axis, x.ndim)
+    shape = (*x.shape[:at], indices.shape[at], *x.shape[at + 1 :])
+    places = op.broadcast_to(_from_start(indices, x.shape[at]), shape)
+    if not isinstance(values, bool | int | float):
+        values = op.broadcast_to(operand(values), shape)
+    return op.scatter(x, at, places, values)
+
+
+@function
+def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
+    """Return ``x`` with the elements of ``source``, one after the other, where ``mask`` is true.
+
+    mask: bool, broadcast with x. source: any shape, the dtype of x, at least one element. Raises
+    IndexOutOfRange if it has fewer elements than there are places: on CUDA with META_CHECK_INDICES
+    only; without it its last element is repeated.
+    """
+    x, mask, source = operand(x), operand(mask), operand(source)
+    if mask.dtype != "bool":
+        found = described(mask)
+        raise _refused("masked_scatter", "mask must be bool", expected="bool", found=found)
+    if source.dtype != x.dtype:
+        found = f"{described(x)} and {described(source)}"
+        raise _refused("masked_scatter", "x and source differ in dtype", found=found)
+    shape = broadcast_shapes(x.shape, mask.shape)
+    x, mask = op.broadcast_to(x, shape), op.broadcast_to(mask, shape)
+    order = op.cumsum(op.cast(op.reshape(mask, (-1,)), "int64"), 0)
+    places = op.maximum(order - 1, 0)
+    taken = op.take(op.reshape(source, (-1,)), op.reshape(places, shape), 0)
+    return op.where(mask, taken, x)
+
+
+@function
+def masked_select(x: Any, mask: Any) -> Any:
+    """Return the elements of ``x`` where ``mask``, bool, is true, as a vector.
+
+    Both are broadcast. The extent depends on the data, as of `argwhere`.
+    """
+    x, mask = operand(x), operand(mask)
+    if mask.dtype != "bool":
+        found = described(mask)
+        raise _refused("masked_select", "mask must be bool", expected="bool", found=found)
+    shape = broadcast_shapes(x.shape, mask.shape)
+    flat = op.reshape(op.broadcast_to(x, shape), (-1,))
+    where = op.reshape(op.broadcast_to(mask, shape), (-1,))
+    return op.take(flat, op.reshape(op.argwhere(where), (-1,)), 0)
