@@ -31,7 +31,7 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
 from meta.op.core.promotion import strict_dtypes
-from meta.runtime.ndarray import array, from_dlpack, ndarray
+from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.explain import explain
 from meta.vm.pipeline import PassContext
 
@@ -50,6 +50,7 @@ __all__ = [
     "analysis",
     "array",
     "array_api",
+    "asarray",
     "can_cast",
     "cond",
     "dialect",

@@ -12,19 +12,10 @@ from math import e, inf, nan, pi
 
 from meta import fft, linalg, op
 from meta.array_api.creation import (
-    arange,
-    asarray,
     astype,
-    empty,
-    empty_like,
-    eye,
     full,
     full_like,
-    linspace,
-    meshgrid,
-    ones,
     ones_like,
-    zeros,
     zeros_like,
 )
 from meta.array_api.elementwise import clip, conj, real
@@ -32,10 +23,7 @@ from meta.array_api.info import DTYPES, __array_namespace_info__
 from meta.array_api.rearranging import (
     repeat,
     reshape,
-    squeeze,
-    take,
     take_along_axis,
-    tile,
 )
 from meta.array_api.reduction import (
     argsort,
@@ -50,25 +38,26 @@ from meta.array_api.reduction import (
 )
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.methods import Methods
-from meta.runtime.ndarray import from_dlpack
+from meta.runtime.ndarray import asarray, from_dlpack
 
 __array_api_version__ = "2024.12"
 newaxis = None
 
 _SAME = (
-    *("abs", "acos", "acosh", "add", "all", "any", "argmax", "argmin", "asin", "asinh", "atan"),
-    *("atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or"),
-    *("bitwise_right_shift", "bitwise_xor", "broadcast_arrays", "broadcast_to", "ceil", "concat"),
-    *("copysign", "cos", "cosh", "count_nonzero", "diff", "divide", "equal", "exp", "expand_dims"),
-    *("expm1", "flip", "floor", "floor_divide", "greater", "greater_equal", "hypot", "imag"),
-    *("isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2"),
-    *("logaddexp", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul"),
-    *("matrix_transpose", "max", "maximum", "mean", "min", "minimum", "moveaxis", "multiply"),
-    *("negative", "nextafter", "nonzero", "not_equal", "permute_dims", "positive", "pow"),
-    *("reciprocal", "remainder", "roll", "round", "sign", "signbit", "sin", "sinh", "sqrt"),
-    *("square", "stack", "subtract", "tan", "tanh", "tensordot", "tril", "triu", "trunc"),
+    *("abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "asin", "asinh"),
+    *("atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift"),
+    *("bitwise_or", "bitwise_right_shift", "bitwise_xor", "broadcast_arrays", "broadcast_to"),
+    *("ceil", "concat", "copysign", "cos", "cosh", "count_nonzero", "diff", "divide", "empty"),
+    *("empty_like", "equal", "exp", "expand_dims", "expm1", "eye", "flip", "floor", "floor_divide"),
+    *("greater", "greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less"),
+    *("less_equal", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and"),
+    *("logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum"),
+    *("mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter"),
+    *("nonzero", "not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "remainder"),
+    *("roll", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "squeeze", "stack"),
+    *("subtract", "take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc"),
     *("unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot"),
-    "where",
+    *("where", "zeros"),
 )
 globals().update({name: getattr(op, name) for name in _SAME})
 globals().update({name: name for name in DTYPES})
@@ -78,7 +67,6 @@ __all__ = [
     *DTYPES,
     "__array_api_version__",
     "__array_namespace_info__",
-    "arange",
     "argsort",
     "asarray",
     "astype",
@@ -88,9 +76,6 @@ __all__ = [
     "cumulative_prod",
     "cumulative_sum",
     "e",
-    "empty",
-    "empty_like",
-    "eye",
     "fft",
     "finfo",
     "from_dlpack",
@@ -100,11 +85,8 @@ __all__ = [
     "inf",
     "isdtype",
     "linalg",
-    "linspace",
-    "meshgrid",
     "nan",
     "newaxis",
-    "ones",
     "ones_like",
     "pi",
     "prod",
@@ -114,14 +96,10 @@ __all__ = [
     "result_type",
     "searchsorted",
     "sort",
-    "squeeze",
     "std",
     "sum",
-    "take",
     "take_along_axis",
-    "tile",
     "var",
-    "zeros",
     "zeros_like",
 ]
 Methods.namespace = sys.modules[__name__]

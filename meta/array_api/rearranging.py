@@ -5,22 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
 from meta.op.core.function import operand
 
 Array = Any
 """An array, or a traced one."""
-
-
-def squeeze(x: Array, /, axis: int | tuple[int, ...]) -> Array:
-    """Return ``x`` without axes of extent 1."""
-    return op.squeeze(x, axis)
-
-
-def tile(x: Array, repetitions: tuple[int, ...], /) -> Array:
-    """Return ``x`` repeated as a whole along each axis; see `meta.tile`."""
-    return op.tile(x, repetitions)
 
 
 def reshape(x: Array, /, shape: tuple[int, ...], *, copy: bool | None = None) -> Array:
@@ -45,14 +34,6 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
         return x[(*(slice(None),) * at, slice(0, 0))]
     # Element i of the result is the first whose repetitions end behind i.
     return op.take(x, op.searchsorted(ends, op.arange(total), side="right"), at)
-
-
-def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """Return the slices of ``x`` along ``axis`` that ``indices`` name; None for a vector only."""
-    x = operand(x)
-    if axis is None and x.ndim != 1:
-        raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
-    return op.take(x, indices, 0 if axis is None else axis)
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:

@@ -22,19 +22,20 @@ def eye(
     /,
     *,
     k: int = 0,
-    dtype: object = "float32",
-    device: str = "cpu",
+    dtype: object = None,
+    device: object = None,
 ) -> Any:
     """Return a matrix with ones on the diagonal ``k`` (above the main one if positive), else zeros.
 
-    n_rows, n_cols: its shape; n_cols is n_rows if None. Result: [n_rows, n_cols] of ``dtype``.
+    n_rows, n_cols: its shape; n_cols is n_rows if None. Result: [n_rows, n_cols] of ``dtype``
+    (None: float32).
     Source: Array API 2024.12.
     """
     columns = n_rows if n_cols is None else n_cols
     k = max(-n_rows, min(k, columns))  # beyond, there is no such diagonal
     rows = op.expand_dims(op.arange(0, n_rows, 1, "int64", device), 1)
     diagonal = op.equal(op.add(rows, k), op.arange(0, columns, 1, "int64", device))
-    return op.cast(diagonal, dtypes.canonical(dtype))
+    return op.cast(diagonal, dtype or "float32")
 
 
 @function
@@ -44,17 +45,18 @@ def linspace(
     /,
     num: int,
     *,
-    dtype: object = "float32",
-    device: str = "cpu",
+    dtype: object = None,
+    device: object = None,
     endpoint: bool = True,
 ) -> Any:
     """Return ``num`` evenly spaced numbers from ``start`` to ``stop``, as a vector of ``dtype``.
 
-    ``endpoint``: ``stop`` is the last of them, exactly; else it would be the next one. Computed in
-    float64, then converted; for an integer dtype the fraction is dropped.
+    ``endpoint``: ``stop`` is the last of them, exactly; else it would be the next one. ``dtype``:
+    None is float32. Computed in float64, then converted; for an integer dtype the fraction is
+    dropped.
     Raises ArgumentError for a negative ``num`` or a dtype of no real numbers.
     """
-    kind = dtypes.canonical(dtype)
+    kind = dtypes.canonical(dtype or "float32")
     if num < 0 or kind == "bool":
         raise ArgumentError(
             "linspace makes num >= 0 real numbers", found=f"num={num}, dtype={kind}"
@@ -67,6 +69,19 @@ def linspace(
     if endpoint and num > 1:
         numbers = op.where(op.equal(index, float(num - 1)), float(stop), numbers)
     return op.cast(numbers, kind)
+
+
+@function
+def empty(shape: int | tuple[int, ...], dtype: object = None, device: object = None) -> Any:
+    """Return an array whose values do not matter: they are zeros. See `zeros`."""
+    return op.zeros(shape, dtype, device)
+
+
+@function
+def empty_like(x: Any, dtype: object = None, device: object = None) -> Any:
+    """Return an array of the shape, dtype and device of ``x`` whose values do not matter."""
+    found = op.zeros_like(x, dtype)
+    return found if device is None else found.to(device=device)
 
 
 @function

@@ -361,6 +361,30 @@ def as_array(obj: object) -> ndarray:
     return ndarray(from_host(obj))
 
 
+def asarray(
+    obj: Any, dtype: object = None, *, device: object = None, copy: bool | None = None
+) -> ndarray:
+    """Return an array of numbers, nested lists of them, an array, or a DLPack exporter.
+
+    ``copy``: True gives memory of its own, False that of ``obj``, and ArgumentError where that
+    cannot be; None copies where it has to. Other arguments and errors as of `array`.
+    """
+    arrays = isinstance(obj, ndarray | torch.Tensor | np.ndarray) or hasattr(obj, "__dlpack__")
+    if copy is not True and arrays:
+        given = as_array(obj)
+        found: ndarray = given.to(device=device, dtype=dtype)
+        if found is given or copy is None:
+            return found
+    if copy is False:
+        raise ArgumentError(
+            "this object cannot be an array without a copy",
+            expected="an array of the dtype, on the device",
+            found=type(obj).__name__,
+            hint="copy=None",
+        )
+    return array(obj, dtype, device=device)
+
+
 def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> ndarray:
     """Return an array that shares memory with any DLPack exporter (torch, numpy, cupy, jax, tvm,
     ...).

@@ -21,7 +21,7 @@ IMAGE = np.zeros((1, 6, 4, 4), np.float32)
 REFUSED = [
     lambda x: op.pad(x, (1, 1, 1, 1)),
     lambda x: op.pad(x, ((1, 1), (1,))),
-    lambda x: op.pad(x, ((1, 1), (1, 1), (1, 1))),
+    lambda x: op.pad(x, ((1, 1), (1, 1), (1, 1), (1, 1))),
     lambda x: op.pad(x, True),
     lambda x: op.pad(x, 1.0),
     lambda x: op.pad(x, -1),

@@ -323,8 +323,9 @@ class TestArguments:
         assert read("maybe", None) is None and read("limit", None) is None
         assert read("several", [1, 2]) == (lift(1), lift(2)) and read("several", ()) == ()
         assert read("either", 2) == 2 and read("either", "x") == lift("x")
+        assert read("dtype", None) == "float32" and read("device", None) == "cpu"
         with pytest.raises(ArgumentError):
-            read("dtype", None)
+            meta.cast(X, None)  # no default
         with pytest.raises(DeviceError):
             read("device", "tpu")
 

@@ -204,6 +204,17 @@ class Slot:
         return lift(value)
 
 
+def _default_of(default: str) -> Callable[[object], str]:
+    """Return the reader of a dtype or device of which None is the default, as in NumPy."""
+
+    def read(value: object) -> str:
+        if value is not None:
+            raise _Refused
+        return default
+
+    return read
+
+
 def _members(annotation: Any) -> list[Any]:
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return [m for a in typing.get_args(annotation) for m in _members(a)]
@@ -241,6 +252,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
         if unknown:
             raise TypeError(f"parameter {parameter.name!r}: no slot kind for {unknown[0]!r}")
         readers = tuple(_READERS[m][1] for m in members)
+        if not optional and members[0] in (DType, DeviceName) and parameter.default is not REQUIRED:
+            readers = (_default_of(parameter.default), *readers)
         accepts = " or ".join(_READERS[m][0] for m in members)
     if optional and kind != "attribute":
         accepts += " or None"
