@@ -277,13 +277,13 @@ KERNELS = [
     # windows
     Kernel(
         "max_pool2d",
-        lambda x: meta.max_pool2d(x, kernel=2, stride=2),
+        lambda x: meta.max_pool2d(x, kernel_size=2, stride=2),
         lambda x: F.max_pool2d(x, 2),
         normal(IMAGES),
     ),
     Kernel(
         "avg_pool2d",
-        lambda x: meta.avg_pool2d(x, kernel=3, stride=2, padding=1),
+        lambda x: meta.avg_pool2d(x, kernel_size=3, stride=2, padding=1),
         lambda x: F.avg_pool2d(x, 3, 2, 1),
         normal(IMAGES),
     ),

@@ -36,12 +36,12 @@ def _max_pool_backward(x: Any, dy: Any, indices: Any) -> Any:
 
 POOLING = [
     Kernel(
-        "pooling", "max_pool2d", lambda x: meta.max_pool2d(x, kernel=3, stride=2, padding=1),
+        "pooling", "max_pool2d", lambda x: meta.max_pool2d(x, kernel_size=3, stride=2, padding=1),
         lambda x: F.max_pool2d(x, 3, 2, 1), normal(IMAGES),
     ),
     Kernel(
         "pooling", "max_pool2d, channels last",
-        lambda x: meta.max_pool2d(x, kernel=3, stride=2, padding=1, layout="NHWC"),
+        lambda x: meta.max_pool2d(x, kernel_size=3, stride=2, padding=1, layout="NHWC"),
         lambda x: F.max_pool2d(x.permute(0, 3, 1, 2), 3, 2, 1).permute(0, 2, 3, 1), normal(LAST),
     ),
     Kernel(
@@ -60,7 +60,7 @@ POOLING = [
         bytes=lambda given, made: size([given[0], given[1], given[3]]) + size(made),
     ),
     Kernel(
-        "pooling", "avg_pool2d", lambda x: meta.avg_pool2d(x, kernel=2, stride=2),
+        "pooling", "avg_pool2d", lambda x: meta.avg_pool2d(x, kernel_size=2, stride=2),
         lambda x: F.avg_pool2d(x, 2), normal(IMAGES),
     ),
     Kernel(

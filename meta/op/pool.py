@@ -1,16 +1,22 @@
-"""Pooling over one, two and three spatial axes. The types are made in `meta/op/core/pooling.py`."""
+"""Pooling over one, two and three spatial axes. The types are made in `meta/op/core/pooling.py`;
+what a call is, in `meta/op/pool_calls.py`.
+"""
 
 from typing import Any
 
 from meta.op.core import Ints, Tensor, op
+from meta.op.core.op import ComposedOp
 from meta.op.core.pooling import adaptive, input_gradient, pooled
 from meta.op.core.window import DATA, documented
+
+POOLING: dict[str, ComposedOp] = {}
+"""Operators by name."""
 
 
 def _pooling(n: int) -> None:
     data = DATA[n]
 
-    @op(name=f"max_pool{n}d")
+    @op(name=f"max_pool{n}d", composed=True)
     @documented(n)
     def max_pool(
         x: Tensor,
@@ -36,7 +42,7 @@ def _pooling(n: int) -> None:
         """
         return pooled(n, x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout)
 
-    @op(name=f"avg_pool{n}d", like=max_pool)
+    @op(name=f"avg_pool{n}d", composed=True, like=max_pool)
     @documented(n)
     def avg_pool() -> None:
         """Mean over each window.
@@ -48,7 +54,7 @@ def _pooling(n: int) -> None:
         Raises TypeInferError if no window fits, or one could lie in the padding alone.
         """
 
-    @op(name=f"adaptive_max_pool{n}d")
+    @op(name=f"adaptive_max_pool{n}d", composed=True)
     @documented(n)
     def adaptive_max_pool(x: Tensor, shape: Ints, layout: str = data) -> Tensor:
         """Maximum over ``shape`` regions that cover the input evenly.
@@ -61,10 +67,12 @@ def _pooling(n: int) -> None:
         """
         return adaptive(n, x, shape, layout)
 
-    @op(name=f"adaptive_avg_pool{n}d", like=adaptive_max_pool)
+    @op(name=f"adaptive_avg_pool{n}d", composed=True, like=adaptive_max_pool)
     @documented(n)
     def adaptive_avg_pool() -> None:
         """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool{n}d`."""
+
+    POOLING.update({p.name: p for p in (max_pool, avg_pool, adaptive_max_pool, adaptive_avg_pool)})
 
     @op(name=f"max_pool{n}d_dx", options=max_pool)
     @documented(n)

@@ -22,8 +22,11 @@ class N:
     """Normal numbers of a shape, of which a gradient is taken."""
 
     shape: tuple[int, ...]
+    fill: float | None = None
 
     def make(self, generator: torch.Generator) -> torch.Tensor:
+        if self.fill is not None:
+            return torch.full(self.shape, self.fill, dtype=torch.float64)
         return torch.randn(self.shape, dtype=torch.float64, generator=generator)
 
 
@@ -75,6 +78,25 @@ ROWS = [
     Row("conv_transpose2d", (n(2, 4, 3, 4), n(4, 3, 2, 2), n(6), 2, 1, (1, 0), 2, 2)),
     Row("conv_transpose2d", (n(4, 3, 4), n(4, 3, 2, 2))),
     Row("conv_transpose3d", (n(1, 2, 3, 2, 2), n(2, 3, 2, 2, 1), n(3), 2)),
+    Row("max_pool1d", (n(2, 3, 7), 2)),
+    Row("max_pool2d", (n(2, 3, 7, 6), 2)),
+    Row("max_pool2d", (n(3, 7, 6), (3, 2), (2, 1), (1, 0), 1, True)),
+    Row("max_pool2d", (n(2, 3, 7, 8), 3, 2, 1, 2), {"return_indices": True}),
+    Row("max_pool2d", (n(1, 2, 7, 6), 3, 2, 1, 1, True, True)),
+    Row("max_pool2d", (N((1, 1, 3, 3), 0.0), 2, 1, 1), {"return_indices": True}),
+    Row("max_pool1d", (n(2, 7), 2), {"return_indices": True}),
+    Row("max_pool3d", (n(1, 2, 4, 5, 3), 2), {"return_indices": True}),
+    Row("avg_pool1d", (n(2, 3, 7), 3, None, 1)),
+    Row("avg_pool2d", (n(2, 3, 7, 6), 2)),
+    Row("avg_pool2d", (n(3, 7, 6), 3, 2, 1, True, False)),
+    Row("avg_pool2d", (n(1, 2, 7, 6), 3, 2, 1, True), {"divisor_override": 5}),
+    Row("avg_pool3d", (n(1, 2, 4, 5, 3), 2, 1), {"divisor_override": -2}),
+    Row("adaptive_avg_pool2d", (n(2, 3, 7, 6), (3, None))),
+    Row("adaptive_avg_pool1d", (n(3, 7), 2)),
+    Row("adaptive_max_pool2d", (n(2, 3, 7, 6), 2)),
+    Row("max_unpool1d", (n(2, 3, 3), torch.tensor([[[0, 3, 5]] * 3] * 2), 2)),
+    Row("max_unpool2d", (n(1, 1, 2, 2), torch.tensor([[[[0, 5], [13, 20]]]]), 2, 3, 0, (5, 6))),
+    Row("max_unpool3d", (n(1, 2, 1, 1), torch.tensor([[[[7]], [[13]]]]), 2)),
     Row("linear", (n(3, 4), n(5, 4), n(5))),
     Row("linear", (n(2, 3, 4), n(5, 4))),
     Row("linear", (n(4), n(5, 4), n(5))),
@@ -149,7 +171,8 @@ WITHOUT = {
 
 @pytest.mark.parametrize("name", sorted({row.name for row in ROWS}))
 def test_parameters_and_defaults_are_torchs(name: str) -> None:
-    wanted = [p for p in signature_of(name) if p[0] not in WITHOUT]
+    without = WITHOUT | ({"return_indices"} if name.startswith("adaptive") else set())
+    wanted = [p for p in signature_of(name) if p[0] not in without]
     ours = inspect.signature(getattr(meta, name)).parameters.values()
     named = dict(wanted)
     found = [(p.name, p.default) for p in ours if p.kind is not p.KEYWORD_ONLY or p.name in named]
@@ -159,7 +182,7 @@ def test_parameters_and_defaults_are_torchs(name: str) -> None:
 
 def signature_of(name: str) -> list[tuple[str, Any]]:
     """Return the parameters of a function of torch; those of a builtin are in its docstring."""
-    function = getattr(F, name)
+    function = getattr(F, f"{name}_with_indices", getattr(F, name))
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from meta import op
@@ -12,7 +13,7 @@ from meta.op.core import Op
 __all__ = [
     "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d",
-    "MaxPool1d", "MaxPool2d", "MaxPool3d",
+    "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
 ]  # fmt: skip
 
 Extents = int | tuple[int, ...]
@@ -29,17 +30,19 @@ class MaxPool(Model):
         stride: Extents | None = None,
         padding: Extents = 0,
         dilation: Extents = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         """Set the window. ``stride`` is ``kernel_size`` unless given."""
         self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
         self.padding, self.dilation, self.ceil_mode = padding, dilation, ceil_mode
+        self.return_indices = return_indices
 
     @trace
     def forward(self, x: Any) -> Any:
-        """Pool (n, c, ...)."""
+        """Pool (n, c, ...); with ``return_indices`` also return the places, for `MaxUnpool2d`."""
         window = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        return self.operator(x, *window)
+        return self.operator(x, *window, self.return_indices)
 
 
 class MaxPool1d(MaxPool):
@@ -58,6 +61,43 @@ class MaxPool3d(MaxPool):
     """Maximum over windows of (n, c, d, h, w)."""
 
     operator = op.max_pool3d
+
+
+class MaxUnpool(Model):
+    """Base of layers that put maxima back where they were; see their ``operator``."""
+
+    operator: ClassVar[Callable[..., Any]]
+
+    def build(
+        self, kernel_size: Extents, stride: Extents | None = None, padding: Extents = 0
+    ) -> None:
+        """Set the window of the pooling. ``stride`` is ``kernel_size`` unless given."""
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding = padding
+
+    @trace
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Return zeros with x at the places that the pooling returned."""
+        window = (self.kernel_size, self.stride, self.padding)
+        return type(self).operator(x, indices, *window, output_size)
+
+
+class MaxUnpool1d(MaxUnpool):
+    """The reverse of `MaxPool1d`."""
+
+    operator = staticmethod(op.max_unpool1d)
+
+
+class MaxUnpool2d(MaxUnpool):
+    """The reverse of `MaxPool2d`."""
+
+    operator = staticmethod(op.max_unpool2d)
+
+
+class MaxUnpool3d(MaxUnpool):
+    """The reverse of `MaxPool3d`."""
+
+    operator = staticmethod(op.max_unpool3d)
 
 
 class AvgPool(Model):
@@ -83,7 +123,7 @@ class AvgPool(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Pool (n, c, ...)."""
-        window = (self.kernel_size, self.stride, self.padding, 1, self.ceil_mode)
+        window = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
         return self.operator(x, *window, self.count_include_pad)
 
 

@@ -188,7 +188,8 @@ Net(scale=float32[2], moments=2 arrays,
     0: Linear(weight=float32[3, 2], bias=float32[3])
     1: Dropout(p=0.1)
   )
-  blocks.1: MaxPool2d(kernel_size=(2, 3), stride=(2, 3), padding=0, dilation=1, ceil_mode=False)
+  blocks.1: MaxPool2d(kernel_size=(2, 3), stride=(2, 3), padding=0, dilation=1, \
+ceil_mode=False, return_indices=False)
   act: ReLU()
 )"""
     )
@@ -235,3 +236,15 @@ def test_attributes_of_containers() -> None:
 def test_what_cannot_be(make: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         make()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_maxima_return_to_their_places(axes: int) -> None:
+    x = torch.randn(2, 3, *(5, 6, 4)[:axes], generator=torch.Generator().manual_seed(0))
+    ours = getattr(meta.model, f"MaxPool{axes}d")(2, return_indices=True)
+    back = getattr(meta.model, f"MaxUnpool{axes}d")(2)
+    theirs = getattr(torch.nn, f"MaxPool{axes}d")(2, return_indices=True)
+    y, indices = theirs(x)
+    expected = getattr(torch.nn, f"MaxUnpool{axes}d")(2)(y, indices, output_size=x.shape)
+    found = back(*ours(meta.array(x)), output_size=x.shape)
+    assert torch.equal(found.torch(), expected)

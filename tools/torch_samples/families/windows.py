@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -55,63 +54,14 @@ def conv_transpose(function: Any, dims: int) -> Any:
     return batched(convolved, dims)
 
 
-def max_pool(function: Any, dims: int) -> Any:
-    """Return torch's form of max pooling."""
+def avg_pool(function: Any) -> Any:
+    """Return a function whose divisor is given by its place."""
 
-    def pooled(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
-        decline_if(return_indices, "the indices of the maxima")
-        kernel = every(kernel_size, dims)
-        numbers = (every(n, dims) for n in (padding, dilation))
-        return function(
-            input, kernel, every(stride, dims) if stride else kernel, *numbers, ceil_mode
-        )
+    def pooled(input: Any, *args: Any, divisor_override: int | None = None) -> Any:
+        *window, divisor = args if len(args) == 6 else (*args, divisor_override)
+        return function(input, *window, divisor_override=divisor)
 
-    return batched(pooled, dims)
-
-
-def completed(
-    input: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, dims: int
-) -> list[tuple[int, int]]:
-    """Return widths of a padding with which all windows of a pooling lie inside."""
-    widths = [(0, 0)] * 2
-    steps = every(stride, dims) if stride else kernel
-    for n, k, s, p in zip(input.shape[2:], kernel, steps, every(padding, dims), strict=True):
-        room = n + 2 * p - k
-        last = -(-room // s) if ceil_mode else room // s
-        last -= last * s >= n + p
-        widths.append((p, max(last * s + k - n - p, 0)))
-    return widths
-
-
-def avg_pool(function: Any, dims: int) -> Any:
-    """Return torch's form of average pooling."""
-
-    def pooled(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Any:
-        kernel = every(kernel_size, dims)
-        if divisor_override is not None:
-            x = meta.pad(input, completed(input, kernel, stride, padding, ceil_mode, dims))
-            mean = function(x, kernel, every(stride, dims) if stride else kernel)
-            return mean * (math.prod(kernel) / divisor_override)
-        steps = every(stride, dims) if stride else kernel
-        return function(input, kernel, steps, every(padding, dims), 1, ceil_mode, count_include_pad)
-
-    return batched(pooled, dims)
+    return pooled
 
 
 def adaptive(function: Any, dims: int) -> Any:
@@ -287,9 +237,9 @@ ADAPTERS = {
     "nn.functional.adaptive_max_pool1d": adaptive(meta.adaptive_max_pool1d, 1),
     "nn.functional.adaptive_max_pool2d": adaptive(meta.adaptive_max_pool2d, 2),
     "nn.functional.adaptive_max_pool3d": adaptive(meta.adaptive_max_pool3d, 3),
-    "nn.functional.avg_pool1d": whole(avg_pool(meta.avg_pool1d, 1)),
-    "nn.functional.avg_pool2d": whole(avg_pool(meta.avg_pool2d, 2)),
-    "nn.functional.avg_pool3d": whole(avg_pool(meta.avg_pool3d, 3)),
+    "nn.functional.avg_pool1d": whole(avg_pool(meta.avg_pool1d)),
+    "nn.functional.avg_pool2d": whole(avg_pool(meta.avg_pool2d)),
+    "nn.functional.avg_pool3d": whole(avg_pool(meta.avg_pool3d)),
     "nn.functional.conv1d": meta.conv1d,
     "nn.functional.conv2d": meta.conv2d,
     "nn.functional.conv3d": meta.conv3d,
@@ -303,9 +253,9 @@ ADAPTERS = {
     "nn.functional.interpolate|nearest": interpolate,
     "nn.functional.interpolate|nearest-exact": interpolate,
     "nn.functional.interpolate|trilinear": interpolate,
-    "nn.functional.max_pool1d": max_pool(meta.max_pool1d, 1),
-    "nn.functional.max_pool2d": max_pool(meta.max_pool2d, 2),
-    "nn.functional.max_pool3d": max_pool(meta.max_pool3d, 3),
+    "nn.functional.max_pool1d": meta.max_pool1d,
+    "nn.functional.max_pool2d": meta.max_pool2d,
+    "nn.functional.max_pool3d": meta.max_pool3d,
     "nn.functional.pad|circular": pad,
     "nn.functional.pad|constant": pad,
     "nn.functional.pad|reflect": pad,

@@ -46,7 +46,7 @@ _ADAPTIVE = (op.adaptive_avg_pool1d, op.adaptive_avg_pool2d, op.adaptive_avg_poo
 @relax.each(*_POOLS, form="nn.{}", rest=_POOLED)
 def pool(base, x, *, layout, out_layout, **window):
     _same_layout(layout, out_layout)
-    return base(x, *(window[n] for n in _POOLED), layout)
+    return base.plain(x, *(window[n] for n in _POOLED), layout)
 
 
 @relax.each(*_ADAPTIVE, form="nn.{}")
@@ -54,7 +54,7 @@ def adaptive_pool(base, x, *, output_size, layout, out_layout):
     """No size leaves the extents as they are."""
     _same_layout(layout, out_layout)
     own = tuple(e for e, letter in zip(x.shape, layout, strict=True) if letter in "DHW")
-    return base(x, output_size or own, layout)
+    return base.plain(x, output_size or own, layout)
 
 
 def _pooling_backward(name, gradient, forward):
@@ -65,7 +65,7 @@ def _pooling_backward(name, gradient, forward):
             raise Unconvertible(f"the layout {layout!r} is not supported", hint="NCHW")
         _same_layout(layout, out_layout)
         numbers = [window[n] for n in _POOLED]
-        return gradient(x, dy if forward is None else forward(x, *numbers), dy, *numbers)
+        return gradient(x, dy if forward is None else forward.plain(x, *numbers), dy, *numbers)
 
 
 _pooling_backward("grad.avg_pool2d_backward", op.avg_pool2d_dx, None)

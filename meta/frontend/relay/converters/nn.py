@@ -12,6 +12,7 @@ from meta.frontend.core.operators import dropout, nll_loss
 from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import normalize_axis
+from meta.op.core.op import by_schema
 from meta.op.core.window import DATA
 
 relay.same("nn.softmax", op.softmax)
@@ -138,9 +139,9 @@ def _pooling(name, base, arguments, mean):
         x, order = to_plain(data, layout), plain(layout)
         given = arguments(x, order, **attributes)
         if is_float(x.dtype):
-            y = base(x, *given)
+            y = by_schema(base)(x, *given)
         else:
-            y = base(op.cast(x, "float64"), *given)
+            y = by_schema(base)(op.cast(x, "float64"), *given)
             # A quotient that is a whole number must not fall below it by a rounding error.
             y = op.trunc(y + op.sign(y) * 1e-6) if mean else y
             y = op.cast(y, x.dtype)
@@ -165,7 +166,7 @@ def _pooling_gradient(name, gradient, forward):
         """Of the result y only the type counts where there is no ``forward`` to compute it."""
         dy = change_layout(out_grad, out_layout or layout, DATA[2])
         x, numbers = change_layout(data, layout, DATA[2]), _window(**window)
-        y = dy if forward is None else forward(x, *numbers)
+        y = dy if forward is None else forward.plain(x, *numbers)
         return change_layout(gradient(x, y, dy, *numbers), DATA[2], layout)
 
 
