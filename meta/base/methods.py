@@ -6,6 +6,7 @@ the operator of its name.
 
 from __future__ import annotations
 
+from math import prod
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -92,9 +93,27 @@ class Methods(Overloads):
         """Return the array with its axes in this order, given as a tuple or as numbers."""
         return OPERATORS["permute_dims"](self, _integers(axes))
 
-    def flatten(self) -> Any:
-        """Return the elements in row-major order, as a vector."""
-        return OPERATORS["reshape"](self, (-1,))
+    def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+        """Return the array with the axes from ``start_dim`` to ``end_dim``, both included, merged;
+        without arguments, the elements in row-major order, as a vector.
+        """
+        ndim = max(self.ndim, 1)
+        if not (-ndim <= start_dim < ndim and -ndim <= end_dim < ndim):
+            raise ArgumentError(
+                "there is no such axis",
+                expected=f"start_dim and end_dim from {-ndim} to {ndim - 1}",
+                found=(start_dim, end_dim),
+            )
+        first, last = start_dim % ndim, end_dim % ndim
+        if first > last:
+            raise ArgumentError(
+                "the first axis to merge is behind the last", found=(start_dim, end_dim)
+            )
+        shape = self.shape
+        merged = shape[first : last + 1]
+        # A shape with -1 beside a 0 would be ambiguous.
+        extent = prod(merged) if all(isinstance(e, int) for e in shape) else -1
+        return OPERATORS["reshape"](self, (*shape[:first], extent, *shape[last + 1 :]))
 
     def transpose(self, *axes: Any) -> Any:
         """Return ``meta.permute_dims`` to an order of axes, given as a tuple or as numbers.

@@ -25,7 +25,7 @@ class Block(meta.Model):
         qkv = self.qkv(self.norm1(x)).reshape(b, t, 3, HEADS, c // HEADS)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         y = meta.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.proj(y.permute(0, 2, 1, 3).reshape(b, t, c))
+        x = x + self.proj(y.swapaxes(1, 2).reshape(b, t, c))
         return x + self.mlp(self.norm2(x))
 
 
@@ -77,7 +77,7 @@ def train(model):
         optimizer.zero_grad()
         with meta.amp.autocast_scope("bfloat16"):
             logits = model(x)
-            loss = meta.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.flatten())
+            loss = meta.cross_entropy(logits.flatten(0, 1), y.flatten())
         loss.backward()
         optimizer.step(clip_norm=1.0)
         losses.append(loss.item())

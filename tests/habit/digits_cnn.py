@@ -25,7 +25,7 @@ class CNN(meta.Model):
     def forward(self, x):
         x = meta.max_pool2d(meta.relu(self.norm1(self.conv1(x))), 2, 2)
         x = meta.max_pool2d(meta.relu(self.conv2(x)), 2, 2)
-        return self.fc(x.reshape(len(x), -1))
+        return self.fc(x.flatten(1))
 
 
 def load():

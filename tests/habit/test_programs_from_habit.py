@@ -42,8 +42,8 @@ def test_the_length(name: str) -> None:
     assert code_lines(FOLDER / f"{name}.py") <= 1.2 * code_lines(theirs)
 
 
-def test_there_are_seven() -> None:
-    assert len(COUNTERPARTS) == 7
+def test_there_are_eight() -> None:
+    assert len(COUNTERPARTS) == 8
 
 
 def both(name: str) -> tuple[Any, Any]:
@@ -150,6 +150,15 @@ def test_policy_gradient() -> None:
     state = theirs.Corridor().reset()
     for found, expected in zip(agent(meta.array(state)), policy(state), strict=True):
         np.testing.assert_allclose(found.detach(), expected.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_kmeans() -> None:
+    ours, theirs = both("kmeans")
+    found, expected = ours.main(), theirs.main()
+    assert found["sizes"] == expected["sizes"] == [50] * 4
+    np.testing.assert_allclose(found["centers"], expected["centers"], rtol=1e-4, atol=1e-6)
+    for name in ("inertia", "silhouette"):
+        assert found[name] == pytest.approx(expected[name], rel=1e-4)
 
 
 def test_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
