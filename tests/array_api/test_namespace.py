@@ -37,7 +37,7 @@ def test_what_there_is() -> None:
     assert info.default_device() in info.devices()
     assert info.default_dtypes()["real floating"] == xp.asarray(0.5).dtype
     assert info.dtypes(kind="bool") == {"bool": "bool"}
-    assert set(info.dtypes()) >= {"uint8", "int64", "float64", "complex128"}
+    assert set(info.dtypes()) >= {"uint8", "uint16", "uint32", "int64", "float64", "complex128"}
     assert info.capabilities()["boolean indexing"] is True
     with pytest.raises(DeviceError):
         info.dtypes(device="cuda:99")
@@ -74,8 +74,10 @@ def test_creation() -> None:
 @pytest.mark.parametrize("name", ["sum", "prod", "cumulative_sum", "cumulative_prod"])
 def test_the_dtypes_of_sums(name: str) -> None:
     function = getattr(xp, name)
-    for dtype, wide in (("uint8", "uint64"), ("int8", "int64"), ("float32", "float32")):
-        x = xp.asarray([200, 3] if dtype == "uint8" else [100, 3], dtype=dtype)
+    unsigned = ("uint8", "uint16", "uint32")
+    wider = {**dict.fromkeys(unsigned, "uint64"), "int8": "int64", "float32": "float32"}
+    for dtype, wide in wider.items():
+        x = xp.asarray([200, 3] if dtype in unsigned else [100, 3], dtype=dtype)
         oracle = {"sum": np.sum, "prod": np.prod, "cumulative_sum": np.cumsum}
         expected = oracle.get(name, np.cumprod)(x.numpy().astype(wide))
         assert function(x).dtype == wide

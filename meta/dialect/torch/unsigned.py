@@ -50,7 +50,17 @@ WITHOUT_UINT64 = frozenset(
         *("conv2d", "conv_transpose2d", "conv3d", "conv_transpose3d", "cumprod", "cumsum", "dense"),
         *("einsum", "floor_divide", "fmax", "fmin", "fmod", "heaviside", "logical_not", "matmul"),
         *("matmul_nt", "matmul_tn", "matmul_tt", "max", "maximum", "min", "minimum", "negative"),
-        *("pad", "relu", "remainder", "searchsorted", "sign", "square", "strided_set", "subtract"),
+        *(
+            "pad",
+            "relu",
+            "remainder",
+            "scatter_reduce",
+            "searchsorted",
+            "sign",
+            "square",
+            "strided_set",
+            "subtract",
+        ),
         "threshold",
     )
 )
