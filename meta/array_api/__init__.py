@@ -15,6 +15,7 @@ from meta.array_api.creation import (
     astype,
     full,
     full_like,
+    meshgrid,
     ones_like,
     zeros_like,
 )
@@ -52,12 +53,11 @@ _SAME = (
     *("greater", "greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less"),
     *("less_equal", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and"),
     *("logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum"),
-    *("mean", "meshgrid", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter"),
-    *("nonzero", "not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "remainder"),
-    *("roll", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "squeeze", "stack"),
-    *("subtract", "take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc"),
-    *("unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot"),
-    *("where", "zeros"),
+    *("mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero"),
+    *("not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "remainder", "roll"),
+    *("round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "squeeze", "stack", "subtract"),
+    *("take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "unique_all"),
+    *("unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot", "where", "zeros"),
 )
 globals().update({name: getattr(op, name) for name in _SAME})
 globals().update({name: name for name in DTYPES})
@@ -85,6 +85,7 @@ __all__ = [
     "inf",
     "isdtype",
     "linalg",
+    "meshgrid",
     "nan",
     "newaxis",
     "ones_like",

@@ -68,3 +68,8 @@ def ones_like(x: Array, /, *, dtype: object = None, device: object = None) -> Ar
 
 def _on(x: Array, device: object) -> Array:
     return x if device is None else x.to(device=device)
+
+
+def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:
+    """Return the coordinates of the grid that vectors span, as a list; see `meta.meshgrid`."""
+    return list(op.meshgrid(*arrays, indexing=indexing))

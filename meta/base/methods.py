@@ -142,21 +142,7 @@ class Methods(Overloads):
         """Return ``meta.round``: to whole numbers, or to ``ndigits`` decimal digits. Unlike those
         of Python's numbers, the result keeps the dtype.
         """
-        if not ndigits:
-            return OPERATORS["round"](self)
-        if "int" in self.dtype or self.dtype == "bool":
-            if ndigits > 0:
-                return OPERATORS["copy"](self)
-            raise ArgumentError(
-                "integers are rounded to whole numbers only",
-                expected="ndigits >= 0",
-                found=ndigits,
-                hint='x.astype("float64"), which then can be rounded so',
-            )
-        scale = 10.0 ** abs(ndigits)
-        if ndigits > 0:
-            return OPERATORS["round"](self * scale) / scale
-        return OPERATORS["round"](self / scale) * scale
+        return OPERATORS["round"](self, ndigits or 0)
 
     def __contains__(self, value: Any) -> bool:
         """Whether an element equals a value, which is broadcast as by ``==``."""

@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from meta.base.dtype import COMPLEX
+from meta.base.dtype import COMPLEX, has_gradient
+from meta.base.errors import ArgumentError
+from meta.base.registry import OPERATORS
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
 from meta.op.core.elementwise import define_real, described, gradient_by_x_or_y, real, same
+from meta.op.core.function import operand
 from meta.op.shapes import reshape_like
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
@@ -63,14 +66,19 @@ def copy(x: Scalar | Tensor) -> Tensor:
 ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ceil": (np.ceil, "The smallest whole number not below x."),
     "floor": (np.floor, "The largest whole number not above x."),
-    "round": (np.round, "The nearest whole number, halves to the even one: 0.5 to 0, 1.5 to 2."),
+    "round": (
+        np.round,
+        "The nearest whole number, halves to the even one: 0.5 to 0, 1.5 to 2.\n\n"
+        "In a call ``decimals=2`` keeps two digits, as in NumPy, and ``decimals=-2`` gives "
+        "hundreds, of floating point only.",
+    ),
     "trunc": (np.trunc, "x without its fraction, rounded towards 0."),
 }
 """Roundings: of a Python float, and what they are."""
 
 
 def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
-    @op(name=name, complex=name == "round")
+    @op(name=name, complex=name == "round", composed=name == "round")
     @described(
         f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
         "stay what they are."
@@ -81,6 +89,28 @@ def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) ->
 
 for _name, (_function, _summary) in ROUNDINGS.items():
     _define_rounding(_name, _function, _summary)
+
+
+def _round(x: Any, decimals: int = 0) -> Any:
+    nearest = OPERATORS["round"].plain
+    if decimals == 0:
+        return nearest(x)
+    x = x if isinstance(x, int | float) else operand(x)
+    whole = isinstance(x, int) if isinstance(x, int | float) else not has_gradient(x.dtype)
+    if whole:
+        if decimals > 0:
+            return nearest(x)
+        raise ArgumentError(
+            "integers are rounded to whole numbers only",
+            expected="decimals >= 0",
+            found=decimals,
+            hint='x.astype("float64"), which then can be rounded so',
+        )
+    scale = 10.0 ** abs(decimals)
+    return nearest(x * scale) / scale if decimals > 0 else nearest(x / scale) * scale
+
+
+OPERATORS["round"].calls(_round)
 
 
 @op(complex=True)
