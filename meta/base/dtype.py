@@ -113,19 +113,18 @@ def bits(dtype: str) -> int:
 
 def promote(a: str, b: str) -> str:
     """Return the dtype in which two arrays are combined: torch's promotion table, and numpy's for
-    integers and bool, and for uint64 with complex. Of float8 neither has anything: another floating
-    point or complex dtype holds it, and float16 holds both kinds.
+    integers and bool, of which a floating point or complex dtype takes any. Of float8 neither has
+    anything: another floating point or complex dtype holds it, and float16 holds both kinds.
     """
     if a == b:
         return a
     if a in FLOAT8 or b in FLOAT8:
         other = b if a in FLOAT8 else a
         return other if has_gradient(other) else "float16"
-    whole = not (has_gradient(a) or has_gradient(b))
-    if whole or ("uint64" in (a, b) and not (is_float(a) or is_float(b))):
+    if not (has_gradient(a) or has_gradient(b)):
         return _FROM_NUMPY[np.promote_types(TO_NUMPY[a], TO_NUMPY[b])]
-    if a in UNSIGNED or b in UNSIGNED:  # torch has nothing of them beside complex
-        return b if a in UNSIGNED else a
+    if not (has_gradient(a) and has_gradient(b)):
+        return a if has_gradient(a) else b
     return FROM_TORCH[torch.promote_types(TO_TORCH[a], TO_TORCH[b])]
 
 

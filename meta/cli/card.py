@@ -113,6 +113,8 @@ def _cast_rule(op: Op) -> dict[str, Any]:
 
 
 def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict[str, Any]]:
+    for device in devices:  # load the dialects of all: what one has is passed over on another
+        list(candidates(op, preference, device))
     verdicts = {str(device): _verdicts(op, preference, device) for device in devices}
     return [
         {

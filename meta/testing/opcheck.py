@@ -174,8 +174,10 @@ def accepting(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> lis
 def explained(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> Explanation:
     """Return what the dialects answer to a call; nothing where no kernel is needed."""
     args, kwargs = one.make(dtype)
-    found = explain(called(case), *_arrays(args, device), **_arrays(kwargs, device))
-    return found if isinstance(found, Explanation) else found[0]
+    by = by_schema(OPERATORS[case.op])
+    found = explain(by, *_arrays(args, device), **_arrays(kwargs, device))
+    assert isinstance(found, Explanation), "a call by the schema is a single one"
+    return found
 
 
 def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from meta.base.device import CPU, Device
@@ -162,8 +163,11 @@ def explain(
             expected="what is called, and the arguments of the call: explain(meta.softmax, x)",
             found=type(op).__name__,
         )
+    by_schema = isinstance(op, MethodType) and op.__func__ is ComposedOp.plain
+    if by_schema:
+        op = op.__self__
     with choice:
-        if not isinstance(op, Op) or isinstance(op, ComposedOp):
+        if not isinstance(op, Op) or (isinstance(op, ComposedOp) and not by_schema):
             found = FunctionExplanation(map(_asked, _composed(op, args, kwargs)))
             return found[0] if len(found) == 1 and isinstance(op, Op) else found
         bound = op.schema.bind(args, kwargs, _lift)

@@ -21,9 +21,9 @@ INTEGERS = [sample(I(2, 3, low=-4, high=5, dtype=d)) for d in ("int8", "int32", 
 OTHERS = [
     *INTEGERS,
     sample(I(4, low=0, high=200, dtype="uint8")),
-    sample(B(3, 2)),
     sample(I(4, low=40000, high=2**16, dtype="uint16")),
     sample(I(4, low=0, high=200, dtype="uint32")),
+    sample(B(3, 2)),
 ]
 
 

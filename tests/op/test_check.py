@@ -95,9 +95,10 @@ def test_promote_is_torchs(a: str, b: str) -> None:
             {a, b} & (dtypes.FLOATS | dtypes.COMPLEX) or {"float16"}
         )
         return
-    if "uint64" in (a, b) and not (dtypes.is_float(a) or dtypes.is_float(b)):
-        expected = np.promote_types(a, b)  # of which torch's table has nothing
-        assert dtypes.promote(a, b) == dtypes.promote(b, a) == expected.name
+    if {"uint16", "uint32", "uint64"} & {a, b}:  # of which torch's table has not all
+        gradient = [d for d in (a, b) if dtypes.has_gradient(d)]
+        expected = gradient[0] if gradient else np.promote_types(a, b).name
+        assert dtypes.promote(a, b) == dtypes.promote(b, a) == expected
         return
     expected = torch.promote_types(dtypes.TO_TORCH[a], dtypes.TO_TORCH[b])
     assert dtypes.TO_TORCH[dtypes.promote(a, b)] == expected
