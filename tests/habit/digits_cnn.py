@@ -23,8 +23,8 @@ class CNN(meta.Model):
 
     @meta.model.trace
     def forward(self, x):
-        x = meta.max_pool2d(meta.relu(self.norm1(self.conv1(x))), 2, 2)
-        x = meta.max_pool2d(meta.relu(self.conv2(x)), 2, 2)
+        x = meta.max_pool2d(meta.relu(self.norm1(self.conv1(x))), 2)
+        x = meta.max_pool2d(meta.relu(self.conv2(x)), 2)
         return self.fc(x.flatten(1))
 
 

@@ -63,7 +63,7 @@ def train(policy):
         states, actions, rewards = episode(env, policy)
         returns = returns_of(rewards)
         log_p, value = policy(states)
-        chosen = log_p.gather(1, actions[:, None]).squeeze(1)
+        chosen = meta.take_along_axis(log_p, actions[:, None], axis=1).squeeze(1)
         advantage = (returns - value).detach()
         entropy = -(log_p.exp() * log_p).sum(axis=-1).mean()
         loss = -(chosen * advantage).mean() + meta.mse_loss(value, returns) - 0.01 * entropy
