@@ -216,7 +216,12 @@ KERNELS = [
     Kernel(
         "argmax, last axis", lambda x: meta.argmax(x, axis=-1), lambda x: x.argmax(-1), normal(WIDE)
     ),
-    Kernel("var, last axis", lambda x: meta.var(x, axis=-1), lambda x: x.var(-1), normal(WIDE)),
+    Kernel(
+        "var, last axis",
+        lambda x: meta.var(x, axis=-1, correction=1),
+        lambda x: x.var(-1),
+        normal(WIDE),
+    ),
     Kernel(
         "cumsum, last axis",
         lambda x: meta.cumsum(x, axis=-1),

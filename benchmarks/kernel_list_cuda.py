@@ -139,8 +139,8 @@ REDUCTIONS = [
         lambda x: x.argmax(-1), normal(WIDE),
     ),
     Kernel(
-        "reductions", "var, last axis", lambda x: meta.var(x, axis=-1), lambda x: x.var(-1),
-        normal(WIDE),
+        "reductions", "var, last axis", lambda x: meta.var(x, axis=-1, correction=1),
+        lambda x: x.var(-1), normal(WIDE),
     ),
     Kernel(
         "reductions", "sum(relu(a * b))",

@@ -1,93 +1,75 @@
-"""Sums, products, variances, scans and sorting, by the Array API standard.
-
-Sums and products of unsigned integers are uint64 by default, those of signed ones int64; in `meta`
-itself both are int64.
-"""
+"""Sums, products, variances, scans and sorting, by the Array API standard."""
 
 from __future__ import annotations
 
-from math import inf
 from typing import Any
 
 from meta import op
-from meta.base.dtype import canonical, has_gradient
+from meta.base.errors import ArgumentError
+from meta.op.core.check import normalize_axis
 from meta.op.core.function import operand
-from meta.op.core.reduction import reduction
 
 Array = Any
 """An array, or a traced one."""
 Axes = int | tuple[int, ...] | None
 
 
-def _accumulated(x: Array, dtype: object) -> tuple[Array, str]:
-    """Return what is to be accumulated, and the dtype of the result."""
-    x = operand(x)
-    if dtype is not None:
-        kind = canonical(dtype)
-    elif has_gradient(x.dtype):
-        kind = x.dtype
-    else:
-        kind = "uint64" if x.dtype.startswith("uint") else "int64"
-    # Integers wrap, so it does not matter in which of 64 bits they are added.
-    wide = kind if has_gradient(kind) else "int64"
-    return x if x.dtype == wide else op.cast(x, wide), kind
-
-
-def _as(x: Array, dtype: str) -> Array:
-    return x if x.dtype == dtype else op.cast(x, dtype)
-
-
 def sum(x: Array, /, *, axis: Axes = None, dtype: object = None, keepdims: bool = False) -> Array:
     """Return sums along ``axis`` (None: of all elements), cast to ``dtype`` before."""
-    x, kind = _accumulated(x, dtype)
-    return _as(op.sum(x, axis, keepdims), kind)
+    return op.sum(x, axis, keepdims, dtype)
 
 
 def prod(x: Array, /, *, axis: Axes = None, dtype: object = None, keepdims: bool = False) -> Array:
     """Return products along ``axis`` (None: of all elements), cast to ``dtype`` before."""
-    x, kind = _accumulated(x, dtype)
-    return _as(op.prod(x, axis, keepdims), kind)
+    return op.prod(x, axis, keepdims, dtype)
 
 
 def cumulative_sum(
     x: Array, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
-    """Return the sums of the elements up to each along ``axis``; see `meta.cumulative_sum`."""
-    x, kind = _accumulated(x, dtype)
-    return _as(op.cumulative_sum(x, axis=axis, include_initial=include_initial), kind)
+    """Return the sums of the elements up to each along ``axis``, which a vector may leave out.
+
+    include_initial: the result begins with a 0 and is longer by 1.
+    """
+    return _cumulative(op.cumsum, 0, x, axis, dtype, include_initial)
 
 
 def cumulative_prod(
     x: Array, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Array:
-    """Return the products of the elements up to each along ``axis``; see `cumulative_sum`."""
-    x, kind = _accumulated(x, dtype)
-    return _as(op.cumulative_prod(x, axis=axis, include_initial=include_initial), kind)
+    """Return the products of the elements up to each along ``axis``; see `cumulative_sum`.
+
+    include_initial: the result begins with a 1.
+    """
+    return _cumulative(op.cumprod, 1, x, axis, dtype, include_initial)
+
+
+def _cumulative(
+    scan: Any, first: int, x: Array, axis: int | None, dtype: object, include_initial: bool
+) -> Array:
+    x = operand(x)
+    if axis is None and x.ndim != 1:
+        raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
+    at = normalize_axis(0 if axis is None else axis, x.ndim)
+    found = scan(x, at, dtype)
+    if not include_initial:
+        return found
+    before = op.full((*found.shape[:at], 1, *found.shape[at + 1 :]), first, found.dtype)
+    return op.concat((before, found), at)
 
 
 def var(
     x: Array, /, *, axis: Axes = None, correction: int | float = 0.0, keepdims: bool = False
 ) -> Array:
-    """Return variances along ``axis``: the sum of squares is divided by n - ``correction``.
-
-    Unlike that of `meta.var`, the correction is 0 by default, and may be a fraction.
-    """
-    x = operand(x)
-    if correction == int(correction):
-        return op.var(x, axis, keepdims, False, int(correction))
-    r = reduction(x.ndim, axis, keepdims, False)
-    count = r.count(x.shape)
-    left = count - correction
-    return op.var(x, axis, keepdims, False, 0) * (count / left if left > 0 else inf)
+    """Return variances along ``axis``: the sum of squares is divided by n - ``correction``."""
+    return op.var(x, axis, keepdims, correction)
 
 
 def std(
     x: Array, /, *, axis: Axes = None, correction: int | float = 0.0, keepdims: bool = False
 ) -> Array:
     """Return standard deviations along ``axis``, the roots of `var`."""
-    if correction == int(correction):
-        return op.std(operand(x), axis, keepdims, False, int(correction))
-    return op.sqrt(var(x, axis=axis, correction=correction, keepdims=keepdims))
+    return op.std(x, axis, keepdims, correction)
 
 
 def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:

@@ -19,7 +19,7 @@ from meta.base.overloads import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 
 _DERIVED = (
-    *("abs", "acos", "acosh", "add", "addcdiv", "addcmul", "all", "allclose", "amax", "amin"),
+    *("abs", "acos", "acosh", "add", "addcdiv", "addcmul", "all", "allclose"),
     *("angle", "any", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh", "atan", "atan2"),
     *("atanh", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
     *("bitwise_right_shift", "bitwise_xor", "broadcast_to", "ceil", "clip", "conj", "copysign"),

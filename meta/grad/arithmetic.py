@@ -17,6 +17,7 @@ from meta.grad.core import (
     onto,
 )
 from meta.ir.types import TensorType
+from meta.op.core.check import normalize_axes
 
 
 def _split(dy, otherwise, where):
@@ -133,7 +134,7 @@ gradients(
         op.fmin: lambda x1, x2, dy: _taken(op.less_equal, x1, x2, dy),
         op.logaddexp: lambda x1, x2, dy: _shares(1.0, x1, x2, dy),
         op.logaddexp2: lambda x1, x2, dy: _shares(math.log(2), x1, x2, dy),
-        op.bias_add: lambda dy, axis: (dy, op.sum(dy, axis, 0, True)),
+        op.bias_add: lambda dy, axis: (dy, op.sum(dy, normalize_axes(axis, dy.ndim, exclude=True))),
         op.negative: lambda dy: -dy,
     }
 )

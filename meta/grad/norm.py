@@ -43,8 +43,9 @@ def batch_norm_infer(x, running_mean, running_var, w, b: TensorType, dy, eps, ax
     lifted = _beside(x, axis)
     factor = inv if w is None else inv * in_dtype(w, wide)
     centred = in_dtype(x, wide) - op.reshape(in_dtype(running_mean, wide), lifted)
-    flat = op.sum(dy, axis, 0, True)
-    slope = op.sum(dy * centred, axis, 0, True) * inv
+    others = normalize_axes(axis, x.ndim, exclude=True)
+    flat = op.sum(dy, others)
+    slope = op.sum(dy * centred, others) * inv
     dvar = slope * inv * factor * -0.5
     return (
         in_dtype(dy * op.reshape(factor, lifted), x.dtype),
@@ -64,7 +65,8 @@ def _by_slot(found, scale, bias, dy, axis):
     if bias is None:
         return dx, dscale, None
     if dbias is None:
-        dbias = op.sum(in_dtype(dy, statistics_dtype(dy.dtype)), axis, 0, True)
+        others = normalize_axes(axis, dy.ndim, exclude=True)
+        dbias = op.sum(in_dtype(dy, statistics_dtype(dy.dtype)), others)
     return dx, dscale, in_dtype(dbias, bias.dtype)
 
 
@@ -127,7 +129,10 @@ def _second(x, weight, dy, cotangents, axes, lifted, eps, centred=True):
         in_dtype(x, wide), w, in_dtype(dy, wide), u, u_weight, u_bias, axes, eps, centred
     )
     if weight is not None:
-        by_weight = in_dtype(op.sum(by_weight, lifted.index(-1), 0, True), weight.dtype)
+        by_weight = in_dtype(
+            op.sum(by_weight, normalize_axes(lifted.index(-1), len(lifted), exclude=True)),
+            weight.dtype,
+        )
     return in_dtype(by_x, x.dtype), None if weight is None else by_weight, in_dtype(by_dy, dy.dtype)
 
 
@@ -194,7 +199,9 @@ def group_norm_dx(x, num_groups, scale, dy, dy_, eps):
     axes = tuple(range(2, len(grouped)))
     by_x, by_scale, by_dy = _second_gradient(data, w, slope, u, u_scale, u_bias, axes, eps)
     if scale is not None:
-        by_scale = op.reshape(op.sum(by_scale, (1, 2), 0, True), scale.shape)
+        by_scale = op.reshape(
+            op.sum(by_scale, normalize_axes((1, 2), by_scale.ndim, exclude=True)), scale.shape
+        )
         by_scale = in_dtype(by_scale, scale.dtype)
     by_x, by_dy = (in_dtype(op.reshape(t, shape), x.dtype) for t in (by_x, by_dy))
     return by_x, None if scale is None else by_scale, by_dy

@@ -26,11 +26,11 @@ not_differentiable(op.all, op.any, why="the result is a bool")
 
 
 @gradient(op.sum)
-def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any, exclude: bool) -> Any:
+def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any) -> Any:
     """dx = dy, repeated; unlike `sum_dx` this does not keep x alive."""
     if not has_gradient(x.dtype):
         return None
-    kept = reduction(x.ndim, axis, keepdims, exclude).kept_shape(x.known_shape)
+    kept = reduction(x.ndim, axis, keepdims).kept_shape(x.known_shape)
     return op.broadcast_to(op.reshape(dy, kept), x.known_shape)
 
 
@@ -39,18 +39,18 @@ def mean(x: TensorType, dy: Any, *options: Any) -> Any:
     return op.mean_dx(dy, x.known_shape, *options)
 
 
-@gradient(op.max, op.min, op.amax, op.amin)
-def extremum(x: Any, y: Any, dy: Any, axis: Any, exclude: bool) -> Any:
+@gradient(op.max, op.min)
+def extremum(x: Any, y: Any, dy: Any, axis: Any) -> Any:
     """dx = dy / n at each of the n elements that equal the result, 0 elsewhere."""
-    kept = reduction(x.ndim, axis, True, exclude)
+    kept = reduction(x.ndim, axis, True)
     shape = kept.kept_shape(x.shape)
     chosen = op.cast(op.equal(x, op.reshape(y, shape)), dy.dtype)
-    count = op.sum(chosen, axis, True, exclude)
+    count = op.sum(chosen, axis, True)
     return chosen * (op.reshape(dy, shape) / count)
 
 
 @gradient(op.prod_dx)
-def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool) -> Any:
+def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool) -> Any:
     """For u = dy_, p the product of all elements and "\\" for leaving out one:
 
     by dy, sum_i u[i] p\\i; by x[k], dy sum_i u[i] p\\i\\k over i != k. The sum is split into i < k
@@ -58,7 +58,7 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
     b[k + 1] = x[k] b[k] + u[k] a[k], and a', b' the same from the other end, it is b a' + a b'.
     Nothing is divided by, so zeros need no care. See `holomorphic` for the conjugates.
     """
-    kept = reduction(x.ndim, axis, True, exclude)
+    kept = reduction(x.ndim, axis, True)
     others = [i for i in range(x.ndim) if i not in kept.axes]
     order = (*others, *kept.axes)
     shape = tuple(x.shape[i] for i in order)
@@ -80,14 +80,14 @@ def prod_dx(x: Any, dy: Any, dy_: Any, axis: Any, keepdims: bool, exclude: bool)
 
 def _without(x: Any, u: Any) -> tuple[Any, Any]:
     """Return a and b of `prod_dx` along the last axis."""
-    before = op.cumprod(x, -1, x.dtype, True)
+    before = op.cumprod.plain(x, -1, x.dtype, True)
     return before, shifted(op.linear_scan(x, u * before, -1), -1, -1)
 
 
-def _deviation(x, dy, axis, exclude, correction):
+def _deviation(x, dy, axis, correction):
     """Return 2 dy (x - mean) / (n - correction), in the statistics' dtype."""
     wide = statistics_dtype(x.dtype)
-    r = reduction(x.ndim, axis, True, exclude)
+    r = reduction(x.ndim, axis, True)
     x = in_dtype(x, wide)
     centred = x - op.mean(x, r.axes, True) if r.axes else op.zeros_like(x)
     slope = op.reshape(in_dtype(dy, wide), r.kept_shape(x.shape)) * (
@@ -97,24 +97,24 @@ def _deviation(x, dy, axis, exclude, correction):
 
 
 @gradient(op.var)
-def var(x, dy, axis, exclude, correction):
+def var(x, dy, axis, correction):
     """dx = 2 dy (x - mean) / (n - correction); the mean's own part sums to 0."""
-    return in_dtype(_deviation(x, dy, axis, exclude, correction), x.dtype)
+    return in_dtype(_deviation(x, dy, axis, correction), x.dtype)
 
 
 @gradient(op.std)
-def std(x, y, dy, axis, exclude, correction):
+def std(x, y, dy, axis, correction):
     """dx = dvar / (2 std), 0 where std is 0."""
     wide = statistics_dtype(x.dtype)
     y, dy = in_dtype(y, wide), in_dtype(dy, wide)
     slope = op.where(op.equal(y, 0.0), op.zeros_like(dy), dy / (y * 2.0))
-    return in_dtype(_deviation(x, slope, axis, exclude, correction), x.dtype)
+    return in_dtype(_deviation(x, slope, axis, correction), x.dtype)
 
 
 @gradient(op.logsumexp)
-def logsumexp(x, y, dy, axis, exclude):
+def logsumexp(x, y, dy, axis):
     """dx = dy exp(x - y)"""
     wide = statistics_dtype(x.dtype)
-    shape = reduction(x.ndim, axis, True, exclude).kept_shape(x.shape)
+    shape = reduction(x.ndim, axis, True).kept_shape(x.shape)
     shifted = in_dtype(x, wide) - op.reshape(in_dtype(y, wide), shape)
     return in_dtype(op.exp(shifted) * op.reshape(in_dtype(dy, wide), shape), x.dtype)

@@ -31,7 +31,7 @@ def cumsum(x: TensorType, axis: int, dtype: str | None, exclusive: bool, dy: Any
     dtype = scanned_dtype(x.dtype, dtype)
     if not has_gradient(dtype):
         return None
-    back = op.cumsum(op.flip(dy, axis), axis, dtype, exclusive)
+    back = op.cumsum.plain(op.flip(dy, axis), axis, dtype, exclusive)
     return in_dtype(op.flip(back, axis), x.dtype)
 
 
@@ -46,7 +46,7 @@ def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> A
     if not has_gradient(dtype):
         return None
     wide = in_dtype(x, dtype)
-    before = op.cumprod(wide, axis, dtype, True)
+    before = op.cumprod.plain(wide, axis, dtype, True)
     source = shifted(dy, axis, 1) if exclusive else dy
     s = op.linear_scan(shifted(wide, axis, 1), source, axis, True)
     return in_dtype(before * s, x.dtype)

@@ -1,15 +1,15 @@
 """Reductions along axes.
 
-``axis`` is an int or several; None means all axes and () none of them. ``exclude`` reduces all axes
-but those named.
-``keepdims`` leaves the reduced axes in place with size 1.
+``axis`` is an int or several; None means all axes and () none of them. ``keepdims`` leaves the
+reduced axes in place with size 1.
 """
 
 from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from meta.base.dtype import has_gradient
+from meta.base.dtype import canonical
+from meta.base.registry import OPERATORS
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import (
     extents_of,
@@ -20,35 +20,44 @@ from meta.op.core.check import (
     require_shape,
 )
 from meta.op.core.elementwise import described
-from meta.op.core.reduction import reduction
+from meta.op.core.reduction import reduction, summed_dtype
 
 Axes = Ints | None
 
 
-def _reduced(x: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool, dtype: str) -> Tensor:
-    return Tensor(reduction(x.ndim, axis, keepdims, exclude).shape(x.shape), dtype)
+def _reduced(x: Tensor, axis: Axes, keepdims: bool | Ints, dtype: str) -> Tensor:
+    return Tensor(reduction(x.ndim, axis, keepdims).shape(x.shape), dtype)
 
 
-def _wide(dtype: str) -> str:
-    """Return the dtype of a sum: integers and bool are summed as int64."""
-    return dtype if has_gradient(dtype) else "int64"
-
-
-def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints, exclude: bool) -> Tensor:
-    reduced = _reduced(x, axis, keepdims, exclude, x.dtype)
+def _back(x: Tensor, dy: Tensor, axis: Axes, keepdims: bool | Ints) -> Tensor:
+    reduced = _reduced(x, axis, keepdims, x.dtype)
     require_shape(dy, reduced, "dy has another shape than the reduction")
     return x
 
 
-@op(complex=True)
-def sum(
-    x: Tensor, axis: Axes = None, keepdims: bool | Ints = False, exclude: bool = False
-) -> Tensor:
-    """The sum of elements; 0 if there are none. Integers and bool give int64.
+@op(composed=True, complex=True)
+def sum(x: Tensor, axis: Axes = None, keepdims: bool | Ints = False) -> Tensor:
+    """The sum of elements; 0 if there are none.
 
-    ``keepdims`` may also be a tuple, one flag per entry of ``axis`` (as from `get_kept_dims`).
+    Bool and signed integers give int64, unsigned ones uint64; both wrap. ``dtype``: in a call, to
+    which elements are cast before, and that of the result. ``keepdims`` may also be a tuple, one
+    flag per entry of ``axis`` (as from `get_kept_dims`).
     """
-    return _reduced(x, axis, keepdims, exclude, _wide(x.dtype))
+    return _reduced(x, axis, keepdims, summed_dtype(x.dtype))
+
+
+def in_given_dtype(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
+    """Return ``reduce(x)``, which adds or multiplies, in a dtype to which elements are cast."""
+    cast = OPERATORS["cast"]
+    found = reduce(x if dtype is None else cast(x, dtype))
+    return found if dtype is None or found.dtype == canonical(dtype) else cast(found, dtype)
+
+
+@sum.calls
+def _sum(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) -> Any:
+    if dtype is None:
+        return sum.plain(x, axis, keepdims)
+    return in_given_dtype(lambda t: sum.plain(t, axis, keepdims), x, dtype)
 
 
 @op(options=sum, complex=True)
@@ -61,13 +70,13 @@ def sum_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
 
 
 @op(complex=True)
-def mean(x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+def mean(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The arithmetic mean; NaN if there are no elements.
 
     TypeInferError unless ``x`` is floating point or complex.
     """
     require_gradient(x, "x")
-    return _reduced(x, axis, keepdims, exclude, x.dtype)
+    return _reduced(x, axis, keepdims, x.dtype)
 
 
 @op(options=mean, complex=True)
@@ -77,8 +86,8 @@ def mean_dx(dy: Tensor, shape: Ints, *options: Any) -> Tensor:
     return _back(dy.with_shape(extents_of(shape)), dy, *options)
 
 
-def _require_elements(x: Tensor, axis: Axes, exclude: bool) -> None:
-    axes = reduction(x.ndim, axis, False, exclude).axes
+def _require_elements(x: Tensor, axis: Axes) -> None:
+    axes = reduction(x.ndim, axis, False).axes
     require(
         0 not in [x.shape[a] for a in axes],
         "there are no elements to choose from",
@@ -98,8 +107,6 @@ def _bool(_: str) -> str:
 CHOICES: dict[str, tuple[Callable[[str], str], str]] = {
     "max": (str, "The largest element. NaN if one is NaN. Any dtype."),
     "min": (str, "The smallest element. NaN if one is NaN. Any dtype."),
-    "amax": (str, "`max` under the name that torch has for it."),
-    "amin": (str, "`min` under the name that torch has for it."),
     "argmax": (_int64, "The index (int64) of the first largest one; a NaN counts as largest."),
     "argmin": (
         _int64,
@@ -110,7 +117,6 @@ CHOICES: dict[str, tuple[Callable[[str], str], str]] = {
 CHOSEN = """TypeInferError if there are no elements. An index is, over several axes, one into these
 axes flattened in row-major order. The gradient of an element is shared evenly among equal ones."""
 ALL: dict[str, tuple[Callable[[str], str], str]] = {
-    "prod": (_wide, "The product of elements; 1 if there are none. Integers and bool give int64."),
     "all": (_bool, "Whether no element is 0 (bool); true if there are none."),
     "any": (_bool, "Whether an element is not 0 (bool); false if there are none."),
 }
@@ -120,16 +126,27 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
     @op(name=name, complex=name in ALL)
     @described(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
-    def reduce(
-        x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False
-    ) -> Tensor:
+    def reduce(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         if name in CHOICES:
-            _require_elements(x, axis, exclude)
-        return _reduced(x, axis, keepdims, exclude, dtype_of(x.dtype))
+            _require_elements(x, axis)
+        return _reduced(x, axis, keepdims, dtype_of(x.dtype))
 
 
 for _name, _row in {**CHOICES, **ALL}.items():
     _define(_name, *_row)
+
+
+@op(composed=True, complex=True)
+def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The product of elements; 1 if there are none. Dtypes as of `sum`."""
+    return _reduced(x, axis, keepdims, summed_dtype(x.dtype))
+
+
+@prod.calls
+def _prod(x: Any, axis: Any = None, keepdims: Any = False, dtype: Any = None) -> Any:
+    if dtype is None:
+        return prod.plain(x, axis, keepdims)
+    return in_given_dtype(lambda t: prod.plain(t, axis, keepdims), x, dtype)
 
 
 @op(options=mean, complex=True)
@@ -143,7 +160,7 @@ def prod_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
     return _back(x, dy, *options)
 
 
-def per_degree(count: int, correction: int) -> float:
+def per_degree(count: int, correction: int | float) -> float:
     """Return 1 / (count - correction), inf where no degree of freedom is left.
 
     It multiplies a sum of squares, so that 0 of them gives NaN, as 0 / 0 does.
@@ -156,16 +173,17 @@ def var(
     x: Tensor,
     axis: Axes = None,
     keepdims: bool = False,
-    exclude: bool = False,
-    correction: int = 1,
+    correction: int | float = 0.0,
 ) -> Tensor:
     """The variance: the sum of (x - mean)² over n elements, divided by n - ``correction``.
 
-    x: floating point; half precision is computed in float32. The result has its dtype. It is NaN
-    (or inf, if the sum is not 0) where n <= ``correction``, and NaN if there are no elements.
+    ``correction``: 0, the default, as NumPy and the Array API have it; 1, torch's default, gives
+    the unbiased estimate; it may be a fraction. x: floating point; half precision is computed in
+    float32. The result has its dtype. It is NaN (or inf, if the sum is not 0) where
+    n <= ``correction``, and NaN if there are no elements.
     """
     require_float(x, "x")
-    return _reduced(x, axis, keepdims, exclude, x.dtype)
+    return _reduced(x, axis, keepdims, x.dtype)
 
 
 @op(like=var)
@@ -174,13 +192,11 @@ def std() -> None:
 
 
 @op
-def logsumexp(
-    x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False
-) -> Tensor:
+def logsumexp(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))), computed on x - max(x) so that nothing overflows.
 
     x: floating point; half precision is computed in float32. The result has its dtype; it is -inf
     if there are no elements.
     """
     require_float(x, "x")
-    return _reduced(x, axis, keepdims, exclude, x.dtype)
+    return _reduced(x, axis, keepdims, x.dtype)

@@ -1,36 +1,53 @@
 """Operators whose elements depend on all elements before them along an axis. Add one here."""
 
-from meta.base.dtype import has_gradient
+from typing import Any
+
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require, require_gradient, require_same_dtype
+from meta.op.core.function import operand
+from meta.op.core.op import ComposedOp
+from meta.op.core.reduction import summed_dtype
+from meta.op.shapes import reshape
 
 
 def scanned_dtype(own: str, dtype: str | None) -> str:
     """Return the dtype of a scan of elements of the dtype ``own``."""
-    return dtype or (own if has_gradient(own) else "int64")
+    return dtype or summed_dtype(own)
 
 
-@op(complex=True)
+@op(composed=True, complex=True)
 def cumsum(x: Tensor, axis: int, dtype: DType | None = None, exclusive: bool = False) -> Tensor:
     """Sums of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
-    ``dtype``: to which elements are cast first; None is that of ``x`` if it is floating point or
-    complex, else int64. Half precision is added in float32. ``exclusive``: an element is not in its
-    own sum, so that the first is 0. TypeInferError for the dtype bool.
+    In a call ``axis`` may be None or left out: x is flattened first, as by NumPy. ``dtype``: to
+    which elements are cast first; None is that of `sum`. Half precision is added in float32. In a
+    program, ``exclusive`` says that an element is not in its own sum, so that the first is 0.
+    TypeInferError for the dtype bool.
     """
     normalize_axis(axis, x.ndim)
     require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
     return x.with_dtype(scanned_dtype(x.dtype, dtype))
 
 
-@op(like=cumsum, complex=True)
+@op(like=cumsum, composed=True, complex=True)
 def cumprod() -> None:
     """Products of the elements up to each along ``axis``, in ``dtype``; the shape of ``x`` stays.
 
-    ``dtype``: as of `cumsum`; half precision is multiplied in float32. ``exclusive``: an element is
-    not in its own product, so that the first is 1. TypeInferError for the dtype bool. The gradient
-    is right also where elements are 0.
+    Arguments as of `cumsum`; half precision is multiplied in float32, and the first of an exclusive
+    scan is 1. The gradient is right also where elements are 0.
     """
+
+
+def _define_call(scan: ComposedOp) -> None:
+    @scan.calls
+    def call(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
+        if axis is None:
+            x, axis = reshape(operand(x), (-1,)), 0
+        return scan.plain(x, axis, dtype)
+
+
+_define_call(cumsum)
+_define_call(cumprod)
 
 
 @op(complex=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from meta import op
-from meta.base.dtype import has_gradient, is_float
+from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
 from meta.op.core.function import function, operand
@@ -314,43 +314,3 @@ def _edges(flat: Any, bins: int, limits: tuple[float, float] | None) -> Any:
     # In float64, so that an edge between floats of 32 bits is where it belongs.
     inner = op.add(op.multiply(index, (high - low) / bins), low)
     return op.cast(op.where(op.equal(index, float(bins)), high, inner), flat.dtype)
-
-
-@function
-def cumulative_sum(
-    x: Any, /, *, axis: int | None = None, dtype: str | None = None, include_initial: bool = False
-) -> Any:
-    """Return the sums of the elements up to each along ``axis``. Source: Array API 2024.12.
-
-    axis: may be omitted of a vector. dtype: of the result; by default x's if floating, else int64.
-    include_initial: the result begins with a 0 and is longer by 1.
-    """
-    return _cumulative(op.cumsum, 0, x, axis, dtype, include_initial)
-
-
-@function
-def cumulative_prod(
-    x: Any, /, *, axis: int | None = None, dtype: str | None = None, include_initial: bool = False
-) -> Any:
-    """Return the products of the elements up to each along ``axis``; see `cumulative_sum`.
-
-    include_initial: the result begins with a 1.
-    """
-    return _cumulative(op.cumprod, 1, x, axis, dtype, include_initial)
-
-
-def _cumulative(
-    scan: Any, first: int, x: Any, axis: int | None, dtype: str | None, initial: bool
-) -> Any:
-    x = operand(x)
-    if axis is None and x.ndim != 1:
-        raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
-    at = normalize_axis(0 if axis is None else axis, x.ndim)
-    found = scan(x, at, dtype or (x.dtype if has_gradient(x.dtype) else "int64"))
-    if not initial:
-        return found
-    before = op.full_like(found[(*(slice(None),) * at, slice(0, 1))], first)
-    if found.shape[at] == 0:
-        shape = (*found.shape[:at], 1, *found.shape[at + 1 :])
-        return op.broadcast_to(op.cast(op.add(op.sum(found, at, True), first), found.dtype), shape)
-    return op.concat((before, found), at)

@@ -10,7 +10,6 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from meta.base.bounds import MAX_RESULTS
-from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
@@ -31,6 +30,7 @@ from meta.op.core.check import (
     swapped,
 )
 from meta.op.core.function import operand
+from meta.op.core.reduction import summed_dtype
 from meta.op.core.slicing import reshaped
 from meta.runtime.ndarray import ndarray
 
@@ -225,10 +225,10 @@ def collapse_sum_like(x: Tensor, like_type: Tensor) -> Tensor:
     """``x`` summed over the axes along which ``like_type`` would be repeated to its shape.
 
     The adjoint of `broadcast_to_like`. The result has the shape of like_type and the dtype that
-    `sum` gives: that of x, int64 of integers and bool. Half precision is added in float32.
+    `sum` gives. Half precision is added in float32.
     """
     _require_broadcast(like_type, x)
-    return Tensor(like_type.shape, x.dtype if is_float(x.dtype) else "int64")
+    return Tensor(like_type.shape, summed_dtype(x.dtype))
 
 
 def collapsed_axes(shape: tuple[Dim, ...], target: tuple[Dim, ...]) -> tuple[int, ...]:

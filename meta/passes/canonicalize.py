@@ -129,21 +129,19 @@ def one_axis(at: RuleSite) -> Expr | None:
     return new_call(at.op, *at.args[:place], wanted, *at.args[place + 1 :])
 
 
-@SPELLING.rule(
-    op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.amax, op.amin, op.logsumexp
-)
+@SPELLING.rule(op.sum, op.mean, op.max, op.min, op.prod, op.all, op.any, op.logsumexp)
 def reduced_axes(at: RuleSite) -> Expr | None:
     """The axes of a reduction are a sorted tuple, None all of them; one flag to keep them."""
-    x, axis, keepdims, exclude = at.args
+    x, axis, keepdims = at.args
     source = tensor_type(x)
     if source is None or isinstance(keepdims, tuple):
         return None
-    axes = normalize_axes(axis, source.ndim, exclude)
+    axes = normalize_axes(axis, source.ndim)
     spelled = None if axes == tuple(range(source.ndim)) else axes
     kept = True if keepdims else at.op.slots[2].default
-    if spelled == axis and not exclude and type(kept) is type(keepdims):
+    if spelled == axis and type(kept) is type(keepdims):
         return None
-    return new_call(at.op, x, spelled, kept, False)
+    return new_call(at.op, x, spelled, kept)
 
 
 @SPELLING.rule(op.flip)

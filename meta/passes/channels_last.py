@@ -137,7 +137,7 @@ def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
 def reduction(at: ImageCall) -> Call | None:
     """Axes that are left in the same order: the channels alone, or images and channels."""
     axes = at.args["axis"]
-    if not at.has("x") or at.args["keepdims"] or at.args["exclude"]:
+    if not at.has("x") or at.args["keepdims"]:
         return None
     gone = normalize_axes(axes, 4)
     if [i for i in LAST if i not in gone] != [i for i in range(4) if i not in gone]:

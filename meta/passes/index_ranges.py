@@ -200,7 +200,7 @@ def _below(extents: Sequence[Any]) -> Range | None:
 
 def _extremum(ranges: IndexRanges, args: Args, part: int) -> Range | None:
     shape = _shape(args["x"])
-    axes = normalize_axes(args["axis"], len(shape), args["exclude"])
+    axes = normalize_axes(args["axis"], len(shape))
     return _below([shape[a] for a in axes])
 
 

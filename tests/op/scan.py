@@ -16,7 +16,9 @@ def accumulating(function, identity):
     """Make an oracle: in float64, or int64, behind an identity if exclusive."""
 
     def oracle(x, axis, dtype=None, exclusive=False):
-        dtype = dtype or (str(x.dtype)[6:] if x.is_floating_point() else "int64")
+        unsigned = x.dtype == torch.uint8
+        own = str(x.dtype)[6:] if x.is_floating_point() else "uint64" if unsigned else "int64"
+        dtype = dtype or own
         x = x.to(torch.float64 if "float" in dtype else torch.int64)
         if exclusive and x.shape[axis]:
             first = torch.full_like(x.narrow(axis, 0, 1), identity)
@@ -58,6 +60,7 @@ NARROW = [
     sample(F(3, 5), -1, exclusive=True),
     sample(I(2, 6, low=-9, high=9), 1),
     sample(I(2, 6, low=-9, high=9, dtype="int8"), 1, "int64"),
+    sample(I(2, 6, low=0, high=200, dtype="uint8"), 1),
     sample(I(2, 6, low=0, high=200, dtype="uint8"), 1, "uint8"),
     *[sample(I(2, 6, low=2**b - 9, high=2**b, dtype=f"uint{b}"), 1, f"uint{b}") for b in (16, 32)],
     sample(I(2, 6, low=-9, high=9, dtype="int32"), 0, "int32", True),
@@ -81,7 +84,15 @@ CASES = [
     )
     for case in (
         OpCase(name, NARROW, oracle, dtypes=FLOATS[:3], grad=False),
-        OpCase(name, ROUNDED, oracle, ("float32",), grad=False, rtol=LOOSE, atol=LOOSE),
+        OpCase(
+            name,
+            ROUNDED,
+            oracle,
+            ("float32",),
+            grad=False,
+            rtol=LOOSE,
+            atol=LOOSE,
+        ),
         OpCase(name, WIDE, oracle),
     )
 ] + [

@@ -67,7 +67,7 @@ REFUSED = [
     lambda x: op.sum(x, (0, 0)),
     lambda x: op.sum(x, (0, -3)),
     lambda x: op.sum(x, (0, 1), (1,)),
-    lambda x: op.sum(x, (0, 1), (1, 0), True),
+    lambda x: op.sum(x, (0, 1), (1,)),
     lambda x: op.mean(op.cast(x, "int64")),
     lambda x: op.mean_dx(x, (2, 3, 4), 0),
     lambda x: op.sum_dx(x, x, 0),

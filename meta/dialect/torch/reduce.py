@@ -23,9 +23,9 @@ def _promised(y, call):
     return y.to(TO_TORCH[call.out.dtype]).reshape(call.out.shape).contiguous()
 
 
-def _reduced(function, x, axis, keepdims, exclude, call):
+def _reduced(function, x, axis, keepdims, call):
     """Reduce by ``function(x, axes)``; over no axes each gives x itself."""
-    axes = reduction(x.ndim, axis, keepdims, exclude).axes
+    axes = reduction(x.ndim, axis, keepdims).axes
     if axes:
         return _promised(function(x, axes), call)
     return x.to(TO_TORCH[call.out.dtype], copy=True, memory_format=torch.contiguous_format)
@@ -47,9 +47,7 @@ REDUCTIONS = {
     op.sum: lambda x, axes: torch.sum(x, axes, dtype=accumulator(x.dtype)),
     op.mean: _mean,
     op.max: torch.amax,
-    op.amax: torch.amax,
     op.min: torch.amin,
-    op.amin: torch.amin,
     op.prod: lambda x, axes: torch.prod(rows(x, axes), -1, dtype=accumulator(x.dtype)),
     op.all: lambda x, axes: torch.all(rows(x, axes) != 0, -1),
     op.any: lambda x, axes: torch.any(rows(x, axes) != 0, -1),
@@ -58,8 +56,8 @@ REDUCTIONS = {
 kernels({base: partial(_reduced, function) for base, function in REDUCTIONS.items()})
 
 
-def _picked(pick, x, axis, exclude, call):
-    flat = rows(x, reduction(x.ndim, axis, False, exclude).axes)
+def _picked(pick, x, axis, call):
+    flat = rows(x, reduction(x.ndim, axis, False).axes)
     return _promised(pick(flat.to(torch.uint8) if flat.dtype == torch.bool else flat, -1), call)
 
 
@@ -74,21 +72,21 @@ def _spread(dy, x_shape, axes, dtype):
 
 
 @dialect.kernel(op.sum_dx)
-def sum_dx(x, dy, axis, keepdims, exclude):
-    return _spread(dy, x.shape, reduction(x.ndim, axis, keepdims, exclude).axes, x.dtype)
+def sum_dx(x, dy, axis, keepdims):
+    return _spread(dy, x.shape, reduction(x.ndim, axis, keepdims).axes, x.dtype)
 
 
 @dialect.kernel(op.mean_dx)
-def mean_dx(dy, axis, keepdims, exclude, call):
+def mean_dx(dy, axis, keepdims, call):
     shape = call.out.shape
-    r = reduction(len(shape), axis, keepdims, exclude)
+    r = reduction(len(shape), axis, keepdims)
     share = (dy.to(wide(dy.dtype)) / max(r.count(shape), 1)).to(dy.dtype)
     return _spread(share, shape, r.axes, dy.dtype)
 
 
 @dialect.kernel(op.prod_dx)
-def prod_dx(x, dy, axis, keepdims, exclude):
-    axes = reduction(x.ndim, axis, keepdims, exclude).axes
+def prod_dx(x, dy, axis, keepdims):
+    axes = reduction(x.ndim, axis, keepdims).axes
     order = (*(i for i in range(x.ndim) if i not in axes), *axes)
     flat = rows(x, axes).to(wide(x.dtype))
     n = flat.shape[-1]
@@ -102,9 +100,9 @@ def prod_dx(x, dy, axis, keepdims, exclude):
     return back
 
 
-def _var(x, axis, exclude, correction):
+def _var(x, axis, correction):
     """Return the variance in the accumulator's dtype, reduced axes kept."""
-    r = reduction(x.ndim, axis, True, exclude)
+    r = reduction(x.ndim, axis, True)
     x = x.to(wide(x.dtype))
     centred = x - x.mean(r.axes, keepdim=True) if r.axes else x - x
     total = centred.square().sum(r.axes, keepdim=True) if r.axes else centred
@@ -112,10 +110,10 @@ def _var(x, axis, exclude, correction):
 
 
 @dialect.kernel(op.var)
-def var(x, axis, exclude, correction, call):
-    return _promised(_var(x, axis, exclude, correction), call)
+def var(x, axis, correction, call):
+    return _promised(_var(x, axis, correction), call)
 
 
 @dialect.kernel(op.std)
-def std(x, axis, exclude, correction, call):
-    return _promised(_var(x, axis, exclude, correction).sqrt(), call)
+def std(x, axis, correction, call):
+    return _promised(_var(x, axis, correction).sqrt(), call)

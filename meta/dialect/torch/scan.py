@@ -18,7 +18,8 @@ def _accumulate(function, identity, x, axis, exclusive, call):
     out = TO_TORCH[call.out.dtype]
     # Through the result's dtype, for its values are what is accumulated.
     x = convertible(x, out).to(out)
-    y = function(x, dim=axis, dtype=wide(out))
+    integers = not (out.is_floating_point or out.is_complex)  # which wrap, signed or not
+    y = function(x, dim=axis, dtype=torch.int64 if integers else wide(out))
     if exclusive and y.shape[axis]:
         first = torch.full_like(y.narrow(axis, 0, 1), identity)
         y = torch.cat([first, y.narrow(axis, 0, y.shape[axis] - 1)], axis)

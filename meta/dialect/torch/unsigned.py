@@ -44,7 +44,7 @@ MOVING = frozenset(
 """Operators that move the elements of their first argument, whatever these are."""
 WITHOUT_UINT64 = frozenset(
     (
-        *("abs", "add", "addcmul", "amax", "amin", "argmax", "argmin", "batch_matmul"),
+        *("abs", "add", "addcmul", "argmax", "argmin", "batch_matmul"),
         *("batch_matmul_nt", "batch_matmul_tn", "batch_matmul_tt", "bias_add", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift", "clip", "conv1d", "conv_transpose1d"),
         *("conv2d", "conv_transpose2d", "conv3d", "conv_transpose3d", "cumprod", "cumsum", "dense"),

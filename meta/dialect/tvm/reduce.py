@@ -85,24 +85,24 @@ def result_index(r, i):
 
 
 def _total(combine, name):
-    def kernel(x, axis, keepdims, exclude, out):
-        over = Over.of(x, axis, keepdims, exclude)
+    def kernel(x, axis, keepdims, out):
+        over = Over.of(x, axis, keepdims)
         return converted(over.reduce(combine, over.element(x), name), out.dtype)
 
     return kernel
 
 
 @compute(op.sum_dx, BROADCAST, static=True)
-def sum_dx(dy, axis, keepdims, exclude, out):
-    r = reduction(out.ndim, axis, keepdims, exclude)
+def sum_dx(dy, axis, keepdims, out):
+    r = reduction(out.ndim, axis, keepdims)
     return te.compute(
         out.shape, lambda *i: dy(*result_index(r, i)).astype(out.dtype), name="sum_dx"
     )
 
 
 @compute(op.mean, COMM_REDUCE)
-def mean(x, axis, keepdims, exclude, out):
-    over = Over.of(x, axis, keepdims, exclude)
+def mean(x, axis, keepdims, out):
+    over = Over.of(x, axis, keepdims)
     if over.count == 0:
         return te.compute(out.shape, lambda *i: tirx.const(math.nan, out.dtype), name="mean")
     total, n = over.sum(over.element(x), "sum"), over.number(over.count)
@@ -110,8 +110,8 @@ def mean(x, axis, keepdims, exclude, out):
 
 
 @compute(op.mean_dx, BROADCAST, static=True)
-def mean_dx(dy, axis, keepdims, exclude, out):
-    r = reduction(out.ndim, axis, keepdims, exclude)
+def mean_dx(dy, axis, keepdims, out):
+    r = reduction(out.ndim, axis, keepdims)
     dtype = accumulator(out.dtype)
     n = tirx.const(float(max(r.count(out.static_shape), 1)), dtype)
     return te.compute(
@@ -126,8 +126,8 @@ def _best_key(over, key, largest):
 
 
 def _extremum(largest):
-    def kernel(x, axis, keepdims, exclude, out):
-        over = Over.of(x, axis, keepdims, exclude)
+    def kernel(x, axis, keepdims, out):
+        over = Over.of(x, axis, keepdims)
         if not over.r.axes:
             return x
         best = _best_key(over, lambda *i: ordered.key(x(*i), str(x.dtype), largest), largest)
@@ -143,8 +143,8 @@ def _first_index(largest):
     no pairs; one where a key and an index have room in one integer.
     """
 
-    def kernel(x, axis, keepdims, exclude, out):
-        over = Over.of(x, axis, keepdims, exclude)
+    def kernel(x, axis, keepdims, out):
+        over = Over.of(x, axis, keepdims)
         if not over.r.axes:
             return zeros(out.shape, "int64")
         if str(x.dtype) in ordered.OF_16_BITS and over.count <= 1 << 16:
@@ -193,9 +193,9 @@ def _index_with_key(over, out, largest):
 
 
 @compute(op.prod_dx, OPAQUE)
-def prod_dx(x, dy, axis, keepdims, exclude, out):
+def prod_dx(x, dy, axis, keepdims, out):
     """Count zeros: with none, divide; with one, only its own gradient is not zero."""
-    over = Over.of(x, axis, keepdims, exclude)
+    over = Over.of(x, axis, keepdims)
     zero, one = tirx.const(0, over.wide), tirx.const(1, over.wide)
 
     def nonzero(*i):
@@ -223,8 +223,8 @@ def truth(value, dtype):
 
 
 def _test(combine):
-    def kernel(x, axis, keepdims, exclude, out):
-        over = Over.of(x, axis, keepdims, exclude)
+    def kernel(x, axis, keepdims, out):
+        over = Over.of(x, axis, keepdims)
         flag = over.reduce(combine, lambda *i: truth(x(*i), str(x.dtype)), "flag")
         return te.compute(out.shape, lambda *i: flag(*i) != 0, name="bool")
 
@@ -235,9 +235,7 @@ for _base, _kernel in {
     op.sum: _total(te.sum, "sum"),
     op.prod: _total(product, "prod"),
     op.max: _extremum(True),
-    op.amax: _extremum(True),
     op.min: _extremum(False),
-    op.amin: _extremum(False),
     op.argmax: _first_index(True),
     op.argmin: _first_index(False),
     op.all: _test(te.min),
@@ -249,8 +247,8 @@ for _base, _kernel in {
 def _variance(finish):
     """Return the kernel of ``finish`` of the variance, taken in a second pass, about the mean."""
 
-    def kernel(x, axis, keepdims, exclude, correction, out):
-        over = Over.of(x, axis, keepdims, exclude)
+    def kernel(x, axis, keepdims, correction, out):
+        over = Over.of(x, axis, keepdims)
         source, count = over.element(x), over.count
         mean = over.at(over.mean(source, "mean"))
 
@@ -272,8 +270,8 @@ compute(op.std, OPAQUE)(_variance(te.sqrt))
 
 
 @compute(op.logsumexp, COMM_REDUCE)
-def logsumexp(x, axis, keepdims, exclude, out):
-    over = Over.of(x, axis, keepdims, exclude)
+def logsumexp(x, axis, keepdims, out):
+    over = Over.of(x, axis, keepdims)
     source = over.element(x)
     largest, limit = over.reduce(te.max, source, "largest"), tirx.max_value(over.wide)
     # An infinite maximum is not subtracted, as inf - inf is NaN; no elements have a huge one.

@@ -48,7 +48,7 @@ def scan(base, x, axis, dtype, exclusive):
     """Accumulate along an axis; without one the elements are in one row."""
     if axis is None:
         x, axis = op.reshape(x, (-1,)), 0
-    return base(x, axis, dtype, bool(exclusive))
+    return base.plain(x, axis, dtype, bool(exclusive))
 
 
 def meshgrid(tensors, *, indexing):

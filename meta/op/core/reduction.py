@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from meta.base.dtype import has_gradient
 from meta.op.core.check import normalize_axes, require
+
+
+def summed_dtype(dtype: str) -> str:
+    """Return the dtype of a sum or product of elements: integers of 64 bits, bool is counted."""
+    if has_gradient(dtype):
+        return dtype
+    return "uint64" if dtype.startswith("uint") else "int64"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def softmax(atom: Var, made: OpCall, known: Definitions) -> Found | None:
     if below is None or below.op is not op.subtract or any(a is not None for a in below.args[2:]):
         return None
     scores, top = below.args[:2]
-    if _reduced(top, known, op.max, op.amax) is not scores or tensor_type(scores) != type_:
+    if _reduced(top, known, op.max) is not scores or tensor_type(scores) != type_:
         return None
     return ScoreStep("softmax", atom, scores, made), {powers, total, exp.args[0], top}
 
@@ -164,11 +164,11 @@ def _reduced(atom: Any, known: Definitions, *ops: Op) -> Any:
     made = op_call(known.get(atom))
     if made is None or made.op not in ops:
         return None
-    x, axis, keepdims, exclude = made.args
+    x, axis, keepdims = made.args
     type_ = tensor_type(x)
     if type_ is None or keepdims is not True:
         return None
-    return x if normalize_axes(axis, type_.ndim, exclude) == (type_.ndim - 1,) else None
+    return x if normalize_axes(axis, type_.ndim) == (type_.ndim - 1,) else None
 
 
 @dataclass(frozen=True, slots=True)

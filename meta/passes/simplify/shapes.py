@@ -45,10 +45,10 @@ def broadcast_of_broadcast(at: RuleSite) -> Expr | None:
     return new_call(op.broadcast_to, inner.args[0], at.type.static_shape)
 
 
-@RULES.rule(op.sum, op.prod, op.mean, op.max, op.min, op.amax, op.amin)
+@RULES.rule(op.sum, op.prod, op.mean, op.max, op.min)
 def nothing_reduced(at: RuleSite) -> Expr | None:
     """A reduction over no axis, of which each element is its own result."""
-    return at.same(at.args[0]) if at.args[1] == () and not at.args[3] else None
+    return at.same(at.args[0]) if at.args[1] == () else None
 
 
 PERMUTATIONS = (op.permute_dims, op.permute_dims_dx, op.swapaxes)

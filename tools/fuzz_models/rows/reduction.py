@@ -14,12 +14,12 @@ from tools.fuzz_models.rows.row import Call, Row, add
 Axes = int | tuple[int, ...] | None
 
 
-def reduced_axes(x: Tensor, axis: Axes, exclude: bool = False) -> tuple[int, ...]:
+def reduced_axes(x: Tensor, axis: Axes) -> tuple[int, ...]:
     """Return which axes a call reduces."""
     if axis is None:
         return tuple(range(x.ndim))
     named = tuple(a % x.ndim for a in ((axis,) if isinstance(axis, int) else axis))
-    return tuple(i for i in range(x.ndim) if (i in named) != exclude)
+    return tuple(i for i in range(x.ndim) if i in named)
 
 
 def flattened(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -30,12 +30,10 @@ def flattened(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def along(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make a function of the last axis an operator with ``axis``, ``keepdims`` and ``exclude``."""
+    """Make a function of the last axis an operator with ``axis`` and ``keepdims``."""
 
-    def reference(
-        x: Tensor, axis: Axes = None, keepdims: bool = False, exclude: bool = False, **kwargs: Any
-    ) -> Tensor:
-        axes = reduced_axes(x, axis, exclude)
+    def reference(x: Tensor, axis: Axes = None, keepdims: bool = False, **kwargs: Any) -> Tensor:
+        axes = reduced_axes(x, axis)
         result = function(flattened(x, axes), **kwargs)
         if keepdims:
             result = result.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
@@ -55,8 +53,6 @@ def draw_axes(d: Any, value: Any) -> dict[str, Any]:
         kwargs["axis"] = axes[0] if len(axes) == 1 and d.chance(0.7) else tuple(axes)
     if d.chance(0.4):
         kwargs["keepdims"] = True
-    if "axis" in kwargs and d.chance(0.1):
-        kwargs["exclude"] = True
     return kwargs
 
 
@@ -99,6 +95,11 @@ def _wide(operands: Any, args: Any, kwargs: Any) -> str:
     return operands[0] if "float" in operands[0] else "int64"
 
 
+def _signed(value: Any) -> bool:
+    """Sums of unsigned integers are uint64, which no program here has."""
+    return not value.dtype.startswith("uint")
+
+
 def _number(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.long()
 
@@ -123,19 +124,17 @@ def _sum_inner(x: Tensor) -> Tensor:
 
 reduction(
     "sum", lambda x: _number(x).sum(-1), "any", dtype=_wide, rounding="add", least=0, weight=2.5,
-    inner=_sum_inner,
+    inner=_sum_inner, fits=_signed,
 )  # fmt: skip
 reduction(
     "mean", lambda x: x.mean(-1), "float", weight=2, inner=lambda x: _sum_inner(x) / x.shape[-1]
 )
 reduction(
     "prod", lambda x: _number(x).prod(-1), "any", dtype=_wide, smooth=False, weight=0.5,
-    fits=lambda v: v.size <= 200,
+    fits=lambda v: v.size <= 200 and _signed(v),
 )  # fmt: skip
-for _name in ("max", "amax"):
-    reduction(_name, lambda x: x.amax(-1), "any", rounding="none")
-for _name in ("min", "amin"):
-    reduction(_name, lambda x: x.amin(-1), "any", rounding="none")
+reduction("max", lambda x: x.amax(-1), "any", rounding="none")
+reduction("min", lambda x: x.amin(-1), "any", rounding="none")
 
 
 def _first(x: Tensor, largest: bool) -> Tensor:
@@ -181,20 +180,20 @@ def variance(x: Tensor, axis: int = -1, correction: int = 0, keepdim: bool = Fal
     return squares.sum(axis, keepdim=keepdim) / max(x.shape[axis] - correction, 0)
 
 
-def _variance(x: Tensor, correction: int = 1) -> Tensor:
+def _variance(x: Tensor, correction: float = 0) -> Tensor:
     return variance(x, -1, correction)
 
 
-def _deviation(x: Tensor, correction: int = 1) -> Tensor:
+def _deviation(x: Tensor, correction: float = 0) -> Tensor:
     return _variance(x, correction).sqrt()
 
 
-def _off(x: Tensor, correction: int = 1) -> Tensor:
+def _off(x: Tensor, correction: float = 0) -> Tensor:
     """The square of what the mean may be off by: the sum of n numbers rounds n times."""
     return x.shape[-1] * x.abs().mean(-1).square()
 
 
-def _off_deviation(x: Tensor, correction: int = 1) -> Tensor:
+def _off_deviation(x: Tensor, correction: float = 0) -> Tensor:
     return _off(x) / (2 * _deviation(x, correction))
 
 
@@ -202,10 +201,10 @@ def _draw_spread(d: Any) -> Call:
     x = d.pick(lambda v: v.size >= 2, dtype="float")
     kwargs = draw_axes(d, d.value(x))
     value = d.value(x)
-    axes = reduced_axes(value.tensor, kwargs.get("axis"), kwargs.get("exclude", False))
+    axes = reduced_axes(value.tensor, kwargs.get("axis"))
     if math.prod(value.shape[a] for a in axes) < 2:
         raise d.missing
-    return (x,), {**kwargs, **({"correction": 0} if d.chance(0.4) else {})}
+    return (x,), {**kwargs, **({"correction": d.choice((1, 0.5))} if d.chance(0.4) else {})}
 
 
 def _draw_deviation(d: Any) -> Call:
@@ -225,7 +224,7 @@ def _squared(function: Callable[..., Tensor]) -> Callable[..., Any]:
 def _variance_slope(shake: Any, x: Tensor, **kwargs: Any) -> Tensor:
     """dx = 2 dy (x - mean) / (n - correction), whose difference cancels."""
 
-    def of_rows(rows: Tensor, correction: int = 1) -> Tensor:
+    def of_rows(rows: Tensor, correction: float = 0) -> Tensor:
         sizes = rows.detach().abs()
         sizes = sizes + sizes.mean(-1, keepdim=True)
         return 2 * (sizes * shake(rows)).sum(-1) / max(rows.shape[-1] - correction, 1)
@@ -256,26 +255,19 @@ def _scanned(d: Any) -> Call:
     value = d.value(x)
     dtype = value.dtype if "float" in value.dtype else d.choice(("int64", "int32", "float32"))
     axis = d.int(-value.ndim, value.ndim - 1)
-    return (x, axis, dtype), {"exclusive": True} if d.chance(0.3) else {}
-
-
-def _shifted(x: Tensor, axis: int, first: int) -> Tensor:
-    fill = torch.full_like(x.narrow(axis, 0, 1), first) if x.shape[axis] else x
-    return torch.cat([fill, x.narrow(axis, 0, max(x.shape[axis] - 1, 0))], axis)
+    return (x, axis, dtype), {}
 
 
 def _held(x: Tensor, dtype: str) -> Tensor:
     return x.double() if "float" in dtype else x.long()
 
 
-def _cumsum(x: Tensor, axis: int, dtype: str, exclusive: bool = False) -> Tensor:
-    found = _held(x, dtype).cumsum(axis)
-    return _shifted(found, axis, 0) if exclusive else found
+def _cumsum(x: Tensor, axis: int, dtype: str) -> Tensor:
+    return _held(x, dtype).cumsum(axis)
 
 
-def _cumprod(x: Tensor, axis: int, dtype: str, exclusive: bool = False) -> Tensor:
-    found = _held(x, dtype).cumprod(axis)
-    return _shifted(found, axis, 1) if exclusive else found
+def _cumprod(x: Tensor, axis: int, dtype: str) -> Tensor:
+    return _held(x, dtype).cumprod(axis)
 
 
 def _third(operands: Any, args: Any, kwargs: Any) -> str:

@@ -24,7 +24,7 @@ def softmax(function: Any, sign: int = 1) -> Any:
 def safe_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """Softmax that gives 0 where all elements are -inf."""
     x = in_dtype(input, dtype)
-    none = meta.equal(meta.amax(x, axes(x, dim), True), float("-inf"))
+    none = meta.equal(meta.max(x, axes(x, dim), True), float("-inf"))
     return meta.where(none, 0, like_1d(meta.softmax, meta.where(none, 0, x), dim))
 
 

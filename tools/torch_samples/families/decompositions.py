@@ -135,7 +135,7 @@ def rank_bound(A: Any, s: Any, tol: Any, atol: Any, rtol: Any) -> Any:
         if hasattr(atol, "dtype"):
             rtol = meta.where(atol > 0, 0.0, meta.full_like(atol, least))
     absolute = 0.0 if atol is None else atol
-    largest = meta.amax(s, -1)
+    largest = meta.max(s, -1)
     by_rtol = largest * (rtol if isinstance(rtol, int | float) else meta.cast_like(rtol, s))
     if hasattr(absolute, "dtype"):
         absolute = meta.cast_like(absolute, s)
@@ -226,7 +226,7 @@ def cond(A: Any, p: Any = None) -> Any:
     """The condition number of matrices."""
     if p in (None, 2, -2):
         s = meta.linalg_svdvals(A)
-        largest, smallest = meta.amax(s, -1), meta.amin(s, -1)
+        largest, smallest = meta.max(s, -1), meta.min(s, -1)
         return smallest / largest if p == -2 else largest / smallest
     return linalg.matrix_norm(A, ord=p) * linalg.matrix_norm(meta.linalg_inv(A), ord=p)
 

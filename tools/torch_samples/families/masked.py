@@ -143,8 +143,8 @@ def masked_logaddexp(
 
 
 ADAPTERS = {
-    "masked.amax": reducing(meta.amax, -math.inf),
-    "masked.amin": reducing(meta.amin, math.inf),
+    "masked.amax": reducing(meta.max, -math.inf),
+    "masked.amin": reducing(meta.min, math.inf),
     "masked.argmax": choosing(meta.argmax, -math.inf),
     "masked.argmin": choosing(meta.argmin, math.inf),
     "masked.cumprod": cumulative(meta.cumprod, 1.0),

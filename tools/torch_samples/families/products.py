@@ -154,7 +154,7 @@ def matrix_norm(
         return norm(x, 2, dim, keepdim)
     rows, columns = (d % x.ndim for d in dim)
     first, last = (rows, columns) if abs(ord) == 1 else (columns, rows)
-    choose = meta.amax if ord > 0 else meta.amin
+    choose = meta.max if ord > 0 else meta.min
     sums = meta.sum(meta.abs(x), first, True)
     return choose(sums, (first, last), keepdim)
 

@@ -42,12 +42,7 @@ def moment(reduce: Any) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         count = int(unbiased) if correction is None else correction
-        if count == int(count):
-            return reduce(input, axes(input, dim), keepdim, correction=int(count))
-        spread = meta.var(input, axes(input, dim), keepdim, correction=0)
-        number = input.size / max(spread.size, 1)
-        spread = spread * (number / max(number - count, 0.0))
-        return meta.sqrt(spread) if reduce is meta.std else spread
+        return reduce(input, axes(input, dim), keepdim, correction=count)
 
     return reduced
 
@@ -183,11 +178,11 @@ def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
 
 ADAPTERS = {
     "all": over(meta.all),
-    "amax": over(meta.amax),
-    "amin": over(meta.amin),
+    "amax": over(meta.max),
+    "amin": over(meta.min),
     "aminmax": lambda input, *, dim=None, keepdim=False: (
-        meta.amin(input, axes(input, dim), keepdim),
-        meta.amax(input, axes(input, dim), keepdim),
+        meta.min(input, axes(input, dim), keepdim),
+        meta.max(input, axes(input, dim), keepdim),
     ),
     "any": over(meta.any),
     "argmax": over(meta.argmax),

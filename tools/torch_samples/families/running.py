@@ -26,7 +26,7 @@ def running(reduce: Any, hidden: float) -> Any:
         positions = meta.arange(0, rows.shape[-1], 1, "int64")
         seen = meta.tril(meta.ones(rows.shape[-2:], "int64"))
         found = meta.logical_and(seen, rows == extreme)
-        return meta.swapaxes(meta.amax(meta.where(found, positions, 0), -1), dim, -1)
+        return meta.swapaxes(meta.max(meta.where(found, positions, 0), -1), dim, -1)
 
     def along(input: Any, dim: int) -> Any:
         if input.ndim == 0:
@@ -48,7 +48,7 @@ def logcumsumexp(input: Any, dim: int) -> Any:
 
 
 ADAPTERS = {
-    "cummax": running(meta.amax, -math.inf),
-    "cummin": running(meta.amin, math.inf),
+    "cummax": running(meta.max, -math.inf),
+    "cummin": running(meta.min, math.inf),
     "logcumsumexp": wide(logcumsumexp),
 }

@@ -182,7 +182,7 @@ def segment(part: Any, reduce: str, initial: float | None) -> Any:
         nothing = math.nan if reduce == "mean" and initial is None else first
         return meta.full(shape, nothing, part.dtype)
     if reduce in ("max", "min"):
-        choose = meta.amax if reduce == "max" else meta.amin
+        choose = meta.max if reduce == "max" else meta.min
         row = meta.full((1, *shape), first, part.dtype)
         return choose(meta.concat((row, part), 0), 0)
     if reduce == "prod":

@@ -47,7 +47,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     at = axis_of(input, dim)
     equal = meta.expand_dims(input, at) == meta.expand_dims(input, at + 1)
     count = meta.sum(meta.cast(equal, "int64"), at)
-    most = count == meta.amax(count, at, True)
+    most = count == meta.max(count, at, True)
     numbers = meta.cast(input, "int64") if input.dtype == "bool" else input
     bound = math.inf if "float" in input.dtype else meta.iinfo("int64").max
     place = meta.argmin(meta.where(most, numbers, bound), at, True)
@@ -124,7 +124,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """How many elements are in each of so many bins of one width."""
     x = meta.reshape(meta.cast(input, "float64"), (-1,))
     if min == max:
-        min, max = (float(meta.amin(x)), float(meta.amax(x))) if x.size else (min, max)
+        min, max = (float(meta.min(x)), float(meta.max(x))) if x.size else (min, max)
     if min == max:
         min, max = min - 1, max + 1
     inside = meta.logical_and(x >= min, x <= max)
@@ -141,7 +141,7 @@ def edges_of(x: Any, bins: Any, range: Any) -> Any:
     if range is not None:
         low, high = range
     else:
-        low, high = (float(meta.amin(x)), float(meta.amax(x))) if x.size else (0.0, 1.0)
+        low, high = (float(meta.min(x)), float(meta.max(x))) if x.size else (0.0, 1.0)
     if low == high:
         low, high = low - 0.5, high + 0.5
     steps = meta.arange(0, bins + 1, 1, "float64")

@@ -148,7 +148,7 @@ def dyn_sparse_to_dense(indices, values, default, output_shape, *, call):
 
 def _strides(shape):
     """Return how many elements lie between neighbours along each axis."""
-    backwards = op.cumprod(op.flip(shape, 0), 0, dtype="int64", exclusive=True)
+    backwards = op.cumprod.plain(op.flip(shape, 0), 0, "int64", True)
     return op.flip(backwards, 0)
 
 

@@ -89,7 +89,7 @@ relay("nn.dropout", op.dropout_train)(dropout)
 
 
 def _mean_over_rows(x):
-    return -op.mean(op.sum(x, axis=0, exclude=True))
+    return -op.mean(op.sum(x, tuple(range(1, x.ndim))))
 
 
 @relay("nn.cross_entropy", op.log, op.sum, op.mean)

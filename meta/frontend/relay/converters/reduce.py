@@ -20,10 +20,10 @@ from meta.frontend.relay.registry import relay, result_dtype
 from meta.op.core.check import normalize_axes, normalize_axis
 
 
-def _over(axis, keepdims, exclude):
-    """Return what follows the data in a base operator's call; without any axis named, all count."""
+def _over(data, axis, keepdims, exclude):
+    """Return the axes that are reduced, and whether they stay; without any named, all count."""
     named = None if axis == () else axis
-    return named, keepdims, exclude and named is not None
+    return normalize_axes(named, data.ndim, exclude and named is not None), keepdims
 
 
 def _count(data, axes):
@@ -32,19 +32,18 @@ def _count(data, axes):
 
 @relay.each(op.all, op.any, op.max, op.min, op.prod, op.sum)
 def reduction(base, data, **over):
-    y = base(data, *_over(**over))
+    y = base(data, *_over(data, **over))
     return cast_to(y, data.dtype) if base in (op.prod, op.sum) else y
 
 
 @relay("mean", op.mean, op.sum, op.floor_divide)
 def mean(data, *, axis, keepdims, exclude, call):
     """Of integers: the sum in their dtype, divided without the fraction."""
-    axes, *rest = over = _over(axis, keepdims, exclude)
+    axes, keepdims = _over(data, axis, keepdims, exclude)
     if is_float(data.dtype):
-        return op.mean(data, *over)
-    count = _count(data, normalize_axes(axes, data.ndim, rest[1]))
-    total = cast_to(op.sum(data, *over), data.dtype)
-    return truncated_quotient(total, constant(count, data.dtype, call))
+        return op.mean(data, axes, keepdims)
+    total = cast_to(op.sum(data, axes, keepdims), data.dtype)
+    return truncated_quotient(total, constant(_count(data, axes), data.dtype, call))
 
 
 @relay("variance", op.mean, op.sum)
@@ -52,23 +51,21 @@ def variance(data, mean, *, axis, keepdims, exclude, unbiased):
     """Of data and their mean, which broadcasts to them."""
     distance = op.subtract(data, mean)
     square = op.multiply(distance, distance)
-    axes, *rest = over = _over(axis, keepdims, exclude)
+    axes, keepdims = _over(data, axis, keepdims, exclude)
     if not unbiased:
-        return op.mean(square, *over)
-    degrees = _count(data, normalize_axes(axes, data.ndim, rest[1])) - 1
-    return op.divide(op.sum(square, *over), float(degrees))
+        return op.mean(square, axes, keepdims)
+    return op.divide(op.sum(square, axes, keepdims), float(_count(data, axes) - 1))
 
 
 @relay.each(op.argmax, op.argmin, also=(op.flip,))
 def index_of(base, data, *, axis, keepdims, exclude, select_last_index, call):
     """The index of the first or last best element, of several axes flattened."""
-    named, *rest = over = _over(axis, keepdims, exclude)
+    axes, keepdims = _over(data, axis, keepdims, exclude)
     dtype = result_dtype(call, "int32")
     if not select_last_index:
-        return op.cast(base(data, *over), dtype)
+        return op.cast(base(data, axes, keepdims), dtype)
     # The last one is the first from behind.
-    axes = normalize_axes(named, data.ndim, rest[1])
-    from_behind = op.cast(base(op.flip(data, axes), *over), dtype)
+    from_behind = op.cast(base(op.flip(data, axes), axes, keepdims), dtype)
     return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
 
 
@@ -148,7 +145,7 @@ def unique(data, *, sorted, return_counts, call):
     zeros = constant(np.zeros(n), "int32", call)
     # The first of equal elements stands first: sorting is stable.
     starts = op.searchsorted.plain(ids, places, False, "int32")
-    number = op.add(op.amax(ids, 0, True), 1)
+    number = op.add(op.max(ids, 0, True), 1)
     real = op.less(places, number)
     first = op.where(real, op.take(order, starts, 0, "clip"), n)
     counts = op.scatter_add(zeros, 0, ids, constant(np.ones(n), "int32", call))
