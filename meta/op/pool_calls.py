@@ -109,21 +109,32 @@ def _adaptive(n: int, base: ComposedOp) -> None:
         return _example(base.plain(x, wanted, layout), one)
 
 
-def _taps(name: str, n: int, x: Any, *how: Any) -> tuple[Taps, ...]:
+def _taps(
+    name: str, n: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> tuple[Taps, ...]:
     sizes = x.shape[2:]
     if not all(isinstance(size, int) for size in sizes):
         what = "the extents of the spatial axes must be numbers"
         raise _refused(name, what, found=list(x.shape))
-    *numbers, ceil_mode = (tuple(v) if isinstance(v, list) else v for v in how)
-    return window(sizes, *numbers, ceil_mode)
+    how = (kernel, stride, padding, dilation)
+    kernel, stride, padding, dilation = (tuple(v) if isinstance(v, list) else v for v in how)
+    return window(sizes, kernel, stride, padding, dilation, ceil)
+
+
+def _extents(axis: Taps) -> tuple[int, int]:
+    """Return how many inputs and windows an axis of `_taps` has."""
+    size, windows = axis.size, axis.out
+    assert isinstance(size, int) and isinstance(windows, int)
+    return size, windows
 
 
 def _sides(axes: Sequence[Taps]) -> list[tuple[int, int]]:
     """Return the padding with which every window lies inside."""
     around = [(0, 0), (0, 0)]
     for axis in axes:
-        needed = (axis.out - 1) * axis.stride + axis.extent
-        around.append((axis.before, max(needed - axis.size - axis.before, 0)))
+        size, windows = _extents(axis)
+        needed = (windows - 1) * axis.stride + axis.extent
+        around.append((axis.before, max(needed - size - axis.before, 0)))
     return around
 
 
@@ -135,9 +146,10 @@ def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
     around, hits = _sides(axes), []
     wide, inside = op.pad(x, around), op.pad(inside, around, constant_values=False)
     steps = (1, 1, *(axis.stride for axis in axes))
+    spans = [(_extents(axis)[1] - 1) * axis.stride for axis in axes]
     for taps in itertools.product(*(range(axis.kernel) for axis in axes)):
         begin = [k * axis.dilation for k, axis in zip(taps, axes, strict=True)]
-        end = [b + (axis.out - 1) * axis.stride + 1 for b, axis in zip(begin, axes, strict=True)]
+        end = [b + s + 1 for b, s in zip(begin, spans, strict=True)]
         read, known = (
             op.strided_slice(t, (0, 0, *begin), (*t.shape[:2], *end), steps) for t in (wide, inside)
         )
@@ -194,7 +206,7 @@ def _unpool(n: int) -> None:
         lead = tuple(x.shape[:2])
         empty = op.full((*lead, math.prod(sizes)), 0, x.dtype, device_of(x))
         flat = [op.reshape(t, (*lead, math.prod(t.shape[2:]))) for t in (indices, x)]
-        y = op.scatter(empty, *flat, 2)
+        y = op.scatter(empty, 2, *flat)
         return _example(op.reshape(y, (*lead, *sizes)), one)
 
     unpool.__name__ = unpool.__qualname__ = name
