@@ -85,8 +85,9 @@ def _taps(coordinate, size, method, padding_mode, align_corners):
     factor = op.ones_like(position)
     if method != "bicubic":
         position, factor = _moved(position, size, padding_mode, align_corners)
-    # Elements far outside are all alike; integers have bounds.
-    position = op.clip(position, -3.0, size + 3.0)
+    if method != "bicubic" or padding_mode != "reflection":
+        # Elements far outside are all alike; integers have bounds.
+        position = op.clip(position, -3.0, size + 3.0)
     base = op.round(position) if method == "nearest" else op.floor(position)
     t = position - base
     if method == "nearest":

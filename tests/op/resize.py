@@ -254,6 +254,11 @@ CASES += [
                 for padding in ("zeros", "border", "reflection")
                 for align in (False, True)
             ),
+            # Far outside, where a mirrored image begins anew several times.
+            *(
+                sample(F(1, 2, 3, 4), F(1, 3, 2, 2, low=-7.0, high=7.0), "bicubic", padding)
+                for padding in ("zeros", "border", "reflection")
+            ),
             *(
                 sample(F(1, 2, 3, 4, 5), F(1, 2, 2, 3, 3, low=-1.4, high=1.4), method, padding)
                 for method in ("bilinear", "nearest")

@@ -229,8 +229,10 @@ def _taps(coordinate, size, method, padding_mode, align_corners, image):
     position = (coordinate + one) * scale - constant(0 if align_corners else 0.5, coordinate)
     if method != "bicubic":
         position = _moved(position, size, padding_mode, align_corners, image)
-    # Elements far outside are all alike; integers have bounds.
-    position = tirx.max(tirx.min(position, constant(size + 3, position)), constant(-3, position))
+    if method != "bicubic" or padding_mode != "reflection":
+        # Elements far outside are all alike; integers have bounds.
+        bounded = tirx.min(position, constant(size + 3, position))
+        position = tirx.max(bounded, constant(-3, position))
     base = tirx.nearbyint(position) if method == "nearest" else tirx.floor(position)
     t = position - base
     shares = {

@@ -84,6 +84,8 @@ def logspace(
     start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, **kwargs: Any
 ) -> Any:
     """Powers of a base, the exponents at equal distances."""
+    if dtype is not None and "int" in str(dtype):
+        start, end = int(start), int(end)
     y = meta.pow(float(base), linspace(start, end, steps, dtype="float64", **kwargs))
     return meta.cast(y, dtype or "float32")
 

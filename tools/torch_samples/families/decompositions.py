@@ -271,6 +271,34 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
 
 swapped = adjoint
 
+
+def matrix_exp(A: Any) -> Any:
+    """The exponential of matrices: of A / 2**k by its series, squared k times."""
+    x = meta.cast(A, "float32") if A.dtype == "bfloat16" else A
+    largest = float(meta.amax(meta.sum(meta.abs(x), -1))) if x.size else 0.0
+    halvings = max(math.ceil(math.log2(max(largest, 1e-9))) + 1, 0)
+    x = x * 0.5**halvings
+    unit = meta.eye(x.shape[-1], dtype=x.dtype) if x.ndim else x
+    y = meta.broadcast_to(unit, x.shape)
+    for n in range(18, 0, -1):
+        y = unit + (x @ y) / n
+    for _ in range(halvings):
+        y = y @ y
+    return meta.cast(y, A.dtype) if A.dtype == "bfloat16" else y
+
+
+def householder_product(A: Any, tau: Any) -> Any:
+    """The first columns of a product of reflections, whose vectors are below the diagonal."""
+    m, n = A.shape[-2:]
+    unit = meta.eye(m, n, dtype=A.dtype)
+    y = meta.broadcast_to(unit, A.shape)
+    vectors = meta.tril(A, -1) + unit
+    for i in range(tau.shape[-1] - 1, -1, -1):
+        v = vectors[..., i : i + 1]
+        y = y - meta.expand_dims(tau[..., i : i + 1], -1) * v @ (adjoint(v) @ y)
+    return y
+
+
 ADAPTERS = {
     "cholesky": cholesky,
     "cholesky_inverse": cholesky_inverse,
@@ -281,6 +309,7 @@ ADAPTERS = {
     "linalg.det": meta.linalg_det,
     "linalg.eigh": lambda A, UPLO="L": meta.linalg_eigh(symmetric(A, UPLO == "L")),
     "linalg.eigvalsh": lambda A, UPLO="L": meta.linalg_eigvalsh(symmetric(A, UPLO == "L")),
+    "linalg.householder_product": householder_product,
     "linalg.inv": meta.linalg_inv,
     "linalg.inv_ex": checked(meta.linalg_inv),
     "linalg.lstsq": lstsq,
@@ -303,6 +332,7 @@ ADAPTERS = {
     "logdet": logdet,
     "lu_solve": lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b),
     "lu_unpack": lu_unpack,
+    "matrix_exp": matrix_exp,
     "norm|nuc": lambda input, p="nuc", dim=(-2, -1), keepdim=False: matrix_norm(
         input, p, dim, keepdim
     ),

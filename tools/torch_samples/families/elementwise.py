@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import meta
+
+
+def frexp(input: Any) -> Any:
+    """Parts from 1/2 to 1 and exponents, of which the exponents have no gradient."""
+    ordinary = meta.logical_and(meta.isfinite(input), meta.not_equal(input, 0))
+    with meta.no_grad():
+        size = meta.abs(meta.cast(input, "float64"))
+        place = meta.floor(meta.log2(meta.where(ordinary, size, 1.0))) + 1
+        place = meta.where(ordinary, place, 0.0)
+        scale = meta.cast_like(meta.exp2(-place), input)
+    return input * scale, meta.cast(place, "int32")
+
 
 ADAPTERS = {
     "abs": meta.abs,
@@ -27,6 +40,7 @@ ADAPTERS = {
     "exp2": meta.exp2,
     "expm1": meta.expm1,
     "floor": meta.floor,
+    "frexp": frexp,
     "frac": meta.frac,
     "isfinite": meta.isfinite,
     "isinf": meta.isinf,

@@ -159,11 +159,13 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:
     """Where values belong in an ascending sequence."""
-    decline_if(isinstance(values, int | float), "a Python number among the values")
+    number = isinstance(values, int | float)
+    values = meta.full((1,), values, sorted_sequence.dtype) if number else values
     ordered = (
         sorted_sequence if sorter is None else meta.take_along_axis(sorted_sequence, sorter, -1)
     )
     found = meta.searchsorted(ordered, values, "right" if right else side or "left")
+    found = meta.reshape(found, ()) if number else found
     return meta.cast(found, "int32") if out_int32 else found
 
 
@@ -171,7 +173,8 @@ def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Any:
     """Whether every element is among others."""
-    decline_if(not hasattr(elements, "ndim"), "a Python number among the elements")
+    if not hasattr(elements, "ndim"):
+        elements = meta.full((), elements, test_elements.dtype)
     one_more = meta.expand_dims(elements, -1)
     tests = test_elements
     tests = meta.reshape(tests, (-1,)) if hasattr(tests, "ndim") else tests

@@ -112,6 +112,28 @@ def batch_norm(
     return meta.batch_norm_infer(input, running_mean, running_var, weight, bias, momentum, eps)
 
 
+def native_batch_norm(input: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    """Channels normalised, with the mean and 1 / deviation of each, if it is the batch's."""
+    *running, training, _, eps = options
+    others = tuple(i for i in range(input.ndim) if i != 1)
+    row = (1, -1, *(1,) * (input.ndim - 2))
+    short = input.dtype == "bfloat16"
+    x = meta.cast(input, "float32") if short else input
+    if training:
+        mean, var = meta.mean(x, others), meta.var(x, others, correction=0)
+    else:
+        mean, var = running
+    inverse = meta.rsqrt(var + eps)
+    y = (x - meta.reshape(mean, row)) * meta.reshape(inverse, row)
+    y = y if weight is None else y * meta.reshape(weight, row)
+    y = y if bias is None else y + meta.reshape(bias, row)
+    nothing = meta.zeros((0,), x.dtype)
+    results = (y, mean, inverse) if training else (y, nothing, nothing)
+    # Where weights are in float32, so are the statistics.
+    other = input.dtype if weight is None else weight.dtype
+    return meta.cast(y, input.dtype), *(meta.cast(t, other) for t in results[1:])
+
+
 def local_response_norm(
     input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Any:
@@ -138,6 +160,8 @@ def attention(
 
 
 ADAPTERS = {
+    "_native_batch_norm_legit": native_batch_norm,
+    "native_batch_norm": native_batch_norm,
     "native_group_norm": native_group_norm,
     "native_layer_norm": native_layer_norm,
     "nn.functional.batch_norm": batch_norm,

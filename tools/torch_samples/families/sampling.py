@@ -237,7 +237,7 @@ def multi_head_attention(
     scores = q @ meta.swapaxes(k, -1, -2) * (1 / math.sqrt(size // num_heads))
     if attn_mask is not None:
         missing = scores.shape[-1] - attn_mask.shape[-1]
-        mask = meta.pad(attn_mask, (0, 0, 0, missing)) if missing else attn_mask
+        mask = meta.pad(attn_mask, ((0, 0), (0, missing))) if missing else attn_mask
         scores = scores + mask
     shares = dropped(None)(meta.softmax(scores), dropout_p, training)
     y = meta.permute_dims(shares @ v, (2, 0, 1, 3))

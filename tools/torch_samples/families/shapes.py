@@ -171,11 +171,27 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: int = 0) -> Any:
     """The elements that strides lead to, counted in row-major order."""
     decline_if(any(s < 0 for s in stride), "a negative stride")
-    places = np.full(tuple(size), storage_offset or 0)
+    return meta.take(input, indices(strided_places(size, stride, storage_offset)))
+
+
+def strided_places(size: Any, stride: Any, offset: int | None) -> Any:
+    """Return where in memory strides lead to."""
+    places = np.full(tuple(size), offset or 0)
     for axis, (extent, step) in enumerate(zip(size, stride, strict=True)):
         shape = tuple(extent if i == axis else 1 for i in range(len(size)))
         places = places + (np.arange(extent) * step).reshape(shape)
-    return meta.take(input, indices(places))
+    return places
+
+
+def as_strided_scatter(
+    input: Any, src: Any, size: Any, stride: Any, storage_offset: int = 0
+) -> Any:
+    """Elements written where strides lead to, counted in row-major order."""
+    decline_if(any(s < 0 for s in stride), "a negative stride")
+    places = strided_places(size, stride, storage_offset)
+    flat = meta.reshape(input, (-1,))
+    y = meta.scatter(flat, indices(places.reshape(-1)), meta.reshape(src, (-1,)), 0)
+    return meta.reshape(y, input.shape)
 
 
 def resized_to(x: Any, ndim: int) -> Any:
@@ -276,6 +292,7 @@ ADAPTERS = {
     "alias_copy": meta.copy,
     "as_strided": as_strided,
     "as_strided_copy": as_strided,
+    "as_strided_scatter": as_strided_scatter,
     "atleast_1d": at_least(1),
     "atleast_2d": at_least(2),
     "atleast_3d": at_least(3),

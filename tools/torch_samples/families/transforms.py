@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import meta
 from meta import fft
-from tools.torch_samples.compose import picked, real
+from tools.torch_samples.compose import indices, picked, real
 
 FLIPPED = {"forward": "backward", "ortho": "ortho"}
 
@@ -81,6 +83,40 @@ def view_as_complex(input: Any) -> Any:
     return meta.complex(picked(input, -1, 0), picked(input, -1, 1))
 
 
+def stft(
+    input: Any,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Any = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+) -> Any:
+    """The transforms of overlapping frames, one per column."""
+    x = meta.reshape(input, (1, -1)) if input.ndim == 1 else input
+    if center:
+        x = meta.pad(x, ((0, 0), (n_fft // 2, n_fft // 2)), pad_mode)
+    hop, length = hop_length or n_fft // 4, win_length or n_fft
+    frames = 1 + (x.shape[1] - n_fft) // hop
+    places = np.arange(frames)[:, None] * hop + np.arange(n_fft)
+    framed = meta.take(x, indices(places), 1) * in_the_middle(window, length, n_fft, x.dtype)
+    norm = "ortho" if normalized else "backward"
+    y = (fft.fft if onesided is False else fft.rfft)(framed, norm=norm)
+    y = meta.swapaxes(y, -1, -2)
+    y = picked(y, 0, 0) if input.ndim == 1 else y
+    return y if return_complex else view_as_real(y)
+
+
+def in_the_middle(window: Any, length: int, n_fft: int, dtype: str) -> Any:
+    """Return a window, or ones, with zeros on both sides."""
+    given = meta.ones((length,), dtype) if window is None else window
+    left = (n_fft - length) // 2
+    return meta.pad(given, ((left, n_fft - length - left),)) if length < n_fft else given
+
+
 LAST = (-2, -1)
 
 ADAPTERS = {
@@ -108,6 +144,7 @@ ADAPTERS = {
     "imag": meta.imag,
     "nn.functional.silu|complex": lambda input, inplace=False: input / (meta.exp(-input) + 1.0),
     "polar": polar,
+    "stft": stft,
     "view_as_complex": view_as_complex,
     "view_as_real": view_as_real,
 }
