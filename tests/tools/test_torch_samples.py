@@ -50,7 +50,7 @@ def test_all_samples_agree(key: str) -> None:
 
 def test_every_entry_has_an_adapter_or_a_reason() -> None:
     assert not ADAPTERS.keys() & OUTSIDE.keys()
-    assert ADAPTERS.keys() | OUTSIDE.keys() <= ENTRIES.keys()
+    assert ADAPTERS.keys() | OUTSIDE.keys() == ENTRIES.keys()
 
 
 def test_a_wrong_adapter_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def test_a_sample_that_only_torch_has_does_not_count(monkeypatch: pytest.MonkeyP
 
 def test_bfloat16_is_compared_with_what_torch_computes_in_float64() -> None:
     wide = torch.linspace(1, 2, 9, dtype=torch.float64)
-    theirs = (wide * 1.03).bfloat16()
+    theirs = (wide * 1.06).bfloat16()
     compare(wide.bfloat16(), theirs, TOLERANCE, "result", lambda: wide)
-    for true in (None, wide * 1.03):
+    for true in (None, wide * 1.06):
         with pytest.raises(AssertionError, match="result: Tensor-likes are not close"):
             compare(wide.bfloat16(), theirs, TOLERANCE, "result", lambda true=true: true)
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     top.add_argument("--declined", action="store_true", help="list why samples did not run")
-    top.add_argument("--uncovered", action="store_true", help="list the entries without adapter")
+    top.add_argument("--uncovered", action="store_true", help="list entries without an adapter")
     top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
 

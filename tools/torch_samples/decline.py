@@ -9,11 +9,12 @@ class Outside(Enum):
     """What only torch has. A sample that asks for one of these does not count against `meta`."""
 
     DEVICE = "where a tensor lives is an option of the call"
-    DTYPE = "a dtype that meta does not have"
+    DTYPE = "a dtype that meta does not have, or float8 alone"
     INTERNAL = "a function that torch itself uses, or a test of its own"
     LAYOUT = "sparse and nested tensors"
     MEMORY = "strides, storage and formats of memory: arrays are compact"
     CUDA = "code for CUDA alone"
+    PACKED = "a factor in the form in which LAPACK keeps it"
     RANDOM = "an approximation that hangs on random numbers"
     SOURCE = "a kernel given as source text"
     WRONG = "a result of torch's that is NaN where the function has a number"

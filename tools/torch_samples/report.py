@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from tools.torch_samples.outside import OUTSIDE
+from tools.torch_samples.outside import GAPS, OUTSIDE
 from tools.torch_samples.run import Outcome
 
 
@@ -29,7 +29,7 @@ class Total:
 
     @property
     def outside(self) -> dict[str, str]:
-        """The entries that only torch has, and why."""
+        """The entries that have no adapter, and why."""
         return {e: OUTSIDE[e] for e in self.entries if e in OUTSIDE}
 
     @property
@@ -49,8 +49,9 @@ class Total:
         return {
             "entries": len(self.entries),
             "with an adapter": len(self.outcomes),
-            "outside, with a reason": len(self.outside),
-            "neither": len(self.uncovered),
+            "without, as only torch has it": len(self.outside.keys() - GAPS.keys()),
+            "without, as meta does not have it": len(self.outside.keys() & GAPS.keys()),
+            "without a reason": len(self.uncovered),
             "passing": sum(o.passed for o in self.outcomes),
             "failing": len(self.failing),
             "refusing samples": len(self.refusing),
@@ -86,8 +87,8 @@ def text(total: Total, *, declined: bool = False, uncovered: bool = False) -> st
         for reason, number in total.reasons.most_common():
             lines.append(f"samples outside, {number}: {reason}")
     if uncovered:
-        lines += [f"outside: {entry}: {reason}" for entry, reason in total.outside.items()]
-        lines += [f"not covered: {entry}" for entry in total.uncovered]
+        lines += [f"no adapter: {entry}: {reason}" for entry, reason in total.outside.items()]
+        lines += [f"no adapter and no reason: {entry}" for entry in total.uncovered]
     width = max(len(str(number)) for number in total.counts().values())
     lines += [f"{number:>{width}}  {name}" for name, number in total.counts().items()]
     return "\n".join(lines)

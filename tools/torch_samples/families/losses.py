@@ -10,7 +10,6 @@ from torch.nn import PairwiseDistance
 import meta
 from tools.torch_samples.compose import of_reals
 from tools.torch_samples.decline import Outside, decline_if, outside_if
-from tools.torch_samples.families.products import linear
 
 
 def pair(function: Any) -> Any:
@@ -39,7 +38,7 @@ def linear_cross_entropy(
     classes, *places, features = linear_weight.shape
     flat = meta.reshape(linear_weight, (-1, features))
     bias = None if linear_bias is None else meta.reshape(linear_bias, (-1,))
-    y = linear(input, flat, bias)
+    y = meta.linear(input, flat, bias)
     y = meta.reshape(y, (*input.shape[:-1], classes, *places)) if places else y
     return meta.cross_entropy(y, target, **kwargs)
 

@@ -13,7 +13,6 @@ from tools.torch_samples.decline import Outside, decline_if, outside_if
 from tools.torch_samples.draws import Drawn
 from tools.torch_samples.families.draws import dropped
 from tools.torch_samples.families.indexing import index_put
-from tools.torch_samples.families.products import linear
 
 MODES = ("bilinear", "nearest", "bicubic")
 PADDINGS = ("zeros", "border", "reflection")
@@ -223,7 +222,7 @@ def multi_head_attention(
         else tuple(narrowed(whole, 0, i * size, (i + 1) * size) for i in range(3))
     )
     q, k, v = (
-        linear(t, w, None if in_proj_bias is None else in_proj_bias[i * size : (i + 1) * size])
+        meta.linear(t, w, None if in_proj_bias is None else in_proj_bias[i * size : (i + 1) * size])
         for i, (t, w) in enumerate(zip((query, key, value), weights, strict=True))
     )
     if bias_k is not None:
@@ -241,7 +240,7 @@ def multi_head_attention(
         scores = scores + mask
     shares = dropped(None)(meta.softmax(scores), dropout_p, training)
     y = meta.permute_dims(shares @ v, (2, 0, 1, 3))
-    y = linear(meta.reshape(y, query.shape), out_proj_weight, out_proj_bias)
+    y = meta.linear(meta.reshape(y, query.shape), out_proj_weight, out_proj_bias)
     return y, meta.mean(shares, 1)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 import meta
-from tools.torch_samples.compose import axis_of, indices
+from tools.torch_samples.compose import axis_of
 from tools.torch_samples.families.reductions import median, quantile
 from tools.torch_samples.ties import Tied
 
@@ -82,42 +80,39 @@ def distinct(consecutive: bool) -> Any:
         return_counts: bool = False,
         dim: int | None = None,
     ) -> Any:
-        rows = meta.reshape(input, (-1,)) if dim is None else input
+        if dim is None and not consecutive:
+            return meta.unique(input, return_inverse, return_counts)
+        slices = meta.reshape(input, (-1,)) if dim is None else input
         axis = 0 if dim is None else axis_of(input, dim)
-        keys = np.moveaxis(meta.cast(rows, wider(input.dtype)).numpy(), axis, 0)
-        first, inverse, counts = runs(keys) if consecutive else groups(keys)
-        values = meta.take(rows, indices(first), axis)
-        places = indices(inverse.reshape(input.shape if dim is None else (-1,)))
-        more = [(return_inverse, places), (return_counts, indices(counts))]
-        given = [result for asked, result in more if asked]
+        first, inverse, counts = runs(slices, axis, consecutive)
+        values = meta.take(slices, first, axis)
+        places = meta.reshape(inverse, input.shape) if dim is None else inverse
+        given = [r for asked, r in ((return_inverse, places), (return_counts, counts)) if asked]
         return (values, *given) if given else values
 
     return found
 
 
-def wider(dtype: str) -> str:
-    """Return a dtype of NumPy's that holds the numbers of one."""
-    return "float32" if dtype == "bfloat16" else dtype
-
-
-def groups(keys: Any) -> Any:
-    """Return where each of the ascending distinct rows is first, which one each is, and counts."""
-    flat = keys.reshape(len(keys), math.prod(keys.shape[1:]))
-    if flat.shape[1] == 1:
-        flat = flat[:, 0]
-    _, first, inverse, counts = np.unique(
-        flat, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    return first, inverse, counts
-
-
-def runs(keys: Any) -> Any:
-    """Return where each run of equal rows begins, in which one each is, and their lengths."""
-    flat = keys.reshape(len(keys), math.prod(keys.shape[1:]))
-    new = np.ones(len(flat), bool)
-    new[1:] = (flat[1:] != flat[:-1]).any(1)
-    inverse = np.cumsum(new) - 1
-    return np.nonzero(new)[0], inverse, np.bincount(inverse)
+def runs(slices: Any, axis: int, consecutive: bool) -> tuple[Any, Any, Any]:
+    """Return where each run of equal slices begins, in which one each is, and their lengths; of
+    consecutive slices, or of all after they are sorted.
+    """
+    count = slices.shape[axis]
+    extent = slices.size // count if count else 1
+    rows = meta.reshape(meta.moveaxis(slices, axis, 0), (count, extent))
+    order = meta.arange(0, count, 1, "int64")
+    for column in reversed(range(0 if consecutive else extent)):
+        order = order[meta.argsort(rows[:, column][order], 0, True, "int64")]
+    rows = meta.take(rows, order, 0)
+    if not count:
+        return order, order, order
+    new = meta.any(rows[1:] != rows[:-1], 1) if extent else meta.zeros((count - 1,), "bool")
+    new = meta.concat((meta.ones((1,), "bool"), new), 0)
+    group = meta.cumsum(meta.cast(new, "int64"), 0, "int64") - 1
+    begins = meta.nonzero(new)[0]
+    ends = meta.concat((begins[1:], meta.full((1,), count, "int64")), 0)
+    inverse = meta.scatter(meta.zeros_like(order), order, group, 0)
+    return order[begins], inverse, ends - begins
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
