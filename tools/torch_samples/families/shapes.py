@@ -190,7 +190,7 @@ def as_strided_scatter(
     decline_if(any(s < 0 for s in stride), "a negative stride")
     places = strided_places(size, stride, storage_offset)
     flat = meta.reshape(input, (-1,))
-    y = meta.scatter(flat, indices(places.reshape(-1)), meta.reshape(src, (-1,)), 0)
+    y = meta.scatter(flat, 0, indices(places.reshape(-1)), meta.reshape(src, (-1,)))
     return meta.reshape(y, input.shape)
 
 

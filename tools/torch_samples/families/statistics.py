@@ -111,7 +111,7 @@ def runs(slices: Any, axis: int, consecutive: bool) -> tuple[Any, Any, Any]:
     group = meta.cumsum(meta.cast(new, "int64"), 0, "int64") - 1
     begins = meta.nonzero(new)[0]
     ends = meta.concat((begins[1:], meta.full((1,), count, "int64")), 0)
-    inverse = meta.scatter(meta.zeros_like(order), order, group, 0)
+    inverse = meta.scatter(meta.zeros_like(order), 0, order, group)
     return order[begins], inverse, ends - begins
 
 
@@ -125,7 +125,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     inside = meta.logical_and(x >= min, x <= max)
     place = meta.cast(meta.floor((x - min) * bins / (max - min)), "int64")
     place = meta.clip(place, 0, bins - 1)
-    counts = meta.scatter_add(meta.zeros((bins,), "int64"), place, meta.cast(inside, "int64"), 0)
+    counts = meta.scatter_add(meta.zeros((bins,), "int64"), 0, place, meta.cast(inside, "int64"))
     return meta.cast(counts, input.dtype)
 
 
@@ -158,14 +158,14 @@ def histogramdd(
     inside = meta.ones((points.shape[0],), "bool")
     for i in range_of(count):
         x, e, n = points[:, i], edges[i], shape[i]
-        found = meta.searchsorted(e, x, True, "int64") - 1
+        found = meta.searchsorted(e, x, "right") - 1
         found = meta.where(x == e[n], n - 1, found)
         inside = meta.logical_and(inside, meta.logical_and(x >= e[0], x <= e[n]))
         place = place * n + meta.clip(found, 0, n - 1)
     ones = meta.ones((points.shape[0],), input.dtype)
     share = ones if weight is None else meta.reshape(weight, (-1,))
     share = meta.where(inside, share, 0.0)
-    flat = meta.scatter_add(meta.zeros((math.prod(shape),), input.dtype), place, share, 0)
+    flat = meta.scatter_add(meta.zeros((math.prod(shape),), input.dtype), 0, place, share)
     found = meta.reshape(flat, shape)
     if density:
         found = found / meta.sum(found)

@@ -57,9 +57,23 @@ def conv_transpose(function: Any, dims: int) -> Any:
 def avg_pool(function: Any) -> Any:
     """Return a function whose divisor is given by its place."""
 
-    def pooled(input: Any, *args: Any, divisor_override: int | None = None) -> Any:
+    def pooled(input: Any, *args: Any, divisor_override: int | None = None, **kwargs: Any) -> Any:
         *window, divisor = args if len(args) == 6 else (*args, divisor_override)
-        return function(input, *window, divisor_override=divisor)
+        return function(input, *window, divisor_override=divisor, **kwargs)
+
+    return pooled
+
+
+def max_pool(function: Any) -> Any:
+    """Return a function that takes integers, too, by way of float64."""
+
+    def pooled(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if "float" in input.dtype:
+            return function(input, *args, **kwargs)
+        y = function(meta.cast(input, "float64"), *args, **kwargs)
+        if isinstance(y, tuple):
+            return meta.cast(y[0], input.dtype), y[1]
+        return meta.cast(y, input.dtype)
 
     return pooled
 
@@ -253,9 +267,9 @@ ADAPTERS = {
     "nn.functional.interpolate|nearest": interpolate,
     "nn.functional.interpolate|nearest-exact": interpolate,
     "nn.functional.interpolate|trilinear": interpolate,
-    "nn.functional.max_pool1d": meta.max_pool1d,
-    "nn.functional.max_pool2d": meta.max_pool2d,
-    "nn.functional.max_pool3d": meta.max_pool3d,
+    "nn.functional.max_pool1d": max_pool(meta.max_pool1d),
+    "nn.functional.max_pool2d": max_pool(meta.max_pool2d),
+    "nn.functional.max_pool3d": max_pool(meta.max_pool3d),
     "nn.functional.pad|circular": pad,
     "nn.functional.pad|constant": pad,
     "nn.functional.pad|reflect": pad,
