@@ -102,7 +102,7 @@ def runs(slices: Any, axis: int, consecutive: bool) -> tuple[Any, Any, Any]:
     rows = meta.reshape(meta.moveaxis(slices, axis, 0), (count, extent))
     order = meta.arange(0, count, 1, "int64")
     for column in reversed(range(0 if consecutive else extent)):
-        order = order[meta.argsort(rows[:, column][order], 0, True, "int64")]
+        order = order[meta.argsort(rows[:, column][order], 0, False, True)]
     rows = meta.take(rows, order, 0)
     if not count:
         return order, order, order

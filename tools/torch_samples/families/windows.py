@@ -59,6 +59,7 @@ def avg_pool(function: Any) -> Any:
 
     def pooled(input: Any, *args: Any, divisor_override: int | None = None, **kwargs: Any) -> Any:
         *window, divisor = args if len(args) == 6 else (*args, divisor_override)
+        window = [None if w in ((), []) else w for w in window]  # no stride is the kernel's
         return function(input, *window, divisor_override=divisor, **kwargs)
 
     return pooled
