@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from meta.base import habits
+from meta.base import array_habits
 from meta.base.dtype import COMPLEX
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.overloads import Overloads
@@ -53,7 +53,7 @@ _DERIVED = (
     *("tile", "topk", "tril", "triu", "trunc", "unique", "var", "xlogy"),
 )
 """Operators and functions that are methods, too: those of these names are methods of torch's
-tensors or of numpy's arrays, with the same meaning. `habits.ARRAY` has the others.
+tensors or of numpy's arrays, with the same meaning. `array_habits.ARRAY` has the others.
 """
 
 
@@ -208,8 +208,8 @@ class Methods(Overloads):
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute that there is not is called here; only missing ones come here."""
         hint = None
-        if name in habits.ARRAY:
-            hint = f"write {habits.ARRAY[name]}"
+        if name in array_habits.ARRAY:
+            hint = f"write {array_habits.ARRAY[name]}"
         elif name.endswith("_") and not name.startswith("_"):
             hint = (
                 f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "

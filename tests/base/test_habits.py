@@ -6,10 +6,12 @@ import re
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import meta
-from meta.base import habits
+from meta.base import array_habits, habits
 from meta.base.errors import ArgumentError, MetaError, UnknownName
 from meta.base.fitting import checked
 from meta.op.core.tracing import Symbol
@@ -25,10 +27,10 @@ def test_a_name_of_the_module(name: str) -> None:
             found = getattr(found, part)
 
 
-@pytest.mark.parametrize("name", sorted(habits.ARRAY))
+@pytest.mark.parametrize("name", sorted(array_habits.ARRAY))
 def test_an_attribute_of_an_array(name: str) -> None:
     x = meta.array([1.0])
-    with pytest.raises(UnknownName, match=re.escape(habits.ARRAY[name])):
+    with pytest.raises(UnknownName, match=re.escape(array_habits.ARRAY[name])):
         getattr(x, name)
     assert not hasattr(x, name)
     if not hasattr(Symbol, name):  # which has a trace and a type
@@ -140,3 +142,51 @@ def test_a_program_with_an_old_name(called: str) -> None:
     """
     with pytest.raises(MetaError, match=r"no operator .*'power'(.|\n)*it is called meta\.pow"):
         meta.ir.parse(text)
+
+
+# Functions of torch and numpy that there are not, and for which no short line says what to write:
+# those of sparse and quantized tensors, of polynomials and texts, of special numbers, of files, and
+# of torch's inside. Patterns first.
+EXOTIC = re.compile(
+    r".*(quant|cudnn|miopen|mkldnn|sparse|autocast|_copy|sym_|fbgemm|anomaly|deterministic).*|"
+    r".*(batch_norm|native_|import_ir|parse_|interop|cell|window|unsafe_|poly|busday).*|"
+    r"is_.*|q_.*|set_.*|get_.*|.*_$|[A-Z].*|"
+    r"lu|lu_solve|lu_unpack|addbmm|addmv|addr|affine_grid_generator|alpha_dropout|as_strided|"
+    r"as_strided_scatter|bilinear|binomial|chain_matmul|channel_shuffle|cholesky_inverse|"
+    r"cholesky_solve|choose_qparams_optimized|classproperty|combinations|"
+    r"compiled_with_cxx11_abi|constant_pad_nd|conv_tbc|convolution|corrcoef|cov|cummax|"
+    r"cummin|diagonal_scatter|dist|dsmm|dsplit|eig|empty_permuted|empty_strided|"
+    r"feature_alpha_dropout|feature_dropout|fill|fork|frexp|from_file|gcd|geqrf|"
+    r"grid_sampler_2d|grid_sampler_3d|hash_tensor|histc|histogramdd|hsmm|hspmm|igamma|"
+    r"igammac|index_reduce|init_num_threads|int_repr|istft|lcm|lobpcg|logcumsumexp|"
+    r"matrix_exp|max_pool1d_with_indices|merge_type_from_type_comment|mvlgamma|"
+    r"nonzero_static|norm_except_dim|nuclear_norm|orgqr|ormqr|pca_lowrank|pdist|"
+    r"poisson|prepare_multiprocessing_environment|"
+    r"profiler_allow_cudagraph_cupti_lazy_reinit_cuda12|renorm|resolve_conj|resolve_neg|"
+    r"rnn_relu|rnn_tanh|rrelu|rsub|saddmm|segment_reduce|slice_inverse|smm|solve|"
+    r"spmm|sspaddmm|stft|svd_lowrank|symeig|thread_safe_generator|trapezoid|trapz|"
+    r"typename|unify_type_list|unique_consecutive|unravel_index|vander|wait|"
+    r"apply_over_axes|array_equiv|asarray_chkfinite|asmatrix|astype|bartlett|base_repr|"
+    r"binary_repr|bitwise_count|blackman|block|bmat|choose|common_type|correlate|"
+    r"datetime_as_string|datetime_data|diag_indices|diag_indices_from|einsum_path|"
+    r"format_float_positional|format_float_scientific|fromiter|fromregex|fromstring|"
+    r"getbufsize|geterr|geterrcall|hamming|hanning|histogram2d|histogram_bin_edges|"
+    r"indices|info|interp|iscomplex|isfortran|isnat|isrealobj|iterable|kaiser|"
+    r"lexsort|mask_indices|matvec|may_share_memory|min_scalar_type|mintypecode|modf|"
+    r"nancumprod|nancumsum|nanpercentile|nested_iters|packbits|partition|piecewise|"
+    r"printoptions|ravel_multi_index|real_if_close|require|roots|savetxt|"
+    r"savez_compressed|setbufsize|seterr|seterrcall|setxor1d|shares_memory|show_config|"
+    r"show_runtime|sort_complex|spacing|test|tril_indices_from|trim_zeros|"
+    r"triu_indices_from|unpackbits|unwrap|vecmat"
+)
+
+
+@pytest.mark.parametrize("other", [torch, np], ids=["torch", "numpy"])
+def test_every_usual_function_is_there_or_answered(other: Any) -> None:
+    lost = []
+    for name, value in vars(other).items():
+        if name.startswith("_") or not callable(value) or isinstance(value, type):
+            continue
+        if not (hasattr(meta, name) or name in habits.MODULE or EXOTIC.fullmatch(name)):
+            lost.append(name)
+    assert not lost
