@@ -178,13 +178,13 @@ KERNELS = [
     ),
     Kernel(
         "layer_norm",
-        lambda x, w, b: meta.layer_norm(x, w, b),
+        lambda x, w, b: meta.layer_norm.plain(x, w, b),
         lambda x, w, b: F.layer_norm(x, (256,), w, b),
         normal(ROWS, (256,), (256,)),
     ),
     Kernel(
         "rms_norm",
-        lambda x, w: meta.rms_norm(x, w),
+        lambda x, w: meta.rms_norm.plain(x, w),
         lambda x, w: F.rms_norm(x, (256,), w, 1e-6),
         normal(ROWS, (256,)),
     ),

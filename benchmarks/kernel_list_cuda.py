@@ -151,11 +151,11 @@ REDUCTIONS = [
 
 NORMALISATIONS = [
     Kernel(
-        "normalisations", "layer_norm", lambda x, w, b: meta.layer_norm(x, w, b),
+        "normalisations", "layer_norm", lambda x, w, b: meta.layer_norm.plain(x, w, b),
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), normal(ROWS, (1024,), (1024,)),
     ),
     Kernel(
-        "normalisations", "layer_norm of 8192", lambda x, w, b: meta.layer_norm(x, w, b),
+        "normalisations", "layer_norm of 8192", lambda x, w, b: meta.layer_norm.plain(x, w, b),
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b), normal(WIDE, (8192,), (8192,)),
     ),
     Kernel(
@@ -164,12 +164,12 @@ NORMALISATIONS = [
         normal(ROWS, (1024,), ROWS),
     ),
     Kernel(
-        "normalisations", "rms_norm", lambda x, w: meta.rms_norm(x, w),
+        "normalisations", "rms_norm", lambda x, w: meta.rms_norm.plain(x, w),
         lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), normal(ROWS, (1024,)),
     ),
     Kernel(
         "normalisations", "layer_norm(x + y)",
-        lambda x, y, w, b: meta.layer_norm(meta.add(x, y), w, b),
+        lambda x, y, w, b: meta.layer_norm.plain(meta.add(x, y), w, b),
         lambda x, y, w, b: F.layer_norm(x + y, x.shape[-1:], w, b),
         normal(ROWS, ROWS, (1024,), (1024,)), chain=True,
     ),

@@ -186,7 +186,6 @@ MODULE: dict[str, str] = {
     "atleast_2d": "x.reshape(...), or meta.expand_dims",
     "average": "meta.mean, or meta.sum(x * weights) / meta.sum(weights)",
     "baddbmm": "meta.matmul, then meta.add",
-    "batch_norm": "meta.batch_norm_train, meta.batch_norm_infer, or the layer meta.model.BatchNorm",
     "bernoulli": "meta.random.bernoulli",
     "broadcast_tensors": "meta.broadcast_arrays",
     "cdist": "meta.linalg.vector_norm of x[:, None] - y",

@@ -119,7 +119,7 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
     return TensorType(x.shape[:axis] + x.shape[axis + 1 :], statistics_dtype(x.dtype))
 
 
-@op
+@op(composed=True)
 def layer_norm(
     x: Tensor,
     scale: Tensor | None = None,
@@ -134,6 +134,8 @@ def layer_norm(
 
     x: floating point. scale, bias: one dimension of x's extent along ``axis``, of x's dtype, or
     float32 where x is half; left out 1 and 0. Result: x's type.
+
+    A call is torch's, ``layer_norm(x, normalized_shape, weight=None, bias=None, eps=1e-5)``.
 
     Raises TypeInferError if axis, a shape or a dtype does not fit.
     """
@@ -201,7 +203,7 @@ def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) ->
     check_parameters(x, channels, parameters)
 
 
-@op
+@op(composed=True)
 def group_norm(
     x: Tensor,
     num_groups: int,
@@ -217,19 +219,22 @@ def group_norm(
     x: floating point [N, C, ...]. num_groups: a divisor of C. scale, bias: [C], of x's dtype, or
     float32 where x is half; left out 1 and 0. Result: x's type.
 
+    A call is torch's, ``group_norm(x, num_groups, weight=None, bias=None, eps=1e-5)``.
+
     Raises TypeInferError if num_groups, a shape or a dtype does not fit.
     """
     _grouped(x, num_groups, scale=scale, bias=bias)
     return x
 
 
-@op
+@op(composed=True)
 def instance_norm(
     x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Normalise each channel of each example: `group_norm` with one channel per group.
 
     Ulyanov et al., arXiv:1607.08022. x: floating point [N, C, ...]; the rest as in `group_norm`.
+    A call is torch's, with running_mean and running_var before the weight.
     """
     _grouped(x, 1, scale=scale, bias=bias)
     return x
@@ -249,7 +254,7 @@ def group_norm_dx(
     return _gradients(x, scale, dy)
 
 
-@op
+@op(composed=True)
 def rms_norm(
     x: Tensor,
     scale: Tensor | None = None,
@@ -263,6 +268,8 @@ def rms_norm(
 
     x: floating point. scale, bias: one dimension of x's extent along ``axis``, of x's dtype, or
     float32 where x is half; left out 1 and 0. Result: x's type.
+
+    A call is torch's, ``rms_norm(x, normalized_shape, weight=None, eps=None)``.
 
     Raises TypeInferError if axis, a shape or a dtype does not fit.
     """

@@ -81,18 +81,18 @@ LEVEL = LIBRARY - 1
 
 
 def _normal(x, addend, scale, bias, axis, eps):
-    return op.layer_norm(op.add(x, addend), scale, bias, axis, eps)
+    return op.layer_norm.plain(op.add(x, addend), scale, bias, axis, eps)
 
 
 def _with_sum(x, addend, scale, bias, axis, eps):
     total = op.add(x, addend)
-    return total, op.layer_norm(total, scale, bias, axis, eps)
+    return total, op.layer_norm.plain(total, scale, bias, axis, eps)
 
 
 def _mixed(x, addend, scale, bias, axis, eps, wide, narrow):
     total = op.add(op.cast(x, wide), addend)
     rounded = op.cast(total, narrow)
-    return total, rounded, op.layer_norm(rounded, scale, bias, axis, eps)
+    return total, rounded, op.layer_norm.plain(rounded, scale, bias, axis, eps)
 
 
 def _mixed_normal(x, addend, scale, bias, axis, eps, wide, narrow):

@@ -77,7 +77,9 @@ class LayerNorm(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Apply the layer to (..., *normalized_shape)."""
-        return _over_last(op.layer_norm, x, self.normalized_shape, self.weight, self.bias, self.eps)
+        return _over_last(
+            op.layer_norm.plain, x, self.normalized_shape, self.weight, self.bias, self.eps
+        )
 
 
 class RMSNorm(Model):
@@ -99,7 +101,7 @@ class RMSNorm(Model):
     def forward(self, x: Any) -> Any:
         """Apply the layer to (..., *normalized_shape)."""
         eps = torch.finfo(TO_TORCH[x.dtype]).eps if self.eps is None else self.eps
-        return _over_last(op.rms_norm, x, self.normalized_shape, self.weight, None, eps)
+        return _over_last(op.rms_norm.plain, x, self.normalized_shape, self.weight, None, eps)
 
 
 class GroupNorm(Model):
@@ -169,7 +171,7 @@ class InstanceNorm(Model):
                 expected="a spatial extent above 1",
                 found=f"shape {tuple(x.shape)}",
             )
-        return op.instance_norm(x, self.weight, self.bias, self.eps)
+        return op.instance_norm(x, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
 class InstanceNorm1d(InstanceNorm):

@@ -22,10 +22,7 @@ def layer_norm(
     input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
     """Normalise over the last axes."""
-    if len(normalized_shape) == 1 and (bias is None or weight is not None):
-        return meta.layer_norm(input, weight, bias, -1, eps)
-    x, scale, shift = flat_layer(input, normalized_shape, weight, bias)
-    return meta.reshape(meta.layer_norm(x, scale, shift, -1, eps), input.shape)
+    return meta.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
 def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float) -> Any:
@@ -45,9 +42,7 @@ def rms_norm(
     input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
 ) -> Any:
     """Divide by the root mean square over the last axes."""
-    bound = (2.0**-52 if input.dtype == "float64" else 2.0**-23) if eps is None else eps
-    x, scale = flat_layer(input, normalized_shape, weight)
-    return meta.reshape(meta.rms_norm(x, scale, None, -1, bound), input.shape)
+    return meta.rms_norm(input, normalized_shape, weight, eps)
 
 
 def group_norm(
@@ -86,7 +81,7 @@ def instance_norm(
 ) -> Any:
     """Normalise channels of examples."""
     decline_if(not use_input_stats, "statistics of earlier examples")
-    return meta.instance_norm(input, weight, bias, eps)
+    return meta.instance_norm(input, weight=weight, bias=bias, eps=eps)
 
 
 def batch_norm(

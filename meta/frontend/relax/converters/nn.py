@@ -125,13 +125,13 @@ def _as_one_axis(function, x, first, *parameters, eps):
 def layer_norm(x, gamma, beta, *, axes, epsilon, center, scale):
     first = _trailing("layer_norm", axes, x.ndim)
     parameters = (gamma if scale else None, beta if center else None)
-    return _as_one_axis(op.layer_norm, x, first, *parameters, eps=epsilon)
+    return _as_one_axis(op.layer_norm.plain, x, first, *parameters, eps=epsilon)
 
 
 @relax("nn.rms_norm", op.rms_norm)
 def rms_norm(x, weight, *, axes, epsilon):
     first = _trailing("rms_norm", axes, x.ndim)
-    return _as_one_axis(op.rms_norm, x, first, weight, eps=epsilon)
+    return _as_one_axis(op.rms_norm.plain, x, first, weight, eps=epsilon)
 
 
 def _are_channels_and_rest(x, channel_axis, axes):
@@ -144,7 +144,7 @@ def group_norm(x, gamma, beta, *, num_groups, channel_axis, axes, epsilon, cente
     if not _are_channels_and_rest(x, channel_axis, axes):
         raise Unconvertible("group_norm is supported for channels on axis 1, over all axes behind")
     parameters = (gamma if scale else None, beta if center else None)
-    return op.group_norm(x, num_groups, *parameters, epsilon)
+    return op.group_norm.plain(x, num_groups, *parameters, epsilon)
 
 
 @relax("nn.instance_norm", op.instance_norm, op.mean, op.var)
@@ -152,7 +152,7 @@ def instance_norm(x, gamma, beta, *, channel_axis, axes, epsilon, center, scale)
     """Other axes than all behind the channels are normalised by mean and variance."""
     w, b = gamma if scale else None, beta if center else None
     if _are_channels_and_rest(x, channel_axis, axes):
-        return op.instance_norm(x, w, b, epsilon)
+        return op.instance_norm.plain(x, w, b, epsilon)
     y = op.subtract(x, op.mean(x, axes, True))
     y = op.multiply(y, op.rsqrt(op.add(op.var(x, axes, True, correction=0), epsilon)))
     y = y if w is None else op.multiply(y, along(w, x.ndim, channel_axis))

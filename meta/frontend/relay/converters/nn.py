@@ -66,7 +66,7 @@ def batch_norm(data, gamma, beta, moving_mean, moving_var, *, axis, epsilon, sca
 @relay("nn.layer_norm", op.layer_norm)
 def layer_norm(data, gamma, beta, *, axis, epsilon, scale, center):
     w, b = (gamma if scale else None), (beta if center else None)
-    return op.layer_norm(data, w, b, axis, epsilon)
+    return op.layer_norm.plain(data, w, b, axis, epsilon)
 
 
 def _over_channels(base, data, gamma, beta, *groups, axis, epsilon, scale, center):
@@ -77,12 +77,12 @@ def _over_channels(base, data, gamma, beta, *groups, axis, epsilon, scale, cente
 
 @relay("nn.instance_norm", op.instance_norm)
 def instance_norm(data, gamma, beta, **options):
-    return _over_channels(op.instance_norm, data, gamma, beta, **options)
+    return _over_channels(op.instance_norm.plain, data, gamma, beta, **options)
 
 
 @relay("nn.group_norm", op.group_norm)
 def group_norm(data, gamma, beta, *, num_groups, **options):
-    return _over_channels(op.group_norm, data, gamma, beta, num_groups, **options)
+    return _over_channels(op.group_norm.plain, data, gamma, beta, num_groups, **options)
 
 
 relay("nn.dropout", op.dropout_train)(dropout)
