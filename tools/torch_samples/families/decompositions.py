@@ -275,7 +275,7 @@ swapped = adjoint
 def matrix_exp(A: Any) -> Any:
     """The exponential of matrices: of A / 2**k by its series, squared k times."""
     x = meta.cast(A, "float32") if A.dtype == "bfloat16" else A
-    largest = float(meta.amax(meta.sum(meta.abs(x), -1))) if x.size else 0.0
+    largest = float(meta.max(meta.sum(meta.abs(x), -1))) if x.size else 0.0
     halvings = max(math.ceil(math.log2(max(largest, 1e-9))) + 1, 0)
     x = x * 0.5**halvings
     unit = meta.eye(x.shape[-1], dtype=x.dtype) if x.ndim else x
