@@ -24,8 +24,6 @@ def _split(dy, otherwise, where):
     """Split dy between the computed value and ``otherwise``, taken where ``where`` is false."""
     if otherwise is None:
         return dy, None
-    if where is None:
-        return dy, onto(otherwise, lambda: op.zeros_like(dy))
     return op.where(where, dy, 0), onto(otherwise, lambda: op.where(where, 0, dy))
 
 

@@ -46,11 +46,18 @@ def _where_true(
     where: TensorType | None,
 ) -> TensorType:
     """Return the type of a sum or difference with ``otherwise`` and ``where``."""
-    if otherwise is None:
+    if otherwise is None or where is None:
         if where is not None:
             raise TypeInferError(
                 "where is given without otherwise",
                 expected="otherwise, which supplies the elements where `where` is false",
+            )
+        if otherwise is not None:
+            raise TypeInferError(
+                "otherwise is given without where",
+                expected="where, which is false for the elements that otherwise supplies",
+                found=str(otherwise),
+                hint="out= for an array that is to be written",
             )
         return arithmetic(function, x1, x2, of_bools=bools)
     # The result's dtype is that of `otherwise`, whatever the operands' is; numbers take it.
@@ -78,9 +85,9 @@ def add(
     ``x1``, ``x2``: broadcast against one another; the result has their dtype; integers wrap.
     ``otherwise``: a tensor of the broadcast shape whose dtype the result takes. Its elements
     are the result's where ``where`` is false; it is not written.
-    ``where``: any dtype, nonzero is true, broadcast with x1 and x2; needs ``otherwise``.
-    Raises TypeInferError for different dtypes, shapes that do not broadcast, ``where`` without
-    ``otherwise``, an ``otherwise`` of another shape or of an integer dtype for a floating sum.
+    ``where``: any dtype, nonzero is true, broadcast with x1 and x2. Both are given, or neither.
+    Raises TypeInferError for different dtypes, shapes that do not broadcast, one of ``where`` and
+    ``otherwise`` alone, an ``otherwise`` of another shape or of an integer dtype for floats.
     """
     return _where_true(operator.add, True, x1, x2, otherwise, where)
 

@@ -163,9 +163,9 @@ def explain(
             expected="what is called, and the arguments of the call: explain(meta.softmax, x)",
             found=type(op).__name__,
         )
-    by_schema = isinstance(op, MethodType) and op.__func__ is ComposedOp.plain
-    if by_schema:
-        op = op.__self__
+    by_schema = False
+    if isinstance(op, MethodType) and isinstance(op.__self__, ComposedOp):
+        by_schema, op = op.__func__ is ComposedOp.plain, op.__self__
     with choice:
         if not isinstance(op, Op) or (isinstance(op, ComposedOp) and not by_schema):
             found = FunctionExplanation(map(_asked, _composed(op, args, kwargs)))

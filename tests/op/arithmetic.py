@@ -7,7 +7,6 @@ from math import floor, frexp
 import numpy as np
 import torch
 
-from meta.base.errors import ArgumentError
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
 from tests.op.elementwise import EDGES, OTHERS, TENSORS, _unary_floats, _unary_others
 
@@ -66,23 +65,22 @@ def _where_true(function):
         if otherwise is None:
             return value
         value = value.to(otherwise.dtype).expand(otherwise.shape)
-        return value if where is None else torch.where(where != 0, value, otherwise)
+        return torch.where(where != 0, value, otherwise)
 
     return oracle
 
 
-INTO = [
-    sample(F(3, 4), F(4), F(3, 4)),
+CHOSEN = [
     sample(F(3, 4), F(4), otherwise=F(3, 4), where=B(3, 4)),
     sample(F(4), F(4), otherwise=F(3, 4), where=B(3, 1)),
     sample(F(3), 2.5, otherwise=F(3), where=I(3, low=0, high=2, dtype="int32")),
 ]
 
 
-INT_INTO = [
+INT_CHOSEN = [
     sample(I(3, low=0, high=9), 2, otherwise=I(3, low=0, high=9, dtype="int32"), where=B(3)),
     sample(2, 3, otherwise=I(3, low=0, high=9, dtype="int32"), where=B(3)),
-    sample(I(3, low=0, high=9), 2, otherwise=F(3)),
+    sample(I(3, low=0, high=9), 2, otherwise=F(3), where=B(3)),
 ]
 
 
@@ -178,10 +176,10 @@ def _pair_bools(name, oracle, samples):
 
 
 CASES = [
-    _pair_floats("add", _where_true(torch.add), *_pair_shapes(), *INTO),
-    _pair_others("add", _where_true(torch.add), *_pair_ints(), *PAIR_BOOLS, *INT_INTO),
-    _pair_floats("subtract", _where_true(_pair_tensors(torch.sub)), *_pair_shapes(), *INTO),
-    _pair_others("subtract", _where_true(_pair_tensors(torch.sub)), *_pair_ints(), *INT_INTO),
+    _pair_floats("add", _where_true(torch.add), *_pair_shapes(), *CHOSEN),
+    _pair_others("add", _where_true(torch.add), *_pair_ints(), *PAIR_BOOLS, *INT_CHOSEN),
+    _pair_floats("subtract", _where_true(_pair_tensors(torch.sub)), *_pair_shapes(), *CHOSEN),
+    _pair_others("subtract", _where_true(_pair_tensors(torch.sub)), *_pair_ints(), *INT_CHOSEN),
     _pair_floats("multiply", torch.mul, *_pair_shapes()),
     _pair_others("multiply", torch.mul, *_pair_ints(), *PAIR_BOOLS),
     _pair_floats("divide", _pair_tensors(torch.div), *_pair_shapes(0.5, 2.0)),
@@ -217,19 +215,19 @@ MIXED = [
 TWO_BOOLS = error(B(3), B(3), match="not defined for two bool operands")
 
 
-INTO_OUT = [
-    error(F(3), F(3), out=F(3), match=r"x\.update\(result\) writes", raises=ArgumentError),
+NOT_CHOSEN = [
     error(F(3), F(3), None, B(3), match="where is given without otherwise"),
-    error(F(3), F(3), F(2), match="otherwise has another shape"),
-    error(F(3), F(3), _INT, match="otherwise cannot hold the result"),
-    error(1, 2.5, _INT, match="a Python float does not fit a tensor of int64"),
+    error(F(3), F(3), F(3), match="otherwise is given without where"),
+    error(F(3), F(3), F(2), B(3), match="otherwise has another shape"),
+    error(F(3), F(3), _INT, B(3), match="otherwise cannot hold the result"),
+    error(1, 2.5, _INT, B(3), match="a Python float does not fit a tensor of int64"),
 ]
 
 
 CASES += refusals(
     {
-        "add": [*MIXED, *INTO_OUT],
-        "subtract": [*MIXED, *INTO_OUT, TWO_BOOLS],
+        "add": [*MIXED, *NOT_CHOSEN],
+        "subtract": [*MIXED, *NOT_CHOSEN, TWO_BOOLS],
         "multiply divide maximum minimum": MIXED,
         "pow": [*MIXED, TWO_BOOLS, error(10, 30, match="does not fit into 64 bits")],
         "floor_divide remainder": [*MIXED, TWO_BOOLS],

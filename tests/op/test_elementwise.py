@@ -78,8 +78,9 @@ def test_a_number_beyond_a_narrow_integer_dtype_is_compared_exactly():
     [
         ("add", (torch.ones(2, 3), torch.ones(2)), "broadcast"),
         ("add", (FLOATS, FLOATS, None, BOOLS), "without otherwise"),
-        ("add", (FLOATS, FLOATS, torch.ones(3)), "another shape"),
-        ("add", (FLOATS, FLOATS, torch.ones(2, dtype=torch.int32)), "cannot hold"),
+        ("add", (FLOATS, FLOATS, FLOATS), "without where"),
+        ("add", (FLOATS, FLOATS, torch.ones(3), BOOLS), "another shape"),
+        ("add", (FLOATS, FLOATS, torch.ones(2, dtype=torch.int32), BOOLS), "cannot hold"),
         ("subtract", (BOOLS, BOOLS), "bool"),
         ("floor_divide", (BOOLS, BOOLS), "bool"),
         ("pow", (BOOLS, True), "bool"),

@@ -251,7 +251,7 @@ def test_identities(call: str) -> None:
         "multiply(%x, True)",
         "divide(1.0, %x)",
         "relu(%x)",
-        "subtract(%x, 0.0, otherwise=%y)",
+        "subtract(%x, 0.0, otherwise=%y, where=%y)",
     ],
 )
 def test_no_identities(call: str) -> None:

@@ -64,10 +64,7 @@ def abs(x):
 def _where_true(function, x1, x2, otherwise, where, out):
     own = own_dtype(x1, x2, otherwise)  # in which the sum is rounded before otherwise takes it
     value = function(*as_operands(wide(own), otherwise, x1, x2)).to(own)
-    if where is None:
-        out.copy_(value.expand_as(out))
-    else:
-        torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
+    torch.where(where != 0, value.to(otherwise.dtype), otherwise, out=out)
 
 
 def _sum_or_difference(function):

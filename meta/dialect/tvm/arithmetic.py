@@ -70,8 +70,7 @@ def _where_true(function):
             value = cast(function(cast(a, inner), cast(b, inner)), own)
             return tirx.Select(cast(condition, "bool"), cast(value, out.dtype), old)
 
-        condition = tirx.const(True, "bool") if where is None else where
-        return broadcast(choose, x1, x2, otherwise, condition, dtype=out.dtype)
+        return broadcast(choose, x1, x2, otherwise, where, dtype=out.dtype)
 
     return kernel
 
