@@ -165,7 +165,7 @@ def positive(x: Any, /) -> Any:
 
 
 @function
-def diff(x: Any, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None) -> Any:
+def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Return the ``n``-th difference of neighbours along ``axis``, which gets shorter by ``n``.
 
     ``prepend``, ``append``: arrays put before and behind ``x`` first. Of bools a difference is

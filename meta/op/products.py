@@ -108,7 +108,7 @@ def common_extent(x1: Any, x2: Any, axis: int, name: str) -> Any:
 
 
 @function
-def tensordot(x1: Any, x2: Any, /, *, axes: int | tuple[Any, Any] = 2) -> Any:
+def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Any, Any] = 2) -> Any:
     """Return the sums of products over axes of both arrays; the others of x1 come first.
 
     axes: as many of the last of x1 and the first of x2, or a pair of sequences of axes. Raises

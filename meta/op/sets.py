@@ -39,7 +39,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
 
 @function
 def count_nonzero(
-    x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+    x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False
 ) -> Any:
     """Return how many elements are not 0 along ``axis`` (None: all), as int64. A NaN is not 0."""
     x = operand(x)
@@ -113,7 +113,7 @@ def unique_all(x: Any, /) -> UniqueAll:
 
 
 @function
-def mode(x: Any, /, *, axis: int = -1) -> tuple[Any, Any]:
+def mode(x: Any, /, axis: int = -1) -> tuple[Any, Any]:
     """Return the most frequent element along ``axis``, and the index of its first occurrence.
 
     Of equally frequent ones the smallest; NaN only where all are NaN. Every pair along the axis is
@@ -139,7 +139,7 @@ def _last(x: Any, axis: int) -> Any:
 
 
 @function
-def quantile(x: Any, q: float, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def quantile(x: Any, q: float, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Return the ``q``-quantile along ``axis`` (None: of all), with linear interpolation.
 
     x: floating point, or integers and bools, which count as float32. q: from 0 to 1. NaN where an
@@ -149,7 +149,7 @@ def quantile(x: Any, q: float, /, *, axis: int | None = None, keepdims: bool = F
 
 
 @function
-def median(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def median(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Return the median along ``axis`` (None: of all): the mean of the middle two if even.
 
     NaN where an element is NaN. As NumPy's; torch's is the lower of the two.
@@ -158,7 +158,7 @@ def median(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any
 
 
 @function
-def nanmedian(x: Any, /, *, axis: int | None = None, keepdims: bool = False) -> Any:
+def nanmedian(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> Any:
     """Return the `median` of the elements that are not NaN; NaN where there is none."""
     return _quantile(x, 0.5, axis, keepdims, skip=True)
 
@@ -194,7 +194,7 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
 
 
 @function
-def nansum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+def nansum(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Any:
     """Return the sum of the elements that are not NaN along ``axis`` (None: all); 0 of none."""
     x = operand(x)
     kept = op.where(op.isnan(x), 0, x) if is_float(x.dtype) else x
@@ -202,7 +202,7 @@ def nansum(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bo
 
 
 @function
-def nanmean(x: Any, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Any:
+def nanmean(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Any:
     """Return the mean of the elements that are not NaN along ``axis`` (None: all); NaN of none.
 
     x: floating point.
