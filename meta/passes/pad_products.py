@@ -424,4 +424,4 @@ def _is_whole(call: OpCall, source: Var, cut: _Cut) -> bool:
 def _keeps_columns(call: OpCall) -> bool:
     """Whether a sum is over other axes than the columns."""
     x = tensor_of(call.args[0])
-    return x.ndim - 1 not in normalize_axes(call.args[1], x.ndim, call.args[3])
+    return x.ndim - 1 not in normalize_axes(call.args[1], x.ndim)

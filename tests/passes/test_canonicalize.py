@@ -87,7 +87,7 @@ C = "const float32[3] [2.0, 2.0, 2.0]"
         ("add(%x, %s)", "bias_add(%x, %s)"),
         ("add(%s, %t)", "bias_add(%t, %s, 2)"),
         ("add(%x, %y)", "add(%x, %y)"),
-        ("add(%x, %s, %y)", "add(%x, %s, %y)"),
+        ("add(%x, %s, %y, const bool[] True)", "add(%x, %s, %y, const bool[] True)"),
         ('einsum("ik,jk->ij", (%x, %y))', "dense(%x, %y)"),
         ('einsum("ki,kj->ij", (%x, %y))', "matmul_tn(%x, %y)"),
         ('einsum("ki,kj->ji", (%x, %y))', 'einsum("ki,kj->ji", (%x, %y))'),

@@ -79,7 +79,7 @@ def test_without_a_bias_there_is_one_that_hides_the_padding() -> None:
          ["strided_slice", "permute_dims", "bias_add"]),
         ("%s = reshape(%c, (402,))", "%s", ["strided_slice", "reshape"]),
         ("%s = sum(%c, (1,))", "%s", ["strided_slice", "sum"]),
-        ("%s = sum(%c, (1,), 0, True)", "%s", ["sum", "strided_slice"]),
+        ("%s = sum(%c, (0,), (0,))", "%s", ["sum", "strided_slice"]),
         ("%s = sum(%c)", "%s", ["strided_slice", "sum"]),
         # What is written in place is an array of its own.
         ("%u = multi_tensor_axpby((%c,), (%c,), 1.0, 1.0)\n%s = bias_add(%c, %b, 1)", "%s",

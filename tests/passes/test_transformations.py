@@ -286,7 +286,7 @@ def test_chains_of_views_and_transpositions() -> None:
           return (%c, %f)
         }""",
         """-> (float32[6, 1], float32[2, 3]) {
-          %c: float32[6, 1] = reshape(%x, (6, 1), False)
+          %c: float32[6, 1] = reshape(%x, (6, 1))
           %f: float32[2, 3] = exp(%y)
           return (%c, %f)
         }""",

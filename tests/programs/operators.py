@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meta import op
+from meta.op.core.op import by_schema
 from tests.programs.pool import Pool
 
 Row = Callable[[Pool, int, int, int], "list[Any]"]
@@ -68,7 +69,7 @@ def reduction(name: str) -> Row:
 def along_axis(name: str) -> Row:
     def row(p: Pool, i: int, j: int, k: int) -> list[Any]:
         x = p.of(i, lambda v: p.is_float(v) and v.ndim > 0)
-        return [getattr(op, name)(x, axis=j % x.ndim)]
+        return [by_schema(getattr(op, name))(x, axis=j % x.ndim)]
 
     return row
 
