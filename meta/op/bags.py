@@ -6,8 +6,10 @@ import math
 from typing import Any
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.op.core.function import function, operand
+from meta.op.reduced import described
 
 MODES = ("sum", "mean", "max")
 
@@ -18,8 +20,8 @@ def _refused(what: str, **more: Any) -> TypeInferError:
 
 @function
 def embedding_bag(
-    x: Any,
     indices: Any,
+    weight: Any,
     offsets: Any = None,
     *,
     mode: str = "mean",
@@ -29,21 +31,27 @@ def embedding_bag(
 ) -> Any:
     """Return the sum, mean or maximum of the rows of a table in each bag of indices.
 
-    x: the table, (rows, d), floating point. indices: integers; (bags, n), or (count,) with offsets:
-    (bags,) integers in ascending order from 0, where each bag begins; the next one is its end.
+    indices: integers; (bags, n), or (count,) with offsets: (bags,) integers in ascending order from
+    0, where each bag begins; the next one is its end. weight: the table, (rows, d), floating point.
     include_last_offset: the last offset is only an end, the number of indices. mode: "sum", "mean"
     or "max"; an empty bag gives zeros. per_sample_weights: factors of the rows, of the shape of
-    indices and the dtype of x, for the mode "sum". padding_idx: a row that counts in no bag and
-    gets no gradient. Result: (bags, d). Equal maxima share their gradient. Raises TypeInferError
-    for other types, and IndexOutOfRange for indices out of range and a first offset that is not 0
-    (on CUDA with META_CHECK_INDICES only). Arguments but for the first two, which are those of
-    `embedding`, as torch's.
+    indices and the dtype of weight, for the mode "sum". padding_idx: a row that counts in no bag
+    and gets no gradient. Result: (bags, d). Equal maxima share their gradient. Raises
+    TypeInferError for other types, and IndexOutOfRange for indices out of range and a first offset
+    that is not 0 (on CUDA with META_CHECK_INDICES only). The arguments are torch's.
     """
-    x, indices = operand(x), operand(indices)
+    indices, weight = operand(indices), operand(weight)
+    if is_float(indices.dtype) or not is_float(weight.dtype):
+        raise _refused(
+            "indices must be integers, weight floating point",
+            expected="embedding_bag(indices, weight)",
+            found=f"{described(indices)} and {described(weight)}",
+            hint="the indices come first, then the table, as in torch",
+        )
     if mode not in MODES:
         raise _refused("unknown mode", expected=", ".join(MODES), found=repr(mode))
-    if x.ndim != 2:
-        raise _refused("x must be a table", expected="2 axes", found=repr(x.shape))
+    if weight.ndim != 2:
+        raise _refused("weight must be a table", expected="2 axes", found=repr(weight.shape))
     if indices.ndim != (2 if offsets is None else 1):
         expected = "2 axes, or 1 and offsets"
         raise _refused("indices does not fit", expected=expected, found=repr(indices.shape))
@@ -56,7 +64,7 @@ def embedding_bag(
             raise _refused("per_sample_weights has another shape than indices", found=found)
         per_sample_weights = op.reshape(per_sample_weights, (-1,))
     flat = op.reshape(indices, (-1,))
-    rows = op.embedding(flat, x, padding_idx)
+    rows = op.embedding(flat, weight, padding_idx)
     if offsets is None:
         bags, extent = indices.shape
         belongs = op.reshape(_places(indices, 0), (-1,))
@@ -69,8 +77,8 @@ def embedding_bag(
         if include_last_offset:
             marks = op.strided_slice(marks, (0,), (marks.shape[0] - 1,))
         belongs = op.searchsorted(marks, op.cast(_places(flat, 0), marks.dtype), "right") - 1
-    kept = None if padding_idx is None else flat != padding_idx % x.shape[0]
-    return _reduced(rows, belongs, _zeros(marks, x), mode, per_sample_weights, kept)
+    kept = None if padding_idx is None else flat != padding_idx % weight.shape[0]
+    return _reduced(rows, belongs, _zeros(marks, weight), mode, per_sample_weights, kept)
 
 
 def _places(x: Any, axis: int) -> Any:
@@ -78,10 +86,10 @@ def _places(x: Any, axis: int) -> Any:
     return op.cumsum(op.ones_like(op.cast(x, "int64")), axis, "int64") - 1
 
 
-def _zeros(marks: Any, x: Any) -> Any:
+def _zeros(marks: Any, weight: Any) -> Any:
     """Return zeros with a row for each mark, on their device."""
-    column = op.expand_dims(op.cast(op.zeros_like(marks), x.dtype), 1)
-    return op.broadcast_to(column, (marks.shape[0], x.shape[1]))
+    column = op.expand_dims(op.cast(op.zeros_like(marks), weight.dtype), 1)
+    return op.broadcast_to(column, (marks.shape[0], weight.shape[1]))
 
 
 def _reduced(rows: Any, belongs: Any, zeros: Any, mode: str, weights: Any, kept: Any) -> Any:

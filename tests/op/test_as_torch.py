@@ -120,6 +120,8 @@ ROWS = [
     Row("linear", (n(2, 0, 4), n(5, 4), n(5))),
     Row("embedding", (torch.tensor([[0, 2], [1, 2]]), n(4, 3))),
     Row("embedding", (torch.tensor([0, 2, -3 % 4]), n(4, 3), -2)),
+    Row("embedding_bag", (torch.tensor([[0, 2], [1, 2]]), n(4, 3))),
+    Row("embedding_bag", (torch.tensor([0, 2, 1]), n(4, 3), torch.tensor([0, 2])), {"mode": "sum"}),
     Row("dropout", (n(3, 4), 0.5, False)),
     Row("dropout", (n(3, 4), 0.0)),
     Row("dropout", (n(3, 4), 1.0)),
@@ -176,11 +178,11 @@ def test_results_and_gradients_are_torchs(row: Row) -> None:
 
 OTHER_NAMES = {"input": "x"}
 """By torch's parameter: what it is called here, in every operator."""
-OWN_NAMES = {"embedding": {"input": "indices"}}
-"""The same in one operator."""
+OWN_NAMES = {name: {"input": "indices"} for name in ("embedding", "embedding_bag")}
+"""The same in some operators."""
 WITHOUT = {
     *("inplace", "_stacklevel", "dtype"),
-    *("max_norm", "norm_type", "scale_grad_by_freq", "sparse"),  # of `embedding`
+    *("max_norm", "norm_type", "scale_grad_by_freq", "sparse"),  # of `embedding` and its bags
 }
 """Parameters of torch's that are left out: operators return new arrays."""
 

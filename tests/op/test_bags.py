@@ -68,11 +68,11 @@ def test_embedding_bag(mode: str, indices: Any, options: dict[str, Any]) -> None
     tensors = {k: torch.from_numpy(v) if k == "offsets" else v for k, v in options.items()}
     arrays = {k: meta.array(v) if k == "offsets" else v for k, v in options.items()}
     if 0 in indices.shape:  # which torch refuses
-        found = meta.embedding_bag(meta.array(TABLE), meta.array(indices), mode=mode)
+        found = meta.embedding_bag(meta.array(indices), meta.array(TABLE), mode=mode)
         check(found, np.zeros((2, 3)))
         return
     agree(
-        lambda x: meta.embedding_bag(x, meta.array(indices), mode=mode, **arrays),
+        lambda x: meta.embedding_bag(meta.array(indices), x, mode=mode, **arrays),
         lambda x: F.embedding_bag(torch.from_numpy(indices), x, mode=mode, **tensors),
         [TABLE],
     )
@@ -81,7 +81,7 @@ def test_embedding_bag(mode: str, indices: Any, options: dict[str, Any]) -> None
 def test_embedding_bag_with_weights() -> None:
     agree(
         lambda x, w: meta.embedding_bag(
-            x, meta.array(ROW), meta.array(OFFSETS), mode="sum", per_sample_weights=w
+            meta.array(ROW), x, meta.array(OFFSETS), mode="sum", per_sample_weights=w
         ),
         lambda x, w: F.embedding_bag(
             torch.from_numpy(ROW),
@@ -95,19 +95,20 @@ def test_embedding_bag_with_weights() -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "mode": (lambda: meta.embedding_bag(TABLE, BAGS, mode="min"), "unknown mode"),
-    "table": (lambda: meta.embedding_bag(TABLE[0], BAGS), "x must be a table"),
-    "indices": (lambda: meta.embedding_bag(TABLE, ROW), "indices does not fit"),
-    "offsets": (lambda: meta.embedding_bag(TABLE, ROW, BAGS), "offsets must be a vector"),
+    "mode": (lambda: meta.embedding_bag(BAGS, TABLE, mode="min"), "unknown mode"),
+    "table": (lambda: meta.embedding_bag(BAGS, TABLE[0]), "weight must be a table"),
+    "indices": (lambda: meta.embedding_bag(ROW, TABLE), "indices does not fit"),
+    "offsets": (lambda: meta.embedding_bag(ROW, TABLE, BAGS), "offsets must be a vector"),
     "weights of a mean": (
-        lambda: meta.embedding_bag(TABLE, BAGS, per_sample_weights=TABLE[:2]),
+        lambda: meta.embedding_bag(BAGS, TABLE, per_sample_weights=TABLE[:2]),
         "for the mode 'sum'",
     ),
     "weights": (
-        lambda: meta.embedding_bag(TABLE, BAGS, mode="sum", per_sample_weights=WEIGHTS),
+        lambda: meta.embedding_bag(BAGS, TABLE, mode="sum", per_sample_weights=WEIGHTS),
         "another shape",
     ),
-    "floats": (lambda: meta.embedding_bag(BAGS, TABLE), "indices must be integers"),
+    "the table first": (lambda: meta.embedding_bag(TABLE, BAGS), "indices must be integers"),
+    "a table of integers": (lambda: meta.embedding_bag(BAGS, BAGS), "weight floating point"),
     "reduction": (
         lambda: meta.ctc_loss(TABLE, [1], 7, 1, reduction="all"),
         "there is no such reduction",
@@ -124,7 +125,7 @@ def test_what_makes_no_sense_is_refused(name: str) -> None:
 
 def test_the_first_bag_begins_at_the_first_index() -> None:
     with pytest.raises(IndexOutOfRange):
-        meta.embedding_bag(TABLE, ROW, np.array([1, 3]))
+        meta.embedding_bag(ROW, TABLE, np.array([1, 3]))
 
 
 LOGITS = torch.randn(9, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))

@@ -52,8 +52,8 @@ def embedding_bag(
     outside_if(max_norm is not None, Outside.WRITES)
     decline_if(scale_grad_by_freq, "a gradient divided by how often a row was taken")
     return meta.embedding_bag(
-        weight,
         input,
+        weight,
         offsets,
         mode=mode,
         per_sample_weights=per_sample_weights,
