@@ -21,9 +21,11 @@ from meta.base.dtype import TO_TORCH
 from meta.base.registry import OPERATORS
 from meta.model import trace
 from meta.op.core import Slot, tree
+from meta.op.core.op import by_schema
 from meta.passes import autocast
 from meta.testing import OpCase, check
 from meta.testing.case import Sample, Spec
+from meta.testing.layout import called
 from meta.testing.opcheck import tolerance
 from meta.vm.interpreter import run_module
 
@@ -92,7 +94,7 @@ def check_sample(case: OpCase, one: Sample, half: str) -> None:
 
     def call(*tensors: Any) -> Any:
         own_args, own_kwargs = tree.unflatten(structure, list(tensors))
-        return op(*own_args, **own_kwargs)
+        return called(case)(*own_args, **own_kwargs)
 
     wide = [t.double() if t.dtype.is_floating_point else t.clone() for t in leaves]
     own_args, own_kwargs = tree.unflatten(structure, wide)
@@ -104,7 +106,7 @@ def check_sample(case: OpCase, one: Sample, half: str) -> None:
     bound = op.schema.bind(args, kwargs, lambda t: t)
     inputs = [_given(slot, value, half) for slot, value in zip(op.slots, bound, strict=True)]
     with meta.amp.autocast_scope(half):
-        check_results(case, one, half, op(*inputs), expected)
+        check_results(case, one, half, by_schema(op)(*inputs), expected)
 
 
 def _given(slot: Slot, value: Any, half: str) -> Any:

@@ -166,6 +166,10 @@ def _tuple(results: tuple[int, ...]) -> str:
     return "(" + "".join(f"x{i}, " for i in results).rstrip(" ") + ")"
 
 
+BY_SCHEMA = ("group_norm", "instance_norm", "layer_norm", "rms_norm")
+"""Operators that are called with the arguments of their schema, which take any axis."""
+
+
 def _step_lines(step: Step) -> list[str]:
     target = f"{_tuple(step.results)} = " if len(step.results) > 1 else ""
     if len(step.results) == 1:
@@ -173,7 +177,8 @@ def _step_lines(step: Step) -> list[str]:
     if step.op in CONTROL:
         return _CONTROL_LINES[step.op](step, target)
     arguments = [repr(a) for a in step.args] + [f"{k}={v!r}" for k, v in step.kwargs.items()]
-    return [f"{target}op.{step.op}({', '.join(arguments)})"]
+    called = f"{step.op}.plain" if step.op in BY_SCHEMA else step.op
+    return [f"{target}op.{called}({', '.join(arguments)})"]
 
 
 def _block_lines(block: Block, name: str, params: str) -> list[str]:

@@ -54,10 +54,15 @@ add(Row("take", _take, _taken, "same", "none", smooth=True, weight=1.5))
 
 def _embedding(d: Any) -> Call:
     x, value, _ = _axis(d)
-    return (x, _indices(d, value.shape[0], _taken_shape(d))), {}
+    return (_indices(d, value.shape[0], _taken_shape(d)), x), {}
 
 
-add(Row("embedding", _embedding, lambda x, i: _taken(x, i, 0), "same", "none", smooth=True))
+add(
+    Row(
+        "embedding", _embedding, lambda i, x: _taken(x, i, 0),
+        lambda o, args, kwargs: o[1], "none", smooth=True,
+    )
+)  # fmt: skip
 
 
 def _index_select(d: Any) -> Call:

@@ -55,7 +55,7 @@ def _with_copied(data, codes):
     count = static_extent(codes.shape[0], "the shape")
     extents = op.shape_as_tensor(data)
     extents = op.strided_slice(extents, (0,), (count,))
-    extents = op.pad(extents, (0, max(0, count - data.ndim)), -2)
+    extents = op.pad(extents, (0, max(0, count - data.ndim)), constant_values=-2)
     codes = op.cast(codes, "int64")
     return op.where(op.equal(codes, 0), extents, codes)
 
