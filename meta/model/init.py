@@ -17,8 +17,8 @@ from typing import Any
 from meta import linalg, op, random
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, UnknownName
-from meta.model.state import masters_of
 from meta.runtime import traced
+from meta.runtime.masters import masters_of
 from meta.runtime.ndarray import ndarray
 
 __all__ = [

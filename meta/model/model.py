@@ -20,9 +20,10 @@ from meta.base.errors import ArgumentError, MetaError, UnknownName
 from meta.base.fitting import require_fit
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
-from meta.model.state import Replacement, Unmatched, add_master, load, masters_of, named
+from meta.model.state import Replacement, Unmatched, load, named
 from meta.model.summary import Summary, summarize
 from meta.op.core import tree
+from meta.runtime.masters import add_master, masters_of
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
 from meta.vm.pipeline import before_autodiff_key

@@ -5,15 +5,13 @@ Sources differ from a model in four ways, and each has its place here. An array 
 in `Model.not_kept`; names that other libraries, or older versions, use in `Model.renamed`. Another
 dtype of the same kind (float, int) is converted, as torch's ``copy_`` does.
 
-Masters are float32 copies that an optimizer keeps of half precision parameters, and updates in
-their place. Whoever loads weights into a parameter writes its masters, too: otherwise the next
-update would bring the old weights back.
+Masters (`meta/runtime/masters.py`) are written, too, as the weights that are loaded may have more
+digits than a half precision parameter.
 """
 
 from __future__ import annotations
 
 import re
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,25 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
+from meta.runtime.masters import masters_of
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.launch_checks import same_bits
-
-_MASTERS: dict[int, list[weakref.ref[ndarray]]] = {}
-"""By the id of a parameter that is alive."""
-
-
-def add_master(array: ndarray, master: ndarray) -> None:
-    """Say that an array is computed from a wider one. Neither is kept alive."""
-    if id(array) not in _MASTERS:
-        weakref.finalize(array, _MASTERS.pop, id(array)).atexit = False
-    _MASTERS[id(array)] = [*map(weakref.ref, masters_of(array)), weakref.ref(master)]
-
-
-def masters_of(array: ndarray) -> list[ndarray]:
-    """Return the masters of an array that are alive."""
-    found = (ref() for ref in _MASTERS.get(id(array), ()))
-    return [master for master in found if master is not None]
-
 
 if TYPE_CHECKING:
     from meta.model.model import Model

@@ -4,7 +4,8 @@ step (`algorithms.py`, `composed.py`); see `Optimizer` and `training_step`.
 A training step is one traced function of forward pass, backward pass and update. The learning rate
 is an input of it. Clipping, loss scale, accumulation and average are operators of the same
 function, and their state, like the optimizer's, is in ``step.state()``. Half precision parameters
-have float32 masters, which loading weights writes too (`meta/model/state.py`).
+have float32 masters, which take over what others write to the parameters
+(`meta/runtime/masters.py`).
 """
 
 from typing import Any

@@ -24,7 +24,6 @@ from meta.base.fitting import checked
 from meta.base.remember import remember
 from meta.grad.core import no_grad
 from meta.model.model import Model
-from meta.model.state import add_master
 from meta.op.core import Op
 from meta.optim.groups import Params, listed_groups, named, resolve
 from meta.optim.options import (
@@ -34,6 +33,7 @@ from meta.optim.options import (
     require_kinds,
     require_range,
 )
+from meta.runtime.masters import add_master, followed, pairs_among
 from meta.runtime.ndarray import array, ndarray
 
 NORM_EPS = 1e-6
@@ -98,8 +98,8 @@ class Optimizer(Model):
     groups: further groups, whose "params" may be patterns of names, such as ``{"params":
         ["*.bias", "*norm*"], "weight_decay": 0.0}``; a parameter is in the first that names it.
     master_weights: whether half precision parameters are kept in float32 beside, with state in
-        float32: updates are often smaller than what half precision can resolve. Loading weights
-        writes both.
+        float32: updates are often smaller than what half precision can resolve. What is
+        written to a parameter between steps, its master takes over at the next one.
     maximize: go uphill, along the gradients; a group may differ in it.
 
     Attributes
@@ -262,9 +262,12 @@ class Optimizer(Model):
         further: dict[str, Any] = {"skip": skip}
         if clip_value is not None:
             further["clip_value"] = clip_value
-        for call in self._calls(params, gradients):
-            further["factor"] = factor * -1.0 if call.options["maximize"] else factor
-            self.apply(call, params, gradients, further)
+        # Of arrays: a program is traced once, and who runs it follows its arrays each time.
+        kept = (a for a in (*params.values(), *self.master.values()) if isinstance(a, ndarray))
+        with followed(pairs_among(kept)):
+            for call in self._calls(params, gradients):
+                further["factor"] = factor * -1.0 if call.options["maximize"] else factor
+                self.apply(call, params, gradients, further)
 
     def apply(
         self,
@@ -343,7 +346,7 @@ class Optimizer(Model):
         return f"{type(self).__name__}({stated}; {len(self._params)} parameters{groups})"
 
     def _announce_masters(self) -> None:
-        """Let who loads weights into parameters know the masters."""
+        """Let who writes parameters, and who runs updates, know the masters."""
         for name, master in self.master.items():
             add_master(self._params[name], master)
 
@@ -356,13 +359,6 @@ class Optimizer(Model):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._announce_masters()
-
-    def reset_masters(self) -> None:
-        """Take the masters from the parameters, after these were written by ``update``;
-        `Model.load_state_dict` does so by itself.
-        """
-        for name, master in self.master.items():
-            master.update(self._params[name])
 
 
 def zeros_like(x: ndarray, dtype: str) -> ndarray:

@@ -27,6 +27,7 @@ from meta.passes import PassRecord
 from meta.runtime import replace as replaced
 from meta.runtime.array_key import array_key
 from meta.runtime.heap import keep_freed_memory
+from meta.runtime.masters import pairs_among
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
 from meta.runtime.tensor_file import read_tensors
@@ -100,6 +101,7 @@ class Executable:
         self._result = _keys(self.code.result, device)
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
+        self._masters = pairs_among(arrays)
         self._preparation: Preparation | None = None
         if preparation is not None:
             written = [
@@ -143,7 +145,11 @@ class Executable:
         tensors = self._tensors(inputs)
         verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
         with self._lock:
+            for pair in self._masters:
+                pair.follow()
             result = self._verified(tensors) if verifies else self._run(tensors)
+            for pair in self._masters:
+                pair.note()
         for i in self._written_arguments:
             if inputs[i].tensor is not tensors[i]:  # it was made compact
                 inputs[i].tensor.copy_(tensors[i])
@@ -362,6 +368,8 @@ class Executable:
     def _own(self, inputs: list[ndarray]) -> list[Any]:
         """Return main's arguments with copies of those that the program writes."""
         with self._lock:
+            for pair in self._masters:
+                pair.follow()
             self._prepared_before(at_once=True)
             tensors = [*self._tensors(inputs), *self._kept_tensors()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]

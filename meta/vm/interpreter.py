@@ -39,6 +39,7 @@ from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
 from meta.passes.calls import base_op
+from meta.runtime.masters import followed, pairs_among
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
 from meta.vm.steps import buffer
@@ -47,7 +48,9 @@ from meta.vm.steps import buffer
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """Run a program on the user's arguments and return what the user's function returned."""
     inputs = program.convention.flatten(*args, **kwargs)
-    return program.convention.unflatten(run_module(program.module, [*inputs, *program.arrays]))
+    with followed(pairs_among(program.arrays)):
+        result = run_module(program.module, [*inputs, *program.arrays])
+    return program.convention.unflatten(result)
 
 
 def run_module(module: Module, args: Sequence[Any]) -> Any:

@@ -328,7 +328,6 @@ def load_a_file(model: Given, step: Any, state: dict[str, Any], folder: Any) -> 
 def update(model: Given, step: Any, state: dict[str, Any], folder: Any) -> None:
     for n, x in state.items():
         getattr(model, n).update(x)
-    step.optimizer.reset_masters()
 
 
 @pytest.mark.parametrize("load", [load_by_name, load_a_part, load_a_file, update])
