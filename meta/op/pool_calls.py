@@ -34,6 +34,18 @@ def _refused(name: str, what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op=name, **more)
 
 
+def _require_usual(name: str, n: int, layout: str) -> None:
+    if layout != DATA[n]:
+        what = "indices are counted in the usual layout"
+        raise _refused(name, what, expected=DATA[n], found=layout)
+
+
+def _require_known(name: str, x: Any) -> None:
+    if not all(isinstance(size, int) for size in x.shape[2:]):
+        what = "the extents of the spatial axes must be numbers"
+        raise _refused(name, what, found=list(x.shape))
+
+
 def _each(value: Any, name: str, n: int) -> tuple[int, ...]:
     return pair(value if isinstance(value, int) else tuple(value), name, n)
 
@@ -56,9 +68,7 @@ def _max_pool(n: int, base: ComposedOp) -> None:
         y = base.plain(x, kernel_size, stride, padding, dilation, ceil_mode, True, layout)
         if not return_indices:
             return _example(y, one)
-        if layout != DATA[n]:
-            what = "indices are counted in the usual layout"
-            raise _refused(base.name, what, expected=DATA[n], found=layout)
+        _require_usual(base.name, n, layout)
         axes = _taps(base.name, n, x, kernel_size, stride, padding, dilation, ceil_mode)
         return _example(y, one), _example(_places(x, y, axes), one)
 
@@ -92,33 +102,59 @@ def _avg_pool(n: int, base: ComposedOp) -> None:
         return _example(op.multiply(y, count / divisor_override), one)
 
 
-def _adaptive(n: int, base: ComposedOp) -> None:
+def _adaptive_avg(n: int, base: ComposedOp) -> None:
     @base.calls
     def call(
         x: Any, output_size: int | Sequence[int | None] | None, *, layout: str = DATA[n]
     ) -> Any:
         x, one = _batch(operand(x), n)
-        if isinstance(output_size, int):
-            return _example(base.plain(x, output_size, layout), one)
-        wanted = (None,) * n if output_size is None else tuple(output_size)
-        if len(wanted) == 1:
-            wanted *= n
-        own = [x.shape[layout.index(axis)] for axis in DATA[n][2:]]
-        if len(wanted) == n:
-            wanted = tuple(o if w is None else w for o, w in zip(own, wanted, strict=True))
-        return _example(base.plain(x, wanted, layout), one)
+        return _example(base.plain(x, _wanted(base.name, n, x, output_size, layout), layout), one)
+
+
+def _adaptive_max(n: int, base: ComposedOp) -> None:
+    @base.calls
+    def call(
+        x: Any,
+        output_size: int | Sequence[int | None] | None,
+        return_indices: bool = False,
+        *,
+        layout: str = DATA[n],
+    ) -> Any:
+        x, one = _batch(operand(x), n)
+        y = base.plain(x, _wanted(base.name, n, x, output_size, layout), layout)
+        if not return_indices:
+            return _example(y, one)
+        _require_usual(base.name, n, layout)
+        _require_known(base.name, x)
+        return _example(y, one), _example(_region_places(x, y), one)
+
+
+def _wanted(
+    name: str, n: int, x: Any, output_size: int | Sequence[int | None] | None, layout: str
+) -> Any:
+    """Return the extents of the result of adaptive pooling, those of x where None is given."""
+    if isinstance(output_size, int):
+        return output_size
+    wanted = (None,) * n if output_size is None else tuple(output_size)
+    if len(wanted) == 1:
+        wanted *= n
+    if x.ndim != n + 2 or sorted(layout) != sorted(DATA[n]):
+        what = "x and layout do not fit"
+        expected = f"{n + 1} or {n + 2} axes, and {DATA[n]} in some order"
+        raise _refused(name, what, expected=expected, found=f"{list(x.shape)} and {layout!r}")
+    own = [x.shape[layout.index(axis)] for axis in DATA[n][2:]]
+    if len(wanted) == n:
+        return tuple(o if w is None else w for o, w in zip(own, wanted, strict=True))
+    return wanted
 
 
 def _taps(
     name: str, n: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
 ) -> tuple[Taps, ...]:
-    sizes = x.shape[2:]
-    if not all(isinstance(size, int) for size in sizes):
-        what = "the extents of the spatial axes must be numbers"
-        raise _refused(name, what, found=list(x.shape))
+    _require_known(name, x)
     how = (kernel, stride, padding, dilation)
     kernel, stride, padding, dilation = (tuple(v) if isinstance(v, list) else v for v in how)
-    return window(sizes, kernel, stride, padding, dilation, ceil)
+    return window(x.shape[2:], kernel, stride, padding, dilation, ceil)
 
 
 def _extents(axis: Taps) -> tuple[int, int]:
@@ -139,7 +175,9 @@ def _sides(axes: Sequence[Taps]) -> list[tuple[int, int]]:
 
 
 def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
-    """Return where the first maximum of each window is among the elements of its channel: int64."""
+    """Return where the maximum of each window, by `_hit`, is among the elements of its channel:
+    int64.
+    """
     where = device_of(x)
     sizes = tuple(axis.size for axis in axes)
     inside = op.full((1, 1, *sizes), True, "bool", where)
@@ -147,16 +185,14 @@ def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
     wide, inside = op.pad(x, around), op.pad(inside, around, constant_values=False)
     steps = (1, 1, *(axis.stride for axis in axes))
     spans = [(_extents(axis)[1] - 1) * axis.stride for axis in axes]
-    for taps in itertools.product(*(range(axis.kernel) for axis in axes)):
+    for rank, taps in enumerate(itertools.product(*(range(axis.kernel) for axis in axes))):
         begin = [k * axis.dilation for k, axis in zip(taps, axes, strict=True)]
         end = [b + s + 1 for b, s in zip(begin, spans, strict=True)]
         read, known = (
             op.strided_slice(t, (0, 0, *begin), (*t.shape[:2], *end), steps) for t in (wide, inside)
         )
-        same = op.logical_or(op.equal(read, y), op.isnan(read))
-        hits.append(op.cast(op.logical_and(same, known), "int32"))
+        hits.append(op.where(known, _hit(read, y, rank), 0))
     tap = op.argmax(op.stack(tuple(hits), 0), 0)
-    tap = op.cast(tap, "int64") if tap.dtype != "int64" else tap
     coordinates: list[Any] = []
     for i, axis in reversed(list(enumerate(axes))):
         shape = (axis.out,) + (1,) * (len(axes) - 1 - i)
@@ -164,10 +200,52 @@ def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
         k = op.remainder(tap, axis.kernel)
         tap = op.floor_divide(tap, axis.kernel)
         coordinates.insert(0, first - axis.before + k * axis.dilation)
+    return _flat(coordinates, sizes)
+
+
+def _hit(read: Any, y: Any, rank: Any) -> Any:
+    """Return numbers that are largest where a maximum counts as found: at the first of equal
+    elements, and at the last NaN, as torch has it. rank: the order of what is read, from 0.
+    """
+    return op.where(op.isnan(read), rank + 2, op.cast(op.equal(read, y), "int32"))
+
+
+def _flat(coordinates: Sequence[Any], sizes: Sequence[Any]) -> Any:
     place = coordinates[0]
     for size, coordinate in zip(sizes[1:], coordinates[1:], strict=True):
         place = place * size + coordinate
     return place
+
+
+def _region_places(x: Any, y: Any) -> Any:
+    """Return where the maximum of each region, by `_hit`, is among the elements of its channel:
+    int64.
+
+    Regions along an axis differ in extent. All are read as far as the largest reaches, and its last
+    element again beyond the end of a smaller one.
+    """
+    where, n = device_of(x), x.ndim - 2
+    sizes, counts = x.shape[2:], y.shape[2:]
+    begins, lasts, extents, read = [], [], [], x
+    for i, (size, count) in enumerate(zip(sizes, counts, strict=True)):
+        extents.append(max(-(-(j + 1) * size // count) - j * size // count for j in range(count)))
+        region = op.arange(0, count, 1, "int64", where)
+        begins.append(op.floor_divide(region * size, count))
+        lasts.append(op.floor_divide((region + 1) * size - 1, count))
+        taps = op.arange(0, extents[i], 1, "int64", where)
+        reached = op.expand_dims(begins[i], 1) + taps
+        read = op.take(read, op.minimum(reached, op.expand_dims(lasts[i], 1)), 2 + 2 * i)
+    read = op.permute_dims(read, (0, 1, *range(2, 2 * n + 2, 2), *range(3, 2 * n + 2, 2)))
+    read = op.reshape(read, (*y.shape, math.prod(extents)))
+    ranks = op.arange(0, math.prod(extents), 1, "int32", where)
+    tap = op.argmax(_hit(read, op.expand_dims(y, -1), ranks), -1)
+    coordinates: list[Any] = []
+    for i in reversed(range(n)):
+        shape = (counts[i],) + (1,) * (n - 1 - i)
+        begin, last = (op.reshape(end[i], shape) for end in (begins, lasts))
+        coordinates.insert(0, op.minimum(begin + op.remainder(tap, extents[i]), last))
+        tap = op.floor_divide(tap, extents[i])
+    return _flat(coordinates, sizes)
 
 
 def _unpool(n: int) -> None:
@@ -225,6 +303,6 @@ def _unpool(n: int) -> None:
 for _n in DATA:
     _max_pool(_n, POOLING[f"max_pool{_n}d"])
     _avg_pool(_n, POOLING[f"avg_pool{_n}d"])
-    _adaptive(_n, POOLING[f"adaptive_max_pool{_n}d"])
-    _adaptive(_n, POOLING[f"adaptive_avg_pool{_n}d"])
+    _adaptive_max(_n, POOLING[f"adaptive_max_pool{_n}d"])
+    _adaptive_avg(_n, POOLING[f"adaptive_avg_pool{_n}d"])
     _unpool(_n)

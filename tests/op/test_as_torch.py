@@ -94,6 +94,10 @@ ROWS = [
     Row("adaptive_avg_pool2d", (n(2, 3, 7, 6), (3, None))),
     Row("adaptive_avg_pool1d", (n(3, 7), 2)),
     Row("adaptive_max_pool2d", (n(2, 3, 7, 6), 2)),
+    Row("adaptive_max_pool2d", (n(3, 7, 6), (None, 4), True)),
+    Row("adaptive_max_pool2d", (N((1, 2, 3, 3), 0.0), 2), {"return_indices": True}),
+    Row("adaptive_max_pool1d", (n(2, 3, 7), 9), {"return_indices": True}),
+    Row("adaptive_max_pool3d", (n(1, 2, 4, 5, 3), (3, 2, 1)), {"return_indices": True}),
     Row("max_unpool1d", (n(2, 3, 3), torch.tensor([[[0, 3, 5]] * 3] * 2), 2)),
     Row("max_unpool2d", (n(1, 1, 2, 2), torch.tensor([[[[0, 5], [13, 20]]]]), 2, 3, 0, (5, 6))),
     Row("max_unpool3d", (n(1, 2, 1, 1), torch.tensor([[[[7]], [[13]]]]), 2)),
@@ -189,8 +193,7 @@ WITHOUT = {
 
 @pytest.mark.parametrize("name", sorted({row.name for row in ROWS}))
 def test_parameters_and_defaults_are_torchs(name: str) -> None:
-    without = WITHOUT | ({"return_indices"} if name.startswith("adaptive") else set())
-    wanted = [p for p in signature_of(name) if p[0] not in without]
+    wanted = [p for p in signature_of(name) if p[0] not in WITHOUT]
     ours = inspect.signature(getattr(meta, name)).parameters.values()
     named = dict(wanted)
     found = [(p.name, p.default) for p in ours if p.kind is not p.KEYWORD_ONLY or p.name in named]
@@ -209,6 +212,18 @@ def signature_of(name: str) -> list[tuple[str, Any]]:
         exec(f"def {text}: pass", scope)
         parameters = inspect.signature(scope[name]).parameters.values()
     return [(p.name, p.default) for p in parameters]
+
+
+@pytest.mark.parametrize("name", ["max_pool", "adaptive_max_pool"])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("often", [torch.nan, -torch.inf, 1.0])
+def test_places_of_equal_maxima_and_of_nans_are_torchs(name: str, axes: int, often: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, *(7, 6, 5)[:axes], generator=generator)
+    x[torch.rand(x.shape, generator=generator) < 0.4] = often
+    _, wanted = getattr(F, f"{name}{axes}d")(x, 3, return_indices=True)
+    _, found = getattr(meta, f"{name}{axes}d")(x, 3, return_indices=True)
+    assert found.dtype == "int64" and torch.equal(found.torch(), wanted)
 
 
 X = meta.array(torch.randn(2, 4, 3, 5))
@@ -245,6 +260,9 @@ Q = meta.array(torch.randn(2, 2, 3, 5))
         ("linear", (X, Q[0, 0, :, :4]), {}, "differ in their last axis"),
         ("linear", (X, Q[0, 0], meta.array([1.0, 2.0])), {}, "bias does not fit"),
         ("linear", (X, Q[0, 0], 1), {}, "bias is no array"),
+        ("adaptive_max_pool2d", (X, 2, True), {"layout": "NHWC"}, "in the usual layout"),
+        ("adaptive_max_pool2d", (X[0, 0], (2, None)), {}, "3 or 4 axes"),
+        ("adaptive_avg_pool2d", (X, (2, None)), {"layout": "NCHH"}, "x and layout do not fit"),
         ("embedding", (Q, meta.array([1, 2])), {}, "the indices come first"),
         ("dropout", (X, 1.5), {}, "0 <= p <= 1"),
         ("dropout", (X, True), {}, "0 <= p <= 1"),

@@ -159,11 +159,7 @@ class AdaptivePool(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Pool (n, c, ...)."""
-        size = self.output_size
-        if not isinstance(size, int):
-            spatial = x.shape[-len(size) :]
-            size = tuple(e if s is None else s for s, e in zip(size, spatial, strict=True))
-        return self.operator(x, size)
+        return self.operator(x, self.output_size)
 
 
 class AdaptiveAvgPool1d(AdaptivePool):
@@ -184,19 +180,35 @@ class AdaptiveAvgPool3d(AdaptivePool):
     operator = op.adaptive_avg_pool3d
 
 
-class AdaptiveMaxPool1d(AdaptivePool):
+class AdaptiveMaxPool(AdaptivePool):
+    """Base of adaptive layers that can return the places of the maxima; see their ``operator``."""
+
+    def build(
+        self, output_size: int | tuple[int | None, ...], return_indices: bool = False
+    ) -> None:
+        """Set the extents as of `AdaptivePool`."""
+        super().build(output_size)
+        self.return_indices = return_indices
+
+    @trace
+    def forward(self, x: Any) -> Any:
+        """Pool (n, c, ...); with ``return_indices`` also return the places, for `max_unpool2d`."""
+        return self.operator(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool1d(AdaptiveMaxPool):
     """Maximum over regions that cover (n, c, w) evenly."""
 
     operator = op.adaptive_max_pool1d
 
 
-class AdaptiveMaxPool2d(AdaptivePool):
+class AdaptiveMaxPool2d(AdaptiveMaxPool):
     """Maximum over regions that cover (n, c, h, w) evenly."""
 
     operator = op.adaptive_max_pool2d
 
 
-class AdaptiveMaxPool3d(AdaptivePool):
+class AdaptiveMaxPool3d(AdaptiveMaxPool):
     """Maximum over regions that cover (n, c, d, h, w) evenly."""
 
     operator = op.adaptive_max_pool3d

@@ -248,3 +248,13 @@ def test_maxima_return_to_their_places(axes: int) -> None:
     expected = getattr(torch.nn, f"MaxUnpool{axes}d")(2)(y, indices, output_size=x.shape)
     found = back(*ours(meta.array(x)), output_size=x.shape)
     assert torch.equal(found.torch(), expected)
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_adaptive_pooling_returns_the_places_of_maxima(axes: int) -> None:
+    x = torch.randn(2, 3, *(5, 6, 4)[:axes], generator=torch.Generator().manual_seed(0))
+    size = (2, None, 3)[:axes]
+    found = getattr(meta.model, f"AdaptiveMaxPool{axes}d")(size, return_indices=True)(x)
+    expected = getattr(torch.nn, f"AdaptiveMaxPool{axes}d")(size, return_indices=True)(x)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours.torch(), theirs)

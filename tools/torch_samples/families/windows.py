@@ -79,26 +79,6 @@ def max_pool(function: Any) -> Any:
     return pooled
 
 
-def adaptive(function: Any, dims: int) -> Any:
-    """Return torch's form of adaptive pooling; None keeps an extent."""
-
-    def pooled(input: Any, output_size: Any, return_indices: bool = False) -> Any:
-        decline_if(return_indices, "the indices of the maxima")
-        sizes = (output_size,) * dims if isinstance(output_size, int | None) else output_size
-        shape = tuple(
-            own if size is None else size
-            for own, size in zip(input.shape[2:], every_size(sizes, dims), strict=True)
-        )
-        return function(input, shape)
-
-    return batched(pooled, dims)
-
-
-def every_size(sizes: Any, dims: int) -> Any:
-    """Return one size per spatial axis, None among them."""
-    return tuple(sizes) * dims if len(sizes) == 1 else tuple(sizes)
-
-
 def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None) -> Any:
     """Elements before and after the last axes, the last one first; negative widths cut off."""
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
@@ -246,12 +226,12 @@ def unfold(
 
 ADAPTERS = {
     "constant_pad_nd": lambda input, pad_, value=0: pad(input, pad_, "constant", value),
-    "nn.functional.adaptive_avg_pool1d": adaptive(meta.adaptive_avg_pool1d, 1),
-    "nn.functional.adaptive_avg_pool2d": adaptive(meta.adaptive_avg_pool2d, 2),
-    "nn.functional.adaptive_avg_pool3d": adaptive(meta.adaptive_avg_pool3d, 3),
-    "nn.functional.adaptive_max_pool1d": adaptive(meta.adaptive_max_pool1d, 1),
-    "nn.functional.adaptive_max_pool2d": adaptive(meta.adaptive_max_pool2d, 2),
-    "nn.functional.adaptive_max_pool3d": adaptive(meta.adaptive_max_pool3d, 3),
+    "nn.functional.adaptive_avg_pool1d": meta.adaptive_avg_pool1d,
+    "nn.functional.adaptive_avg_pool2d": meta.adaptive_avg_pool2d,
+    "nn.functional.adaptive_avg_pool3d": meta.adaptive_avg_pool3d,
+    "nn.functional.adaptive_max_pool1d": meta.adaptive_max_pool1d,
+    "nn.functional.adaptive_max_pool2d": meta.adaptive_max_pool2d,
+    "nn.functional.adaptive_max_pool3d": meta.adaptive_max_pool3d,
     "nn.functional.avg_pool1d": whole(avg_pool(meta.avg_pool1d)),
     "nn.functional.avg_pool2d": whole(avg_pool(meta.avg_pool2d)),
     "nn.functional.avg_pool3d": whole(avg_pool(meta.avg_pool3d)),
