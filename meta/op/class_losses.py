@@ -19,6 +19,7 @@ from meta.op.reduced import (
     check_reduction,
     described,
     floating,
+    none_from_the_end,
     reduced,
     refused,
     result_dtype,
@@ -177,7 +178,7 @@ def _of_labels(
     if base is cross_entropy:
         logs = op.log_softmax(logs, axis)
     counts, classes = target != ignore_index, prediction.shape[axis]
-    labels = op.where(counts, target, 0)
+    labels = none_from_the_end(op.where(counts, target, 0))
     # Where nothing looks at indices, other labels do not count either.
     counts = op.logical_and(counts, target >= 0)
     if isinstance(classes, int):

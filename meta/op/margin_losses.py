@@ -19,6 +19,7 @@ from meta.op.reduced import (
     check_reduction,
     described,
     floating,
+    none_from_the_end,
     reduced,
     refused,
     result_dtype,
@@ -226,7 +227,7 @@ def multi_margin_loss(
         raise refused(name, "p is an exponent", expected="1 or 2", found=p)
     (x,) = floating(name, prediction=prediction)
     rows, labels = _rows(name, wide(x), target, 1)
-    picked = op.expand_dims(labels, 1)
+    picked = op.expand_dims(none_from_the_end(op.cast(labels, "int64")), 1)
     over = op.relu(margin - op.take_along_axis(rows, picked, 1) + rows)
     over = over * over if p == 2 else over
     if weight is not None:
@@ -260,7 +261,7 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     rows, labels = _rows(name, wide(x), target, 2)
     labels = op.cast(labels, "int64")
     ended = op.cumsum(op.cast(labels == -1, "int64"), 1, "int64") > 0
-    labels = op.where(ended, 0, labels)
+    labels = none_from_the_end(op.where(ended, 0, labels))
     right = op.expand_dims(op.take_along_axis(rows, labels, 1), 2)
     hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)
     own = op.expand_dims(op.any(hot, 1), 1)

@@ -14,6 +14,8 @@ from meta.op.core.handler import mixed_precision
 from meta.op.loss import REDUCTIONS
 
 HALVES = ("float16", "bfloat16")
+OUTSIDE = -(2**63)
+"""A label that is no class, however many there are."""
 
 
 def refused(name: str, what: str, **more: Any) -> TypeInferError:
@@ -85,6 +87,11 @@ def result_dtype(*tensors: Any) -> str:
 def wide(x: Any) -> Any:
     """Return a tensor in a dtype to compute in: half precision as float32."""
     return op.cast(x, "float32") if x.dtype in HALVES else x
+
+
+def none_from_the_end(labels: Any) -> Any:
+    """Return int64 labels as indices: a negative one, which would count from the end, is outside."""
+    return op.where(labels < 0, OUTSIDE, labels)
 
 
 def reduced(loss: Any, reduction: str, dtype: str) -> Any:

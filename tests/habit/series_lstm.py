@@ -27,7 +27,7 @@ def make_series():
 
 
 def windows(series):
-    mean, std = series[:300].mean(), series[:300].std()
+    mean, std = series[:300].mean(), series[:300].std(correction=1)
     series = (series - mean) / std
     x = meta.stack([series[i : i + WINDOW] for i in range(len(series) - WINDOW)])
     return x.unsqueeze(-1), series[WINDOW:]

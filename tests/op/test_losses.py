@@ -283,7 +283,10 @@ OUTSIDE = {
     "no reduction": lambda: meta.nll_loss(X, [0, 1, -1, 2], reduction="none"),
     "-100, not ignored": lambda: meta.nll_loss(X, [0, -100, 1, 2], ignore_index=1),
     "a margin": lambda: meta.multi_margin_loss(X, [0, 1, 2, 5]),
+    "a negative margin": lambda: meta.multi_margin_loss(X, [0, 1, 2, -1]),
+    "weights and a negative": lambda: meta.cross_entropy(X, [0, 1, -5, 2], rand(5)),
     "several margins": lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), 5)),
+    "several negative margins": lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), -2)),
 }
 
 
@@ -329,8 +332,9 @@ MISUSED = [
     (lambda: meta.cross_entropy(X, y_true=LABELS), "(?s)no argument 'y_true'.*'target'"),
     (lambda: meta.mse_loss(input=X, target=Y), "(?s)no argument 'input'.*'prediction'"),
     (lambda: meta.l1_loss(X, Y, size_average=True), "(?s)'size_average'.*'reduction'"),
-    (lambda: meta.cross_entropy(X, LABELS, None, -100), "2 to 3 positional arguments but 4"),
-    (lambda: meta.nll_loss(X), "(?s)missing 1 .*nll_loss.prediction, target, weight=None"),
+    (lambda: meta.cross_entropy(X, LABELS, None, -100),
+     "(?s)too many positional .*cross_entropy.prediction, target, weight=None, .,"),
+    (lambda: meta.nll_loss(X), "(?s)missing .*'target'.*nll_loss.prediction, target, weight=None"),
     (lambda: meta.clip(X, dim=1), "no argument 'dim'"),
 ]
 

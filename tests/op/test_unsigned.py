@@ -67,8 +67,8 @@ TWO: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 ONE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "square root": (lambda a: op.sqrt(a), lambda a: np.sqrt(a.astype(np.float32))),
-    "sum": (lambda a: op.sum(a), lambda a: np.sum(a).astype(np.int64)),
-    "prod": (lambda a: op.prod(a), lambda a: np.prod(a).astype(np.int64)),
+    "sum": (op.sum, np.sum),
+    "prod": (op.prod, np.prod),
     "sort": (op.sort, np.sort),
     "argsort": (op.argsort, lambda a: np.argsort(a, kind="stable")),
     "unique": (op.unique, np.unique),

@@ -55,7 +55,7 @@ def of_torch(rates: list[float], momentum: float) -> tuple[list[float], torch.nn
     for rate, (x, y) in zip(rates, batches, strict=False):
         sgd.param_groups[0]["lr"] = rate
         sgd.zero_grad()
-        value = torch.nn.functional.cross_entropy(model(x), y)
+        value = torch.nn.functional.cross_entropy(model(x.torch()), y.torch())
         value.backward()
         sgd.step()
         losses.append(value.item())

@@ -135,7 +135,10 @@ of_two(
 
 @dialect.kernel(op.where)
 def where(condition, x, y, out):
-    torch.where(condition != 0, *as_operands(out.dtype, out, x, y), out=out)
+    x, y = as_operands(out.dtype, out, x, y)
+    if out.dtype == torch.uint64:  # torch 2.11 has no `where` of it; elements are only moved
+        x, y, out = (t.view(torch.int64) for t in (x, y, out))
+    torch.where(condition != 0, x, y, out=out)
 
 
 @dialect.kernel(op.isclose)
