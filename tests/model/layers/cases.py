@@ -130,6 +130,33 @@ class TheirDict(nn.Module):
         return tuple(head(x) for head in self.heads.values())
 
 
+class OurUnpool(Model):
+    """A pooling and its reverse."""
+
+    def build(self, axes: int, *window: Any) -> None:
+        self.pool = getattr(ours, f"MaxPool{axes}d")(*window, return_indices=True)
+        self.unpool = getattr(ours, f"MaxUnpool{axes}d")(*window)
+
+    @ours.trace
+    def forward(self, x: Any) -> Any:
+        return self.unpool(*self.pool(x), x.shape)
+
+
+class TheirUnpool(nn.Module):
+    def __init__(self, axes: int, *window: Any) -> None:
+        super().__init__()
+        self.pool = getattr(nn, f"MaxPool{axes}d")(*window, return_indices=True)
+        self.unpool = getattr(nn, f"MaxUnpool{axes}d")(*window)
+
+    def forward(self, x: Any) -> Any:
+        return self.unpool(*self.pool(x), x.shape)
+
+
+def unpool(shape: tuple[int, ...], *window: Any) -> LayerCase:
+    axes = len(shape) - 2
+    return LayerCase(lambda: OurUnpool(axes, *window), lambda: TheirUnpool(axes, *window), shape)
+
+
 SEQUENCE = (5, 3, 4)
 
 CASES = {
@@ -178,6 +205,10 @@ CASES = {
         "MaxPool2d", IMAGE, (3, 2), (2, 1), (1, 0), (1, 2), ceil_mode=True
     ),
     "MaxPool3d": same("MaxPool3d", (1, 2, 4, 5, 6), 2),
+    "MaxUnpool1d": unpool((2, 3, 9), 2),
+    "MaxUnpool2d": unpool(IMAGE, (3, 2)),
+    "MaxUnpool2d of all arguments": unpool((2, 4, 9, 9), (3, 2), (3, 2), (1, 0)),
+    "MaxUnpool3d": unpool((1, 2, 4, 5, 6), 2),
     "AvgPool1d": same("AvgPool1d", (2, 3, 9), 3),
     "AvgPool2d": same("AvgPool2d", IMAGE, 3, 2, 1),
     "AvgPool2d of all arguments": same("AvgPool2d", IMAGE, (3, 2), (2, 1), (1, 0), True, False),
