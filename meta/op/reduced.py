@@ -90,7 +90,7 @@ def wide(x: Any) -> Any:
 
 
 def none_from_the_end(labels: Any) -> Any:
-    """Return int64 labels as indices: a negative one, which would count from the end, is outside."""
+    """Return int64 labels as indices, of which a negative one is outside, not from the end."""
     return op.where(labels < 0, OUTSIDE, labels)
 
 

@@ -332,8 +332,10 @@ MISUSED = [
     (lambda: meta.cross_entropy(X, y_true=LABELS), "(?s)no argument 'y_true'.*'target'"),
     (lambda: meta.mse_loss(input=X, target=Y), "(?s)no argument 'input'.*'prediction'"),
     (lambda: meta.l1_loss(X, Y, size_average=True), "(?s)'size_average'.*'reduction'"),
-    (lambda: meta.cross_entropy(X, LABELS, None, -100),
-     "(?s)too many positional .*cross_entropy.prediction, target, weight=None, .,"),
+    (
+        lambda: meta.cross_entropy(X, LABELS, None, -100),
+        "(?s)too many positional .*cross_entropy.prediction, target, weight=None, .,",
+    ),
     (lambda: meta.nll_loss(X), "(?s)missing .*'target'.*nll_loss.prediction, target, weight=None"),
     (lambda: meta.clip(X, dim=1), "no argument 'dim'"),
 ]
