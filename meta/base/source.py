@@ -68,6 +68,23 @@ def definition_span(function: Any) -> Span:
     return Span(function.__code__.co_filename, function.__code__.co_firstlineno)
 
 
+def python_function(function: Any) -> Any:
+    """Return the function, or method, that a call of an object runs; None for one that is not
+    written in Python.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = type(function).__call__
+    return function if hasattr(function, "__code__") else None
+
+
+def python_span(function: Any) -> Span | None:
+    """Return where a callable was defined; None for one that is not written in Python."""
+    found = python_function(function)
+    return None if found is None else definition_span(found)
+
+
 def caller_span(above: int = 0) -> Span:
     """Return the line that called the function which calls this one, or so many calls above it."""
     frame = sys._getframe(2 + above)

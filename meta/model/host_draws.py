@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from meta.base.errors import TraceError
-from meta.base.source import Span, definition_span
+from meta.base.source import Span, python_function, python_span
 
 Read = Callable[[], Any]
 
@@ -47,7 +47,7 @@ def refuse_host_draws(
         "program, the same in every run",
         hint="meta.random.normal, uniform, randint, bernoulli, multinomial, permutation, "
         "exponential and gumbel draw anew in every run; or draw outside, and pass the array",
-        span=line or definition_span(function),
+        span=line or python_span(function),
     )
 
 
@@ -84,12 +84,14 @@ def _named(function: Any, owner: Any) -> dict[str, Read]:
     """Return how to read the generators that a function closes over, uses as globals, or finds in
     the attributes of its model.
     """
-    function = getattr(function, "func", function)
-    code = function.__code__
-    values = {n: function.__globals__.get(n) for n in code.co_names}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # a cell that is still empty
-            values[name] = cell.cell_contents
+    values: dict[str, Any] = {}
+    found = python_function(function)
+    if found is not None:
+        code = found.__code__
+        values = {n: found.__globals__.get(n) for n in code.co_names}
+        for name, cell in zip(code.co_freevars, found.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a cell that is still empty
+                values[name] = cell.cell_contents
     values |= {f"self.{n}": v for n, v in ({} if owner is None else vars(owner)).items()}
     return {name: read for name, value in values.items() if (read := _reader(value)) is not None}
 

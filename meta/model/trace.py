@@ -17,12 +17,12 @@ from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
 from meta.base.remember import remember
-from meta.base.source import definition_span
+from meta.base.source import python_function, python_span
 from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
 from meta.model.host_draws import refuse_host_draws
 from meta.model.model import Model
 from meta.model.own_state import OwnState, with_updates
-from meta.op.core import tree
+from meta.op.core import Op, tree
 from meta.op.core.call import array_type
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import BlockTrace, Trace, Value
@@ -40,7 +40,8 @@ class Traced:
 
     Attributes
     ----------
-    function: the Python function. programs: one `Program` per input signature seen.
+    function: the Python function. name: what it is called. programs: one `Program` per input
+    signature seen.
     given: the parameters that a caller gives: of a method, all but the model.
     """
 
@@ -48,9 +49,11 @@ class Traced:
         self.function = function
         self.owner: Any = None
         self.programs: dict[Any, Program] = {}
-        self.signature = inspect.signature(function)
+        self.signature = _signature(function)
         self.given = self.signature
-        functools.update_wrapper(self, function)
+        self.name: str = getattr(function, "__qualname__", type(function).__name__)
+        # Not the attributes of an object that can be called.
+        functools.update_wrapper(self, function, updated=())
 
     def __get__(self, instance: Any, _: type | None = None) -> Traced:
         if instance is None:
@@ -135,8 +138,8 @@ class Traced:
         return args if self.owner is None else (self.owner, *args)
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        site = definition_span(self.function)
-        return bind(self.function.__qualname__, self.given, args, kwargs, site)
+        site = python_span(self.function)
+        return bind(self.name, self.given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
         trace.promotes = True
@@ -154,7 +157,7 @@ class Traced:
         given = tree.unflatten(structure, symbols)
         run = functools.partial(trace.run, self._call, given)
         again = functools.partial(BlockTrace(trace).run, self._call, given)
-        own, site = OwnState(self.owner), definition_span(self.function)
+        own, site = OwnState(self.owner), python_span(self.function)
         with own.kept():
             result = refuse_host_draws(run, again, self.function, self.owner)
             assigned = own.assigned(trace, site)
@@ -167,11 +170,11 @@ class Traced:
         main = Function((*inputs, *(v for v, _ in used)), body, type_of(body.result))
         module = Module({"main": main, **trace.functions}, trace.types)
         convention = Convention(
-            self.function.__qualname__,
+            self.name,
             self.given,
             structure,
             out_structure,
-            definition_span(self.function),
+            python_span(self.function),
         )
         steady = self.owner is not None and not self.owner.training
         return Program(module, tuple(a for _, a in used), convention, steady)
@@ -187,11 +190,37 @@ class Traced:
                 raise TraceError(
                     f"the traced code stores a traced value in the attribute {path!r}",
                     hint="return it, or write it into an array attribute with an in-place operator",
-                    span=definition_span(self.function),
+                    span=python_span(self.function),
                 )
 
     def __repr__(self) -> str:
-        return f"<traced {self.function.__qualname__}, {len(self.programs)} programs>"
+        return f"<traced {self.name}, {len(self.programs)} programs>"
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a function's parameters; ArgumentError for what has none that are known, and for an
+    object whose attributes could change.
+    """
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    found = python_function(inner)
+    if found not in (None, inner) and not isinstance(inner, Op | type):
+        raise ArgumentError(
+            "trace is given a function: a program would not follow the attributes of an object",
+            found=type(inner).__name__,
+            hint="a meta.Model, whose forward is traced",
+        )
+    try:
+        return inspect.signature(function)
+    except TypeError:
+        raise ArgumentError("trace is given a function", found=repr(function)) from None
+    except ValueError:
+        raise ArgumentError(
+            "the parameters of this function are not known, as it is not written in Python",
+            found=repr(function),
+            hint="call it in a function of your own, and trace that",
+        ) from None
 
 
 def trace(function: Callable[..., Any]) -> Traced:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import read_file
 from meta.model.model import Model
 from meta.model.state import Unmatched
+from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.tensor_file import read_tensors, write_tensors
 
 NAME = "model.safetensors"
@@ -20,12 +22,29 @@ MAX_INDEX_BYTES = 256 << 20
 PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 
 
-def save_weights(model: Model, path: str | os.PathLike[str]) -> None:
+def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[str]) -> None:
     """Write the model's state to a safetensors file, atomically: a reader sees the old file or the
-    new one. An array under several names is written once, under the first. FileError where the file
-    cannot be written.
+    new one. An array under several names is written once, under the first.
+
+    model: or arrays by name, such as a part of ``model.state_dict()``. FileError where the file
+    cannot be written, ArgumentError for another object.
     """
-    write_tensors(path, {name: array.torch() for name, array in model.state().items()})
+    if not isinstance(model, Model | Mapping):
+        raise ArgumentError(
+            "there are no weights to save",
+            expected="save_weights(model, path), or arrays by name in the place of the model",
+            found=type(model).__name__,
+        )
+    state = model.state() if isinstance(model, Model) else _each_once(model)
+    write_tensors(path, {name: array.torch() for name, array in state.items()})
+
+
+def _each_once(state: Mapping[str, object]) -> dict[str, ndarray]:
+    """Return arrays by the first name of each."""
+    first: dict[int, str] = {}
+    for name, value in state.items():
+        first.setdefault(id(value), name)
+    return {name: as_array(state[name]) for name in first.values()}
 
 
 def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = True) -> Unmatched:
@@ -37,6 +56,12 @@ def load_weights(model: Model, path: str | os.PathLike[str], *, strict: bool = T
     file that is missing, damaged or of another format, and for names or shapes that do not fit (see
     `Model.load_state_dict`, also for ``strict``); the model is then unchanged.
     """
+    if not isinstance(model, Model):
+        raise ArgumentError(
+            "weights are read into a model",
+            expected="load_weights(model, path)",
+            found=type(model).__name__,
+        )
     file = _file(Path(path))
     tensors = _read_parts(file) if file.name.endswith(".index.json") else read_tensors(file)
     try:

@@ -319,6 +319,7 @@ def _unpickled(values: Any, device: str, name: str, trained: tuple[bool, bool]) 
     return made
 
 
+@checked
 def array(obj: object, dtype: object = None, *, device: object = None, name: str = "") -> ndarray:
     """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a
     DLPack exporter.
@@ -361,6 +362,7 @@ def as_array(obj: object) -> ndarray:
     return ndarray(from_host(obj))
 
 
+@checked
 def asarray(
     obj: Any, dtype: object = None, *, device: object = None, copy: bool | None = None
 ) -> ndarray:

@@ -374,6 +374,13 @@ class Executable:
             tensors = [*self._tensors(inputs), *self._kept_tensors()]
         return [t.clone() if i in self._linked.written else t for i, t in enumerate(tensors)]
 
+    def __reduce__(self) -> Any:
+        raise ArgumentError(
+            "an executable is not pickled or copied: it has kernels and memory of this process",
+            hint="executable.save(folder) and meta.vm.load(folder); or pickle the model, and "
+            "compile it there",
+        )
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the program to a folder: code, constants, parameters and compiled kernels.
 

@@ -14,7 +14,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.errors import GradientError
+from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core import gradient, not_differentiable
 from meta.op.core import Tensor
@@ -434,3 +434,10 @@ def test_an_attribute_reaches_the_rule_in_its_canonical_spelling() -> None:
     op.cumsum(x, 1, torch.float64).backward(torch.ones(2, 3))
     assert x.grad is not None and x.grad.dtype == "float32"
     assert x.grad.torch().tolist() == [[3.0, 2.0, 1.0]] * 2
+
+
+def test_grad_is_given_arrays() -> None:
+    x = meta.array(3.0)
+    for given in ((lambda a: a * a,), (lambda a: a * a, x), (x * x,)):
+        with pytest.raises(ArgumentError, match="value_and_grad"):
+            meta.grad.grad(*given)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
+import operator
 import weakref
 from collections import OrderedDict, namedtuple
 from typing import Any
@@ -765,3 +767,49 @@ def test_traced_functions_are_shown() -> None:
     assert isinstance(model.forward, Traced)
     assert repr(model.forward) == "<traced Scale.forward, 0 programs>"
     assert "Linear" in repr(Sequential(Linear(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (divmod, ([2.0, 1.0], [1.0, 1.0])),
+        (operator.add, [7.0, 5.0]),
+        (functools.partial(pow), [25.0, 9.0]),
+        (functools.partial(lambda x, y: x - y), [3.0, 1.0]),
+        (meta.add, [7.0, 5.0]),
+        (meta.hypot, [29.0**0.5, 13.0**0.5]),
+    ],
+)
+def test_callables_that_are_no_functions_of_python(function: Any, expected: Any) -> None:
+    traced = trace(function)
+    x, y = meta.array([5.0, 3.0]), meta.array([2.0, 2.0])
+    for found in (traced(x, y), meta.vm.compile(traced, x, y)(x, y)):
+        torch.testing.assert_close(
+            [a.torch() for a in found] if isinstance(found, tuple) else found.torch(),
+            [*map(torch.tensor, expected)] if isinstance(found, tuple) else torch.tensor(expected),
+        )
+    with pytest.raises(ArgumentError, match="cannot be called like this"):
+        traced(x, y, x, x, x, x)
+
+
+class Scaled:
+    """An object that can be called."""
+
+    factor = 2.0
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (max, "are not known"),
+        (5, "is given a function"),
+        (Scaled(), "would not follow the attributes"),
+        (functools.partial(Scaled()), "would not follow the attributes"),
+    ],
+)
+def test_what_is_not_traced(function: Any, told: str) -> None:
+    with pytest.raises(ArgumentError, match=told):
+        trace(function)

@@ -427,3 +427,26 @@ def test_parameters_that_are_frozen_stay_parameters() -> None:
     model.train()(meta.ones((3, 2), "float64")).sum().backward()
     assert all(array.grad is not None for array in model.parameters())
     assert not (next(model.parameters()) * 2.0).trainable
+
+
+def test_arrays_by_name_are_saved_as_a_model_is(tmp_path: Path) -> None:
+    model, other = network(), network()
+    path = tmp_path / "weights.safetensors"
+    save_weights(model.state_dict(), path)
+    load_weights(other, path)
+    assert same(values(model), values(other))
+    one = torch.arange(3.0)
+    save_weights({"a": one, "b": one, "c": np.ones(2, "float16")}, path)
+    found = safetensors.torch.load_file(path)
+    assert found.keys() == {"a", "c"}
+    assert found["a"].tolist() == [0.0, 1.0, 2.0]
+    assert found["c"].dtype == torch.float16
+
+
+def test_weights_of_no_model(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    with pytest.raises(ArgumentError, match=r"save_weights\(model, path\)"):
+        save_weights(str(path), network())  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"load_weights\(model, path\)"):
+        load_weights(network().state_dict(), path)  # type: ignore[arg-type]
+    assert not path.exists()

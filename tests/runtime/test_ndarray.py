@@ -364,3 +364,9 @@ class TestText:
         assert repr(meta.array(True)) == "True\n<NDArray [] @ cpu, dtype=bool>"
         assert repr(meta.array([])) == "[]\n<NDArray [0] @ cpu, dtype=float32>"
         assert repr(meta.array([1], "bfloat16")) == "[1]\n<NDArray [1] @ cpu, dtype=bfloat16>"
+
+
+@pytest.mark.parametrize("make", [meta.array, meta.asarray])
+def test_arguments_of_torch_that_are_not_there(make: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"x\.requires_grad = True"):
+        make([1.0], requires_grad=True)

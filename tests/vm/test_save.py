@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -364,3 +366,10 @@ def test_rebuilding_runs_no_code_of_the_folder(saved: Path, tmp_path: Path) -> N
         path.write_bytes(b"not a library")
     (x,) = inputs((2, 5))
     assert torch.equal(load(folder, rebuild=True)(x).torch(), load(saved)(x).torch())
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_an_executable_is_not_pickled(copied: Any) -> None:
+    executable = meta.vm.compile(trace(lambda x: x + 1), meta.ones((2,)))
+    with pytest.raises(ArgumentError, match=r"executable.save\(folder\)"):
+        copied(executable)

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from meta.base.dtype import TO_TORCH, has_gradient
-from meta.base.errors import GradientError, MetaError
+from meta.base.errors import ArgumentError, GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
@@ -190,7 +190,7 @@ class Edge:
 
 def grad(
     y: ndarray | Sequence[ndarray],
-    x: ndarray | Sequence[ndarray],
+    x: ndarray | Sequence[ndarray] | None = None,
     dy: Any = None,
     *,
     create_graph: bool = False,
@@ -203,8 +203,9 @@ def grad(
     the gradient, so that it can itself be differentiated, by x and by dy.
 
     Result: an array of x's type, or a tuple with one per array; zeros where y does not depend on
-    it. Raises GradientError if nothing was recorded for y or x, or if y was computed by an operator
-    whose gradient was not stated.
+    it. Raises ArgumentError without x, and for a function: `value_and_grad` differentiates those;
+    GradientError if nothing was recorded for y or x, or if y was computed by an operator whose
+    gradient was not stated.
 
     >>> import meta
     >>> x = meta.array(3.0)
@@ -213,6 +214,14 @@ def grad(
     >>> grad(slope, x).item()
     18.0
     """
+    if callable(y) or x is None:
+        raise ArgumentError(
+            "grad is given what was computed, and by what it is differentiated",
+            op="grad",
+            expected="grad(y, x) of arrays",
+            found=f"{type(y).__name__} and {'no x' if x is None else type(x).__name__}",
+            hint="of a function: meta.grad.value_and_grad(f)(x) returns its result and gradient",
+        )
     ys = (y,) if isinstance(y, ndarray) else tuple(y)
     xs = (x,) if isinstance(x, ndarray) else tuple(x)
     dys = (dy,) if isinstance(y, ndarray) else (None,) * len(ys) if dy is None else tuple(dy)
