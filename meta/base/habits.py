@@ -201,7 +201,6 @@ MODULE: dict[str, str] = {
     "diag_embed": "meta.eye(n) * meta.expand_dims(x, -1)",
     "diagflat": "meta.eye(n) * x",
     "digitize": "meta.searchsorted",
-    "dot": "x @ y, or meta.vecdot",
     "dtype": 'the text "float32": a dtype is its name',
     "eq": "meta.equal",
     "expand": "meta.broadcast_to",

@@ -131,3 +131,16 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Any, Any] = 2) -> Any:
     left = reshape(permute_dims(x1, (*kept1, *over1)), (rows, size))
     right = reshape(permute_dims(x2, (*over2, *kept2)), (size, columns))
     return reshape(left @ right, (*shape1, *shape2))
+
+
+@function
+def dot(x1: Any, x2: Any, /) -> Any:
+    """Return the sums of products over the last axis of x1 and the last but one of x2, as NumPy's.
+
+    Of a vector the only axis is meant: two vectors give a 0-d array, two matrices their product. A
+    0-d array is multiplied. Raises TypeInferError for axes of different extents.
+    """
+    x1, x2 = operand(x1), operand(x2)
+    if not (x1.ndim and x2.ndim):
+        return x1 * x2
+    return tensordot(x1, x2, ((-1,), (max(x2.ndim - 2, 0),)))
