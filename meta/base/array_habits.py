@@ -37,7 +37,6 @@ ARRAY: dict[str, str] = {
     "diag_embed": "meta.eye(n) * meta.expand_dims(x, -1)",
     "diagflat": "meta.eye(n) * x.flatten()",
     "dim": "x.ndim",
-    "dot": "meta.dot(x, y), or x @ y",
     "dump": "pickle.dump(x, file), or numpy.save(file, x.numpy())",
     "dumps": "pickle.dumps(x)",
     "element_size": "x.itemsize",

@@ -24,6 +24,7 @@ _DERIVED = (
     *("atanh", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
     *("bitwise_right_shift", "bitwise_xor", "broadcast_to", "ceil", "clip", "conj", "copysign"),
     *("cos", "cosh", "count_nonzero", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff"),
+    *("dot",),
     *("digamma", "divide", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "flip"),
     *("floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "greater"),
     *("greater_equal", "hardshrink", "heaviside", "histogram", "hypot", "i0"),
