@@ -86,28 +86,6 @@ class TheirList(nn.Module):
         return x
 
 
-class OurPlaces(Model):
-    """A model that puts maxima back where they were."""
-
-    def build(self, axes: int) -> None:
-        self.pool = getattr(ours, f"MaxPool{axes}d")(2, return_indices=True)
-        self.back = getattr(ours, f"MaxUnpool{axes}d")(2)
-
-    @ours.trace
-    def forward(self, x: Any) -> Any:
-        return self.back(*self.pool(x))
-
-
-class TheirPlaces(nn.Module):
-    def __init__(self, axes: int) -> None:
-        super().__init__()
-        self.pool = getattr(nn, f"MaxPool{axes}d")(2, return_indices=True)
-        self.back = getattr(nn, f"MaxUnpool{axes}d")(2)
-
-    def forward(self, x: Any) -> Any:
-        return self.back(*self.pool(x))
-
-
 class OurDict(Model):
     """A model that calls what is in a `ModuleDict`."""
 
@@ -213,12 +191,6 @@ CASES = {
     "AvgPool2d": same("AvgPool2d", IMAGE, 3, 2, 1),
     "AvgPool2d of all arguments": same("AvgPool2d", IMAGE, (3, 2), (2, 1), (1, 0), True, False),
     "AvgPool3d": same("AvgPool3d", (1, 2, 4, 5, 6), (2, 1, 3)),
-    **{
-        f"MaxUnpool{n}d": LayerCase(
-            lambda n=n: OurPlaces(n), lambda n=n: TheirPlaces(n), (2, 3, *(4, 6, 2)[:n])
-        )
-        for n in (1, 2, 3)
-    },
     "AdaptiveAvgPool1d": same("AdaptiveAvgPool1d", (2, 3, 9), 4),
     "AdaptiveAvgPool2d": same("AdaptiveAvgPool2d", IMAGE, (7, 1)),
     "AdaptiveAvgPool2d of one axis": same("AdaptiveAvgPool2d", IMAGE, (None, 3)),
