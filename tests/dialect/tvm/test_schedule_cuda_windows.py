@@ -17,6 +17,7 @@ from meta.base.dtype import TO_TORCH
 from meta.dialect.core.preference import only
 from meta.dialect.tvm import nvrtc
 from meta.dialect.tvm.schedule_cuda import windows
+from meta.op.core.op import by_schema
 from meta.runtime.nvrtc import run_nvcc
 from tests.emulator import compiler, generated
 from tests.emulator.operators import emulated_cuda
@@ -57,7 +58,7 @@ def _run(
         arguments, oracle = [x, y, dy], gradient(forward)
     given = [array(a.to(TO_TORCH[dtype])) for a in arguments]
     with emulated_cuda(), only("tvm"):
-        found = getattr(op, name)(*given, *window, True, layout).torch()
+        found = by_schema(getattr(op, name))(*given, *window, True, layout).torch()
     return found, oracle(*arguments, *window, True, layout)
 
 
