@@ -100,7 +100,7 @@ def value_and_grad(
         found = tuple(tree.unflatten(s, [next(rest) for _ in some]) for some, s in flat)
         return value, found[0] if single else found
 
-    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
     return run
 
 
