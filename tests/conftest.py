@@ -43,8 +43,12 @@ def first_on_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-# How long an example takes depends on what else the machine does.
-hypothesis.settings.register_profile("meta", deadline=None)
+# How long an example takes depends on what else the machine does. Each run draws examples of its
+# own, except where CI is set: there, the result of a commit is the same in every run.
+CI = bool(os.environ.get("CI"))
+hypothesis.settings.register_profile(
+    "meta", deadline=None, derandomize=CI, database=None if CI else hypothesis.settings().database
+)
 hypothesis.settings.load_profile("meta")
 
 

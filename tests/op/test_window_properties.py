@@ -108,10 +108,25 @@ def test_means_are_torch_s(count: int, dialect: str, data: Any) -> None:
 def test_windows_that_torch_does_not_have(count: int, dialect: str, data: Any) -> None:
     """With other padding on either side, and means with dilation."""
     shape, *window = data.draw(windows(count, False))
-    x, include = random(shape).requires_grad_(), data.draw(st.booleans())
+    check_windows(count, dialect, shape, window, data.draw(st.booleans()))
+
+
+def check_windows(
+    count: int, dialect: str, shape: tuple[int, ...], window: list[Any], include: bool
+) -> None:
+    """Compare a maximum and a mean over windows with sums over taps."""
+    x = random(shape).requires_grad_()
     for name, oracle in (("max", max_pool), ("avg", avg_pool)):
         expected = oracle(x, *window, include)
         compare(f"{name}_pool{count}d", dialect, x, expected, *window, include)
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("dialect", ["torch", "tvm"])
+def test_an_input_that_is_smaller_than_its_window_is_averaged(dialect: str, include: bool) -> None:
+    """ATen refuses it over three axes, though the padding makes up for what is missing."""
+    window = [(2, 1, 1), (1, 1, 1), (1, 0, 0, 1, 0, 0), (1, 1, 1), False]
+    check_windows(3, dialect, (1, 1, 1, 1, 1), window, include)
 
 
 @drawn

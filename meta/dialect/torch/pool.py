@@ -108,7 +108,9 @@ def _window_sums(x, axes, spread=False):
 
 def _aten_average(axes, include_pad):
     """Return an average's arguments if ATen has the case, else None."""
-    if _plain(axes) and set(_each(axes, "dilation")) == {1}:
+    # Over three axes it refuses an input that is smaller than a window, whatever the padding.
+    covers = len(axes) < 3 or all(axis.size >= axis.kernel for axis in axes)
+    if covers and _plain(axes) and set(_each(axes, "dilation")) == {1}:
         return *_arguments(axes), _each(axes, "before"), axes[0].ceil, include_pad
     return None
 
