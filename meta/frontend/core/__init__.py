@@ -10,6 +10,17 @@ what cannot be converted.
 """
 
 from meta.frontend.core.converter import CallSite, Converter, Converters, Unconvertible, known
-from meta.frontend.core.imported_model import ImportedModel
+from meta.frontend.core.failures import Failure, failed
+from meta.frontend.core.imported_model import ImportedModel, active_trace
 
-__all__ = ["CallSite", "Converter", "Converters", "ImportedModel", "Unconvertible", "known"]
+__all__ = [
+    "CallSite",
+    "Converter",
+    "Converters",
+    "Failure",
+    "ImportedModel",
+    "Unconvertible",
+    "active_trace",
+    "failed",
+    "known",
+]

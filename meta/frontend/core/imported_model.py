@@ -16,6 +16,8 @@ from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.model.model import Model
 from meta.model.trace import trace
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import ndarray
 
 
@@ -91,6 +93,16 @@ class ImportedModel(Model):
         if missing:
             raise ArgumentError(f"the input {missing[0]!r} is missing", found=", ".join(named))
         return tuple(given[i] for i in range(len(given)))
+
+
+def active_trace() -> Trace:
+    """Return the trace in force, in which a program of another system is converted."""
+    trace = current()
+    if not isinstance(trace, Trace):
+        raise ArgumentError(
+            "an imported program is converted under a trace", hint="call the model, not `convert`"
+        )
+    return trace
 
 
 def keywords(names: Sequence[str]) -> list[str]:

@@ -24,7 +24,8 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.frontend.relax.registry import Failure, RelaxError, failed
+from meta.frontend.core import Failure, failed
+from meta.frontend.relax.registry import RelaxError
 
 SMALL = 4096
 """Elements of a value that is still computed now."""
@@ -420,7 +421,7 @@ def refuse_misread(
         if why is not None:
             failures.append(Failure(node.op_type, why, place=node.name or node.output[0]))
     if failures:
-        raise failed(failures)
+        raise failed(failures, RelaxError)
 
 
 def correct_momentum(graph: onnx.GraphProto) -> None:

@@ -14,11 +14,11 @@ from tvm import relax as tvm_relax
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
-from meta.frontend.core import ImportedModel, Unconvertible
-from meta.frontend.relax.registry import Failure, RelaxError, failed, relax
+from meta.frontend.core import Failure, ImportedModel, Unconvertible, active_trace, failed
+from meta.frontend.relax.registry import RelaxError, relax
 from meta.frontend.relax.tensor_expressions import ONLY_LOOPS, marked
 from meta.frontend.relax.values import constant
-from meta.frontend.relax.walker import Walker, active_trace, operator_name
+from meta.frontend.relax.walker import Walker, operator_name
 from meta.runtime.ndarray import array, ndarray
 
 
@@ -85,7 +85,7 @@ class RelaxModel(ImportedModel):
             return walker.main(self._module["main"], (*inputs, *state))
         except Unconvertible as error:
             if walker.failures:
-                raise failed(walker.failures) from None
+                raise failed(walker.failures, RelaxError) from None
             raise RelaxError(error.why, hint=error.hint) from None
 
 
@@ -144,7 +144,7 @@ def model_of(
     """
     failures = unsupported(module)
     if failures:
-        raise failed(failures)
+        raise failed(failures, RelaxError)
     main = module["main"]
     module = _inputs_first(module, state)
     renamed = state_names or {}

@@ -17,10 +17,10 @@ from tvm import relax as tvm_relax
 
 import meta.frontend.relax.converters  # noqa: F401  (registers them)
 from meta import dialect
-from meta.base.errors import ArgumentError, MetaError
+from meta.base.errors import MetaError
 from meta.base.progress import bar
-from meta.frontend.core import CallSite, Unconvertible, known
-from meta.frontend.relax.registry import Failure, failed, relax
+from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
+from meta.frontend.relax.registry import RelaxError, relax
 from meta.frontend.relax.tensor_expressions import marked
 from meta.frontend.relax.values import (
     Frame,
@@ -35,8 +35,8 @@ from meta.frontend.relax.values import (
 )
 from meta.ir import UNKNOWN
 from meta.model import cond
-from meta.op.core.handler import current, use
-from meta.op.core.tracing import Symbol, Trace
+from meta.op.core.handler import use
+from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
 
 EMBEDDING = "meta.embedding"
@@ -69,7 +69,7 @@ class Walker:
         """Convert a function applied to symbols; RelaxError lists every call that cannot be."""
         result = self._function(function, arguments, Frame())
         if self.failures:
-            raise failed(self.failures)
+            raise failed(self.failures, RelaxError)
         return result
 
     def _function(self, function: Any, arguments: tuple[Any, ...], frame: Frame) -> Any:
@@ -169,7 +169,7 @@ class Walker:
             return tuple(self._stand_in(frame, f) for f in type_.fields)
         declared = tensor_type(type_, frame.extent)
         if declared is None:
-            raise failed(self.failures)
+            raise failed(self.failures, RelaxError)
         return active_trace().parameter(declared, "unsupported")[1]
 
     def _if(self, frame: Frame, expr: Any) -> Any:
@@ -230,14 +230,6 @@ class Walker:
 def operator_name(call: Any) -> str:
     """Return the name of the operator that is called, without "relax."."""
     return str(call.op.name).removeprefix("relax.")
-
-
-def active_trace() -> Trace:
-    """Return the trace in force."""
-    trace = current()
-    if not isinstance(trace, Trace):
-        raise ArgumentError("a Relax program is converted under a trace")
-    return trace
 
 
 def _is_small(value: Any) -> bool:

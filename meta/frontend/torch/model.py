@@ -21,8 +21,9 @@ from tvm.relax.frontend.torch.exported_program_translator import ExportedProgram
 
 from meta.base.errors import ArgumentError
 from meta.base.source import user_span
+from meta.frontend.core import Failure, failed
 from meta.frontend.relax.model import RelaxModel, model_of
-from meta.frontend.relax.registry import Failure, RelaxError, failed
+from meta.frontend.relax.registry import RelaxError
 from meta.frontend.torch.operators import OPERATORS, decompositions
 from meta.runtime.ndarray import array, ndarray
 
@@ -50,7 +51,7 @@ def require_torchs_types(program: ExportedProgram, imported: Mapping[Any, Any]) 
             why = f"the importer gives {found.dtype}{_shape(found)} instead of {_type(wanted)}"
             failures.append(Failure(str(node.target), why, place=node.name))
     if failures:
-        raise failed(failures)
+        raise failed(failures, RelaxError)
 
 
 def _shape(type_: Any) -> list[Any] | str:

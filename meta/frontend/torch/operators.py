@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from tvm import relax
 
-from meta.frontend.relax.registry import Failure, RelaxError, failed
+from meta.frontend.core import Failure, failed
+from meta.frontend.relax.registry import RelaxError
 from meta.frontend.relax.walker import EMBEDDING
 
 
@@ -96,7 +97,7 @@ def _permuted(importer: Any, x: Any, axes: Sequence[int]) -> Any:
 
 def _refused(node: Any, why: str, hint: str) -> RelaxError:
     """Return the error for a call that is not converted."""
-    return failed([Failure(str(node.target), why, place=node.name)], hint=hint)
+    return failed([Failure(str(node.target), why, place=node.name)], RelaxError, hint)
 
 
 def _dtype(node: Any) -> str:

@@ -1,0 +1,196 @@
+"""Walks a graph of torch.fx whose nodes call ATen, and calls the converters.
+
+Such graphs come from torch.export and from AOTAutograd, functional: nothing in them is written to.
+They are walked under a trace or, with arrays, eagerly. What comes out is checked against the types
+that torch has written beside each node, so that a converter that misreads an argument is an error
+and not another number.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from meta.base.device import CPU, Device
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import MetaError
+from meta.base.progress import bar
+from meta.frontend.aten.registry import AtenError, aten, bound, name_of
+from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
+from meta.ir.types import TensorType
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.runtime.ndarray import array
+
+CHECKS = {
+    "_assert_async",
+    "_assert_async.msg",
+    "_assert_scalar",
+    "_assert_tensor_metadata",
+    "sym_constrain_range",
+    "sym_constrain_range_for_size",
+}
+"""Overloads that check what the types say already."""
+
+Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def unsupported(graph: fx.Graph) -> list[Failure]:
+    """Return a failure for each call of an overload that is not converted."""
+    failures = []
+    for node in graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            name = name_of(node.target)
+            try:
+                if name not in CHECKS:
+                    aten.require(name, {})
+            except Unconvertible as error:
+                failures.append(Failure(name, error.why, error.hint, node.name))
+    return failures
+
+
+class Walker:
+    """Converts one `torch.fx.GraphModule`.
+
+    outside: what is called for an overload that has no converter or whose converter declines, with
+        the node, its arguments and its keyword arguments, arrays and symbols as they are; the
+        default collects failures, so that one error lists all of them.
+    training: what a converter is told of the mode (`CallSite.training`).
+    """
+
+    def __init__(
+        self, module: fx.GraphModule, *, outside: Outside | None = None, training: bool = False
+    ) -> None:
+        self.module, self.outside, self.training = module, outside, training
+        self.failures: list[Failure] = []
+        self._constants: dict[str, Any] = {}
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the graph's outputs, of the structure that its output node has.
+
+        Raises AtenError, listing them, for calls that are not converted.
+        """
+        values: dict[fx.Node, Any] = {}
+        given, nodes = iter(inputs), self.module.graph.nodes
+        with bar(len(nodes), "converting", delay=1.0) as progress:
+            for node in nodes:
+                if node.op == "placeholder":
+                    values[node] = next(given)
+                elif node.op == "get_attr":
+                    values[node] = self._constant(str(node.target))
+                elif node.op == "call_function":
+                    values[node] = self._call(node, values)
+                elif node.op == "output":
+                    result = fx.map_arg(node.args[0], values.__getitem__)
+                else:
+                    raise AtenError(f"a graph of ATen has no node {node.op!r}", found=node.name)
+                progress.update()
+        if self.failures:
+            raise failed(self.failures, AtenError)
+        return result
+
+    def _constant(self, name: str) -> Any:
+        """Return a tensor that the module keeps, as an array on the program's device; a module, as
+        the walker of its graph.
+        """
+        if name not in self._constants:
+            found = operator.attrgetter(name)(self.module)
+            if isinstance(found, fx.GraphModule):
+                self._constants[name] = Walker(found, outside=self.outside, training=self.training)
+            else:
+                self._constants[name] = array(found.detach())
+        return self._constants[name]
+
+    def _call(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+        args: Any = fx.map_arg(node.args, values.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
+        target = node.target
+        if isinstance(target, torch._ops.OpOverload):
+            if name_of(target) in CHECKS:
+                return None
+            return self._overload(node, target, args, kwargs)
+        # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
+        return target(*args, **kwargs)  # type: ignore[operator]
+
+    def _overload(
+        self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
+    ) -> Any:
+        name = name_of(overload)
+        try:
+            result = convert(overload, args, kwargs, training=self.training)
+            wrong = _mismatch(node.meta.get("val"), result)
+            if wrong is not None:
+                raise Unconvertible(wrong)
+            return result
+        except Unconvertible as error:
+            if self.outside is not None:
+                return self.outside(node, args, kwargs)
+            self.failures.append(Failure(name, error.why, error.hint, node.name))
+            return self._stand_in(node.meta.get("val"))
+        except MetaError as error:
+            error.note(f"converting {node.format_node()}")
+            raise
+
+    def _stand_in(self, val: Any) -> Any:
+        """Return a value of a type for a program that will not run, so that walking goes on."""
+        if isinstance(val, tuple | list):
+            return tuple(map(self._stand_in, val))
+        if not isinstance(val, torch.Tensor) or not isinstance(current(), Trace):
+            raise failed(self.failures, AtenError)
+        shape = tuple(d if isinstance(d, int) else d.node.hint for d in val.shape)
+        type_ = TensorType(shape, FROM_TORCH[val.dtype])
+        return active_trace().parameter(type_, "unsupported")[1]
+
+
+def convert(
+    overload: torch._ops.OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    training: bool = False,
+) -> Any:
+    """Return what a call of an overload becomes, of arrays or symbols.
+
+    Raises Unconvertible for one that is not converted.
+    """
+    operands, attributes = bound(overload, args, kwargs)
+    trace = current()
+    device: Device = trace.device if isinstance(trace, Trace) else _device_of(operands)
+    given = frozenset(attributes)
+    site = CallSite(name_of(overload), given=given, training=training, device=device)
+    return aten.apply(site, operands, attributes)
+
+
+def _device_of(values: Any) -> Device:
+    """Return the device of the first array, the CPU if there is none."""
+    for value in values:
+        if isinstance(value, tuple):
+            return _device_of(value)
+        if getattr(value, "device", None) is not None:
+            return Device(value.device)
+    return CPU
+
+
+def _mismatch(wanted: Any, found: Any) -> str | None:
+    """Return how a result differs from torch's in number, dtype or known extents, else None."""
+    if isinstance(wanted, tuple | list):
+        if not isinstance(found, tuple | list) or len(found) != len(wanted):
+            count = len(found) if isinstance(found, tuple | list) else 1
+            return f"its converter gives {count} results instead of {len(wanted)}"
+        pairs = zip(wanted, found, strict=True)
+        return next((w for a, b in pairs if (w := _mismatch(a, b)) is not None), None)
+    if not isinstance(wanted, torch.Tensor) or found is None:
+        return None
+    dtype, shape = FROM_TORCH.get(wanted.dtype), tuple(wanted.shape)
+    own = tuple(found.shape)
+    same = len(own) == len(shape) and all(
+        a == b for a, b in zip(own, shape, strict=True) if type(a) is int and type(b) is int
+    )
+    if same and dtype == found.dtype:
+        return None
+    ours, theirs = f"{found.dtype}{list(own)}", f"{dtype}{list(shape)}"
+    return f"its converter gives {ours} instead of {theirs}"

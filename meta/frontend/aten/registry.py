@@ -1,0 +1,114 @@
+"""The registry of ATen's converters, which the families in `converters/` fill.
+
+An overload is named as torch prints it, without what goes without saying: "add.Tensor" is
+``torch.ops.aten.add.Tensor``, "relu" is ``torch.ops.aten.relu.default``, "torchvision.nms" is of
+another namespace. torch's own schema tells arguments apart. Operands are those of type ``Tensor``,
+``Tensor?``, ``Tensor[]`` and ``Tensor?[]``, and every ``Scalar`` without a default: a converter's
+positional parameters, in the schema's order (None if absent, tuples for lists). All others are its
+keyword-only parameters, by the schema's names, with the schema's defaults filled in. Dtypes are our
+names of them, devices our `Device`; a ``SymInt`` is an int or a dimension of ours. See
+`meta.frontend.core.converter`.
+
+    @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
+    def add(x, y, *, alpha):
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import canonical
+from meta.base.errors import FormatError
+from meta.frontend.core import Converters
+
+
+class AtenError(FormatError):
+    """A program of PyTorch's operators that cannot be converted."""
+
+
+class _Required:
+    """The default of an argument that every call states."""
+
+    def __repr__(self) -> str:
+        return "required"
+
+
+REQUIRED = _Required()
+
+
+def name_of(overload: torch._ops.OpOverload) -> str:
+    """Return the name under which an overload's converter is registered."""
+    return str(overload).removeprefix("aten.").removesuffix(".default")
+
+
+@cache
+def overload_of(name: str) -> torch._ops.OpOverload | None:
+    """Return the overload of a name, None if torch, or what is imported of it, has none.
+
+    >>> str(overload_of("add.Tensor")), str(overload_of("relu")), overload_of("rellu")
+    ('aten.add.Tensor', 'aten.relu.default', None)
+    """
+    for namespace, rest in (("aten", name), tuple(name.partition(".")[::2])):
+        operator, _, overload = rest.partition(".")
+        found = getattr(getattr(torch.ops, namespace), operator, None) if operator else None
+        if isinstance(found, torch._ops.OpOverloadPacket):
+            overload = overload or "default"
+            if hasattr(found, overload):
+                return getattr(found, overload)  # type: ignore[no-any-return]
+    return None
+
+
+def _is_operand(argument: Any) -> bool:
+    is_scalar = (
+        isinstance(argument.real_type, torch.NumberType) and not argument.has_default_value()
+    )
+    return is_scalar or "Tensor" in str(argument.type)
+
+
+@cache
+def defaults_of(name: str) -> Mapping[str, Any] | None:
+    """Return the arguments of an overload that are no operands, with their defaults."""
+    overload = overload_of(name)
+    if overload is None:
+        return None
+    arguments = [a for a in overload._schema.arguments if not _is_operand(a)]
+    return MappingProxyType(
+        {a.name: a.default_value if a.has_default_value() else REQUIRED for a in arguments}
+    )
+
+
+def bound(
+    overload: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the operands of a call in the schema's order, and its other arguments by name."""
+    operands, others = [], {}
+    for i, argument in enumerate(overload._schema.arguments):
+        given = i < len(args) and not argument.kwarg_only
+        stated = given or argument.name in kwargs
+        value = args[i] if given else kwargs.get(argument.name, None)
+        if _is_operand(argument):
+            operands.append(tuple(value) if isinstance(value, list) else value)
+        elif stated:
+            others[argument.name] = value
+    return tuple(operands), others
+
+
+def _read(_operator: str, _attribute: str, value: Any) -> Any:
+    """Return a value of torch's as ours: names of dtypes, devices, tuples."""
+    if isinstance(value, torch.dtype):
+        return canonical(value)
+    if isinstance(value, torch.device):
+        return Device(str(value))
+    if isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+aten = Converters("aten", defaults_of, _read)

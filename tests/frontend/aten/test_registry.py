@@ -1,0 +1,48 @@
+"""Overloads, their names, and how their arguments are told apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from meta.frontend.aten.registry import REQUIRED, aten, bound, defaults_of, name_of, overload_of
+from meta.frontend.core import Unconvertible
+
+
+@pytest.mark.parametrize("name", ["add.Tensor", "relu", "_softmax", "max.dim", "sym_size.int"])
+def test_names_lead_to_overloads_and_back(name: str) -> None:
+    found = overload_of(name)
+    assert found is not None and name_of(found) == name
+
+
+@pytest.mark.parametrize("name", ["rellu", "add.Tensorr", "", ".", "nowhere.relu"])
+def test_unknown_names_lead_nowhere(name: str) -> None:
+    assert overload_of(name) is None and defaults_of(name) is None
+
+
+def test_every_converter_is_of_an_overload_that_there_is() -> None:
+    """Those of packages that are not installed may be registered, too."""
+    assert [n for n in aten if overload_of(n) is None and "::" not in n] == []
+
+
+def test_operands_are_tensors_and_numbers_without_a_default() -> None:
+    x, y = torch.ones(2), torch.zeros(2)
+    assert bound(torch.ops.aten.add.Scalar, (x, 2), {}) == ((x, 2), {})
+    assert bound(torch.ops.aten.add.Tensor, (x, y), {"alpha": 3}) == ((x, y), {"alpha": 3})
+    convolution = (x, y, None, [1], [0], [1], False, [0], 1)
+    operands, attributes = bound(torch.ops.aten.convolution.default, convolution, {})
+    assert operands == (x, y, None)
+    assert attributes["stride"] == [1] and attributes["groups"] == 1
+    assert bound(torch.ops.aten.cat.default, ([x, y], 1), {}) == (((x, y),), {"dim": 1})
+
+
+def test_defaults_are_those_of_the_schema() -> None:
+    assert defaults_of("add.Tensor") == {"alpha": 1}
+    assert defaults_of("cat") == {"dim": 0}
+    stated = defaults_of("transpose.int")
+    assert stated is not None and stated["dim0"] is REQUIRED
+
+
+def test_an_overload_without_converter_names_its_neighbours() -> None:
+    with pytest.raises(Unconvertible, match="there is no converter"):
+        aten.require("rellu", {})
