@@ -5,9 +5,8 @@ which onnx makes itself. A test runs in a worker process with a time limit. It p
 have the expected shape, dtype and values, to the test's own tolerances.
 
 Many tests give shapes, axes and other arguments as graph inputs, where a model would have
-constants, and TVM's importer needs constants. Where a test is refused as it is, it is run once
-more with such inputs (vectors and single numbers behind the first input) given as constants; these
-are counted by themselves.
+constants. Where a test is refused as it is, it is run once more with such inputs (vectors and
+single numbers behind the first input) given as constants; these are counted by themselves.
 
 Exit status: 0 done, 2 bad usage, 130 interrupted.
 """
@@ -22,19 +21,22 @@ import sys
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 import meta
 from meta.base.progress import bar
-from meta.frontend import from_onnx
+from meta.frontend.onnx.direct import from_onnx
 
+KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 AS_IT_IS, WITH_CONSTANTS, FAILED = "as it is", "with constants", "failed"
 
 
@@ -150,22 +152,51 @@ def _numpy(value: Any) -> Any:
     return np.asarray(value)
 
 
-def cases(pattern: str) -> list[Any]:
-    """Return onnx's tests of nodes whose name contains the pattern."""
-    return [c for c in _all_cases() if pattern in c.name]
+def cases(pattern: str, kind: str = "node") -> list[Any]:
+    """Return onnx's tests of a kind whose name contains the pattern."""
+    return [c for c in _all_cases(kind) if pattern in c.name]
 
 
 @cache
-def _all_cases() -> list[Any]:
-    """Let onnx make its tests, which takes seconds."""
+def _all_cases(kind: str) -> list[Any]:
+    """Let onnx make its tests of nodes, which takes seconds, or read those of files."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return list(load_model_tests(kind="node"))
+        found = list(load_model_tests(kind=kind))
+    return [c if c.model is not None else _read(c) for c in found]
 
 
-def _work(connection: Connection, pattern: str, dialect: str) -> None:
+def _read(case: Any) -> Any:
+    """Return a test that is kept in files with its model and its data."""
+    folder = Path(case.model_dir)
+    model = onnx.load(folder / "model.onnx")
+    sets = []
+    for data in sorted(folder.glob("test_data_set_*")):
+        inputs = _tensors(data, "input", model.graph.input)
+        sets.append((inputs, _tensors(data, "output", model.graph.output)))
+    return replace(case, model=model, data_sets=sets)
+
+
+def _tensors(folder: Path, what: str, declared: Any) -> list[Any]:
+    """Return the values of a test's inputs or outputs."""
+    count = len(list(folder.glob(f"{what}_*.pb")))
+    return [_tensor(folder / f"{what}_{i}.pb", declared[i]) for i in range(count)]
+
+
+def _tensor(path: Path, declared: Any) -> Any:
+    """Return the array or the sequence of arrays in a file."""
+    if declared.type.HasField("sequence_type"):
+        sequence = onnx.SequenceProto()
+        sequence.ParseFromString(path.read_bytes())
+        return numpy_helper.to_list(sequence)
+    tensor = onnx.TensorProto()
+    tensor.ParseFromString(path.read_bytes())
+    return numpy_helper.to_array(tensor)
+
+
+def _work(connection: Connection, kind: str, pattern: str, dialect: str) -> None:
     """Run tests by their place in the list until told to stop: the body of a worker."""
-    found = cases(pattern)
+    found = cases(pattern, kind)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     connection.send(None)
@@ -180,8 +211,8 @@ def _work(connection: Connection, pattern: str, dialect: str) -> None:
 class Worker:
     """A process that runs tests, and is started anew after one that crashed or took too long."""
 
-    def __init__(self, pattern: str, dialect: str, limit: float) -> None:
-        self._arguments, self._limit = (pattern, dialect), limit
+    def __init__(self, kind: str, pattern: str, dialect: str, limit: float) -> None:
+        self._arguments, self._limit = (kind, pattern, dialect), limit
         self._start()
 
     def _start(self) -> None:
@@ -216,7 +247,7 @@ class Worker:
 
 def outcomes(options: argparse.Namespace, found: list[Any]) -> Iterator[Outcome]:
     """Yield the outcome of every test, in order."""
-    worker = Worker(options.filter, options.dialect, options.limit)
+    worker = Worker(options.kind, options.filter, options.dialect, options.limit)
     try:
         with bar(len(found), "tests") as progress:
             for place, case in enumerate(found):
@@ -251,6 +282,9 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m tools.onnx_node_tests", description=__doc__)
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     top.add_argument("--filter", default="", metavar="TEXT", help="tests whose name contains it")
+    top.add_argument(
+        "--kind", choices=KINDS, default="node", help="nodes (default), or models in onnx's files"
+    )
     top.add_argument("--limit", type=float, default=30.0, metavar="S", help="seconds for a test")
     top.add_argument(
         "--dialect",
@@ -265,7 +299,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit status."""
     options = parser().parse_args(arguments)
-    found = cases(options.filter)
+    found = cases(options.filter, options.kind)
     if not found:
         print(f"no test's name contains {options.filter!r}", file=sys.stderr)
         return 2

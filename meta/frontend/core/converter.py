@@ -53,7 +53,8 @@ class CallSite:
     Attributes
     ----------
     name: the source's name of the operator.
-    version: major and minor version of the program that wrote the file, (0, 7); None if unknown.
+    version: major and minor version of the program that wrote the file, (0, 7), or of the operator
+        set that the call is of; None if unknown.
     given: names of the attributes that the file states; the others have their defaults.
     has_attributes: False where the call has no attributes at all, as for operators that had none in
         that version.
@@ -61,6 +62,7 @@ class CallSite:
     device: where arrays that the converter makes belong.
     result_type: the type that the file declares for the result, as the importer's own type node;
         None if it declares none.
+    results: how many results the call names; a converter may return fewer only if these are all.
     """
 
     name: str
@@ -70,6 +72,13 @@ class CallSite:
     training: bool = False
     device: Device = field(default=CPU)
     result_type: Any = None
+    results: int = 1
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operator set that the call is of."""
+        assert self.version is not None
+        return self.version[0]
 
 
 def known(value: Any) -> ndarray | None:
