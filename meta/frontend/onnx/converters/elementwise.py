@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import reduce
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import FLOAT8, is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import truncated_quotient
+from meta.frontend.core.arithmetic import cast_to, truncated_quotient
 from meta.frontend.onnx.registry import attributes_of, onnx
 
 _UNARY = {
@@ -25,7 +25,6 @@ _UNARY = {
     "Erf": op.erf,
     "Exp": op.exp,
     "Floor": op.floor,
-    "IsNaN": op.isnan,
     "Log": op.log,
     "Neg": op.negative,
     "Not": op.logical_not,
@@ -121,17 +120,49 @@ _variadic("Sum", op.add)
 _variadic("Mean", op.add, op.divide, last=lambda total, count: op.divide(total, float(count)))
 
 
-@onnx("Pow", op.pow, op.cast, op.reshape)
+@onnx("Pow", op.pow, op.reshape)
 def power(x, y, *, axis, broadcast, call):
     """The exponent may be of another dtype than the result, which has that of the base."""
     y = aligned(x, y, axis, broadcast, call)
     if y.dtype == x.dtype:
         return op.pow(x, y)
     if is_float(x.dtype):
-        return op.pow(x, op.cast(y, x.dtype))
+        return op.pow(x, cast_to(y, x.dtype))
     if is_float(y.dtype):
-        return op.cast(op.pow(op.cast(x, y.dtype), y), x.dtype)
-    return op.cast(op.pow(op.cast(x, "int64"), op.cast(y, "int64")), x.dtype)
+        return cast_to(op.pow(cast_to(x, y.dtype), y), x.dtype)
+    return cast_to(op.pow(cast_to(x, "int64"), cast_to(y, "int64")), x.dtype)
+
+
+@onnx("Mod", op.remainder, op.fmod)
+def mod(x, y, *, fmod):
+    return op.fmod(x, y) if fmod else op.remainder(x, y)
+
+
+@onnx("BitShift", op.bitwise_left_shift, op.bitwise_right_shift)
+def bit_shift(x, y, *, direction):
+    if direction not in ("LEFT", "RIGHT"):
+        raise Unconvertible(f"the direction {direction!r} is unknown", hint="LEFT or RIGHT")
+    return (op.bitwise_left_shift if direction == "LEFT" else op.bitwise_right_shift)(x, y)
+
+
+def _with_arithmetic(x):
+    """Numbers of 8 bits as float16, which has all of them; others as they are."""
+    return op.cast(x, "float16") if x.dtype in FLOAT8 else x
+
+
+@onnx("IsInf", op.isinf, op.isposinf, op.isneginf)
+def is_inf(x, *, detect_negative, detect_positive):
+    x = _with_arithmetic(x)
+    if detect_negative and detect_positive:
+        return op.isinf(x)
+    if detect_negative or detect_positive:
+        return (op.isneginf if detect_negative else op.isposinf)(x)
+    return op.zeros_like(x, "bool")
+
+
+@onnx("IsNaN", op.isnan)
+def is_nan(x):
+    return op.isnan(_with_arithmetic(x))
 
 
 @onnx("Where", op.where)

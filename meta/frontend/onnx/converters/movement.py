@@ -7,8 +7,15 @@ from math import prod
 import numpy as np
 
 from meta import op
+from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, is_static, known_ints
+from meta.frontend.core.arguments import (
+    constant,
+    is_static,
+    known_ints,
+    known_number,
+    static_extent,
+)
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import array_of
 from meta.op.core.check import normalize_axis
@@ -131,8 +138,88 @@ def expand(x, shape):
 
 
 @onnx("Tile", op.tile, op.dynamic_tile)
-def tile(x, repeats, *others):
-    if others:
-        raise Unconvertible("it is of opset 1")
+def tile(x, repeats, axis=None, *, call):
+    """In opset 1 the repeats are one number and along one axis."""
     times = known_ints(repeats)
+    if call.opset < 6:
+        (count,), (along,) = required(repeats, "the repeats"), required(axis, "the axis")
+        times = tuple(count if i == along else 1 for i in range(x.ndim))
     return op.dynamic_tile(x, repeats) if times is None else op.tile(x, times)
+
+
+@onnx("Split", op.split)
+def split(x, sizes=None, *, axis, split, num_outputs, call):
+    """Without sizes the parts are equal, but for the last one, which may be smaller."""
+    axis = normalize_axis(axis or 0, x.ndim)
+    given = required(sizes, "the sizes of the parts") if sizes is not None else split
+    if given is None:
+        count = num_outputs or call.results
+        extent = static_extent(x.shape[axis], "the axis that is split")
+        step = -(-extent // count)
+        given = [min(step, max(extent - i * step, 0)) for i in range(count)]
+    ends = tuple(int(e) for e in np.cumsum(given))
+    if ends[-1] != x.shape[axis] or min(given) < 0:
+        raise Unconvertible(f"parts of {list(given)} are not all of the axis of {x.shape[axis]}")
+    return tuple(op.split(x, ends[:-1], axis)) if len(ends) > 1 else (x,)
+
+
+_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+
+
+@onnx("Pad", op.pad, op.dynamic_pad, op.strided_slice, op.where)
+def pad(x, widths=None, filling=None, at=None, *, mode, pads, paddings, value):
+    """Widths below 0 cut off. They are attributes before opset 11."""
+    if mode not in _MODES:
+        raise Unconvertible(f"the mode {mode!r} is unknown", hint=", ".join(_MODES))
+    axes = tuple(range(x.ndim))
+    if at is not None:
+        axes = [normalize_axis(a, x.ndim) for a in required(at, "axes")]
+    given = known_ints(widths) if widths is not None else pads or paddings
+    if filling is None:
+        filling = (value or 0.0) if is_float(x.dtype) else int(value or 0)
+    number = filling if isinstance(filling, float | int) else known_number(filling)
+    if given is None:
+        return _dynamic_pad(x, widths, axes, filling if number is None else number, mode)
+    pairs = [(0, 0)] * x.ndim
+    for i, axis in enumerate(axes):
+        pairs[axis] = (given[i], given[len(axes) + i])
+    if any(min(p) < 0 for p in pairs):
+        begin = tuple(max(-b, 0) for b, _ in pairs)
+        end = tuple(e - max(-a, 0) for e, (_, a) in zip(x.shape, pairs, strict=True))
+        x = op.strided_slice(x, begin, end)
+        pairs = [(max(b, 0), max(a, 0)) for b, a in pairs]
+    if number is None:
+        inside = op.pad(op.ones_like(x, "bool"), pairs, "constant", False)
+        return op.where(inside, op.pad(x, pairs, "constant", 0), op.reshape(filling, ()))
+    return op.pad(x, pairs, mode, number if mode == "constant" else 0) if x.ndim else x
+
+
+def _dynamic_pad(x, widths, axes, filling, mode):
+    if tuple(axes) != tuple(range(x.ndim)):
+        raise Unconvertible(
+            "widths along some axes depend on the values of inputs",
+            hint="give such inputs as constants",
+        )
+    pairs = op.permute_dims(op.reshape(widths, (2, x.ndim)), (1, 0))
+    return op.dynamic_pad(x, pairs, filling, _MODES[mode])
+
+
+@onnx("DepthToSpace", op.depth_to_space)
+def depth_to_space(x, *, blocksize, mode):
+    return op.depth_to_space(x, blocksize, "NCHW", mode or "DCR")
+
+
+@onnx("SpaceToDepth", op.space_to_depth)
+def space_to_depth(x, *, blocksize, mode):
+    return op.space_to_depth(x, blocksize, "NCHW", mode or "DCR")
+
+
+@onnx("Trilu", op.tril, op.triu)
+def trilu(x, k=None, *, upper):
+    (diagonal,) = (0,) if k is None else required(k, "the diagonal")
+    return (op.triu if upper else op.tril)(x, diagonal)
+
+
+@onnx("ReverseSequence", op.reverse_sequence)
+def reverse_sequence(x, lengths, *, time_axis, batch_axis):
+    return op.reverse_sequence(x, lengths, time_axis, batch_axis)

@@ -1,0 +1,119 @@
+"""Converters of operators that make tensors of numbers: constants, ranges, windows."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+from meta import op
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import (
+    constant,
+    known_ints,
+    known_number,
+    static_extent,
+)
+from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.values import array_of, dtype_of
+from meta.op.core.tracing import Symbol
+
+
+@onnx("ConstantOfShape", op.full, op.dynamic_full)
+def constant_of_shape(shape, *, value, call):
+    filling = array_of(value, call.device) if value is not None else constant(0.0, "float32", call)
+    filling = op.reshape(filling, ())
+    extents = known_ints(shape)
+    if extents is None:
+        return op.dynamic_full(filling, shape, filling.dtype)
+    return filled(extents, filling, filling.dtype, call)
+
+
+def filled(extents, number, dtype, call):
+    """A tensor of one number, which may be a known scalar."""
+    number = number if isinstance(number, int | float) else known_number(number)
+    return op.full(tuple(extents), number_in(number, dtype), dtype, str(call.device))
+
+
+@onnx("EyeLike", op.where, op.equal)
+def eye_like(x, *, dtype, k, call):
+    rows, columns = (static_extent(d, "the input") for d in x.shape)
+    values = np.eye(rows, columns, k=k)
+    return constant(values, x.dtype if dtype is None else dtype_of(dtype), call)
+
+
+@onnx("Range", op.arange, op.dynamic_arange)
+def range_(start, limit, delta, *, stash_type):
+    """start + i * delta for as many i as stay before the limit; half precision is computed in
+    float32 with ``stash_type`` 1.
+    """
+    dtype = start.dtype
+    numbers = [known_number(n) for n in (start, limit, delta)]
+    if any(n is None for n in numbers):
+        vectors = (op.reshape(n, ()) for n in (start, limit, delta))
+        return op.dynamic_arange(*vectors, dtype)
+    first, last, step = numbers
+    if not step:
+        raise Unconvertible("a step of 0 has no end")
+    count = max(ceil((last - first) / step), 0)
+    wide = "float32" if dtype in ("float16", "bfloat16") and stash_type else dtype
+    steps = op.arange(0, count, 1, "int64", device_of(start))
+    y = op.add(op.multiply(cast_to(steps, wide), step), number_in(first, wide))
+    return cast_to(y, dtype)
+
+
+def device_of(x):
+    """The name of the device where an array is."""
+    return str(x.trace.device if isinstance(x, Symbol) else x.device)
+
+
+def _window(name, *weights):
+    """A sum of cosines: w[0] - w[1] * cos(2 * pi * i / n) + w[2] * cos(4 * pi * i / n)."""
+
+    @onnx(name, op.arange, op.cos)
+    def converter(size, *, output_datatype, periodic, call):
+        count = known_number(size)
+        if count is None:
+            raise Unconvertible(
+                "the size depends on the values of inputs", hint="give such inputs as constants"
+            )
+        whole = count if periodic else count - 1
+        angles = 2 * np.pi * np.arange(count) / whole
+        signs = (1, -1, 1)
+        values = sum(s * w * np.cos(i * angles) for i, (s, w) in enumerate(zip(signs, weights, strict=False)))
+        return constant(values, dtype_of(output_datatype), call)
+
+
+_window("HannWindow", 0.5, 0.5)
+_window("HammingWindow", 25 / 46, 21 / 46)
+_window("BlackmanWindow", 0.42, 0.5, 0.08)
+
+
+@onnx("MelWeightMatrix")
+def mel_weight_matrix(bins, length, rate, low, high, *, output_datatype, call):
+    """Triangles over the frequencies of a transform, evenly spaced on the mel scale."""
+    numbers = [known_number(n) for n in (bins, length, rate, low, high)]
+    if any(n is None for n in numbers):
+        raise Unconvertible(
+            "its arguments depend on the values of inputs", hint="give such inputs as constants"
+        )
+    bins, length, rate, low, high = numbers
+    spectrum = length // 2 + 1
+    mels = np.array([2595 * np.log10(1 + f / 700) for f in (low, high)])
+    places = mels[0] + np.arange(bins + 2) * ((mels[1] - mels[0]) / (bins + 2))
+    hertz = 700 * (10 ** (places / 2595) - 1)
+    edges = ((length + 1) * hertz // rate).astype(int)
+    result = np.zeros((spectrum, bins))
+    for i in range(bins):
+        first, centre, last = edges[i : i + 3]
+        rising = centre - first
+        if rising == 0:
+            result[centre, i] = 1
+        else:
+            for j in range(first, centre + 1):
+                result[j, i] = (j - first) / rising
+        falling = last - centre
+        for j in range(centre, last):
+            result[j, i] = (last - j) / falling
+    return constant(result, dtype_of(output_datatype), call)

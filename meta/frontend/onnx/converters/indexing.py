@@ -1,0 +1,218 @@
+"""Converters of operators that read and write at positions, and of searches for them."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from meta import op
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import (
+    WHOLE,
+    constant,
+    extent_of,
+    known_ints,
+    known_number,
+    static_extent,
+    vector,
+)
+from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core.operators import from_start
+from meta.frontend.onnx.converters.movement import required
+from meta.frontend.onnx.registry import onnx
+from meta.op.core.check import normalize_axis
+
+REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+"""Names of reductions, and what `scatter_reduce` calls them."""
+
+
+@onnx("Gather", op.take)
+def gather(x, indices, *, axis):
+    return op.take(x, indices, axis)
+
+
+@onnx("GatherElements", op.take_along_axis)
+def gather_elements(x, indices, *, axis):
+    return op.take_along_axis(x, indices, axis)
+
+
+def _coordinates(indices):
+    """The components along the last axis, one by one."""
+    count = static_extent(indices.shape[-1], "the last axis of the indices")
+    return [op.take(indices, constant_like(i, indices), indices.ndim - 1) for i in range(count)]
+
+
+def constant_like(number, x):
+    """A number of the dtype of x."""
+    return op.full((), number, "int64")
+
+
+@onnx("GatherND", op.adv_index)
+def gather_nd(x, indices, *, batch_dims, call):
+    """The last axis of the indices are coordinates behind the batch axes."""
+    parts = _coordinates(indices)
+    ndim = indices.ndim - 1
+    batch = []
+    for axis in range(batch_dims or 0):
+        extent = static_extent(x.shape[axis], "a batch axis")
+        shape = tuple(extent if i == axis else 1 for i in range(ndim))
+        batch.append(constant(np.arange(extent).reshape(shape), indices.dtype, call))
+    return op.adv_index((x, *batch, *parts))
+
+
+def _scatter(x, indices, updates, axis, reduction):
+    indices = from_start(indices, extent_of(x, axis))
+    if reduction in (None, "none"):
+        return op.scatter(x, axis, indices, updates)
+    if reduction not in REDUCTIONS:
+        raise Unconvertible(f"the reduction {reduction!r} is unknown")
+    return op.scatter_reduce(x, axis, indices, updates, REDUCTIONS[reduction])
+
+
+@onnx("ScatterElements", op.scatter, op.scatter_reduce)
+def scatter_elements(x, indices, updates, *, axis, reduction):
+    return _scatter(x, indices, updates, axis, reduction)
+
+
+@onnx("Scatter", op.scatter)
+def scatter(x, indices, updates, *, axis):
+    return _scatter(x, indices, updates, axis, None)
+
+
+@onnx("ScatterND", op.scatter, op.scatter_reduce)
+def scatter_nd(x, indices, updates, *, reduction, call):
+    """The last axis of the indices are coordinates of elements or slices."""
+    extents = [static_extent(d, "the tensor to be written to") for d in x.shape]
+    depth = static_extent(indices.shape[-1], "the last axis of the indices")
+    bounds = constant(extents[:depth], "int64", call)
+    strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
+    places = from_start(cast_to(indices, "int64"), bounds)
+    places = op.sum(op.multiply(places, constant(strides, "int64", call)), indices.ndim - 1)
+    # The named axes become one, the others another, along which every index is repeated.
+    rows, columns = prod(extents[:depth]), prod(extents[depth:])
+    count = prod(static_extent(d, "the indices") for d in places.shape)
+    places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
+    flat, updates = op.reshape(x, (rows, columns)), op.reshape(updates, (count, columns))
+    return op.reshape(_scatter(flat, places, updates, 0, reduction), tuple(extents))
+
+
+@onnx("TensorScatter", op.scatter)
+def tensor_scatter(cache, update, starts=None, *, axis, mode, call):
+    """Write a row of a batch from a position of its own on, which ``mode`` may wrap around."""
+    axis = normalize_axis(axis, cache.ndim)
+    batch, count = cache.shape[0], static_extent(update.shape[axis], "the axis that is written")
+    steps = constant(np.arange(count), "int64", call)
+    if starts is None:
+        starts = op.full((batch,), 0, "int64", str(call.device))
+    places = op.add(op.reshape(starts, (batch, 1)), op.reshape(steps, (1, count)))
+    if mode == "circular":
+        places = op.remainder(places, static_extent(cache.shape[axis], "the cache"))
+    shape = tuple(batch if i == 0 else count if i == axis else 1 for i in range(cache.ndim))
+    places = op.broadcast_to(op.reshape(places, shape), update.shape)
+    return op.scatter(cache, axis, places, update)
+
+
+@onnx("Slice", op.strided_slice, op.dynamic_strided_slice)
+def slice_(x, first=None, last=None, at=None, step=None, *, starts, ends, axes, call):
+    """The bounds are attributes before opset 10."""
+    if first is None:
+        given, limits, places, steps = starts, ends, axes, None
+    else:
+        given, limits = known_ints(first), known_ints(last)
+        places = None if at is None else required(at, "axes")
+        steps = None if step is None else known_ints(step)
+    unknown = given is None or limits is None or (step is not None and steps is None)
+    count = (first.shape[0] if first is not None else 0) if unknown else len(given)
+    places = [normalize_axis(a, x.ndim) for a in (range(count) if places is None else places)]
+    if unknown:
+        return _dynamic_slice(x, first, last, step, places, call)
+    begin, end, strides = [0] * x.ndim, [WHOLE] * x.ndim, [1] * x.ndim
+    for i, axis in enumerate(places):
+        begin[axis], end[axis] = given[i], limits[i]
+        strides[axis] = 1 if steps is None else steps[i]
+    return op.strided_slice(x, tuple(begin), tuple(end), tuple(strides))
+
+
+def _dynamic_slice(x, first, last, step, places, call):
+    """Bounds that are not known are vectors for all axes."""
+
+    def all_axes(values, otherwise):
+        if values is None:
+            return constant([otherwise] * x.ndim, "int64", call)
+        whole = [otherwise] * x.ndim
+        for i, axis in enumerate(places):
+            whole[axis] = op.strided_slice(values, (i,), (i + 1,))
+        return vector(whole, call)
+
+    bounds = all_axes(first, 0), all_axes(last, WHOLE), all_axes(step, 1)
+    return op.dynamic_strided_slice(x, *bounds)
+
+
+@onnx("Compress", op.nonzero, op.take)
+def compress(x, condition, *, axis):
+    """What is behind the end of the condition is left out."""
+    (places,) = op.nonzero(condition)
+    if axis is None:
+        x, axis = op.reshape(x, (-1,)), 0
+    return op.take(x, places, axis)
+
+
+@onnx("NonZero", op.argwhere, op.permute_dims)
+def nonzero(x):
+    return op.permute_dims(op.argwhere(x), (1, 0))
+
+
+@onnx("OneHot", op.one_hot, op.dynamic_one_hot, op.where)
+def one_hot(indices, depth, values, *, axis, call):
+    """An index below 0 counts from the end of the depth; one beyond names no place."""
+    count = known_number(depth)
+    if count is None:
+        raise Unconvertible(
+            "the depth depends on the values of inputs", hint="give such inputs as constants"
+        )
+    count = int(count)
+    if "int" not in indices.dtype:
+        indices = op.cast(indices, "int64")
+    ndim = indices.ndim + 1
+    axis = normalize_axis(axis, ndim)
+    shape = tuple(count if i == axis else 1 for i in range(ndim))
+    places = constant(np.arange(count).reshape(shape), "int64", call)
+    wanted = op.expand_dims(cast_to(indices, "int64"), axis)
+    wanted = op.where(op.less(wanted, 0), op.add(wanted, count), wanted)
+    pair = op.reshape(values, (2,))
+    off, on = (op.reshape(op.strided_slice(pair, (i,), (i + 1,)), ()) for i in range(2))
+    return op.where(op.equal(places, wanted), on, off)
+
+
+@onnx("TopK", op.topk, op.dynamic_topk, ignore=("sorted",))
+def top_k(x, count=None, *, axis, k, largest):
+    """The number is an attribute in opset 1. What is not asked to be sorted is sorted too."""
+    number = k if count is None else known_number(count)
+    largest = largest is None or bool(largest)
+    if number is None:
+        return tuple(op.dynamic_topk(x, op.reshape(count, (1,)), axis, largest))
+    return tuple(op.topk(x, int(number), axis, largest))
+
+
+@onnx("Unique", op.unique, op.sort, op.take)
+def unique(x, *, axis, sorted, call):
+    """(values, where each occurs first, the place of every element among them, counts)."""
+    if axis is not None:
+        raise Unconvertible("distinct slices along an axis are not supported")
+    flat = op.reshape(x, (-1,))
+    values, inverse, counts = op.unique(flat, True, True)
+    size = static_extent(flat.shape[0], "the input")
+    places = constant(np.arange(size), "int64", call)
+    first = op.scatter_reduce(op.full_like(counts, size), 0, inverse, places, "amin")
+    if not sorted:
+        order = op.argsort(first)
+        rank = op.scatter(op.zeros_like(order), 0, order, _numbers_like(order))
+        values, counts, first = (op.take(v, order, 0) for v in (values, counts, first))
+        inverse = op.take(rank, inverse, 0)
+    return values, first, inverse, counts
+
+
+def _numbers_like(order):
+    """0, 1, 2, ... as many as there are elements."""
+    return op.subtract(op.cumsum.plain(op.ones_like(order), 0, "int64", False), 1)
