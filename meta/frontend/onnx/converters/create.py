@@ -81,7 +81,9 @@ def _window(name, *weights):
         whole = count if periodic else count - 1
         angles = 2 * np.pi * np.arange(count) / whole
         signs = (1, -1, 1)
-        values = sum(s * w * np.cos(i * angles) for i, (s, w) in enumerate(zip(signs, weights, strict=False)))
+        values = sum(
+            s * w * np.cos(i * angles) for i, (s, w) in enumerate(zip(signs, weights, strict=False))
+        )
         return constant(values, dtype_of(output_datatype), call)
 
 
