@@ -3,7 +3,8 @@
 Three kinds of blocks change it, each on its own floor: a call handler (tracing, mixed precision;
 `op/core/handler.py`), knobs (`base/config.py`) and a preference for dialects
 (`dialect/core/preference.py`). They stand in one object, so that an eager call, which has a
-microsecond, asks once: `decided` has the kernels that it may run without asking anything else.
+microsecond, asks once: `alone` and `pairs` have the kernels that it may run without asking anything
+else.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ class CallContext:
     ----------
     handler: gives calls their meaning; None: they are run at once. knobs: overridden ones; None:
     none is. preference: the user's choice of dialects; None until their floor is imported.
-    decided: (operator, array key, ...) to what runs such a call: those of the preference where
-    nothing else is to be asked, else an empty dict, which stays empty.
+    alone, pairs: by operator, what runs a call of one array, by its key, and of two operands, by
+    their keys: the key alone where both have the same, as most have. They are the preference's
+    where nothing else is to be asked, else empty dicts, which stay empty.
     """
 
-    __slots__ = ("decided", "handler", "knobs", "preference")
+    __slots__ = ("alone", "handler", "knobs", "pairs", "preference")
 
     def __init__(self, handler: Any, knobs: dict[str, Any] | None, preference: Any) -> None:
         self.handler, self.knobs, self.preference = handler, knobs, preference
         plain = handler is None and knobs is None and preference is not None
-        self.decided: dict[Any, Any] = preference.decided if plain else {}
+        self.alone: dict[Any, Any] = preference.alone if plain else {}
+        self.pairs: dict[Any, Any] = preference.pairs if plain else {}
 
 
 _first = CallContext(None, None, None)
@@ -41,7 +44,8 @@ context: ContextVar[CallContext] = ContextVar("meta_call_context", default=_firs
 
 def start_with(preference: Any) -> None:
     """Set the preference of contexts that no block has changed, in every thread."""
-    _first.preference, _first.decided = preference, preference.decided
+    _first.preference = preference
+    _first.alone, _first.pairs = preference.alone, preference.pairs
 
 
 @contextmanager

@@ -199,15 +199,16 @@ def recorded(op: Op, args: tuple[Any, ...], result: Any) -> Any:
 
 def _keep_at_once(preference: Preference, key: tuple[Any, ...], plan: DecidedCall) -> None:
     """Keep what runs a call of one array, two, or one and a float where `Op.__call__` finds it."""
-    if (
-        plan.simple is not None
-        and 2 <= len(key) <= 3
-        and key[1].__class__ is ArrayKey
-        and (len(key) == 2 or key[2].__class__ is ArrayKey or key[2] is float)
-        and not plan.bounds
-        and overridden() is None
-    ):
-        remember(preference.decided, key, plan.simple, DECISIONS)
+    op, *operands = key
+    if plan.simple is None or plan.bounds or overridden() is not None:
+        return
+    kinds = [part.__class__ is ArrayKey for part in operands]
+    if kinds == [True]:
+        remember(preference.alone.setdefault(op, {}), operands[0], plan.simple, DECISIONS)
+    elif len(kinds) == 2 and kinds[0] and (kinds[1] or operands[1] is float):
+        first, second = operands
+        place = first if first is second else (first, second)
+        remember(preference.pairs.setdefault(op, {}), place, plan.simple, DECISIONS)
 
 
 def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[Any]) -> Any:

@@ -13,8 +13,8 @@ from meta.dialect.core.catalog import known
 
 @dataclass(frozen=True)
 class Preference:
-    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, and ``decided``
-    what of that an eager call runs at once; see `base/call_context.py`.
+    """A choice of dialects. ``plans`` and ``envs`` cache what was decided under it, ``alone``
+    and ``pairs`` what of that an eager call runs at once; see `base/call_context.py`.
     """
 
     first: tuple[str, ...] = ()
@@ -22,7 +22,8 @@ class Preference:
     excluded: frozenset[str] = frozenset()
     plans: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
     envs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    decided: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    alone: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    pairs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def refusal(self, dialect: str) -> str | None:
         """Return why this choice rules a dialect out, or None."""
@@ -50,14 +51,15 @@ def forget() -> None:
     for preference in list(_interned.values()):
         preference.plans.clear()
         preference.envs.clear()
-        preference.decided.clear()
+        preference.alone.clear()
+        preference.pairs.clear()
 
 
 @contextmanager
 def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
     # What was preferred before is asked on entry: the block may be entered later than made.
     before = current()
-    wanted = replace(before, **change(before), plans={}, envs={}, decided={})
+    wanted = replace(before, **change(before), plans={}, envs={}, alone={}, pairs={})
     with changed(preference=_interned.setdefault(wanted, wanted)):
         yield
 

@@ -101,7 +101,8 @@ class Op(OpNode):
         try:
             if type(x) is ndarray and not args and not kwargs:
                 if type(y) is ndarray:
-                    kernel, key = _context().decided[self, x.key, y.key]
+                    calls, first = _context().pairs[self], x.key
+                    kernel, key = calls[first] if first is y.key else calls[first, y.key]
                     result = _new(ndarray)  # as `described` does
                     result.tensor = kernel(x.tensor, y.tensor)
                     result.key = key
@@ -112,11 +113,11 @@ class Op(OpNode):
                         return Default.recorded(self, (x, y), result)
                     return result
                 if y is _ABSENT:
-                    kernel, key = _context().decided[self, x.key]
+                    kernel, key = _context().alone[self][x.key]
                     result = described(kernel(x.tensor), key)
                     return Default.recorded(self, (x,), result) if x.tracked else result
                 if type(y) is float:
-                    kernel, key = _context().decided[self, x.key, float]
+                    kernel, key = _context().pairs[self][x.key, float]
                     result = described(kernel(x.tensor, y), key)
                     return Default.recorded(self, (x, y), result) if x.tracked else result
         except Exception:
