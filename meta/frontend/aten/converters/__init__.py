@@ -1,3 +1,3 @@
 """Converters of ATen's overloads, a file for each family."""
 
-from meta.frontend.aten.converters import elementwise  # noqa: F401
+from meta.frontend.aten.converters import activation, elementwise, logic, reduce  # noqa: F401

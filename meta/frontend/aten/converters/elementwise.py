@@ -1,16 +1,257 @@
-"""Elementwise arithmetic."""
+"""Elementwise arithmetic and functions of one tensor that need no special function."""
 
 from meta import op
-from meta.frontend.aten.promotion import promoted
+from meta.base.dtype import COMPLEX, is_float
+from meta.frontend.aten.operands import device_of, number_as, operands, tensor_as
+from meta.frontend.aten.promotion import cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arithmetic import clipped, truncated_quotient
+
+FLOATING = """
+acos acosh asin asinh atan atanh cos cosh deg2rad exp exp2 expm1 log log10 log1p log2 rad2deg
+reciprocal rsqrt sin sinh sqrt tan
+"""
+"""Functions whose result is floating point, of integers too."""
+SAME_DTYPE = "abs ceil floor sign trunc"
+RENAMED = {
+    "absolute": op.abs,
+    "arccos": op.acos,
+    "arccosh": op.acosh,
+    "arcsin": op.asin,
+    "arcsinh": op.asinh,
+    "arctan": op.atan,
+    "arctanh": op.atanh,
+    "fix": op.trunc,
+    "frac": op.frac,
+    "neg": op.negative,
+    "negative": op.negative,
+    "round": op.round,
+    "sgn": op.sign,
+    "special_exp2": op.exp2,
+    "special_expm1": op.expm1,
+    "special_log1p": op.log1p,
+    "square": op.square,
+}
+FUNCTIONS = {n: getattr(op, n) for n in f"{FLOATING} {SAME_DTYPE}".split()} | RENAMED
+"""Base operators of one tensor by torch's name."""
+
+
+def of_dtype(base, *tensors):
+    """Raise Unconvertible for complex tensors that a base operator does not take."""
+    found = next((x.dtype for x in tensors if getattr(x, "dtype", "") in COMPLEX), None)
+    if found is not None and not base.complex:
+        raise Unconvertible(f"the base operator {base.name!r} does not take {found}")
+
+
+def function(base, floating):
+    def converted(x):
+        of_dtype(base, x)
+        return base(*operands(x, floating=floating))
+
+    return converted
+
+
+FLOATING_BASES = {getattr(op, n) for n in FLOATING.split()}
+for _name, _base in FUNCTIONS.items():
+    aten(_name, _base)(function(_base, _base in FLOATING_BASES))
+
+
+@aten("positive")
+def positive(x):
+    return x
+
+
+@aten("round.decimals", "special_round", op.round)
+def round_(x, *, decimals):
+    of_dtype(op.round, x)
+    return op.round(x, decimals) if decimals and is_float(x.dtype) else op.round(x)
+
+
+@aten("nan_to_num", op.nan_to_num)
+def nan_to_num(x, *, nan, posinf, neginf):
+    of_dtype(op.nan_to_num, x)
+    if not is_float(x.dtype):
+        return x
+    return op.nan_to_num(x, 0.0 if nan is None else nan, posinf, neginf)
+
+
+# Two operands.
+
+BINARY = {
+    "maximum": op.maximum,
+    "minimum": op.minimum,
+    "max.other": op.maximum,
+    "min.other": op.minimum,
+    "fmax": op.fmax,
+    "fmin": op.fmin,
+    "fmod.Tensor": op.fmod,
+    "fmod.Scalar": op.fmod,
+    "heaviside": op.heaviside,
+    "hypot": op.hypot,
+    "logaddexp": op.logaddexp,
+    "logaddexp2": op.logaddexp2,
+    "mul.Tensor": op.multiply,
+    "mul.Scalar": op.multiply,
+    "multiply.Tensor": op.multiply,
+    "multiply.Scalar": op.multiply,
+    "nextafter": op.nextafter,
+    "pow.Tensor_Tensor": op.pow,
+    "pow.Tensor_Scalar": op.pow,
+    "pow.Scalar": op.pow,
+    "remainder.Tensor": op.remainder,
+    "remainder.Scalar": op.remainder,
+    "remainder.Scalar_Tensor": op.remainder,
+}
+"""Base operators of two operands in torch's common dtype."""
+BINARY_FLOATING = {
+    "arctan2": op.atan2,
+    "atan2": op.atan2,
+    "copysign.Tensor": op.copysign,
+    "copysign.Scalar": op.copysign,
+    "div.Tensor": op.divide,
+    "div.Scalar": op.divide,
+    "divide.Tensor": op.divide,
+    "divide.Scalar": op.divide,
+    "true_divide.Tensor": op.divide,
+    "true_divide.Scalar": op.divide,
+}
+"""The same, of which integers give floating point."""
+
+
+def binary(base, floating):
+    def converted(x, y):
+        of_dtype(base, x, y)
+        return base(*operands(x, y, floating=floating))
+
+    return converted
+
+
+for _name, _base in BINARY.items():
+    aten(_name, _base)(binary(_base, False))
+for _name, _base in BINARY_FLOATING.items():
+    aten(_name, _base)(binary(_base, True))
+
+
+def scaled(x, alpha, dtype):
+    """Return x * alpha in a dtype; a number stays one."""
+    if alpha == 1:
+        return x
+    product = x * alpha if is_number(x) else op.multiply(x, number_as(alpha, dtype, device_of(x)))
+    return number_as(product, dtype, device_of()) if is_number(product) else product
 
 
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
 def add(x, y, *, alpha):
-    x, y = promoted(x, y)
-    return op.add(x, y if alpha == 1 else op.multiply(y, alpha))
+    x, y = operands(x, y)
+    return op.add(x, scaled(y, alpha, x.dtype))
 
 
-@aten("relu", op.relu)
-def relu(x):
-    return op.relu(x)
+@aten("sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar", op.subtract, op.multiply)
+def subtract(x, y, *, alpha):
+    x, y = operands(x, y)
+    return op.subtract(x, scaled(y, alpha, x.dtype))
+
+
+@aten("rsub.Tensor", "rsub.Scalar", op.subtract, op.multiply)
+def rsub(x, y, *, alpha):
+    x, y = operands(x, y)
+    return op.subtract(y, scaled(x, alpha, x.dtype))
+
+
+@aten("_add_relu.Tensor", "_add_relu.Scalar", op.add, op.multiply, op.relu)
+def add_relu(x, y, *, alpha):
+    return op.relu(add(x, y, alpha=alpha))
+
+
+@aten(
+    *(f"{n}.{o}_mode" for n in ("div", "divide") for o in ("Tensor", "Scalar")),
+    op.divide,
+    op.floor_divide,
+    op.trunc,
+    op.fmod,
+    op.subtract,
+)
+def divide(x, y, *, rounding_mode):
+    if rounding_mode is None:
+        return binary(op.divide, True)(x, y)
+    x, y = operands(x, y)
+    return op.floor_divide(x, y) if rounding_mode == "floor" else truncated_quotient(x, y)
+
+
+@aten("floor_divide", "floor_divide.Scalar", op.floor_divide)
+def floor_divide(x, y):
+    return op.floor_divide(*operands(x, y))
+
+
+@aten("float_power.Tensor_Tensor", "float_power.Tensor_Scalar", "float_power.Scalar", op.pow)
+def float_power(x, y):
+    """The power in the widest dtype of its kind."""
+    wide = "complex128" if result_dtype(x, y) in COMPLEX else "float64"
+    return op.pow(*operands(x, y, dtype=wide))
+
+
+@aten("ldexp.Tensor", op.pow, op.multiply)
+def ldexp(x, exponent):
+    return op.multiply(*operands(x, op.pow(*operands(2.0, exponent))))
+
+
+@aten("lerp.Tensor", "lerp.Scalar", op.lerp)
+def lerp(x, end, weight):
+    of_dtype(op.lerp, x)
+    return op.lerp(*operands(x, end, weight))
+
+
+@aten("addcmul", op.addcmul)
+def addcmul(x, a, b, *, value):
+    of_dtype(op.addcmul, x)
+    x, a, b = operands(x, a, b)
+    return op.addcmul(x, a, b, number_as(value, x.dtype, device_of(x)))
+
+
+@aten("addcdiv", op.addcdiv)
+def addcdiv(x, a, b, *, value):
+    of_dtype(op.addcdiv, x)
+    x, a, b = operands(x, a, b)
+    return op.addcdiv(x, a, b, value)
+
+
+# Bounds.
+
+
+def bounded(x, low, high):
+    """Return x, at least ``low`` and at most ``high``, each a number, a tensor or None; ``high``
+    where low > high.
+    """
+    dtype, device = result_dtype(x, low, high), device_of(x)
+    x = cast(x, dtype)
+    of_dtype(op.clip, x)
+    plain = [isinstance(b, bool | int | float) for b in (low, high)]
+    if all(plain) and dtype != "bool":
+        return clipped(x, low, high)
+    if low is not None:
+        x = op.maximum(x, tensor_as(low, dtype, device))
+    return x if high is None else op.minimum(x, tensor_as(high, dtype, device))
+
+
+@aten("clamp", "clip", op.clip, op.maximum, op.minimum)
+def clamp(x, *, min, max):
+    return bounded(x, min, max)
+
+
+@aten("clamp.Tensor", "clip.Tensor", op.maximum, op.minimum)
+def clamp_tensor(x, low, high):
+    return bounded(x, low, high)
+
+
+@aten("clamp_min", "clamp_min.Tensor", op.maximum)
+def clamp_min(x, low):
+    return bounded(x, low, None)
+
+
+@aten("clamp_max", "clamp_max.Tensor", op.minimum)
+def clamp_max(x, high):
+    return bounded(x, None, high)
+
+
+aten.refuse("gcd", "lcm", why="there is no greatest common divisor in the base operators")

@@ -1,0 +1,86 @@
+"""Operands of a converter in the form that base operators take.
+
+torch takes a Python number beside a tensor of any dtype, and wraps it around where an integer dtype
+cannot hold it; an extent counts as a number, too. Base operators take a number that fits, and no
+extents. `operands` promotes as torch does and makes what is left of numbers fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import COMPLEX, is_float
+from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arithmetic import number_in
+from meta.ir.dims import Quotient, SymbolicDim
+from meta.op.core.handler import current
+from meta.op.core.tracing import Trace
+from meta.runtime.ndarray import array
+
+
+def device_of(*operands: Any) -> str:
+    """Return the device of the program, or without one that of the first array."""
+    trace = current()
+    if isinstance(trace, Trace):
+        return str(trace.device)
+    devices = (getattr(x, "device", None) for x in operands)
+    return str(next((d for d in devices if d is not None), Device("cpu")))
+
+
+def scalar_of(extent: SymbolicDim, device: str) -> Any:
+    """Return an extent as a 0-d tensor of int64, which the run time knows."""
+    total = None
+    for atoms, coefficient in extent.terms:
+        term: Any = coefficient
+        for atom in atoms:
+            if isinstance(atom, Quotient):
+                numerator = scalar_of(atom.numerator, device)
+                value = op.floor_divide(numerator, atom.divisor)
+            else:
+                row = op.zeros((SymbolicDim(atom),), "bool", device)
+                value = op.reshape(op.shape_as_tensor(row), ())
+            term = value if isinstance(term, int) and term == 1 else op.multiply(value, term)
+        # The constant comes last, so that the first of two terms is a tensor.
+        total = term if total is None else op.add(total, term)
+    return total
+
+
+def number_as(value: Any, dtype: str, device: str) -> Any:
+    """Return a number or extent so that a base operator takes it beside a tensor of a dtype."""
+    if isinstance(value, SymbolicDim):
+        return cast(scalar_of(value, device), dtype)
+    if isinstance(value, complex):
+        return array(value, dtype, device=device)
+    if dtype in COMPLEX or is_float(dtype):
+        return value
+    return number_in(value, dtype)
+
+
+def tensor_as(value: Any, dtype: str, device: str) -> Any:
+    """Return an operand as a tensor of a dtype, a number as a 0-d one."""
+    if not is_number(value):
+        return cast(value, dtype)
+    value = number_as(value, dtype, device)
+    return op.full((), value, dtype, device) if is_number(value) else value
+
+
+def operands(*values: Any, floating: bool = False, dtype: str | None = None) -> tuple[Any, ...]:
+    """Return operands in the dtype that torch computes in, or in ``dtype``; numbers that fit it
+    stay numbers, None stays None.
+
+    floating: integers are computed in torch's default for floating point, as by `torch.atan2`.
+    """
+    found = result_dtype(*values) if dtype is None else dtype
+    found = as_float(found) if floating else found
+    device = device_of(*values)
+    return tuple(number_as(x, found, device) if is_number(x) else cast(x, found) for x in values)
+
+
+def require_real(*values: Any) -> None:
+    """Raise Unconvertible for complex tensors."""
+    found = next((x.dtype for x in values if getattr(x, "dtype", None) in COMPLEX), None)
+    if found is not None:
+        raise Unconvertible(f"it is not converted for {found}")
