@@ -1,0 +1,92 @@
+"""Calls of ATen's overloads as data, and what checks that their converters do as torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import meta
+from meta.frontend.aten.graph import convert
+from meta.frontend.aten.registry import overload_of
+from meta.ir.dims import SymbolicDim
+from meta.ir.types import TensorType
+from meta.model.trace import trace
+from tools.torch_samples.compare import TOLERANCE, compare, leaves_of, widened
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an overload by torch's name of it. label: what is special about it."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.name} {self.label}".strip()
+
+
+def call(name: str, *args: Any, label: str = "", **kwargs: Any) -> Call:
+    """Return a `Call`; arguments are torch's."""
+    return Call(name, args, kwargs, label)
+
+
+def ours(values: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, meta.array, values)
+
+
+def check(one: Call) -> None:
+    """Compare a call with torch, eagerly and as a program, where base operators are given operands
+    of one dtype only.
+    """
+    overload = overload_of(one.name)
+    assert overload is not None
+    expected = overload(*one.args, **one.kwargs)
+    leaves, structure = pytree.tree_flatten((one.args, one.kwargs))
+    tensors = [meta.array(x) for x in leaves if isinstance(x, torch.Tensor)]
+
+    def run(arrays: Any) -> Any:
+        given = iter(arrays)
+        mixed = [next(given) if isinstance(x, torch.Tensor) else x for x in leaves]
+        args, kwargs = pytree.tree_unflatten(mixed, structure)
+        found = convert(overload, args, kwargs)
+        return tuple(found) if isinstance(found, list) else found
+
+    def exact() -> Any:
+        args, kwargs = pytree.tree_map(widened, (one.args, one.kwargs))
+        return overload(*args, **kwargs)
+
+    with meta.strict_dtypes(), meta.dialect.prefer("torch"):
+        compare(run(tensors), expected, TOLERANCE, "eagerly", exact)
+        compare(trace(run)(tensors), expected, TOLERANCE, "as a program", exact)
+
+
+def check_symbolic(
+    name: str, arguments: Callable[..., tuple[Any, ...]], *tensors: torch.Tensor
+) -> None:
+    """Compare a call with torch for extents that are unknown while converting.
+
+    arguments: of the tensors, those of the call, which may be made of their extents.
+    """
+    overload = overload_of(name)
+    assert overload is not None
+
+    @trace
+    def run(arrays: Any) -> Any:
+        found = convert(overload, arguments(*arrays), {})
+        return tuple(found) if isinstance(found, list) else found
+
+    names = iter("abcdefghijkl")
+    arrays = [meta.array(x) for x in tensors]
+    types = [TensorType(tuple(SymbolicDim(next(names)) for _ in x.shape), x.dtype) for x in arrays]
+    expected = overload(*arguments(*tensors))
+    with meta.strict_dtypes(), meta.dialect.prefer("torch"):
+        found = meta.vm.compile(run, types)(arrays)
+    for f, e in zip(leaves_of(found), leaves_of(expected), strict=True):
+        compare(f, e, TOLERANCE, "of symbolic extents", lambda: None)
