@@ -36,6 +36,8 @@ import meta
 from meta.base.progress import bar
 from meta.frontend.onnx.direct import from_onnx
 
+BFLOAT16 = 2**-6
+"""The relative tolerance of onnx's own runner for bfloat16, two units in the last place."""
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 AS_IT_IS, WITH_CONSTANTS, FAILED = "as it is", "with constants", "failed"
 
@@ -133,6 +135,7 @@ def _compare(found: Any, wanted: Any, rtol: float, atol: float) -> None:
     if found.dtype != wanted.dtype:
         raise _Failed("compare", f"{found.dtype} instead of {wanted.dtype}")
     if found.dtype.kind not in "biuf":
+        rtol = max(rtol, BFLOAT16) if found.dtype.name == "bfloat16" else rtol
         found, wanted = (v.astype(np.float32) for v in (found, wanted))
     if not np.allclose(found, wanted, rtol, atol, equal_nan=True):
         raise _Failed("compare", "other values")

@@ -196,7 +196,7 @@ class Walker:
         name, opset = full_name(node.domain, node.op_type), opset_of(scope.opsets, node.domain)
         attributes = {**defaults_of(name, opset), **stated}
         if onnx.get(name) is None:
-            body = body_of(name, opset, node, inputs)
+            body = body_of(name, opset, _stating(node, attributes), inputs)
             if body is not None:
                 return self._function(scope, body, inputs, attributes)
         site = CallSite(
@@ -304,6 +304,21 @@ def body_of(name: str, opset: int, node: NodeProto, inputs: Sequence[Any]) -> Fu
     function = FunctionProto()
     function.MergeFromString(text)
     return function if function.node else None
+
+
+def _stating(node: NodeProto, attributes: Mapping[str, Any]) -> NodeProto:
+    """Return a node that states its attributes, defaults and those of its function too: a body that
+    depends on the node is made from what it states.
+    """
+    stated = NodeProto()
+    stated.CopyFrom(node)
+    graphs = [a for a in node.attribute if a.type in (a.GRAPH, a.GRAPHS)]
+    del stated.attribute[:]
+    stated.attribute.extend(graphs)
+    for name, value in attributes.items():
+        if value is not None and name not in {g.name for g in graphs}:
+            stated.attribute.append(helper.make_attribute(name, value))
+    return stated
 
 
 def _type_of(value: Any) -> TypeProto:

@@ -129,7 +129,9 @@ def conv_transpose(
         wanted = [x.shape[2 + i] * stride[i] for i in range(count)]
     if wanted is not None:
         cut = [whole[i] + more[i] - wanted[i] for i in range(count)]
-        before = [c // 2 if auto_pad != "SAME_LOWER" else c - c // 2 for c in cut]
+        # Of an odd number more is cut off before; what there is too little of is added behind.
+        more_before = auto_pad != "SAME_UPPER"
+        before = [max(c - c // 2 if more_before else c // 2, 0) for c in cut]
         pads = (*before, *(c - b for c, b in zip(cut, before, strict=True)))
     elif auto_pad == "VALID":
         pads = (0,) * (2 * count)

@@ -76,7 +76,7 @@ def resize(
         return _dynamic(x, sizes, axes, mode, position, nearest, cubic_coeff_a, exclude_outside)
     region = _numbers(roi, "regions") if position == "tf_crop_and_resize" else None
     plan = _plan(x, axes, region, _numbers(scales, "scales"), sizes, keep_aspect_ratio_policy)
-    if not antialias and _is_direct(x, plan, mode, position):
+    if not antialias and _is_direct(x, plan, mode, position, nearest):
         size = tuple(extent for _, extent, _, _ in (_of(plan, a, x) for a in (2, 3)))
         # An axis of one element that stays is the same in every mode.
         method = MODES[mode]
@@ -139,7 +139,7 @@ def _of(plan, axis, x):
     return next((p for p in plan if p[0] == axis), (axis, x.shape[axis], 1.0, (0.0, 1.0)))
 
 
-def _is_direct(x, plan, mode, position):
+def _is_direct(x, plan, mode, position, nearest):
     """Whether `resize2d` computes the same: an image, whole scales."""
     if x.ndim != 4 or not all(e == x.shape[a] and s == 1.0 for a, e, s, _ in plan if a < 2):
         return False
@@ -147,9 +147,10 @@ def _is_direct(x, plan, mode, position):
     if any(extent < 1 or extent != x.shape[axis] * scale for axis, extent, scale, _ in rows):
         return False
     if mode == "nearest":
-        # Every element is repeated: all modes but one that rounds up agree.
+        # Where every element is repeated, positions and rounding have nothing to say.
+        rounds = nearest.startswith("round") and position == "half_pixel"
         whole = all(float(scale).is_integer() for _, _, scale, _ in rows)
-        return whole and position == "half_pixel"
+        return whole and (rounds or (nearest == "floor" and position == "asymmetric"))
     return is_float(x.dtype) and position in OF_RESIZE2D
 
 
