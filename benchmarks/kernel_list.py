@@ -146,7 +146,7 @@ KERNELS = [
     Kernel("remainder", meta.remainder, torch.remainder, normal(WIDE, WIDE)),
     Kernel(
         "cast to bfloat16",
-        lambda x: meta.cast(x, dtype="bfloat16"),
+        lambda x: meta.astype(x, dtype="bfloat16"),
         lambda x: x.to(torch.bfloat16),
         normal(WIDE),
     ),

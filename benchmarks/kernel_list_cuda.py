@@ -47,7 +47,7 @@ ELEMENTWISE = [
     Kernel(
         "elementwise",
         "cast to float16",
-        lambda x: meta.cast(x, dtype="float16"),
+        lambda x: meta.astype(x, dtype="float16"),
         lambda x: x.to(torch.float16),
         normal(WIDE),
         dtypes=(torch.float32,),
@@ -55,7 +55,7 @@ ELEMENTWISE = [
     Kernel(
         "elementwise",
         "cast to float32",
-        lambda x: meta.cast(x, dtype="float32"),
+        lambda x: meta.astype(x, dtype="float32"),
         lambda x: x.to(torch.float32),
         normal(WIDE),
         dtypes=(torch.float16,),

@@ -54,7 +54,7 @@ def _number(x: Array, name: str, real: bool = False) -> Array:
     x = operand(x)
     if x.dtype in PARTS.values() or (x.dtype in PARTS and not real):
         return x
-    hint = "fft takes complex numbers" if x.dtype in PARTS else 'meta.cast(x, "float32")'
+    hint = "fft takes complex numbers" if x.dtype in PARTS else 'meta.astype(x, "float32")'
     raise TypeInferError(
         "an array of this dtype has no such transform",
         op=f"fft.{name}",
@@ -67,7 +67,7 @@ def _number(x: Array, name: str, real: bool = False) -> Array:
 def _complex(x: Array, name: str) -> Array:
     """Return complex numbers."""
     x = _number(x, name)
-    return x if x.dtype in PARTS else op.cast(x, complex_of(x.dtype))
+    return x if x.dtype in PARTS else op.astype(x, complex_of(x.dtype))
 
 
 def _places(x: Array, s: Extents, axes: Sequence[int] | None, name: str) -> tuple[int, ...]:

@@ -145,15 +145,15 @@ def _wide(x: Array, name: str) -> Array:
             "x must be floating point",
             expected="float16 to float64, complex64 or complex128",
             found=x.dtype,
-            hint='cast it first: meta.cast(x, "float32")',
+            hint='cast it first: meta.astype(x, "float32")',
         )
-    return op.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+    return op.astype(x, "float32") if x.dtype in ("float16", "bfloat16") else x
 
 
 def _as(x: Array, like: Array) -> Array:
     """Return what was computed `_wide` in the dtype of the argument, or of its parts."""
     dtype = PARTS.get(operand(like).dtype, operand(like).dtype)
-    return x if x.dtype == dtype else op.cast(x, dtype)
+    return x if x.dtype == dtype else op.astype(x, dtype)
 
 
 def _root(x: Array, ord: float) -> Array:
@@ -196,7 +196,7 @@ def vector_norm(
         choose = op.max if ord > 0 else op.min
         found = choose(magnitude, axes, keepdims) if axes else magnitude
     elif ord == 0:
-        found = _summed(op.cast(wide != 0, magnitude.dtype), axes, keepdims)
+        found = _summed(op.astype(wide != 0, magnitude.dtype), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0
@@ -285,7 +285,7 @@ def pinv(x: Array, *, rtol: float | Array | None = None) -> Array:
     if s.shape[-1]:
         kept = s > op.max(s, -1, True) * op.expand_dims(rtol, -1)
         s = op.where(kept, 1.0 / op.where(kept, s, 1.0), 0.0)
-    return _adjoint(vh) @ (op.expand_dims(op.cast(s, x.dtype), -1) * _adjoint(u))
+    return _adjoint(vh) @ (op.expand_dims(op.astype(s, x.dtype), -1) * _adjoint(u))
 
 
 def _adjoint(x: Array) -> Array:
@@ -305,12 +305,12 @@ def matrix_rank(x: Array, *, rtol: float | Array | None = None) -> Array:
 
 def _rank(x: Array, s: Array, rtol: float | Array | None) -> Array:
     if s.shape[-1] == 0:
-        return op.sum(op.cast(s, "int64"), -1)
+        return op.sum(op.astype(s, "int64"), -1)
     if rtol is None:
         least = max(x.shape[-2:]) * {"float32": 2.0**-23, "float64": 2.0**-52}[s.dtype]
     else:
         least = rtol if isinstance(rtol, int | float) else op.expand_dims(rtol, -1)
-    return op.sum(op.cast(s > op.max(s, -1, True) * least, "int64"), -1)
+    return op.sum(op.astype(s > op.max(s, -1, True) * least, "int64"), -1)
 
 
 def matrix_power(x: Array, n: int) -> Array:
@@ -369,9 +369,9 @@ def trace(x: Array, *, offset: int = 0, dtype: str | None = None) -> Array:
     """
     found = diagonal(x, offset=offset)
     if dtype is None and found.dtype.startswith("uint"):
-        return op.cast(op.sum(op.cast(found, "int64"), -1), "uint64")  # the same bits
-    total = op.sum(found if dtype is None else op.cast(found, dtype), -1)
-    return total if dtype in (None, total.dtype) else op.cast(total, dtype)
+        return op.astype(op.sum(op.astype(found, "int64"), -1), "uint64")  # the same bits
+    total = op.sum(found if dtype is None else op.astype(found, dtype), -1)
+    return total if dtype in (None, total.dtype) else op.astype(total, dtype)
 
 
 def cross(x1: Array, x2: Array, *, axis: int = -1) -> Array:

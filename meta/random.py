@@ -140,7 +140,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     weights = _wide(p)
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
     u = _draw(op.random_uniform, _key(_place(None, weights)), weights.shape, dtype=weights.dtype)
-    return op.cast(op.less(u, weights), name)
+    return op.astype(op.less(u, weights), name)
 
 
 @checked
@@ -160,7 +160,7 @@ def exponential(
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
     extents = _shape(shape)
     drawn = _exponential(extents, _floating(dtype), _place(device, scale))
-    drawn = op.cast(drawn, canonical(dtype))
+    drawn = op.astype(drawn, canonical(dtype))
     if _is_number(scale) and scale == 1:
         return drawn
     return _of_shape(op.multiply(drawn, _tensor(scale)), extents)
@@ -185,7 +185,7 @@ def gumbel(
         _require(scale >= 0, "the scale is negative", "scale >= 0", scale)
     extents = _shape(shape)
     e = _exponential(extents, _floating(dtype), _place(device, loc, scale))
-    drawn = op.cast(op.negative(op.log(e)), canonical(dtype))
+    drawn = op.astype(op.negative(op.log(e)), canonical(dtype))
     return _of_shape(op.add(op.multiply(drawn, _tensor(scale)), _tensor(loc)), extents)
 
 
@@ -272,7 +272,7 @@ def _wide(p: Any) -> Array:
     """Return probabilities in float32 or float64."""
     p = _lifted(p)
     _require(is_float(p.dtype), "p has no floats", "floating point probabilities", p.dtype)
-    return p if p.dtype in ("float32", "float64") else op.cast(p, "float32")
+    return p if p.dtype in ("float32", "float64") else op.astype(p, "float32")
 
 
 def _floating(dtype: object) -> str:

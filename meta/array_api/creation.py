@@ -18,11 +18,11 @@ Array = Any
 def astype(x: Array, dtype: object, /, *, copy: bool = True, device: object = None) -> Array:
     """Return ``x`` in another dtype, on another device; itself if nothing changes and not ``copy``.
 
-    Values are converted as by `meta.cast`.
+    Values are converted as by `meta.astype`.
     """
     x = operand(x)
     kind = canonical(dtype)
-    found = x if kind == x.dtype else op.cast(x, kind)
+    found = x if kind == x.dtype else op.astype(x, kind)
     found = found if device is None else found.to(device=device)
     return op.copy(x) if copy and found is x else found
 

@@ -42,4 +42,4 @@ def clip(x: Array, /, min: Bound = None, max: Bound = None) -> Array:
         min, max = (array(b, x.dtype) if isinstance(b, int) else b for b in (min, max))
     found = x if min is None else op.maximum(x, min)
     found = found if max is None else op.minimum(found, max)
-    return found if found.dtype == x.dtype else op.cast(found, x.dtype)
+    return found if found.dtype == x.dtype else op.astype(found, x.dtype)

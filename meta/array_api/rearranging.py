@@ -28,7 +28,7 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
     counts = operand(repeats)
     x, at = (op.reshape(x, (-1,)), 0) if axis is None else (x, normalize_axis(axis, x.ndim))
     counts = op.broadcast_to(counts, (x.shape[at],))
-    ends = op.cumsum(op.cast(counts, "int64"), 0)
+    ends = op.cumsum(op.astype(counts, "int64"), 0)
     total = int(ends[-1]) if x.shape[at] else 0
     if total == 0:
         return x[(*(slice(None),) * at, slice(0, 0))]

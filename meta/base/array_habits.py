@@ -24,6 +24,7 @@ ARRAY: dict[str, str] = {
     "bernoulli": "meta.random.bernoulli(x)",
     "bitwise_not": "~x",
     "bmm": "x @ y",
+    "cast": "x.astype(dtype)",
     "choose": "meta.where, or x[index]",
     "chunk": "meta.split(x, chunks, axis)",
     "compress": "x[mask]",

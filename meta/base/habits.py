@@ -255,6 +255,7 @@ MODULE: dict[str, str] = {
     "autograd": "meta.grad",
     "bitwise_not": "meta.bitwise_invert",
     "bmm": "meta.matmul",
+    "cast": "meta.astype",
     "cat": "meta.concat",
     "clip_grad_norm_": "optimizer.step(clip_norm=1.0), which clips and then updates",
     "compile": "meta.vm.compile",

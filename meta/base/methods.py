@@ -20,7 +20,8 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 
 _DERIVED = (
     *("abs", "acos", "acosh", "add", "addcdiv", "addcmul", "all", "allclose"),
-    *("angle", "any", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh", "atan", "atan2"),
+    *("angle", "any", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh"),
+    *("astype", "atan", "atan2"),
     *("atanh", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
     *("bitwise_right_shift", "bitwise_xor", "broadcast_to", "ceil", "clip", "conj", "copysign"),
     *("cos", "cosh", "count_nonzero", "cumprod", "cumsum", "deg2rad", "diag", "diagonal", "diff"),
@@ -81,10 +82,6 @@ class Methods(Overloads):
     __slots__ = ()
     namespace: ClassVar[Any]
     """The functions of the Array API standard: `meta.array_api`, which sets it."""
-
-    def astype(self, dtype: object) -> Any:
-        """Return ``meta.cast`` to a dtype. A gradient flows through it."""
-        return OPERATORS["cast"](self, dtype)
 
     def reshape(self, *shape: Any) -> Any:
         """Return ``meta.reshape`` to a shape, given as a tuple or as numbers."""

@@ -45,5 +45,5 @@ def refused(
         if dtype == "bool"
         else f"a whole number from {low} to {high}",
         found=repr(value),
-        hint=hint or f'cast the tensor: meta.cast(x, "{holding(value)}")',
+        hint=hint or f'cast the tensor: meta.astype(x, "{holding(value)}")',
     )

@@ -189,5 +189,5 @@ def abs(x, dy):
     """dx = dy * sign(x), of complex numbers dy * x / |x|; at the kink 0, as torch."""
     if x.dtype in COMPLEX:
         size = op.abs(x)
-        return x * op.cast(op.where(size == 0, 0, dy / size), x.dtype)
+        return x * op.astype(op.where(size == 0, 0, dy / size), x.dtype)
     return op.where(x > 0, dy, op.where(x < 0, -dy, 0))

@@ -44,7 +44,7 @@ class _Heads:
         if x.shape[1] != self.heads:
             flat = op.reshape(flat, (*x.shape[:2], self.share, *x.shape[2:]))
             flat = op.sum(flat, 2)
-        return op.cast(op.reshape(flat, x.shape), x.dtype)
+        return op.astype(op.reshape(flat, x.shape), x.dtype)
 
     def probabilities(self, mask, logsumexp, causal, scale):
         """exp(scores - logsumexp), 0 where a query may not look."""

@@ -35,7 +35,7 @@ def _lifted(x: Any) -> Any:
 def _ratio(x: Any, by: Any) -> Any:
     """Return x / by, and 0 where both are 0: nothing depends on vectors that are not determined."""
     by = op.broadcast_to(by, x.shape)
-    return x / op.where(by == 0, op.cast(x == 0, x.dtype), by)
+    return x / op.where(by == 0, op.astype(x == 0, x.dtype), by)
 
 
 def _diagonal(x: Any) -> Any:

@@ -64,7 +64,7 @@ not_differentiable(op.dynamic_one_hot, why="indices have none, and the values ar
 @gradient(op.dynamic_tile)
 def dynamic_tile(x: Any, reps: Any, dy: Any) -> Any:
     """dx = the sum of dy over the repetitions, each of which becomes an axis beside that of x."""
-    counts, extents = op.cast(reps, "int64"), op.shape_as_tensor(x)
+    counts, extents = op.astype(reps, "int64"), op.shape_as_tensor(x)
     missing = extents.shape[0] - counts.shape[0]
     ones = op.ones_like(counts if missing < 0 else extents)
     ones = op.strided_slice(ones, (0,), (abs(missing),))

@@ -59,9 +59,9 @@ def sign(x, y, dy):
     """0; of complex numbers g - y * Re(conj(y) g) with g = dy / |x|, 0 at 0."""
     if x.dtype not in COMPLEX:
         return op.zeros_like(dy)
-    size = op.cast(op.abs(x), x.dtype)
+    size = op.astype(op.abs(x), x.dtype)
     scaled = op.where(op.equal(size, 0), 0, dy / size)
-    return scaled - y * op.cast(op.real(op.conj(y) * scaled), x.dtype)
+    return scaled - y * op.astype(op.real(op.conj(y) * scaled), x.dtype)
 
 
 def by_result(forward, backward, slope):
@@ -103,12 +103,12 @@ def _converted(dy: Any, x: TensorType) -> Any:
     if not has_gradient(x.dtype):
         return None
     part = op.real(dy) if is_float(x.dtype) and dy.dtype in COMPLEX else dy
-    return op.cast(part, x.dtype)
+    return op.astype(part, x.dtype)
 
 
-@gradient(op.cast)
-def cast(data: TensorType, dy: Any) -> Any:
-    return _converted(dy, data)
+@gradient(op.astype)
+def astype(x: TensorType, dy: Any) -> Any:
+    return _converted(dy, x)
 
 
 @gradient(op.cast_like)

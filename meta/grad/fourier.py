@@ -16,8 +16,8 @@ from meta.op.fourier import SCALES
 
 gradients(
     {
-        op.real: lambda dy: op.cast(dy, complex_of(dy.dtype)),
-        op.imag: lambda dy: op.complex(op.imag(op.cast(dy, complex_of(dy.dtype))), dy),
+        op.real: lambda dy: op.astype(dy, complex_of(dy.dtype)),
+        op.imag: lambda dy: op.complex(op.imag(op.astype(dy, complex_of(dy.dtype))), dy),
         op.conj: lambda dy: op.conj(dy),
         op.fft_c2c: lambda dy, axes, inverse, norm: op.fft_c2c(dy, axes, not inverse, SCALES[norm]),
     }

@@ -84,8 +84,8 @@ def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any,
     if reduce == "prod":
         dx, dused = _factors(x, index, used, axis, dy)
     else:
-        here = op.cast(op.equal(x, y), dy.dtype)
-        there = op.cast(op.equal(used, op.take_along_axis.plain(y, index, axis)), dy.dtype)
+        here = op.astype(op.equal(x, y), dy.dtype)
+        there = op.astype(op.equal(used, op.take_along_axis.plain(y, index, axis)), dy.dtype)
         share = dy / op.scatter_add(here, axis, index, there)
         dx, dused = here * share, there * op.take_along_axis.plain(share, index, axis)
     if used is not src:
@@ -96,7 +96,7 @@ def scatter_reduce(x: Any, index: Any, src: Any, axis: int, reduce: str, y: Any,
 def _factors(x: Any, index: Any, src: Any, axis: int, dy: Any) -> Any:
     """Return the gradients of a product at both kinds of factors."""
     x_zero, src_zero = op.equal(x, 0.0), op.equal(src, 0.0)
-    zeros = op.scatter_add(op.cast(x_zero, dy.dtype), axis, index, op.cast(src_zero, dy.dtype))
+    zeros = op.scatter_add(op.astype(x_zero, dy.dtype), axis, index, op.astype(src_zero, dy.dtype))
     x_rest, src_rest = op.where(x_zero, 1.0, x), op.where(src_zero, 1.0, src)
     rest = dy * op.scatter_reduce.plain(x_rest, axis, index, src_rest, "prod")
 

@@ -32,7 +32,7 @@ not_differentiable(
 def smooth_l1_loss_dpred(prediction, target, dy):
     """By prediction that of ``clip(prediction - target, -1, 1) / size``."""
     inside = op.abs(prediction - target) < 1.0
-    by_pred = dy * op.cast(inside, dy.dtype) / max(prediction.size, 1)
+    by_pred = dy * op.astype(inside, dy.dtype) / max(prediction.size, 1)
     return by_pred, -by_pred
 
 
@@ -92,7 +92,7 @@ def _of_difference(loss, derivative, slope):
 
 
 def _inside(prediction, target, dy, delta):
-    return dy * op.cast(op.abs(prediction - target) < delta, dy.dtype)
+    return dy * op.astype(op.abs(prediction - target) < delta, dy.dtype)
 
 
 _of_difference(op.mse_loss, op.mse_loss_dpred, lambda prediction, target, dy: dy * 2.0)

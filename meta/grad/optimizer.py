@@ -15,4 +15,4 @@ not_differentiable(op.multi_tensor_norm, why="it measures gradients; sum(x * x) 
 @gradient(op.multi_tensor_cast)
 def multi_tensor_cast(x: tuple[TensorType, ...], dy: Any) -> Any:
     """dx = dy, each in the dtype of its x."""
-    return tuple(op.cast(d, t.dtype) for d, t in zip(dy, x, strict=True))
+    return tuple(op.astype(d, t.dtype) for d, t in zip(dy, x, strict=True))

@@ -44,7 +44,7 @@ def extremum(x: Any, y: Any, dy: Any, axis: Any) -> Any:
     """dx = dy / n at each of the n elements that equal the result, 0 elsewhere."""
     kept = reduction(x.ndim, axis, True)
     shape = kept.kept_shape(x.shape)
-    chosen = op.cast(op.equal(x, op.reshape(y, shape)), dy.dtype)
+    chosen = op.astype(op.equal(x, op.reshape(y, shape)), dy.dtype)
     count = op.sum(chosen, axis, True)
     return chosen * (op.reshape(dy, shape) / count)
 

@@ -104,7 +104,7 @@ def _taps(coordinate, size, method, padding_mode, align_corners):
             element = op.round(element)
         inside = _inside(element, size)
         # By a clip of integers, for a NaN is no index, and its weight says what comes of it.
-        index = op.clip(op.cast(element, "int64"), 0, size - 1)
+        index = op.clip(op.astype(element, "int64"), 0, size - 1)
         found.append(Tap(index, weight * inside, slope * inside * factor * scale))
     return found
 
@@ -128,9 +128,9 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
     wide = dtype if dtype == "float64" else "float32"
     n, c, *extents = x.shape
     points = prod(grid.shape[1:-1])
-    flat = op.reshape(op.cast(x, wide), (n, c, -1))
-    grad = op.reshape(op.cast(dy, wide), (n, c, points))
-    places = op.reshape(op.cast(grid, wide), (n, points, len(extents)))
+    flat = op.reshape(op.astype(x, wide), (n, c, -1))
+    grad = op.reshape(op.astype(dy, wide), (n, c, points))
+    places = op.reshape(op.astype(grid, wide), (n, points, len(extents)))
     options = (method, padding_mode, align_corners)
     axes = [
         _taps(places[:, :, len(extents) - 1 - axis], size, *options)
@@ -152,4 +152,6 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
                 slope = slope if other == axis else slope * factor.weight
             dgrid[axis] = dgrid[axis] + part * slope
     stacked = op.stack(tuple(reversed(dgrid)), 2)
-    return op.cast(op.reshape(dx, x.shape), dtype), op.cast(op.reshape(stacked, grid.shape), dtype)
+    return op.astype(op.reshape(dx, x.shape), dtype), op.astype(
+        op.reshape(stacked, grid.shape), dtype
+    )

@@ -70,7 +70,7 @@ class Autocast(Wrapper):
 def _wide(value: Any) -> Any:
     if isinstance(value, TensorType):
         return value.with_dtype("float32")
-    return op.cast(value, "float32")
+    return op.astype(value, "float32")
 
 
 def _autocast(model: Model, dtype: str, out_dtype: str | None) -> Autocast:

@@ -245,7 +245,7 @@ def of_same_type(x: Any, result: Any) -> Any:
             found=result.dtype,
             hint="write x = x + y, or cast the other operand",
         )
-    return _bound(x, OPERATORS["cast"](result, x.dtype))
+    return _bound(x, OPERATORS["astype"](result, x.dtype))
 
 
 def _bound(x: Any, result: Any) -> Any:

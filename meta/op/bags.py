@@ -76,19 +76,19 @@ def embedding_bag(
             raise _refused("offsets must be a vector", found=repr(marks.shape))
         if include_last_offset:
             marks = op.strided_slice(marks, (0,), (marks.shape[0] - 1,))
-        belongs = op.searchsorted(marks, op.cast(_places(flat, 0), marks.dtype), "right") - 1
+        belongs = op.searchsorted(marks, op.astype(_places(flat, 0), marks.dtype), "right") - 1
     kept = None if padding_idx is None else flat != padding_idx % weight.shape[0]
     return _reduced(rows, belongs, _zeros(marks, weight), mode, per_sample_weights, kept)
 
 
 def _places(x: Any, axis: int) -> Any:
     """Return the position of each element along an axis, on the device of x."""
-    return op.cumsum(op.ones_like(op.cast(x, "int64")), axis, "int64") - 1
+    return op.cumsum(op.ones_like(op.astype(x, "int64")), axis, "int64") - 1
 
 
 def _zeros(marks: Any, weight: Any) -> Any:
     """Return zeros with a row for each mark, on their device."""
-    column = op.expand_dims(op.cast(op.zeros_like(marks), weight.dtype), 1)
+    column = op.expand_dims(op.astype(op.zeros_like(marks), weight.dtype), 1)
     return op.broadcast_to(column, (marks.shape[0], weight.shape[1]))
 
 

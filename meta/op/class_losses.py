@@ -168,7 +168,7 @@ def _of_labels(
     if weight is not None:
         (weight,) = floating(name, weight=weight)
     _check(name, prediction, target, weight)
-    target = target if target.dtype == "int64" else op.cast(target, "int64")
+    target = target if target.dtype == "int64" else op.astype(target, "int64")
     if weight is None and not smoothing and reduction == "mean":
         # -100 is a label like others here, and no class.
         labels = op.where(target == IGNORED, NO_CLASS, target)
@@ -184,9 +184,9 @@ def _of_labels(
     if isinstance(classes, int):
         counts = op.logical_and(counts, target < classes)
     if weight is None:
-        share = op.cast(counts, logs.dtype)
+        share = op.astype(counts, logs.dtype)
     else:
-        weight = op.cast(weight, logs.dtype) if weight.dtype != logs.dtype else weight
+        weight = op.astype(weight, logs.dtype) if weight.dtype != logs.dtype else weight
         share = op.where(counts, op.take(weight, labels), 0.0)
     picked = op.squeeze(op.take_along_axis(logs, op.expand_dims(labels, axis), axis), axis)
     loss = op.where(counts, -picked * share, 0.0)
@@ -217,7 +217,7 @@ def _of_probabilities(
     axis, dtype = _axis(prediction), result_dtype(prediction, target)
     logs = op.log_softmax(wide(prediction), axis)
     if weight is not None:
-        weight = op.cast(weight, logs.dtype) if weight.dtype != logs.dtype else weight
+        weight = op.astype(weight, logs.dtype) if weight.dtype != logs.dtype else weight
     logs = _weighted(logs, weight)
     loss = -op.sum(logs * wide(target), axis)
     if smoothing:

@@ -27,7 +27,7 @@ def _require_matrix(x: Tensor, name: str) -> None:
             f"{name} must be float32 or float64" + ", not of half precision" * half,
             expected="float32, float64, complex64 or complex128",
             found=str(x),
-            hint='cast it first: meta.cast(x, "float32")',
+            hint='cast it first: meta.astype(x, "float32")',
         )
     require(x.ndim >= 2, f"{name} must be a matrix", expected="at least 2 axes", found=str(x))
 

@@ -20,7 +20,7 @@ def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     if p == 1:
         return op.sum(size, axis, keepdims)
     if p == 0:
-        return op.sum(op.cast(op.not_equal(x, 0), x.dtype), axis, keepdims)
+        return op.sum(op.astype(op.not_equal(x, 0), x.dtype), axis, keepdims)
     total = op.sum(size * size if p == 2 else op.pow(size, float(p)), axis, keepdims)
     positive = op.where(total == 0, 1.0, total)
     root = op.sqrt(positive) if p == 2 else op.pow(positive, 1.0 / p)

@@ -183,8 +183,8 @@ def nan_to_num(
 
 
 @op(float8=True)
-def cast(data: Tensor, dtype: DType) -> Tensor:
-    """``data`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
+def astype(x: Tensor, dtype: DType) -> Tensor:
+    """``x`` in another dtype. Floats are truncated to integers; a bool says whether not 0.
 
     To int8, int16 and int32 a float goes by way of int32, to int64 and unsigned integers by int64,
     of which the low bits are kept: 300.0 is 44 in int8. What that does not hold, and NaN, is its
@@ -196,8 +196,8 @@ def cast(data: Tensor, dtype: DType) -> Tensor:
     gradient, as integers have none. Raises TypeInferError for complex numbers and a dtype that is
     not complex.
     """
-    _require_real(data, dtype)
-    return data.with_dtype(dtype)
+    _require_real(x, dtype)
+    return x.with_dtype(dtype)
 
 
 def _require_real(x: TensorType, dtype: str) -> None:
@@ -209,13 +209,13 @@ def _require_real(x: TensorType, dtype: str) -> None:
 
 @op(schema=reshape_like, float8=True)
 def cast_like(x: Tensor, like_type: Tensor) -> Tensor:
-    """``x`` in the dtype of ``like_type``, converted as by `cast`."""
+    """``x`` in the dtype of ``like_type``, converted as by `astype`."""
     _require_real(x, like_type.dtype)
     return x.with_dtype(like_type.dtype)
 
 
 @op
 def group_cast(tensor_list: tuple[Tensor, ...], dtype: DType) -> tuple[Tensor, ...]:
-    """Every tensor of a list in another dtype, converted as by `cast`, in one kernel."""
+    """Every tensor of a list in another dtype, converted as by `astype`, in one kernel."""
     require(len(tensor_list) > 0, "tensor_list is empty", expected="at least one tensor")
     return tuple(t.with_dtype(dtype) for t in tensor_list)

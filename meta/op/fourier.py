@@ -31,7 +31,7 @@ def _require_parts(x: Tensor, name: str) -> None:
             f"{name} must be float32 or float64",
             expected=", ".join(PARTS.values()),
             found=str(x),
-            hint='cast it first: meta.cast(x, "float32")',
+            hint='cast it first: meta.astype(x, "float32")',
         )
 
 

@@ -163,7 +163,7 @@ def _of_dtype(value: Any, x: Any) -> Any:
         )
     if isinstance(found, ndarray) and found.device != device:
         found = found.to(device=device)
-    return found if found.dtype == x.dtype else OPERATORS["cast"](found, x.dtype)
+    return found if found.dtype == x.dtype else OPERATORS["astype"](found, x.dtype)
 
 
 def _like_part(value: Any, view: Any, parts: Parts) -> Any:
@@ -263,9 +263,9 @@ def _last(x: Any, rows: Any, value: Any) -> Any:
 def _reducing(how: str) -> Callable[..., Any]:
     def by_rows(x: Any, rows: Any, value: Any) -> Any:
         if x.dtype == "bool":  # which has no order: a product of bools is their smallest
-            cast = OPERATORS["cast"]
-            found = by_rows(cast(x, "uint8"), rows, cast(value, "uint8"))
-            return cast(found, "bool")
+            astype = OPERATORS["astype"]
+            found = by_rows(astype(x, "uint8"), rows, astype(value, "uint8"))
+            return astype(found, "bool")
         return scatter_reduce(x, 0, _along(rows, value), value, how)
 
     return by_rows

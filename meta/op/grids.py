@@ -35,7 +35,7 @@ def eye(
     k = max(-n_rows, min(k, columns))  # beyond, there is no such diagonal
     rows = op.expand_dims(op.arange(0, n_rows, 1, "int64", device), 1)
     diagonal = op.equal(op.add(rows, k), op.arange(0, columns, 1, "int64", device))
-    return op.cast(diagonal, dtype or "float32")
+    return op.astype(diagonal, dtype or "float32")
 
 
 @function
@@ -68,7 +68,7 @@ def linspace(
     numbers = op.add(op.subtract(float(start), op.multiply(index, float(start) / steps)), rise)
     if endpoint and num > 1:
         numbers = op.where(op.equal(index, float(num - 1)), float(stop), numbers)
-    return op.cast(numbers, kind)
+    return op.astype(numbers, kind)
 
 
 @function

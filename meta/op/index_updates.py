@@ -47,9 +47,9 @@ def _scatter_reduce(
     # Places that nothing is written to are divided by 1.
     counts = op.full_like(x, 1 if include_self else 0, "int64")
     counts = op.scatter_add(counts, axis, index, op.full_like(index, 1, "int64"))
-    counts = op.cast(op.maximum(counts, 1), total.dtype)
+    counts = op.astype(op.maximum(counts, 1), total.dtype)
     mean = op.divide(total, counts) if is_float(dtype) else op.floor_divide(total, counts)
-    return mean if mean.dtype == dtype else op.cast(mean, dtype)
+    return mean if mean.dtype == dtype else op.astype(mean, dtype)
 
 
 def _without_self(x: Any, axis: int, index: Any, src: Any, reduce: str) -> Any:
@@ -87,7 +87,7 @@ def _along(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tupl
 
 
 def _from_start(index: Any, extent: Any) -> Any:
-    index = op.cast(index, "int64")
+    index = op.astype(index, "int64")
     return op.where(op.less(index, 0), op.add(index, extent), index)
 
 
@@ -181,7 +181,7 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
         raise _refused("masked_scatter", "x and source differ in dtype", found=found)
     shape = broadcast_shapes(x.shape, mask.shape)
     x, mask = op.broadcast_to(x, shape), op.broadcast_to(mask, shape)
-    order = op.cumsum(op.cast(op.reshape(mask, (-1,)), "int64"), 0)
+    order = op.cumsum(op.astype(op.reshape(mask, (-1,)), "int64"), 0)
     places = op.maximum(order - 1, 0)
     taken = op.take(op.reshape(source, (-1,)), op.reshape(places, shape), 0)
     return op.where(mask, taken, x)

@@ -111,7 +111,7 @@ def soft_margin_loss(prediction: Any, target: Any, reduction: str = "mean") -> A
     check_reduction(name, reduction)
     (p,) = floating(name, prediction=prediction)
     x, target = wide(p), operand(target)
-    target = target if target.dtype == x.dtype else op.cast(target, x.dtype)
+    target = target if target.dtype == x.dtype else op.astype(target, x.dtype)
     check_alike(name, prediction=p, target=target)
     return reduced(-op.logsigmoid(target * x), reduction, result_dtype(p))
 
@@ -131,11 +131,11 @@ def multilabel_soft_margin_loss(
     x, target = wide(p), operand(target)
     if p.ndim == 0:
         raise refused(name, "prediction has no axis of classes", expected="(..., c)", found="[]")
-    target = target if target.dtype == x.dtype else op.cast(target, x.dtype)
+    target = target if target.dtype == x.dtype else op.astype(target, x.dtype)
     check_alike(name, prediction=p, target=target)
     loss = -(target * op.logsigmoid(x) + (1.0 - target) * op.logsigmoid(-x))
     if weight is not None:
         (weight,) = floating(name, weight=weight)
         check_broadcast(name, "weight", weight, tuple(loss.shape))
-        loss = loss * op.cast(weight, loss.dtype)
+        loss = loss * op.astype(weight, loss.dtype)
     return reduced(op.mean(loss, -1), reduction, result_dtype(p))

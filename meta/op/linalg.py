@@ -106,7 +106,7 @@ def scaled_matmul(
     scale2: (), or (n,) of x2. dtype: float16, bfloat16 or float32, of the result, (m, n); zeros if
     k is 0. Sums are in float32 (matrix units of GPUs keep fewer bits of them), and rounded once.
 
-    A matrix w becomes float8 by ``scale = abs(w).max() / 448`` and ``meta.cast(w / scale,
+    A matrix w becomes float8 by ``scale = abs(w).max() / 448`` and ``meta.astype(w / scale,
     "float8_e4m3fn")``, as in Micikevicius et al. 2022, FP8 Formats for Deep Learning. There is no
     gradient. Raises TypeInferError for other ndims or dtypes, different inner extents, and scales
     that do not fit.

@@ -415,7 +415,7 @@ def ctc_loss(
         log_probs, targets, input_lengths, target_lengths, blank, zero_infinity
     )
     if reduction == "mean":
-        lengths = operators.cast(operators.maximum(target_lengths, 1), losses.dtype)
+        lengths = operators.astype(operators.maximum(target_lengths, 1), losses.dtype)
         return operators.mean(losses / lengths, (0,))
     if reduction == "sum":
         return operators.sum(losses, (0,))

@@ -32,7 +32,7 @@ def _sign(name: str, target: Any, like: Any) -> Any:
     target = operand(target)
     if target.dtype == "bool":
         raise refused(name, "the target is 1 or -1", found=described(target))
-    return target if target.dtype == like.dtype else op.cast(target, like.dtype)
+    return target if target.dtype == like.dtype else op.astype(target, like.dtype)
 
 
 @function
@@ -227,7 +227,7 @@ def multi_margin_loss(
         raise refused(name, "p is an exponent", expected="1 or 2", found=p)
     (x,) = floating(name, prediction=prediction)
     rows, labels = _rows(name, wide(x), target, 1)
-    picked = op.expand_dims(none_from_the_end(op.cast(labels, "int64")), 1)
+    picked = op.expand_dims(none_from_the_end(op.astype(labels, "int64")), 1)
     over = op.relu(margin - op.take_along_axis(rows, picked, 1) + rows)
     over = over * over if p == 2 else over
     if weight is not None:
@@ -235,7 +235,7 @@ def multi_margin_loss(
         if not fit(weight.shape, rows.shape[1:]):
             expected = f"{list(rows.shape[1:])}, a factor for each class"
             raise refused(name, "weight does not fit", expected=expected, found=described(weight))
-        over = over * op.take(op.cast(weight, rows.dtype), picked)
+        over = over * op.take(op.astype(weight, rows.dtype), picked)
     loss = op.mean(op.where(_places(rows) == picked, 0.0, over), 1)
     single = reduction == "none" and operand(target).ndim == 0
     return reduced(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
@@ -243,7 +243,7 @@ def multi_margin_loss(
 
 def _places(rows: Any) -> Any:
     """Return the class of each element of rows."""
-    return op.cumsum(op.cast(op.ones_like(rows), "int64"), 1, "int64") - 1
+    return op.cumsum(op.astype(op.ones_like(rows), "int64"), 1, "int64") - 1
 
 
 @function
@@ -259,8 +259,8 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     check_reduction(name, reduction)
     (x,) = floating(name, prediction=prediction)
     rows, labels = _rows(name, wide(x), target, 2)
-    labels = op.cast(labels, "int64")
-    ended = op.cumsum(op.cast(labels == -1, "int64"), 1, "int64") > 0
+    labels = op.astype(labels, "int64")
+    ended = op.cumsum(op.astype(labels == -1, "int64"), 1, "int64") > 0
     labels = none_from_the_end(op.where(ended, 0, labels))
     right = op.expand_dims(op.take_along_axis(rows, labels, 1), 2)
     hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)

@@ -431,7 +431,7 @@ FORMULAS[multi_tensor_norm] = Formula(lambda k, x: {"": total(x * x)}, ("x",), (
 
 @op
 def multi_tensor_cast(x: tuple[Tensor, ...], dtype: DType) -> tuple[Tensor, ...]:
-    """Several tensors in another floating point dtype, each rounded as `cast` does.
+    """Several tensors in another floating point dtype, each rounded as `astype` does.
 
     x: n >= 1 floating point tensors of any shapes and dtypes. dtype: float16, bfloat16, float32 or
     float64. Returns as many new tensors. It is what the half precision copies of a model's

@@ -207,7 +207,7 @@ def _hit(read: Any, y: Any, rank: Any) -> Any:
     """Return numbers that are largest where a maximum counts as found: at the first of equal
     elements, and at the last NaN, as torch has it. rank: the order of what is read, from 0.
     """
-    return op.where(op.isnan(read), rank + 2, op.cast(op.equal(read, y), "int32"))
+    return op.where(op.isnan(read), rank + 2, op.astype(op.equal(read, y), "int32"))
 
 
 def _flat(coordinates: Sequence[Any], sizes: Sequence[Any]) -> Any:

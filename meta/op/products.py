@@ -10,7 +10,7 @@ from meta.base.errors import TypeInferError
 from meta.op.arithmetic import add
 from meta.op.core.check import fit, normalize_axis
 from meta.op.core.function import function, operand
-from meta.op.elementwise import cast
+from meta.op.elementwise import astype
 from meta.op.fourier import conj
 from meta.op.linalg import dense, matmul
 from meta.op.reduce import sum
@@ -91,7 +91,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     x1 = conj(x1) if x1.dtype in COMPLEX else x1
     product = x1 * x2
     found = sum(product, axis)
-    return found if found.dtype == product.dtype else cast(found, product.dtype)  # integers wrap
+    return found if found.dtype == product.dtype else astype(found, product.dtype)  # integers wrap
 
 
 def common_extent(x1: Any, x2: Any, axis: int, name: str) -> Any:

@@ -48,9 +48,9 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool | Ints = False) -> Tensor:
 
 def in_given_dtype(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
     """Return ``reduce(x)``, which adds or multiplies, in a dtype to which elements are cast."""
-    cast = OPERATORS["cast"]
-    found = reduce(x if dtype is None else cast(x, dtype))
-    return found if dtype is None or found.dtype == canonical(dtype) else cast(found, dtype)
+    astype = OPERATORS["astype"]
+    found = reduce(x if dtype is None else astype(x, dtype))
+    return found if dtype is None or found.dtype == canonical(dtype) else astype(found, dtype)
 
 
 @sum.calls

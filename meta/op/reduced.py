@@ -86,7 +86,7 @@ def result_dtype(*tensors: Any) -> str:
 
 def wide(x: Any) -> Any:
     """Return a tensor in a dtype to compute in: half precision as float32."""
-    return op.cast(x, "float32") if x.dtype in HALVES else x
+    return op.astype(x, "float32") if x.dtype in HALVES else x
 
 
 def none_from_the_end(labels: Any) -> Any:
@@ -98,4 +98,4 @@ def reduced(loss: Any, reduction: str, dtype: str) -> Any:
     """Return the elements of a loss, reduced, in a dtype."""
     if reduction != "none":
         loss = op.mean(loss) if reduction == "mean" else op.sum(loss)
-    return loss if loss.dtype == dtype else op.cast(loss, dtype)
+    return loss if loss.dtype == dtype else op.astype(loss, dtype)

@@ -167,7 +167,7 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
     if not 0 <= q <= 1:
         raise ArgumentError("a quantile is a number from 0 to 1", found=q)
     x = operand(x)
-    x = x if is_float(x.dtype) else op.cast(x, "float32")
+    x = x if is_float(x.dtype) else op.astype(x, "float32")
     rows = op.reshape(x, (-1,)) if axis is None else _last(x, axis)
     if rows.shape[-1] == 0:
         raise ArgumentError("an empty axis has no quantile", found=f"shape {x.shape}")
@@ -175,11 +175,11 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
     ranked = op.sort(rows, -1)  # NaNs are last
     broken = op.isnan(ranked)
     count = op.sum(op.logical_not(broken), -1, True)
-    position = op.multiply(op.cast(op.maximum(op.subtract(count, 1), 0), "float64"), q)
+    position = op.multiply(op.astype(op.maximum(op.subtract(count, 1), 0), "float64"), q)
     below = op.floor(position)
-    share = op.cast(op.subtract(position, below), x.dtype)
-    low = op.take_along_axis(ranked, op.cast(below, "int64"), last)
-    high = op.take_along_axis(ranked, op.cast(op.ceil(position), "int64"), last)
+    share = op.astype(op.subtract(position, below), x.dtype)
+    low = op.take_along_axis(ranked, op.astype(below, "int64"), last)
+    high = op.take_along_axis(ranked, op.astype(op.ceil(position), "int64"), last)
     # Two equal infinities have no difference.
     between = op.add(low, op.multiply(op.subtract(high, low), share))
     found = op.where(op.equal(low, high), low, between)
@@ -209,7 +209,7 @@ def nanmean(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: b
     """
     x = operand(x)
     count = op.sum(op.logical_not(op.isnan(x)), axis, keepdims)
-    return op.divide(nansum(x, axis=axis, keepdims=keepdims), op.cast(count, x.dtype))
+    return op.divide(nansum(x, axis=axis, keepdims=keepdims), op.astype(count, x.dtype))
 
 
 @function
@@ -241,17 +241,17 @@ def bincount(
             )
         length = max(most + 1, minlength) if length is None else length
     size = max(minlength, length or 0)
-    added = op.cast(op.ones_like(x), "int64") if weights is None else operand(weights)
+    added = op.astype(op.ones_like(x), "int64") if weights is None else operand(weights)
     if added.shape != x.shape:
         raise ArgumentError("weights must be of x's shape", expected=x.shape, found=added.shape)
     bins = _zeros(size, added)
-    return op.scatter_add(bins, 0, op.cast(x, "int64"), added)
+    return op.scatter_add(bins, 0, op.astype(x, "int64"), added)
 
 
 def _zeros(count: int, like: Any) -> Any:
     """Return zeros of the dtype and device of ``like``."""
     zero = op.sum(op.strided_slice(like, (0,), (0,), (1,)), 0)
-    return op.broadcast_to(op.cast(zero, like.dtype), (count,))
+    return op.broadcast_to(op.astype(zero, like.dtype), (count,))
 
 
 class Histogram(NamedTuple):
@@ -280,8 +280,8 @@ def histogram(
     edges: [bins + 1], of x's dtype, float32 for integers.
     """
     x = operand(x)
-    flat = op.reshape(x if is_float(x.dtype) else op.cast(x, "float32"), (-1,))
-    edges = _edges(flat, bins, range) if isinstance(bins, int) else op.cast(bins, flat.dtype)
+    flat = op.reshape(x if is_float(x.dtype) else op.astype(x, "float32"), (-1,))
+    edges = _edges(flat, bins, range) if isinstance(bins, int) else op.astype(bins, flat.dtype)
     count = edges.shape[0] - 1
     place = op.searchsorted(edges, flat, "right")  # 0: below all, count + 1: above all, or NaN
     place = op.where(op.equal(flat, edges[-1]), count, place)
@@ -289,7 +289,7 @@ def histogram(
     counts = bincount(place, added, length=count + 2)[1:-1]
     if density:
         width = op.subtract(edges[1:], edges[:-1])
-        share = op.cast(counts, flat.dtype)
+        share = op.astype(counts, flat.dtype)
         counts = op.divide(op.divide(share, width), op.sum(share, 0))
     return Histogram(counts, edges)
 
@@ -306,11 +306,11 @@ def _edges(flat: Any, bins: int, limits: tuple[float, float] | None) -> Any:
             raise ArgumentError("the range must ascend", found=limits)
         low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
     else:
-        low, high = (op.cast(end(flat, 0), "float64") for end in (op.min, op.max))
-        half = op.cast(op.equal(low, high), "float64") * 0.5
+        low, high = (op.astype(end(flat, 0), "float64") for end in (op.min, op.max))
+        half = op.astype(op.equal(low, high), "float64") * 0.5
         low, high = low - half, high + half
     # Where the data are; of `arange` a traced program would have to be told.
     index = op.subtract(op.cumsum(op.add(_zeros(bins + 1, flat), 1), 0, "float64"), 1)
     # In float64, so that an edge between floats of 32 bits is where it belongs.
     inner = op.add(op.multiply(index, (high - low) / bins), low)
-    return op.cast(op.where(op.equal(index, float(bins)), high, inner), flat.dtype)
+    return op.astype(op.where(op.equal(index, float(bins)), high, inner), flat.dtype)

@@ -59,9 +59,9 @@ class Composed(Optimizer):
         for name, decay, multiple in zip(call.names, call.decays, call.rates, strict=True):
             x = self.master.get(name, params[name])
             wide = promote(x.dtype, "float32")
-            g = op.cast(gradients[name], wide)
+            g = op.astype(gradients[name], wide)
             if not isinstance(factor, float):
-                g = g * op.cast(factor, wide)
+                g = g * op.astype(factor, wide)
             elif factor != 1.0:
                 g = g * factor
             if bound is not None:
@@ -70,11 +70,11 @@ class Composed(Optimizer):
             own = {kind: of[name] for kind, of in kept.items() if name in of}
             rate = self.lr if multiple == 1 else self.lr * multiple
             new, state = self.new_values(
-                op.cast(x, wide),
+                op.astype(x, wide),
                 g,
-                {kind: op.cast(array, wide) for kind, array in own.items()},
+                {kind: op.astype(array, wide) for kind, array in own.items()},
                 call.options,
-                op.cast(rate, wide),
+                op.astype(rate, wide),
                 decay,
             )
             for place, value, array in (
@@ -139,7 +139,7 @@ class Adafactor(Composed):
         decay: float,
     ) -> tuple[Any, dict[str, Any]]:
         """Return the new values of a parameter and of its means."""
-        step = op.cast(self.step_count, x.dtype)
+        step = op.astype(self.step_count, x.dtype)
         fresh = op.pow(step, -options["beta2_decay"])
         square = g * g
         if len(x.shape) < 2:

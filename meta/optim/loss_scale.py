@@ -54,7 +54,7 @@ class LossScale(Model):
                 expected="a result in float32",
                 hint='meta.amp.autocast(model, out_dtype="float32"), or cast the loss',
             )
-        return dy * op.cast(self.scale, dy.dtype)
+        return dy * op.astype(self.scale, dy.dtype)
 
     def follow(self, finite: Any, more: Any) -> Any:
         """Change the scale by whether the gradients are finite; return whether to skip the update.
@@ -62,7 +62,7 @@ class LossScale(Model):
         more: None, or whether the gradients are still being accumulated.
         """
         good, bad = self.good_steps, self.bad_steps
-        is_good = op.cast(finite, "float32")
+        is_good = op.astype(finite, "float32")
         scale, good = self.next_scale(is_good, (good + 1.0) * is_good)
         bad = (bad + 1.0) * (1.0 - is_good)
         own = [self.scale, self.good_steps, self.bad_steps]
@@ -133,5 +133,5 @@ class DynamicLossScale(LossScale):
         grows = op.logical_and(ripe, op.isfinite(grown))
         kept = op.where(grows, grown, scale * 1.0)
         less = op.maximum(scale * self.backoff_factor, self.min_scale)
-        good_steps = good_steps * (1.0 - op.cast(ripe, "float32"))
+        good_steps = good_steps * (1.0 - op.astype(ripe, "float32"))
         return op.where(op.greater(is_good, 0.5), kept, less), good_steps

@@ -55,11 +55,11 @@ class Accumulation(Model):
     def add(self, gradients: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
         """Add gradients; return the sums, and whether more calls are to come before an update."""
         sums = {name: self.gradient[name] for name in gradients}
-        goes_on = op.cast(op.greater(self.count, 0.0), "float32")
+        goes_on = op.astype(op.greater(self.count, 0.0), "float32")
         _mix(gradients, sums, 1.0, goes_on)
         count = self.count + 1.0
         more = op.less(count, float(self.count_to))
-        op.multi_tensor_axpby([count * op.cast(more, "float32")], [self.count], 1.0, 0.0)
+        op.multi_tensor_axpby([count * op.astype(more, "float32")], [self.count], 1.0, 0.0)
         return sums, more
 
 
@@ -83,7 +83,7 @@ class Average(Model):
 
     def add(self, params: Mapping[str, Any], skip: Any) -> None:
         """Take parameters into the average, unless ``skip`` is true."""
-        stays = op.cast(op.greater(self.count, 0.0), "float32") * self.decay
+        stays = op.astype(op.greater(self.count, 0.0), "float32") * self.decay
         _mix(params, self.parameter, 1.0 - stays, stays, skip)
         op.multi_tensor_axpby([op.ones_like(self.count)], [self.count], 1.0, 1.0, skip)
 

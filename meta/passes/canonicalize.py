@@ -26,7 +26,7 @@ def canonicalize(module: Module) -> Module:
     - An axis is the operator's default where it means the same, else not negative; reduced axes are
       a sorted tuple, all axes None.
     - Permutations are `permute_dims`, views are `reshape` to a written shape; `broadcast_to_like`
-      and `cast_like` are `broadcast_to` and `cast`.
+      and `cast_like` are `broadcast_to` and `astype`.
     - ``x1 @ x2.T`` is `dense`; an `einsum` that is a matrix product is that product.
     - A sum with a vector along one axis is `bias_add`. A tensor full of 0 or 1 is `zeros` or
       `ones`.
@@ -171,7 +171,7 @@ def written_out(at: RuleSite) -> Expr | None:
     dtype counts; it need not be kept for it.
     """
     if at.op is op.cast_like:
-        return new_call(op.cast, at.args[0], at.type.dtype)
+        return new_call(op.astype, at.args[0], at.type.dtype)
     if not at.type.is_static:
         return None
     made = op.broadcast_to if at.op is op.broadcast_to_like else op.reshape

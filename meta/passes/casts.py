@@ -43,7 +43,7 @@ def bypass_casts(module: Module) -> Module:
     >>> from meta.passes import dead_code
     >>> print(dead_code(bypass_casts(parse('''
     ... func @main(%x: float16[2], %y: float32[3]) -> float32[] {
-    ...   %a: float32[2] = cast(%x, dtype="float32")
+    ...   %a: float32[2] = astype(%x, dtype="float32")
     ...   %b: float32[] = multi_tensor_norm((%a, %y))
     ...   return %b
     ... }'''))))
@@ -79,7 +79,7 @@ def _rule(binding: Binding, buffers: Buffers, known: Definitions) -> Binding:
 def _source(atom: Expr, known: Definitions) -> Expr:
     """Return what an exact cast was made of; an atom that is none, as it is."""
     value = known.get(atom)
-    if not isinstance(value, Call) or base_op(value.callee) is not op.cast:
+    if not isinstance(value, Call) or base_op(value.callee) is not op.astype:
         return atom
     source: Expr = value.args[0]
     found = tensor_of(source).dtype
@@ -97,13 +97,13 @@ def narrow_before_views(module: Module) -> Module:
     ... func @main(%x: float32[2, 3, 4]) -> float16[6, 4] {
     ...   %p: float32[2, 3, 4] = softmax(%x)
     ...   %v: float32[6, 4] = reshape(%p, shape=(6, 4))
-    ...   %y: float16[6, 4] = cast(%v, "float16")
+    ...   %y: float16[6, 4] = astype(%v, "float16")
     ...   return %y
     ... }''')))
     func @main(%x: float32[2, 3, 4]) -> float16[6, 4] {
       %p: float32[2, 3, 4] = softmax(%x)
       %v: float32[6, 4] = reshape(%p, shape=(6, 4))
-      %narrow: float16[2, 3, 4] = cast(%p, dtype="float16")
+      %narrow: float16[2, 3, 4] = astype(%p, dtype="float16")
       %y: float16[6, 4] = reshape(%narrow, shape=(6, 4))
       return %y
     }
@@ -115,7 +115,7 @@ def _exchanged(binding: Binding, known: dict[Var, Expr]) -> list[Binding]:
     """Return a cast and the view of it; another binding as it is."""
     known[binding.var] = binding.value
     cast, type_ = op_call(binding.value), tensor_type(binding.var)
-    if cast is None or cast.op is not op.cast or type_ is None or not type_.is_static:
+    if cast is None or cast.op is not op.astype or type_ is None or not type_.is_static:
         return [binding]
     source = _behind_views(cast.args[0], known)
     before = tensor_type(source)
@@ -124,7 +124,7 @@ def _exchanged(binding: Binding, known: dict[Var, Expr]) -> list[Binding]:
     if bits(before.dtype) <= bits(type_.dtype):
         return [binding]
     narrow = Var("narrow", before.with_dtype(type_.dtype))
-    first = Binding(narrow, new_call(op.cast, source, type_.dtype), binding.span)
+    first = Binding(narrow, new_call(op.astype, source, type_.dtype), binding.span)
     view = new_call(op.reshape, narrow, type_.static_shape)
     return [first, Binding(binding.var, view, binding.span)]
 
@@ -159,11 +159,11 @@ def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("c
     >>> with only("torch"):
     ...     print(join_casts(dispatch(parse('''
     ... func @main(%x: float16[2], %u: float32[2], %v: float32[2], %w: float32[2]) -> float16[2] {
-    ...   %a: float16[2] = cast(%u, "float16")
+    ...   %a: float16[2] = astype(%u, "float16")
     ...   %b: float16[2] = multiply(%x, %a)
-    ...   %c: float16[2] = cast(%v, "float16")
+    ...   %c: float16[2] = astype(%v, "float16")
     ...   %d: float16[2] = multiply(%b, %c)
-    ...   %e: float16[2] = cast(%w, "float16")
+    ...   %e: float16[2] = astype(%w, "float16")
     ...   %f: float16[2] = multiply(%d, %e)
     ...   return %f
     ... }'''), device=CPU), device=CPU, devices=("cpu",)))
@@ -202,7 +202,7 @@ def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
     found: list[tuple[Binding, Call]] = []
     for binding in main.body.bindings:
         call = binding.value
-        if isinstance(call, Call) and base_op(call.callee) is op.cast:
+        if isinstance(call, Call) and base_op(call.callee) is op.astype:
             source, dtype = call.args
             type_ = tensor_of(source)
             fits = source in parameters and type_.is_static

@@ -54,7 +54,7 @@ PER_ELEMENT = {
     op.gelu: 8,  # of the cube's polynomial or erf, its function, two products
     op.gelu_dx: 12,
     # Exceptions from what their families do.
-    **dict.fromkeys((op.cast, op.cast_like, op.group_cast), 0),
+    **dict.fromkeys((op.astype, op.cast_like, op.group_cast), 0),
     **dict.fromkeys((op.adv_index, op.adv_index_dx), 1),
 }
 """Operations per element of the largest argument."""

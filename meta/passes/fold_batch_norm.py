@@ -68,7 +68,7 @@ def _normalized(
     x: Any, w: Any, b: Any, mean: Any, var: Any, scale: Any, shift: Any, b_axis: Any, eps: Any,
     axis: Any,
 ) -> Any:  # fmt: skip
-    y = _linear(x, op.cast(w, wildcard()) | w, ...)
+    y = _linear(x, op.astype(w, wildcard()) | w, ...)
     y = op.bias_add(y, b, b_axis) | y
     return op.batch_norm_infer(y, mean, var, scale, shift, wildcard(), eps, axis)
 

@@ -388,7 +388,7 @@ def _growth(binding: Binding) -> int:
     """Return the bits by which a dispatched cast makes elements larger; 0 for other calls."""
     call = binding.value
     assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
-    if call.callee.base is not op.cast or not isinstance(call.args[0], Var):
+    if call.callee.base is not op.astype or not isinstance(call.args[0], Var):
         return 0
     return bits(tensor_of(binding.var).dtype) - bits(tensor_of(call.args[0]).dtype)
 

@@ -270,6 +270,6 @@ _RULES: dict[Op, Rule] = {
     op.where: _either("x", "y"),
     op.maximum: _either("x1", "x2"),
     op.minimum: _either("x1", "x2"),
-    op.cast: _either("data"),
+    op.astype: _either("x"),
 }
 """By operator, what is known of its result; what does not fit its dtype is not."""

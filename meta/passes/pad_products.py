@@ -261,7 +261,7 @@ def _carries(user: object, var: Expr, cut: _Cut) -> OpCall | None:
     if call.args[0] is not var:
         return None
     last = call.op is op.bias_add and call.args[2] in (-1, type_.ndim - 1)
-    half = call.op is op.cast and is_float(call.args[1])
+    half = call.op is op.astype and is_float(call.args[1])
     return call if last or half or call.op is op.reshape else None
 
 

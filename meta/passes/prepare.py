@@ -101,7 +101,7 @@ def prepare(module: Module, *, device: Device) -> Module:
     >>> from meta.ir import parse
     >>> print(prepare(parse('''
     ... func @main(%x: float16[2, 3], %w: float32[3, 4]) -> float16[2, 4] attrs(arrays=1) {
-    ...   %half: float16[3, 4] = cast(%w, "float16")
+    ...   %half: float16[3, 4] = astype(%w, "float16")
     ...   %y: float16[2, 4] = matmul(%x, %half)
     ...   return %y
     ... }'''), device=CPU))
@@ -112,7 +112,7 @@ attrs(arrays=1, prepared_by="prepare") {
     }
     <BLANKLINE>
     func @prepare(%w: float32[3, 4]) -> (float16[3, 4],) {
-      %half: float16[3, 4] = torch.cast(%w, dtype="float16")
+      %half: float16[3, 4] = torch.astype(%w, dtype="float16")
       return (%half,)
     }
     """

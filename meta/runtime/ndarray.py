@@ -136,7 +136,7 @@ class ndarray(Exchange):
 
         ``target`` is one of both: ``x.to("cuda")``, ``x.to("float16")``, ``x.to(torch.float16)``.
 
-        A gradient flows through it, as through `meta.cast` and `meta.device_copy`.
+        A gradient flows through it, as through `meta.astype` and `meta.device_copy`.
         """
         device, dtype = destination(target, device, dtype)
         where = self.device if device is None else require(device)
@@ -145,7 +145,7 @@ class ndarray(Exchange):
             return self
         if not self.tracked:
             return ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
-        found = self if kind == self.dtype else OPERATORS["cast"](self, kind)
+        found = self if kind == self.dtype else OPERATORS["astype"](self, kind)
         if where != self.device:
             found = OPERATORS["device_copy"](found, str(self.device), str(where))
         found.name = self.name
@@ -246,7 +246,7 @@ class ndarray(Exchange):
                 )
             return ndarray(torch.ones_like(self.tensor))
         if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
-            seed: ndarray = OPERATORS["copy"](OPERATORS["cast"](gradient, self.dtype))
+            seed: ndarray = OPERATORS["copy"](OPERATORS["astype"](gradient, self.dtype))
         else:
             seed = array(gradient, dtype=self.dtype, device=self.device)
         if seed.shape != self.shape:
@@ -327,7 +327,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     ``dtype`` and ``device`` default to the object's own; Python floats give float32, ints int64,
     and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Numbers
     and lists of them go to ``dtype`` at once, with all their digits, to integers by dropping the
-    fraction; arrays are cast as by `meta.cast`. Raises ArgumentError for what is no array,
+    fraction; arrays are cast as by `meta.astype`. Raises ArgumentError for what is no array,
     NumberOutOfRange for numbers beyond an integer dtype, and DeviceError for an absent device.
     """
     where = None if device is None else require(device)

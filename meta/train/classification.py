@@ -343,7 +343,7 @@ class Perplexity(Classification):
         rows, classes = labels.shape[0], prediction.shape[-1]
         inside, outside = self.sort_out(labels, classes)
         wide = "float64" if prediction.dtype == "float64" else "float32"
-        scores = op.reshape(op.cast(prediction, wide), (rows, classes))
+        scores = op.reshape(op.astype(prediction, wide), (rows, classes))
         at = op.where(inside, labels, op.zeros_like(labels))
         own = op.take_along_axis(op.log_softmax(scores, axis=-1), op.reshape(at, (rows, 1)), 1)
         own = op.reshape(own, (rows,))
@@ -374,17 +374,17 @@ def _area(scores: torch.Tensor, positive: torch.Tensor) -> float:
 
 
 def _vector(x: Any) -> Any:
-    return op.reshape(op.cast(x, "int64"), (prod(x.shape),))
+    return op.reshape(op.astype(x, "int64"), (prod(x.shape),))
 
 
 def _count(x: Any) -> Any:
-    return op.sum(op.cast(x, "int64"), axis=0)
+    return op.sum(op.astype(x, "int64"), axis=0)
 
 
 def _bins(x: Any, counts: Any, bins: int) -> Any:
     """Return how often each of 0, ..., bins - 1 occurs in ``x`` where ``counts`` is true."""
     at = op.where(counts, x, op.zeros_like(x))
-    return bincount(at, op.cast(counts, "int64"), length=bins)
+    return bincount(at, op.astype(counts, "int64"), length=bins)
 
 
 def _require_labels(labels: Any) -> None:

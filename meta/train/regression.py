@@ -29,7 +29,7 @@ class MeanError(Metric):
                 raise ArgumentError("prediction and target are real numbers", found=x.dtype)
         wide = "float64" if "float64" in (prediction.dtype, target.dtype) else "float32"
         size = prod(target.shape)
-        a, b = (op.reshape(op.cast(x, wide), (size,)) for x in (prediction, target))
+        a, b = (op.reshape(op.astype(x, wide), (size,)) for x in (prediction, target))
         return {"error": op.sum(self.error(op.subtract(a, b)), axis=0), "count": size}
 
     def error(self, difference: Any) -> Any:

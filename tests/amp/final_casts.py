@@ -11,7 +11,7 @@ def is_cast(binding: Binding | None) -> bool:
     """Whether a binding is a cast between floating point dtypes."""
     value = None if binding is None else binding.value
     op = base_op(value.callee) if isinstance(value, Call) else None
-    return op is not None and op.name == "cast"
+    return op is not None and op.name == "astype"
 
 
 def all_casts(module: Module) -> list[Binding]:

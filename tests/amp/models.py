@@ -131,7 +131,7 @@ class Recurrent(Model):
     def forward(self, x: Any) -> Any:
         def step(h: Any, row: Any) -> tuple[Any, Any]:
             h = op.tanh(op.dense(row, self.inside) + op.dense(h, self.again) + self.bias)
-            h = op.cast(h, "float32")
+            h = op.astype(h, "float32")
             return h, h
 
         start = op.zeros((x.shape[1], self.again.shape[0]), "float32")

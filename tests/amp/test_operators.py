@@ -132,7 +132,7 @@ def test_sums_are_accumulated_in_float32(dialect: str, half: str) -> None:
     """5000 ones: in 16 bits the sum would stop growing at 2048, or at 256."""
     x, image = meta.array(torch.ones(2, 5000)), meta.array(torch.ones(1, 50, 10, 10))
     with meta.dialect.only(dialect, "torch"), meta.amp.autocast_scope(half):
-        narrow, small = meta.cast(x, half), meta.cast(image, half)
+        narrow, small = meta.astype(x, half), meta.astype(image, half)
         for found, expected in (
             (meta.dense(x, x), 5000),
             (meta.matmul_nt(x, x), 5000),

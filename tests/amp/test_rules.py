@@ -199,7 +199,7 @@ def test_a_bias_or_a_scale_follows(name: str) -> None:
 
 def test_casts_that_are_stated() -> None:
     h = t("float16", 4)
-    assert casts("cast", h, "float32") == (None,)
+    assert casts("astype", h, "float32") == (None,)
 
 
 def test_a_second_rule_is_refused_and_names_both_places() -> None:

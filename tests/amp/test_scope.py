@@ -84,12 +84,12 @@ def test_a_parameter_is_cast_once_while_it_is_the_same(monkeypatch: pytest.Monke
 
     def counted(array: meta.ndarray, dtype: str) -> meta.ndarray:
         cast.append(array)
-        return op.cast(array, dtype)
+        return op.astype(array, dtype)
 
-    monkeypatch.setattr(scope, "OPERATORS", {"cast": counted})
+    monkeypatch.setattr(scope, "OPERATORS", {"astype": counted})
     for blocks in (1, 2):  # a block of its own: what was cast before is gone
         with meta.amp.autocast_scope("bfloat16"):
-            h = op.cast(x, "bfloat16")
+            h = op.astype(x, "bfloat16")
             for _ in range(3):
                 op.dense(h, w)
             w.update(torch.ones(4, 3))
@@ -174,7 +174,7 @@ class PartlyCast(Model):
         with meta.amp.autocast_scope("bfloat16"):
             y = self.first(x)
             y = meta.cond(go, lambda: self.second(y), lambda: op.relu(y))
-        return op.cast(self.second(op.cast(y, "float32")), "float32")
+        return op.astype(self.second(op.astype(y, "float32")), "float32")
 
 
 def test_a_block_in_a_traced_function() -> None:

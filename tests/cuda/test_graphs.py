@@ -154,8 +154,8 @@ def test_a_kernel_that_waits_for_the_gpu() -> None:
 
 def reading(x: Any) -> Any:
     """An operator whose kernel in torch makes a tensor of a number on the host."""
-    whole = op.cast(op.multiply(x, 100.0), "int32")
-    return op.cast(op.fixed_point_multiply(whole, 1 << 30, 1), "float32")
+    whole = op.astype(op.multiply(x, 100.0), "int32")
+    return op.astype(op.fixed_point_multiply(whole, 1 << 30, 1), "float32")
 
 
 def test_a_loop() -> None:

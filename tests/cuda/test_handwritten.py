@@ -74,8 +74,8 @@ def test_layer_norm(width: int, start: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_stream_is_added_to_and_normalised(dtype: str) -> None:
     def block(x, stream, scale, bias):
-        total = op.add(op.cast(x, "float32"), stream)
-        rounded = op.cast(total, dtype)
+        total = op.add(op.astype(x, "float32"), stream)
+        rounded = op.astype(total, dtype)
         return total, rounded, op.layer_norm.plain(rounded, scale, bias)
 
     x, stream = random(300, 768, dtype=getattr(torch, dtype)), random(3, 76800).view(300, 768)
@@ -92,7 +92,7 @@ def test_a_stream_is_added_to_and_normalised(dtype: str) -> None:
 
 def test_another_gradient_of_a_table_is_added() -> None:
     def gradient(dy, indices, other):
-        rows = op.cast(op.strided_slice(other, (0,), (3000,)), "float32")
+        rows = op.astype(op.strided_slice(other, (0,), (3000,)), "float32")
         return op.add(rows, op.embedding_dx(dy, indices, (3000, 96)))
 
     dy, other = random(4096, 96), random(3008, 96, dtype=torch.float16)

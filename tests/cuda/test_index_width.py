@@ -20,7 +20,7 @@ CALLS: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tens
     "bitwise_invert": (meta.bitwise_invert, torch.bitwise_not),
     "maximum": (lambda x: meta.maximum(x, 7), lambda x: x.clamp(min=7)),
     "greater": (lambda x: meta.greater(x, 100), lambda x: x > 100),
-    "cast": (lambda x: meta.cast(x, "float16"), lambda x: x.half()),
+    "astype": (lambda x: meta.astype(x, "float16"), lambda x: x.half()),
     "transpose": (lambda x: meta.permute_dims(x, (1, 0)), lambda x: x.t().contiguous()),
     "flip": (lambda x: meta.flip(x, (0, 1)), lambda x: x.flip(0, 1)),
     "max_first": (lambda x: meta.max(x, 0), lambda x: x.amax(0)),

@@ -107,7 +107,7 @@ def test_the_numbers_are_the_cpu_s(name: str, count: int) -> None:
 def test_masters_and_copies(name: str, dtype: str) -> None:
     shapes = [(3, 40), (), (7, 1000), (0, 3)]
     x, _, m, v = lists(shapes, 4, "cuda")
-    dx = [meta.cast(t, dtype) for t in lists(shapes, 2, "cuda")[1]]
+    dx = [meta.astype(t, dtype) for t in lists(shapes, 2, "cuda")[1]]
     copies = [meta.zeros(s, dtype, device="cuda") for s in shapes]
     update(name, [x, dx, m, v], copies=copies)
     for master, copy in zip(x, copies, strict=True):

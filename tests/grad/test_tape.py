@@ -103,7 +103,7 @@ def test_broadcasting_and_numbers() -> None:
 def test_a_cast_gives_each_argument_a_gradient_of_its_own_dtype() -> None:
     x, y = leaf(*SHAPE, dtype="float16"), leaf(*SHAPE, seed=1)
     tx, ty = twin(x), twin(y)
-    (op.cast(x, "float32") * y).backward(torch.ones(SHAPE))
+    (op.astype(x, "float32") * y).backward(torch.ones(SHAPE))
     (tx * ty).backward(torch.ones(SHAPE))
     assert x.grad.dtype == "float16"
     assert y.grad.dtype == "float32"
@@ -226,7 +226,7 @@ def test_nothing_is_recorded_without_a_leaf() -> None:
         lambda x: op.less(x, 0.0),
         lambda x: op.floor_divide(x, 2.0),
         lambda x: op.zeros_like(x),
-        lambda x: op.cast(x, "int32"),
+        lambda x: op.astype(x, "int32"),
     ],
 )
 def test_results_without_a_gradient_do_not_require_one(call: Any) -> None:
@@ -241,7 +241,7 @@ def test_results_without_a_gradient_do_not_require_one(call: Any) -> None:
     [
         ("floor_divide", lambda x: op.floor_divide(x, 2.0)),
         ("argmax", lambda x: op.argmax(x, 1)),
-        ("cast", lambda x: op.cast(x, "int32")),
+        ("cast", lambda x: op.astype(x, "int32")),
         ("topk", lambda x: op.topk(x, 2)[1]),
         ("less", lambda x: x < 1.0),
     ],
@@ -250,14 +250,14 @@ def test_where_a_chain_ends_is_named(name: str, call: Any) -> None:
     """It is not the leaf's fault."""
     x = leaf(*SHAPE)
     first = call(x)
-    y = op.sum(op.exp(op.cast(first, "float32") * 0.125) + 1.0)
+    y = op.sum(op.exp(op.astype(first, "float32") * 0.125) + 1.0)
     assert not first.requires_grad and not y.requires_grad
     assert not y.to(dtype="float64").requires_grad
     for ask in (
         y.backward,
         lambda: meta.grad.grad(y, x),
         lambda: op.sum(op.stack([y, y], 0)).backward(),
-        lambda: meta.model.trace(lambda t: op.sum(op.exp(op.cast(call(t), "float32"))))(
+        lambda: meta.model.trace(lambda t: op.sum(op.exp(op.astype(call(t), "float32"))))(
             x
         ).backward(),
     ):
@@ -271,7 +271,7 @@ def test_where_a_chain_ends_is_named(name: str, call: Any) -> None:
     y.requires_grad = True  # a leaf from here on
     (y * 3.0).backward()
     assert y.grad.item() == 3.0
-    y = op.sum(op.cast(call(x), "float32"))
+    y = op.sum(op.astype(call(x), "float32"))
     y.update(2.0)
     with pytest.raises(GradientError, match="not computed from one that requires a gradient"):
         y.backward()
@@ -299,7 +299,7 @@ def test_threads_add_to_one_leaf() -> None:
 
 def test_gradients_stop_at_integers() -> None:
     x = leaf(*SHAPE)
-    assert not op.cast(op.cast(x, "int32"), "float32").requires_grad
+    assert not op.astype(op.astype(x, "int32"), "float32").requires_grad
 
 
 def test_only_floats_require_gradients() -> None:

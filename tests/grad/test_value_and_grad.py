@@ -329,7 +329,7 @@ def test_errors(make: Callable[[], Any], error: type[Exception], message: str) -
 
 IN_EVERY_MODE: list[tuple[Callable[..., Any], meta.ndarray, str]] = [
     (lambda x: x * 2.0, X, "is not one floating point number"),
-    (lambda x: op.sum(op.cast(x, "int32")), X, "is not one floating point number"),
+    (lambda x: op.sum(op.astype(x, "int32")), X, "is not one floating point number"),
     (lambda x: op.sum(x * 1.0), meta.array([1, 2]), "no gradient by the arguments"),
     (lambda x: op.sum(meta.array([1.0])), X, "does not depend on"),
 ]

@@ -392,7 +392,7 @@ def test_the_functions_of_an_inlined_gradient_come_along() -> None:
         @trace
         def forward(self, x: Any, n: Any) -> Any:
             doubled = meta.while_loop(lambda i: i < 10, lambda i: i * 2, n)
-            return self.w * x * op.cast(doubled, "float32")
+            return self.w * x * op.astype(doubled, "float32")
 
     step = meta.model.value_and_grad(Scaled())
 
@@ -471,7 +471,7 @@ def test_branches_that_differ() -> None:
         lambda s: (s[0], s[1], s[1]),
         lambda s: [s[0], s[1]],
         lambda s: (s[1], s[0]),
-        lambda s: (s[0], op.cast(s[1], "float64")),
+        lambda s: (s[0], op.astype(s[1], "float64")),
         lambda s: (s[0], None),
     ],
     ids=["length", "container", "shape", "dtype", "none"],

@@ -750,7 +750,7 @@ def test_value_and_grad_names_what_has_no_gradient() -> None:
 
         @trace
         def forward(self, x: Any) -> Any:
-            return op.cast(op.argmax(x * self.w), "float32")
+            return op.astype(op.argmax(x * self.w), "float32")
 
     with pytest.raises(GradientError, match="argmax has no gradient"):
         meta.model.value_and_grad(Best())(meta.array(1.0), ones(2))

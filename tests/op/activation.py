@@ -150,7 +150,7 @@ NO_FLOATS = [error(_ONES, match="x must be floating point"), error(B(3), match="
 
 NO_PAIR = [
     error(F(2, 3), F(3, 2), match="dy does not match x"),
-    error(F(2, 3), C([[1.0] * 3] * 2, "float64"), match='float32 one: meta.cast.x, "float64"'),
+    error(F(2, 3), C([[1.0] * 3] * 2, "float64"), match='float32 one: meta.astype.x, "float64"'),
     error(_ONES, _ONES, match="x must be floating point"),
 ]
 

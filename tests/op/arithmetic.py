@@ -204,8 +204,8 @@ NO_BROADCAST = error(F(2, 3), F(2), match="shapes cannot be broadcast together")
 
 
 MIXED = [
-    error(F(3), _INT, match='cast the int64 one: meta.cast.x, "float32"'),
-    error(_HALF, F(3), match='cast the float16 one: meta.cast.x, "float32"'),
+    error(F(3), _INT, match='cast the int64 one: meta.astype.x, "float32"'),
+    error(_HALF, F(3), match='cast the float16 one: meta.astype.x, "float32"'),
     error(_INT, 1.5, match="a Python float does not fit a tensor of int64"),
     error(2, B(3), match="a Python int does not fit a tensor of bool"),
     NO_BROADCAST,

@@ -252,10 +252,10 @@ CASES += [
 
 CASES += [
     OpCase(
-        "cast",
+        "astype",
         samples=[sample(F(2, 3), d) for d in ("float16", "bfloat16", "float32", "float64")]
         + [sample(F(), "float64"), sample(F(0, 2), "float32")],
-        oracle=lambda data, dtype: data,
+        oracle=lambda x, dtype: x,
         # The target may be coarser than the dtype under test.
         rtol=dict.fromkeys(("float16", "float32", "float64"), 1e-2),
         atol=dict.fromkeys(("float16", "float32", "float64"), 1e-3),

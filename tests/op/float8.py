@@ -67,9 +67,9 @@ def _moved(name, samples, oracle):
 
 
 CASES = [
-    OpCase("cast", _CASTS, _rounded, dialects=("torch",), grad=False),
-    OpCase("cast", _BACK, _rounded, **_NO_GRADIENT),
-    OpCase("cast", [sample(float8(5), "int32")], lambda x, _: x.int(), **_NO_GRADIENT),
+    OpCase("astype", _CASTS, _rounded, dialects=("torch",), grad=False),
+    OpCase("astype", _BACK, _rounded, **_NO_GRADIENT),
+    OpCase("astype", [sample(float8(5), "int32")], lambda x, _: x.int(), **_NO_GRADIENT),
     _moved("cast_like", [sample(float8(4, dtype=E5M2), F(2))], lambda x, _: x),
     _moved("cast_like", [sample(_BEYOND, float8(2))], lambda x, _: _rounded(x, E4M3)),
     _moved("reshape", [sample(float8(2, 6), (3, 4))], lambda x, shape: x.reshape(shape)),

@@ -167,8 +167,8 @@ CASES += [
     ),
     _moved("broadcast_to", [sample(Z(3, 1), (2, 3, 4))], torch.broadcast_to),
     _moved("zeros_like", [sample(Z(2))], torch.zeros_like),
-    _moved("cast", [sample(F(3), "complex128"), sample(Z(3), "complex128")], lambda x, _: x),
-    _moved("cast", [sample(I(3, low=-4, high=4), "complex128")], lambda x, _: x),
+    _moved("astype", [sample(F(3), "complex128"), sample(Z(3), "complex128")], lambda x, _: x),
+    _moved("astype", [sample(I(3, low=-4, high=4), "complex128")], lambda x, _: x),
 ]
 _POWERS = [sample(Z(3, 4), Z(4)), sample(Z(3), 2), sample(Z(2), 0.5), sample(Z(0, 2), Z(2))]
 _PAIRS = [sample(Z(3, 4), Z(4)), sample(Z(), Z()), sample(Z(3), 1), sample(Z(0, 2), Z(2))]
@@ -229,7 +229,7 @@ CASES += refusals(
             error(_LOW, _LOW, match="must be float32 or float64"),
             error(C([1.0], "float32"), C([1.0], "float64"), match="cast the float32 one"),
         ],
-        "cast": [error(Z(2), "float32", match="have no value in float32")],
+        "astype": [error(Z(2), "float32", match="have no value in float32")],
         "cast_like": [error(Z(2), F(2), match="have no value in float32")],
         "fft_c2c": [error(F(3), 0, match="x must be complex"), *AXES],
         "fft_r2c": [

@@ -92,11 +92,11 @@ def test_a_value_that_is_its_own_target() -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "float16", "uint64", "complex128"])
 def test_dtypes_of_storage(dtype: str) -> None:
-    x = meta.cast(meta.array([0, 0, 0, 0]), dtype)
+    x = meta.astype(meta.array([0, 0, 0, 0]), dtype)
     x[1:3] = 1
-    x[[0, 3]] = meta.cast(meta.array([2, 4]), dtype)
-    assert meta.cast(x, "int64").tolist() == [2, 1, 1, 4] if dtype != "complex128" else True
-    assert meta.equal(meta.cast(x, "complex128"), meta.array([2, 1, 1, 4], "complex128")).all()
+    x[[0, 3]] = meta.astype(meta.array([2, 4]), dtype)
+    assert meta.astype(x, "int64").tolist() == [2, 1, 1, 4] if dtype != "complex128" else True
+    assert meta.equal(meta.astype(x, "complex128"), meta.array([2, 1, 1, 4], "complex128")).all()
 
 
 @pytest.mark.parametrize(

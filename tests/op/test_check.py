@@ -116,7 +116,7 @@ def test_a_number_takes_the_tensors_dtype_or_is_refused(dtype: str, number: floa
             continue
         with pytest.raises(TypeInferError, match="does not fit a tensor of") as caught:
             require_same_dtype(*operands)
-        assert caught.value.hint == f'cast the tensor: meta.cast(x, "{dtypes.FROM_TORCH[holds]}")'
+        assert caught.value.hint == f'cast the tensor: meta.astype(x, "{dtypes.FROM_TORCH[holds]}")'
 
 
 @given(DTYPES, DTYPES)
@@ -128,16 +128,16 @@ def test_tensors_have_one_dtype(a: str, b: str) -> None:
     with pytest.raises(TypeInferError, match="differ in dtype") as caught:
         require_same_dtype(*operands)
     assert all(str(o) in str(caught.value) for o in operands)
-    assert f'meta.cast(x, "{dtypes.promote(a, b)}")' in str(caught.value.hint)
+    assert f'meta.astype(x, "{dtypes.promote(a, b)}")' in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        (("int64", "float32"), 'cast the int64 one: meta.cast(x, "float32")'),
-        (("float32", "float16"), 'cast the float16 one: meta.cast(x, "float32")'),
-        (("bfloat16", "float16"), 'cast the bfloat16 and float16 ones: meta.cast(x, "float32")'),
-        (("bool", "int8", "bool"), 'cast the bool one: meta.cast(x, "int8")'),
+        (("int64", "float32"), 'cast the int64 one: meta.astype(x, "float32")'),
+        (("float32", "float16"), 'cast the float16 one: meta.astype(x, "float32")'),
+        (("bfloat16", "float16"), 'cast the bfloat16 and float16 ones: meta.astype(x, "float32")'),
+        (("bool", "int8", "bool"), 'cast the bool one: meta.astype(x, "int8")'),
     ],
 )
 def test_the_cast_that_loses_least_is_named(given: tuple[str, ...], hint: str) -> None:

@@ -29,7 +29,7 @@ NUMBERS = [
 
 
 def as_integer(value: float, dtype: str) -> int:
-    """What docs say of `cast`, in Python's integers."""
+    """What docs say of `astype`, in Python's integers."""
     carrier = 31 if dtype in ("int8", "int16", "int32") else 63
     if dtype == "uint64" and value >= 2.0**63:
         return int(value) if value < 2.0**64 else 0
@@ -58,7 +58,7 @@ def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
         expected = [as_integer(v, to) for v in x.tolist()]
         for dialect in DIALECTS:
             with only(dialect):
-                assert op.cast(meta.array(x), to).torch().tolist() == expected, dialect
+                assert op.astype(meta.array(x), to).torch().tolist() == expected, dialect
         assert truncated(x, TO_TORCH[to]).tolist() == expected
         assert meta.array(x).to(dtype=to).torch().tolist() == expected
 
@@ -68,8 +68,8 @@ def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
 def test_floats_beyond_the_integers_in_programs(dtype: str, to: str) -> None:
     x = meta.array(numbers(dtype, 3 * len(NUMBERS)))
     whole = np.array([as_integer(v, to) for v in x.torch().tolist()], to)
-    fused = trace(lambda a: op.bitwise_xor(op.cast(op.copysign(a, a), to), 1))
-    like = trace(lambda a: op.flip(op.cast_like(a, op.zeros_like(op.cast(a, to)))))
+    fused = trace(lambda a: op.bitwise_xor(op.astype(op.copysign(a, a), to), 1))
+    like = trace(lambda a: op.flip(op.cast_like(a, op.zeros_like(op.astype(a, to)))))
     for dialect in DIALECTS:
         with only(dialect):
             assert (compile(fused, x)(x).numpy() == (whole ^ 1)).all(), dialect
@@ -82,7 +82,7 @@ def test_floats_beyond_the_integers_on_cuda(to: str, on_cuda: None) -> None:
     for dtype in ("float32", "float64"):
         x = numbers(dtype, len(NUMBERS))
         with only("tvm"):
-            found = op.cast(meta.array(x), to).torch().tolist()
+            found = op.astype(meta.array(x), to).torch().tolist()
         assert found == [as_integer(v, to) for v in x.tolist()]
 
 

@@ -352,7 +352,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "vecdot, axis": (lambda: L.vecdot(VECTORS, VECTORS[0], axis=0), "counted from the end"),
     "tensordot": (lambda: L.tensordot(VECTORS, VECTORS), "differ in extent"),
     "trace of a vector": (lambda: L.trace(matrices(2)), "must be a matrix"),
-    "half precision": (lambda: L.inv(meta.array(np.eye(2), "float16")), 'meta.cast.x, "float32"'),
+    "half precision": (lambda: L.inv(meta.array(np.eye(2), "float16")), 'meta.astype.x, "float32"'),
 }
 
 

@@ -63,7 +63,7 @@ FUNCTIONS: dict[str, tuple[Any, Any]] = {
     "real of a square": (lambda x: op.real(z(x) * z(x)), lambda x: (z(x) * z(x)).real),
     "sum": (lambda x: op.sum(z(x), 1), lambda x: z(x).sum(1)),
     "cast": (
-        lambda x: op.cast(x, "complex128") * z(x),
+        lambda x: op.astype(x, "complex128") * z(x),
         lambda x: x.to(torch.complex128) * z(x),
     ),
     "vecdot": (
@@ -197,7 +197,7 @@ class TestArrays:
         assert x.dtype == "complex128" and x.numpy().dtype == np.complex128
         assert (x.numpy() == numbers).all() and (np.asarray(x) == numbers).all()
         assert meta.array(torch.tensor([1 + 2j]).conj()).item() == 1 - 2j
-        assert op.cast(x, "complex64").dtype == "complex64"
+        assert op.astype(x, "complex64").dtype == "complex64"
         assert meta.array([1.5]).to(dtype="complex64").item() == 1.5
 
     def test_shown_in_programs(self) -> None:

@@ -60,7 +60,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("int8", "op.full((2,), 1, 'uint8')", "op.full((2,), -1, 'uint8')"),
     ("int8", "op.full((2,), 1, 'bool')", "op.full((2,), 2, 'bool')"),
     ("int8", "op.one_hot(x, 4, 1, 0, dtype='int8')", "op.one_hot(x, 4, 128, 0, dtype='int8')"),
-    ("int8", "op.add(1, x, op.cast(x, 'int32'), x)", "op.add(300, x, op.cast(x, 'int32'), x)"),
+    ("int8", "op.add(1, x, op.astype(x, 'int32'), x)", "op.add(300, x, op.astype(x, 'int32'), x)"),
     ("int32", "op.fixed_point_multiply(x, 1, 1)", "op.fixed_point_multiply(x, 2**31, 1)"),
     ("int8", "op.arange(0, 128, 1, 'int8')", "op.arange(0, 300, 1, 'int8')"),
     ("uint8", "op.arange(3, -1, -1, 'uint8')", "op.arange(3, -2, -1, 'uint8')"),

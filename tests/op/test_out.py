@@ -19,7 +19,7 @@ CALLS: list[tuple[Any, Any, str]] = [
     (lambda o: meta.divide(meta.array(X), meta.array([2.0, 4.0, 8.0]), out=o), X / [2, 4, 8], ""),
     (lambda o: meta.sqrt(meta.array(X), out=o), np.sqrt(X), "float32"),
     (lambda o: meta.less(meta.array(X), 3.0, out=o), X < 3, "bool"),
-    (lambda o: meta.cast(meta.array(X), "int64", out=o), X, "int64"),
+    (lambda o: meta.astype(meta.array(X), "int64", out=o), X, "int64"),
     (lambda o: meta.matmul(meta.array(X), meta.array(X.T), out=o), X @ X.T, "float32"),
     (lambda o: meta.sum(meta.array(X), axis=0, out=o), X.sum(0), "float32"),
     (lambda o: meta.array(X).mean(out=o), X.mean(), "float32"),

@@ -57,7 +57,7 @@ REFUSED = [
     lambda x: op.depth_to_space(IMAGE, 1, "NCHW", "RCD"),
     lambda x: op.space_to_depth(IMAGE, 3),
     lambda x: op.strided_set(x, x, 0, 1),
-    lambda x: op.strided_set(x, op.cast(x, "float64"), 0, 2),
+    lambda x: op.strided_set(x, op.astype(x, "float64"), 0, 2),
     lambda x: op.adv_index(()),
     lambda x: op.adv_index((x, x)),
     lambda x: op.adv_index((x, [0], [0], [0], [0])),

@@ -267,7 +267,7 @@ class TestArguments:
             (lambda: meta.concat((X, "a")), "argument 'arrays'", "cannot become an array"),
             (lambda: meta.reshape(X, (2.0,)), "argument 'shape' does not fit", "(2.0,) (tuple)"),
             (lambda: meta.sum(X, keepdims="no"), "argument 'keepdims' does not fit", "bool"),
-            (lambda: meta.cast(X, "flaot32"), "unknown dtype", "did you mean 'float32'"),
+            (lambda: meta.astype(X, "flaot32"), "unknown dtype", "did you mean 'float32'"),
             (lambda: meta.full(0.5, (2,)), "argument 'shape' does not fit", "0.5 (float)"),
             (lambda: meta.full((2,), "1"), "argument 'fill_value' does not fit", "number"),
             (lambda: meta.full((2,), 1j), "argument 'fill_value' does not fit", "1j (complex)"),
@@ -325,7 +325,7 @@ class TestArguments:
         assert read("either", 2) == 2 and read("either", "x") == lift("x")
         assert read("dtype", None) == "float32" and read("device", None) == "cpu"
         with pytest.raises(ArgumentError):
-            meta.cast(X, None)  # no default
+            meta.astype(X, None)  # no default
         with pytest.raises(DeviceError):
             read("device", "tpu")
 

@@ -33,7 +33,7 @@ REFUSED = [
     lambda x: op.squeeze(x, 0),
     lambda x: op.squeeze(x, 3),
     lambda x: op.concat(()),
-    lambda x: op.concat((x, op.cast(x, "float64"))),
+    lambda x: op.concat((x, op.astype(x, "float64"))),
     lambda x: op.concat((x, x), axis=3),
     lambda x: op.concat((x, op.permute_dims(x))),
     lambda x: op.concat((x, op.reshape(x, -1))),
@@ -49,8 +49,8 @@ REFUSED = [
     lambda x: op.strided_slice(x, 0, 1, None, "extent"),
     lambda x: op.strided_slice_dx(x, (9, 9, 9), 0, 1),
     lambda x: op.take(x, x),
-    lambda x: op.take(x, op.cast(x, "int32"), 3),
-    lambda x: op.take(x, op.cast(x, "int32"), 0, "nearest"),
+    lambda x: op.take(x, op.astype(x, "int32"), 3),
+    lambda x: op.take(x, op.astype(x, "int32"), 0, "nearest"),
     lambda x: op.take(np.zeros((0, 2)), [0], 0),
     lambda x: op.take_dx(x, x, [0, 1], 1),
     lambda x: op.embedding(x, x),
@@ -68,7 +68,7 @@ REFUSED = [
     lambda x: op.sum(x, (0, -3)),
     lambda x: op.sum(x, (0, 1), (1,)),
     lambda x: op.sum(x, (0, 1), (1,)),
-    lambda x: op.mean(op.cast(x, "int64")),
+    lambda x: op.mean(op.astype(x, "int64")),
     lambda x: op.mean_dx(x, (2, 3, 4), 0),
     lambda x: op.sum_dx(x, x, 0),
     lambda x: op.max(np.zeros((2, 0))),
@@ -170,20 +170,20 @@ def test_casts_are_torchs(dtype: str, dialect: str) -> None:
         torch.tensor([True, False]),
     ):
         with only(dialect):
-            found = op.cast(values, dtype)
+            found = op.astype(values, dtype)
         assert torch.equal(found.torch(), values.to(TO_TORCH[dtype]))
 
 
 @pytest.mark.parametrize("dialect", ["tvm", "torch"])
 def test_nan_is_true(dialect: str) -> None:
     with only(dialect):
-        assert op.cast(np.array([np.nan, 0.0]), "bool").numpy().tolist() == [True, False]
+        assert op.astype(np.array([np.nan, 0.0]), "bool").numpy().tolist() == [True, False]
 
 
 def test_the_gradient_of_a_cast_has_the_dtype_of_its_argument() -> None:
     x = meta.array(X)
     x.requires_grad = True
-    op.sum(op.multiply(op.cast(x, "float16"), 2.0)).backward()
+    op.sum(op.multiply(op.astype(x, "float16"), 2.0)).backward()
     assert x.grad.dtype == "float32"
     check(x.grad, np.full_like(X, 2.0))
 

@@ -177,7 +177,7 @@ def test_integers_promote_as_numpys(a: str, b: str) -> None:
 def test_others_promote_as_torchs_integers_do(dtype: str) -> None:
     for other in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128"):
         assert promote(dtype, other) == promote(other, dtype) == other
-        found = meta.array([2, 32768], dtype) * meta.cast(meta.array([0.5, 0.25]), other)
+        found = meta.array([2, 32768], dtype) * meta.astype(meta.array([0.5, 0.25]), other)
         assert found.dtype == other and found.tolist() == [1, 8192]
     assert promote(dtype, "float8_e5m2") == "float16"
 
@@ -190,7 +190,7 @@ def test_casts_between_integers_keep_the_low_bits(a: str, b: str, dialect: str) 
     low, top = (int(x) for x in (limits(a).min, limits(a).max))
     given = np.array([0, 1, top, top // 2 + 1, top - 200, low, low // 3], a)
     with meta.dialect.prefer(dialect):
-        found = op.cast(meta.array(given), b)
+        found = op.astype(meta.array(given), b)
     np.testing.assert_array_equal(found.numpy(), given.astype(b))
     assert found.dtype == b
 
@@ -202,7 +202,10 @@ def test_casts_to_floating_point_round_once(dtype: str) -> None:
         expected = torch.from_numpy(given.astype(np.int64)).to(TO_TORCH[to])
         for dialect in DIALECTS:
             with meta.dialect.prefer(dialect):
-                assert torch.equal(op.cast(meta.array(given), to).torch(), expected), (to, dialect)
+                assert torch.equal(op.astype(meta.array(given), to).torch(), expected), (
+                    to,
+                    dialect,
+                )
 
 
 @pytest.mark.parametrize("dtype", UNSIGNED)

@@ -32,7 +32,7 @@ class Given(meta.Model):
         """Return the loss."""
         inputs = {"weight": weight, "bias": bias, "scale": scale}
         products = [op.sum(getattr(self, n) * x) for n, x in inputs.items()]
-        return op.cast(products[0] + products[1] + products[2], "float32")
+        return op.astype(products[0] + products[1] + products[2], "float32")
 
 
 def gradients(count: int, dtype: str = "float32", seed: int = 1) -> Iterator[list[meta.ndarray]]:

@@ -164,8 +164,8 @@ def test_a_scale_saves_gradients_that_half_precision_loses() -> None:
 
         @meta.model.trace
         def forward(self) -> Any:
-            half = op.cast(self.weight, "float16") * 1e-4
-            return op.cast(op.sum(half), "float32") * 1e-4
+            half = op.astype(self.weight, "float16") * 1e-4
+            return op.astype(op.sum(half), "float32") * 1e-4
 
     steps = [with_sgd(1e4, **o)(Small()) for o in ({}, {"loss_scale": StaticLossScale(2.0**16)})]
     for step in steps:
@@ -205,7 +205,7 @@ def test_a_scale_does_not_fit_into_a_half_precision_result() -> None:
 
         @meta.model.trace
         def forward(self) -> Any:
-            return op.cast(op.sum(self.weight), "float16")
+            return op.astype(op.sum(self.weight), "float16")
 
     step = with_sgd(0.1, loss_scale=StaticLossScale(8.0))(Half())
     with pytest.raises(ArgumentError, match="does not fit into the float16"):

@@ -36,7 +36,7 @@ def casts(module: Module, name: str | None = None) -> list[tuple[str, str]]:
 
 def is_cast(value: object) -> bool:
     op = base_op(value.callee) if isinstance(value, Call) else None
-    return op is not None and op.name == "cast"
+    return op is not None and op.name == "astype"
 
 
 def same_results(module: Module, made: Module, *args: torch.Tensor, rtol: float = 1e-2) -> None:

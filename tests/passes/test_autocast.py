@@ -35,7 +35,7 @@ def test_what_was_widened_exactly_is_not_cast_back() -> None:
     made = cast_module("""
     func @main(%x: float32[3, 3], %w: float32[3, 3]) -> (float32[3, 3], float32[3, 3]) {
       %a: float32[3, 3] = matmul(%x, %w)
-      %b: float32[3, 3] = cast(%a, dtype="float32")
+      %b: float32[3, 3] = astype(%a, dtype="float32")
       %c: float32[3, 3] = matmul(%b, %w)
       %d: float32[3, 3] = exp(%b)
       return (%c, %d)
@@ -48,7 +48,7 @@ def test_what_was_rounded_is_not_taken_for_the_original() -> None:
     made = cast_module(
         """
     func @main(%x: float32[3, 3]) -> (float32[3, 3], float32[3, 3]) {
-      %a: float16[3, 3] = cast(%x, dtype="float16")
+      %a: float16[3, 3] = astype(%x, dtype="float16")
       %b: float32[3, 3] = exp(%a)
       %c: float32[3, 3] = exp(%x)
       return (%b, %c)
@@ -111,13 +111,13 @@ def test_a_buffer_made_inside_keeps_its_dtype_if_it_is_written() -> None:
 
 @pytest.mark.parametrize(
     "made",
-    ["matmul(%x, %x)", 'cast(%h, dtype="float32")'],
+    ["matmul(%x, %x)", 'astype(%h, dtype="float32")'],
     ids=["computed in half precision", "widened by the program"],
 )
 def test_what_was_widened_and_then_written_is_cast_anew(made: str) -> None:
     source = f"""
     func @main(%x: float32[3, 3], %d: float32[3, 3]) -> float32[3, 3] {{
-      %h: float16[3, 3] = cast(%x, dtype="float16")
+      %h: float16[3, 3] = astype(%x, dtype="float16")
       %w: float32[3, 3] = {made}
       %f: float32[9] = reshape(%w, shape=(-1,))
       %g: float32[9] = reshape(%d, shape=(-1,))

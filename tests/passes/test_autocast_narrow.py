@@ -40,7 +40,7 @@ def test_sums_read_what_is_rounded() -> None:
     [
         ("%z: float32[4, 3] = exp(%y)", "%z"),  # float32 is needed as it is
         ("%z: float32[4, 3] = relu(%y)", "%y"),  # and is a result
-        ('%z: float16[4, 3] = cast(%y, dtype="float16")', "%z"),  # the user's own cast
+        ('%z: float16[4, 3] = astype(%y, dtype="float16")', "%z"),  # the user's own cast
     ],
 )
 def test_others_read_what_there_was(other: str, result: str) -> None:

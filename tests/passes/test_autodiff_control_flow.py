@@ -88,7 +88,7 @@ func @gcd(%a: int64[], %b: int64[], %x: float32[2]) -> (int64[], float32[2]) {
     yield (%a, %x)
   } else {
     %r: int64[] = remainder(%a, %b)
-    %f: float32[] = cast(%r, "float32")
+    %f: float32[] = astype(%r, "float32")
     %s: float32[2] = multiply(%x, %f)
     %t: float32[2] = sin(%s)
     %z: (int64[], float32[2]) = @gcd(%b, %r, %t)

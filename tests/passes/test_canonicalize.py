@@ -77,7 +77,7 @@ C = "const float32[3] [2.0, 2.0, 2.0]"
         ("batch_flatten(%t)", "reshape(%t, (2, 9))"),
         ("reshape_like(%x, %y)", "reshape(%x, (2, 3))"),
         ("broadcast_to_like(%s, %x)", "broadcast_to(%s, (2, 3))"),
-        ("cast_like(%x, %y)", 'cast(%x, "float32")'),
+        ("cast_like(%x, %y)", 'astype(%x, "float32")'),
         ("matmul_nt(%x, %y)", "dense(%x, %y)"),
         ("full((2,), 1.0, \"float32\")", "ones((2,), \"float32\")"),
         ("full((2,), 0)", "zeros((2,), \"int64\")"),

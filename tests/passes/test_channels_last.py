@@ -164,5 +164,5 @@ class Loss(Model):
     @trace
     def forward(self, x):
         """Return a number."""
-        y = op.cast(self.network(x), "float32")
+        y = op.astype(self.network(x), "float32")
         return op.mean(y * y)

@@ -245,7 +245,7 @@ def test_residual_networks(bottleneck: bool) -> None:
         half = meta.vm.compile(meta.amp.autocast(model, "bfloat16"), x)
     found = [str(b.value.callee) for b in half.module.main.body.bindings if _is_call(b.value)]
     assert found.count("torch.permute_dims") == 1  # the image; weights are transposed once
-    assert found.count("torch.cast") == 2  # the image, and the result
+    assert found.count("torch.astype") == 2  # the image, and the result
     expected_half = model(x).torch()
     scale = expected_half.abs().max().item()
     torch.testing.assert_close(half(x).torch(), expected_half, rtol=0, atol=0.05 * scale)

@@ -119,9 +119,9 @@ def test_softmax_made_safe_keeps_zeros() -> None:
     @meta.model.trace
     def safe(query, key, value, mask):
         scores = query @ op.permute_dims(key, (0, 1, 3, 2)) + mask
-        seen = op.max(op.cast(op.logical_not(op.equal(scores, -INF)), "int8"), -1, True)
+        seen = op.max(op.astype(op.logical_not(op.equal(scores, -INF)), "int8"), -1, True)
         p = op.softmax(scores, -1)
-        p = op.where(op.logical_not(op.cast(seen, "bool")), op.full_like(p, 0.0), p)
+        p = op.where(op.logical_not(op.astype(seen, "bool")), op.full_like(p, 0.0), p)
         return p @ value
 
     way = Way(scale="none", mask="padding")

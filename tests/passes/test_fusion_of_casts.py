@@ -11,37 +11,37 @@ from meta.passes import bypass_casts, dead_code
 from tests.passes.fused_programs import fused, kernels
 
 PARAMETERS = "%h: float16[4, 6], %x: float32[4, 6]"
-CAST = '%a: float32[4, 6] = tvm.cast(%h, dtype="float32")'
+CAST = '%a: float32[4, 6] = tvm.astype(%h, dtype="float32")'
 CASES = {
     "what rounds the result of a reduction stays with it": (
         """{
           %a: float32[4, 6] = tvm.softmax(%x)
-          %b: float16[4, 6] = tvm.cast(%a, dtype="float16")
+          %b: float16[4, 6] = tvm.astype(%a, dtype="float16")
           %c: float16[4, 8] = tvm.pad(%b, pad_width=(0, 0, 0, 2))
           return %c
         }""",
-        ["softmax cast", "pad"],
+        ["softmax astype", "pad"],
     ),
     "what rounds something else goes with what moves it": (
         """{
           %a: float32[4, 6] = tvm.exp(%x)
-          %b: float16[4, 6] = tvm.cast(%a, dtype="float16")
+          %b: float16[4, 6] = tvm.astype(%a, dtype="float16")
           %c: float16[4, 8] = tvm.pad(%b, pad_width=(0, 0, 0, 2))
           return %c
         }""",
-        ["exp cast pad"],
+        ["exp astype pad"],
     ),
     "cross entropy and its gradient read and write half precision": (
         """{
           %l: int64[4] = tvm.zeros(shape=(4,), dtype="int64")
           %d: float32[] = tvm.ones(shape=(), dtype="float32")
-          %a: float32[4, 6] = tvm.cast(%h, dtype="float32")
+          %a: float32[4, 6] = tvm.astype(%h, dtype="float32")
           %b: float32[] = tvm.cross_entropy(%a, %l)
           %c: float32[4, 6] = tvm.cross_entropy_dpred(%d, %a, %l)
-          %e: float16[4, 6] = tvm.cast(%c, dtype="float16")
+          %e: float16[4, 6] = tvm.astype(%c, dtype="float16")
           return (%b, %e)
         }""",
-        ["zeros", "cast cross_entropy", "ones cast cross_entropy_dpred cast"],
+        ["zeros", "astype cross_entropy", "ones astype cross_entropy_dpred astype"],
     ),
     "readers in two kernels": (
         f"""{{
@@ -50,7 +50,7 @@ CASES = {
           %c: float32[4] = tvm.sum(%a, axis=1)
           return (%b, %c)
         }}""",
-        ["cast exp", "cast sum"],
+        ["astype exp", "astype sum"],
     ),
     "readers in one kernel": (
         f"""{{
@@ -59,7 +59,7 @@ CASES = {
           %c: float32[4, 6] = tvm.add(%a, %b)
           return %c
         }}""",
-        ["cast exp add"],
+        ["astype exp add"],
     ),
     "what cannot compute it shares the second result of one that can": (
         f"""{{
@@ -70,7 +70,7 @@ CASES = {
           %e: float32[4, 6] = tvm.tanh(%a)
           return (%b, %c, %d, %e)
         }}""",
-        ["cast exp", "cumsum", "torch.relu", "cast tanh"],
+        ["astype exp", "cumsum", "torch.relu", "astype tanh"],
     ),
     "or a kernel of its own": (
         f"""{{
@@ -79,7 +79,7 @@ CASES = {
           %b: float32[4, 6] = tvm.exp(%a)
           return (%b, %c)
         }}""",
-        ["cast", "cumsum", "cast exp"],
+        ["astype", "cumsum", "astype exp"],
     ),
     "a result of the program": (
         f"""{{
@@ -87,7 +87,7 @@ CASES = {
           %b: float32[4] = tvm.sum(%a, axis=1)
           return (%a, %b)
         }}""",
-        ["cast", "cast sum"],
+        ["astype", "astype sum"],
     ),
     "views": (
         f"""{{
@@ -97,7 +97,7 @@ CASES = {
           %c: float32[4, 6] = tvm.tanh(%a)
           return (%b, %c)
         }}""",
-        ["reshape", "cast exp", "cast tanh"],
+        ["reshape", "astype exp", "astype tanh"],
     ),
     "a view that the program returns": (
         f"""{{
@@ -106,7 +106,7 @@ CASES = {
           %b: float32[24] = tvm.exp(%v)
           return (%b, %v)
         }}""",
-        ["cast", "reshape", "reshape", "cast exp"],
+        ["astype", "reshape", "reshape", "astype exp"],
     ),
     "what it is made of has another reader": (
         f"""{{
@@ -116,7 +116,7 @@ CASES = {
           %c: float32[4] = tvm.sum(%a, axis=1)
           return (%b, %c)
         }}""",
-        ["relu cast exp", "cast sum"],
+        ["relu astype exp", "astype sum"],
     ),
     "what it is made of is read through a view": (
         f"""{{
@@ -126,16 +126,16 @@ CASES = {
           %b: float32[24] = tvm.exp(%v)
           return %b
         }}""",
-        ["relu", "reshape", "cast exp"],
+        ["relu", "reshape", "astype exp"],
     ),
     "a narrowing cast is one value": (
         """{
-          %a: float16[4, 6] = tvm.cast(%x, dtype="float16")
+          %a: float16[4, 6] = tvm.astype(%x, dtype="float16")
           %b: float16[4, 6] = tvm.exp(%a)
           %c: float16[4] = tvm.sum(%a, axis=1)
           return (%b, %c)
         }""",
-        ["cast exp", "sum"],
+        ["astype exp", "sum"],
     ),
     "what it is made of is written before a reader comes": (
         f"""{{
@@ -146,7 +146,7 @@ CASES = {
           %c: float32[4, 6] = tvm.tanh(%a)
           return (%b, %c)
         }}""",
-        ["relu", "cast exp", "sgd", "tanh"],
+        ["relu", "astype exp", "sgd", "tanh"],
     ),
     "it is written itself": (
         f"""{{
@@ -156,7 +156,7 @@ CASES = {
           %c: float32[4, 6] = tvm.tanh(%a)
           return (%b, %c)
         }}""",
-        ["cast", "exp", "sgd", "tanh"],
+        ["astype", "exp", "sgd", "tanh"],
     ),
     "in a branch": (
         f"""{{
@@ -171,7 +171,7 @@ CASES = {
           }}
           return (%b, %r)
         }}""",
-        ["cast exp", "less", "tanh"],
+        ["astype exp", "less", "tanh"],
     ),
 }
 
@@ -192,13 +192,13 @@ def test_a_kernel_reads_a_view_of_what_was_cast() -> None:
         }
 
         func @fused_cast_exp(%w: float16[24]) -> float32[24] attrs(fused="tvm") {
-          %v: float32[24] = tvm.cast(%w, dtype="float32")
+          %v: float32[24] = tvm.astype(%w, dtype="float32")
           %b: float32[24] = tvm.exp(%v)
           return %b
         }
 
         func @fused_cast_sum(%h: float16[4, 6]) -> float32[4] attrs(fused="tvm") {
-          %a: float32[4, 6] = tvm.cast(%h, dtype="float32")
+          %a: float32[4, 6] = tvm.astype(%h, dtype="float32")
           %c: float32[4] = tvm.sum(%a, axis=1)
           return %c
         }"""
@@ -224,13 +224,13 @@ def bypassed(body: str) -> str:
 def test_gradients_are_read_as_they_are() -> None:
     text = bypassed(
         """{
-          %a: float32[4] = cast(%h, dtype="float32")
-          %b: float32[4] = cast(%d, dtype="float32")
+          %a: float32[4] = astype(%h, dtype="float32")
+          %b: float32[4] = astype(%d, dtype="float32")
           %u: () = multi_tensor_sgd((%x, %y), (%a, %b), (), 0.1)
           return ()
         }"""
     )
-    assert "(%h, %b)" in text and text.count(" cast(") == 1  # a narrowing one stays
+    assert "(%h, %b)" in text and text.count(" astype(") == 1  # a narrowing one stays
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def test_what_is_written_is_read_as_it_was(between: str) -> None:
     text = bypassed(
         f"""{{
           %g: float16[4] = add(%h, %h)
-          %a: float32[4] = cast(%g, dtype="float32")
+          %a: float32[4] = astype(%g, dtype="float32")
           {between}
           %u: () = multi_tensor_sgd((%x,), (%a,), (), 0.1, copies={copies})
           return ()
         }}"""
     )
-    assert " cast(" in text
+    assert " astype(" in text

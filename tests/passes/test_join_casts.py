@@ -13,9 +13,9 @@ from meta.passes import dispatch, infer_type, join_casts
 
 HEAD = "%u: float32[2], %v: float32[2], %w: float32[2], %t: float32[2]"
 EACH = """
-%a = cast(%u, dtype="float16")
-%b = cast(%v, dtype="float16")
-%c = cast(%w, dtype="float16")
+%a = astype(%u, dtype="float16")
+%b = astype(%v, dtype="float16")
+%c = astype(%w, dtype="float16")
 """
 
 
@@ -35,31 +35,31 @@ def test_casts_of_one_dtype_are_one_call() -> None:
 
 
 def test_they_stay_where_no_dialect_joins_them() -> None:
-    assert joined(EACH, by="cuda") == ["torch.cast"] * 3
+    assert joined(EACH, by="cuda") == ["torch.astype"] * 3
 
 
 def test_few_stay() -> None:
     two = EACH.replace('%w, dtype="float16"', '%w, dtype="bfloat16"')
-    assert joined(two) == ["torch.cast"] * 3
+    assert joined(two) == ["torch.astype"] * 3
 
 
 def test_what_is_written_before_it_is_cast_stays() -> None:
-    late = 'multi_tensor_axpby((%u,), (%t,), 1.0, 1.0)\n%d = cast(%t, dtype="float16")'
+    late = 'multi_tensor_axpby((%u,), (%t,), 1.0, 1.0)\n%d = astype(%t, dtype="float16")'
     names = joined(f"{EACH}%r = {late}", "(%a, %b, %c, %d)")
-    assert names == ["torch.multi_tensor_cast", "torch.multi_tensor_axpby", "torch.cast"]
+    assert names == ["torch.multi_tensor_cast", "torch.multi_tensor_axpby", "torch.astype"]
 
 
 def test_what_is_computed_and_what_is_no_float_stay() -> None:
     others = """%e = exp(%t)
-    %d = cast(%e, dtype="float16")
-    %i = cast(%t, dtype="int32")"""
+    %d = astype(%e, dtype="float16")
+    %i = astype(%t, dtype="int32")"""
     names = joined(f"{EACH}{others}", "(%a, %b, %c, %d, %i)")
-    assert names == ["torch.multi_tensor_cast", "torch.exp", "torch.cast", "torch.cast"]
+    assert names == ["torch.multi_tensor_cast", "torch.exp", "torch.astype", "torch.astype"]
 
 
 def test_what_is_cast_twice_stays() -> None:
-    twice = EACH + '%d = cast(%u, dtype="float16")'
-    assert joined(twice, "(%a, %b, %c, %d)") == ["torch.cast"] * 4
+    twice = EACH + '%d = astype(%u, dtype="float16")'
+    assert joined(twice, "(%a, %b, %c, %d)") == ["torch.astype"] * 4
 
 
 class Net(Model):
@@ -73,7 +73,7 @@ class Net(Model):
     def forward(self, x):
         """Return the mean square of the result."""
         y = self.third(op.tanh(self.second(op.tanh(self.first(x)))))
-        return op.mean(op.cast(y * y, "float32"))
+        return op.mean(op.astype(y * y, "float32"))
 
 
 def test_a_training_step_gives_the_same_bits() -> None:

@@ -86,8 +86,8 @@ def test_rows_enough_to_fill_the_device_stay_apart() -> None:
 
 def test_weights_that_are_computed_later_are_computed_earlier() -> None:
     head = f"%v: {W}, %w: float32[8, 16]"
-    body = '%a = dense(%x, %v)\n%h = cast(%w, "float16")\n%r = relu(%h)\n%b = dense(%x, %r)'
-    assert names(joined(head, body, 2)) == ["cast", "relu", *JOINED]
+    body = '%a = dense(%x, %v)\n%h = astype(%w, "float16")\n%r = relu(%h)\n%b = dense(%x, %r)'
+    assert names(joined(head, body, 2)) == ["astype", "relu", *JOINED]
 
 
 def test_constants_are_joined_now() -> None:

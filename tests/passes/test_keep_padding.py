@@ -43,26 +43,26 @@ def test_other_devices_stay() -> None:
 
 def test_a_loss_reads_all_columns_and_its_gradient_has_them() -> None:
     body = """%s = bias_add(%c, %b, 1)
-    %f = cast(%s, "float32")
+    %f = astype(%s, "float32")
     %v = cross_entropy(%f, %l)
     %g = cross_entropy_dpred(%d, %f, %l)
-    %h = cast(%g, "float16")
+    %h = astype(%g, "float16")
     %q = pad(%h, (0, 0, 0, 5))
     %dw = matmul_tn(%q, %x)
     %r = reshape(%h, (2, 3, 67))
     %db = sum(%r, (0, 1))"""
     found = carried(body, "(%v, %dw, %db)")
     labels = ["less", "where"]
-    scores = ["pad", "bias_add", "cast", *labels, "cross_entropy", *labels, "cross_entropy_dpred"]
-    assert names(found) == [*scores, "cast", "matmul_tn", "reshape", "sum", "strided_slice"]
+    scores = ["pad", "bias_add", "astype", *labels, "cross_entropy", *labels, "cross_entropy_dpred"]
+    assert names(found) == [*scores, "astype", "matmul_tn", "reshape", "sum", "strided_slice"]
     wide = [b.var.type.shape[-1] for b in found.main.body.bindings if b.var.name == "wide"]
     assert set(wide) == {WIDE}
 
 
 def test_without_a_bias_there_is_one_that_hides_the_padding() -> None:
-    body = '%f = cast(%c, "float32")\n%v = cross_entropy(%f, %l)'
+    body = '%f = astype(%c, "float32")\n%v = cross_entropy(%f, %l)'
     found = names(carried(body, "%v"))
-    assert found == ["bias_add", "cast", "less", "where", "cross_entropy"]
+    assert found == ["bias_add", "astype", "less", "where", "cross_entropy"]
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_how_far_columns_are_carried(body: str, result: str, expected: list[str]
 
 def test_labels_without_a_sign_are_not_told_from_padding() -> None:
     head = HEAD.replace("%l: int64", "%l: uint8")
-    body = '%f = cast(%c, "float32")\n%v = cross_entropy(%f, %l)'
-    assert names(carried(body, "%v", head)) == ["cast", "strided_slice", "cross_entropy"]
+    body = '%f = astype(%c, "float32")\n%v = cross_entropy(%f, %l)'
+    assert names(carried(body, "%v", head)) == ["astype", "strided_slice", "cross_entropy"]
 
 
 class Head(Model):

@@ -95,7 +95,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 1e-4
 EXPRESSIONS = [
     "subtract(%x, 0)", "subtract(%x, 0.0)", "subtract(%x, -0.0)", "add(%x, 0.0)", "add(%x, -0.0)",
     "multiply(%x, 1)", "multiply(1.0, %x)", "multiply(%x, -1.0)", "multiply(%x, 0.0)",
-    "divide(%x, 1)", "divide(1.0, %x)", "pow(%x, 1.0)", "cast(%x, 'float32')",
+    "divide(%x, 1)", "divide(1.0, %x)", "pow(%x, 1.0)", "astype(%x, 'float32')",
     "negative(%x)", "maximum(%x, %x)",
 ]  # fmt: skip
 

@@ -25,15 +25,15 @@ def names(module: Module, function: str = "main") -> list[str]:
 
 def test_what_depends_on_arrays_alone_moves() -> None:
     found = prepared(
-        """%a = cast(%u, "float16")
+        """%a = astype(%u, "float16")
         %b = multiply(%a, 2.0)
         %c = matmul(%x, %b)
-        %d = cast(%w, "float16")
+        %d = astype(%w, "float16")
         %e = matmul(%c, %d)""",
         "%e",
     )
     assert names(found) == ["matmul", "matmul"]
-    assert names(found, "prepare") == ["cast", "multiply", "cast"]
+    assert names(found, "prepare") == ["astype", "multiply", "astype"]
     assert len(found.main.params) == 5 and found.main.attrs["prepared_by"] == "prepare"
 
 
@@ -43,7 +43,7 @@ def test_what_depends_on_arrays_alone_moves() -> None:
         # A view costs nothing.
         ("%a = reshape(%u, (9,))\n%b = sum(%x)", "(%a, %b)", ["reshape", "sum"]),
         # What it is a view of is kept.
-        ('%a = cast(%w, "float16")\n%b = reshape(%a, (12,))', "%b", ["reshape"]),
+        ('%a = astype(%w, "float16")\n%b = reshape(%a, (12,))', "%b", ["reshape"]),
         # More memory than what it is made of.
         ("%a = broadcast_to(%u, (9999, 3, 3))\n%b = sum(%a)", "(%a, %b)", ["broadcast_to"]),
         # Two of one: both are kept, and what leads to them is not.

@@ -20,7 +20,7 @@ STEPS = {
     "add": op.add,
     "multiply": op.multiply,
     "broadcast": lambda a, b: op.multiply(a, op.sum(b, 0, True)),
-    "integer": lambda a, b: op.cast(op.cast(a, "int32"), "float32"),
+    "integer": lambda a, b: op.astype(op.astype(a, "int32"), "float32"),
     "split": lambda a, b: op.concat((op.split(a, 3, 1)[1],) * 3, 1),
     "constant": lambda a, b: op.full(SHAPE, 0.5, "float32"),
     "swap": lambda a, b: b,

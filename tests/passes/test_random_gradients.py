@@ -25,7 +25,7 @@ STEPS = {
     "view": lambda v, i, j: [op.reshape(op.reshape(v[i], (3, 2)), SHAPE)],
     "split": lambda v, i, j: [op.concat((op.split(v[i], 3, 1)[j % 3],) * 3, 1)],
     "stack": lambda v, i, j: list(op.split(op.concat((v[i], v[j], v[i]), 0), 3, 0)),
-    "integer": lambda v, i, j: [op.cast(op.cast(v[i], "int32"), "float32")],
+    "integer": lambda v, i, j: [op.astype(op.astype(v[i], "int32"), "float32")],
     "choose": lambda v, i, j: [op.where(op.less(v[i], v[j]), v[i], 0.5)],
     "transpose": lambda v, i, j: [op.permute_dims(op.reshape(v[i], (3, 2)))],
     "dead": lambda v, i, j: [op.exp(v[i]), v[j]][1:],

@@ -72,7 +72,7 @@ ATOMS = {
         "subtract(%x, 0)", "subtract(%x, 0.0)", "add(%x, -0.0)", "add(-0.0, %x)",
         "multiply(%x, 1)", "multiply(1.0, %x)", "divide(%x, 1.0)", "pow(%x, 1.0)",
         "maximum(%x, %x)", "minimum(%x, %x)", "copy(%x)",
-        "where(%b, %x, %x)", 'cast(%x, "float32")', "cast_like(%x, %y)",
+        "where(%b, %x, %x)", 'astype(%x, "float32")', "cast_like(%x, %y)",
         "reshape_like(%x, %y)", "broadcast_to(%x, (2, 3))", "broadcast_to_like(%x, %y)",
         "collapse_sum_like(%x, %y)", "sum(%x, ())", "max(%x, (), True)", "mean(%x, ())",
         "strided_slice(%x, (0, 0), (2, 3))",
@@ -113,10 +113,10 @@ PAIRS = [
     ("full_like(%y, 1.0)", "pow(%x, %a)", "%x"),
     ('ones((2, 3), "bool")', "where(%a, %x, %y)", "%x"),
     ('zeros((3,), "float32")', "where(%a, %x, %y)", "%y"),
-    ('cast(%h, "float32")', 'cast(%a, "float16")', "%h"),
-    ('cast(%u, "float16")', 'cast(%a, "uint8")', "%u"),
-    ('cast(%i, "float64")', 'cast(%a, "int32")', "%i"),
-    ('cast(%b, "bfloat16")', 'cast(%a, "bool")', "%b"),
+    ('astype(%h, "float32")', 'astype(%a, "float16")', "%h"),
+    ('astype(%u, "float16")', 'astype(%a, "uint8")', "%u"),
+    ('astype(%i, "float64")', 'astype(%a, "int32")', "%i"),
+    ('astype(%b, "bfloat16")', 'astype(%a, "bool")', "%b"),
 ]
 
 
@@ -147,9 +147,9 @@ CALLS = [
         (f"%a = {op}(%x)\n %r = {op}(%a)", f"%r = {op}(%x)")
         for op in ("relu", "abs", "floor", "ceil", "round", "trunc", "sign", "triu", "tril")
     ),
-    ('%a = cast(%h, "float32")\n %r = cast(%a, "float64")', '%r = cast(%h, "float64")'),
-    ('%a = cast(%i, "int64")\n %r = cast(%a, "uint8")', '%r = cast(%i, "uint8")'),
-    ('%a = cast(%u, "float32")\n %r = cast(%a, "int16")', '%r = cast(%u, "int16")'),
+    ('%a = astype(%h, "float32")\n %r = astype(%a, "float64")', '%r = astype(%h, "float64")'),
+    ('%a = astype(%i, "int64")\n %r = astype(%a, "uint8")', '%r = astype(%i, "uint8")'),
+    ('%a = astype(%u, "float32")\n %r = astype(%a, "int16")', '%r = astype(%u, "int16")'),
     ("%a = reshape(%x, (3, 2))\n %r = expand_dims(%a, 1)", "%r = reshape(%x, (3, 1, 2))"),
     (
         "%a = permute_dims(%t, (1, 2, 0))\n %r = permute_dims(%a, (1, 2, 0))",
@@ -199,10 +199,10 @@ KEPT = [
     "%a = logical_not(%x)\n %r = logical_not(%a)",
     "%r = logical_and(%x, %x)",
     "%a = flip(%x, 0)\n %r = flip(%a, 1)",
-    '%a = cast(%x, "float16")\n %r = cast(%a, "float32")',
-    '%a = cast(%i, "float32")\n %r = cast(%a, "int32")',
-    '%a = cast(%x, "int32")\n %r = cast(%a, "float32")',
-    '%a = cast(%i, "float64")\n %r = cast(%a, "uint8")',
+    '%a = astype(%x, "float16")\n %r = astype(%a, "float32")',
+    '%a = astype(%i, "float32")\n %r = astype(%a, "int32")',
+    '%a = astype(%x, "int32")\n %r = astype(%a, "float32")',
+    '%a = astype(%i, "float64")\n %r = astype(%a, "uint8")',
     "%r = where(%b, %x, %y)",
     "%r = strided_slice(%x, (1, 0), (-3, 3), (-1, 1))",
     "%a = permute_dims(%t, (0, 2, 1))\n %c = permute_dims(%t, (1, 0, 2))\n"

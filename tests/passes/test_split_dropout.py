@@ -59,11 +59,12 @@ def test_branches_are_looked_into() -> None:
     [
         # Through two views; the views that are left are those of the wide numbers.
         (
-            '%v = reshape(%x, shape=(24,))\n%w = expand_dims(%v, axis=0)\n%y = cast(%w, "float16")',
-            ["reshape", "expand_dims", "cast", "reshape"],
+            "%v = reshape(%x, shape=(24,))\n%w = expand_dims(%v, axis=0)\n"
+            '%y = astype(%w, "float16")',
+            ["reshape", "expand_dims", "astype", "reshape"],
         ),
-        ('%v = reshape(%x, shape=(24,))\n%y = cast(%v, "float64")', ["reshape", "cast"]),
-        ('%v = permute_dims(%x)\n%y = cast(%v, "float16")', ["permute_dims", "cast"]),
+        ('%v = reshape(%x, shape=(24,))\n%y = astype(%v, "float64")', ["reshape", "astype"]),
+        ('%v = permute_dims(%x)\n%y = astype(%v, "float16")', ["permute_dims", "astype"]),
     ],
 )
 def test_casts_to_fewer_bits_go_before_views(body: str, expected: list[str]) -> None:
@@ -79,7 +80,7 @@ def test_dropout_fuses_with_what_is_around_it() -> None:
     @trace
     def block(x: Any, key: Any) -> Any:
         y = op.dropout_train(op.softmax(x), 0.5, key)[0]
-        return op.cast(op.reshape(y, (2, 2, 6)), "float16")
+        return op.astype(op.reshape(y, (2, 2, 6)), "float16")
 
     x, key = meta.array(torch.randn(4, 6)), meta.array(torch.tensor([7]))
     with meta.dialect.only("tvm"):

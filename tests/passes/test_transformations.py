@@ -222,7 +222,7 @@ def test_branches_are_cleaned_inside_and_dropped_if_unused() -> None:
         "multiply(%x, 1)",
         "multiply(1.0, %x)",
         "divide(%x, 1.0)",
-        'cast(%x, "float32")',
+        'astype(%x, "float32")',
         "broadcast_to(%x, (2, 3))",
         "reshape(%x, (2, 3))",
         "reshape(%x, (2, -1))",
@@ -264,7 +264,7 @@ def test_no_identities(call: str) -> None:
 
 def test_what_changes_dtype_or_shape_is_no_identity() -> None:
     text = """-> (float64[2, 3], float32[1, 2, 3], float32[]) {
-      %a: float64[2, 3] = cast(%x, "float64")
+      %a: float64[2, 3] = astype(%x, "float64")
       %b: float32[1, 2, 3] = broadcast_to(%x, (1, 2, 3))
       %c: float32[3, 2] = permute_dims(%x)
       %d: float32[] = sum(%c)
@@ -495,8 +495,8 @@ def test_tuples_in_between() -> None:
 def test_gradients_do_not_pass_through_integers() -> None:
     found = autodiff(
         main("""-> float32[2, 3] {
-          %i: int32[2, 3] = cast(%x, "int32")
-          %f: float32[2, 3] = cast(%i, "float32")
+          %i: int32[2, 3] = astype(%x, "int32")
+          %f: float32[2, 3] = astype(%i, "float32")
           %b: float32[2, 3] = add(%f, %y)
           return %b
         }"""),

@@ -240,7 +240,7 @@ def triangle(name: str) -> Row:
 def topk(p: Pool, i: int, j: int, k: int) -> list[Any]:
     x = p.of(i, lambda v: p.is_float(v) and v.ndim > 0 and v.shape[-1] > 1)
     values, indices = op.topk(x, 2, -1)
-    return [values, op.cast(indices, "int32")]
+    return [values, op.astype(indices, "int32")]
 
 
 def ordered(name: str) -> Row:
@@ -258,7 +258,7 @@ def ternary(p: Pool, i: int, j: int, k: int) -> list[Any]:
 
 
 def cast_back(p: Pool, i: int, j: int, k: int) -> list[Any]:
-    return [op.cast(op.cast(p.float(i), ("float32", "float64", "bool")[k % 3]), p.dtype)]
+    return [op.astype(op.astype(p.float(i), ("float32", "float64", "bool")[k % 3]), p.dtype)]
 
 
 def loss(name: str) -> Row:
@@ -324,7 +324,7 @@ ROWS: dict[str, Row] = {
     "where": where,
     "one_hot": one_hot,
     "topk": topk,
-    "cast": cast_back,
+    "astype": cast_back,
     "zeros_like": lambda p, i, j, k: [op.zeros_like(p.any(i)), op.ones_like(p.any(j))],
     "write": write,
 }

@@ -53,7 +53,7 @@ def test_numbers_are_rounded_and_large_ones_are_not_nan_for_lack_of_infinity(dty
     for found in (
         meta.array(given, dtype),
         values.to(dtype=dtype),
-        meta.cast(values, dtype),
+        meta.astype(values, dtype),
         meta.cast_like(values, meta.zeros((1,), dtype)),
         ndarray(from_values(given, (6,), dtype)),
     ):
@@ -94,7 +94,7 @@ class Quantized(Model):
     @meta.model.trace
     def forward(self, x: Any) -> Any:
         scale = meta.max(meta.abs(x)) / 448.0
-        narrow = meta.cast(x / scale, "float8_e4m3fn")
+        narrow = meta.astype(x / scale, "float8_e4m3fn")
         return meta.scaled_matmul(narrow, self.w, scale, self.scale, "float32")
 
 
@@ -120,12 +120,12 @@ def test_there_is_no_gradient_and_no_arithmetic(dtype: str) -> None:
         x.requires_grad = True
     wide = meta.array([1.0, 2.0])
     wide.requires_grad = True
-    with pytest.raises(GradientError, match="no gradient goes through cast"):
-        meta.cast(meta.cast(wide, dtype), "float32").backward(meta.array([1.0, 1.0]))
+    with pytest.raises(GradientError, match="no gradient goes through astype"):
+        meta.astype(meta.astype(wide, dtype), "float32").backward(meta.array([1.0, 1.0]))
     for call in (lambda: x + x, lambda: meta.exp(x), lambda: meta.sum(x)):
         with pytest.raises(TypeInferError, match="has no arithmetic but scaled_matmul") as caught:
             call()
-        assert 'meta.cast(x, "float16")' in str(caught.value)
+        assert 'meta.astype(x, "float16")' in str(caught.value)
     with meta.amp.autocast_scope("bfloat16"):
         x, one = meta.zeros((2, 16), dtype), meta.array(1.0)
         half = meta.scaled_matmul(x, x, one, one)

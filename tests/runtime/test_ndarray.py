@@ -309,7 +309,7 @@ class TestTo:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_pickled(self, dtype: str) -> None:
-        x = meta.cast(meta.array([[0, 1, 1]], "int32"), dtype)
+        x = meta.astype(meta.array([[0, 1, 1]], "int32"), dtype)
         x.name = "x"
         x.requires_grad = has_gradient(dtype)
         y = pickle.loads(pickle.dumps(x))

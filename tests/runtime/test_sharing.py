@@ -177,7 +177,7 @@ class TestSharing:
             assert shared.data_ptr() == x.torch().data_ptr()
         assert x.__dlpack_device__() == (1, 0)
         for dtype in ("bool", "uint8", "uint64", "bfloat16", "complex64", "float64"):
-            y = meta.cast(x, dtype)
+            y = meta.astype(x, dtype)
             assert meta.from_dlpack(torch.from_dlpack(y)).key is y.key
         for y in (meta.array(1.0), meta.zeros((0, 3)), meta.from_dlpack(torch.zeros(2, 3).T)):
             back = meta.from_dlpack(y)
@@ -187,7 +187,7 @@ class TestSharing:
 class TestBuffer:
     @pytest.mark.parametrize("dtype", [d for d in DTYPES if "float8" not in d and d != "bfloat16"])
     def test_memory(self, dtype: str) -> None:
-        x = meta.cast(meta.array([[0, 1, 1], [1, 0, 1]], "int32"), dtype)
+        x = meta.astype(meta.array([[0, 1, 1], [1, 0, 1]], "int32"), dtype)
         seen = x.__buffer__(0)
         assert (seen.shape, seen.nbytes, seen.readonly) == ((2, 3), x.nbytes, False)
         np.testing.assert_array_equal(np.asarray(seen), x.numpy())
@@ -203,7 +203,7 @@ class TestBuffer:
         x = meta.array([1.0])
         for dtype in ("bfloat16", "float8_e5m2"):
             with pytest.raises(ArgumentError, match="buffer protocol"):
-                meta.cast(x, dtype).__buffer__(0)
+                meta.astype(x, dtype).__buffer__(0)
         x.requires_grad = True
         with pytest.raises(GradientError, match="detach"):
             x.__buffer__(0)

@@ -194,7 +194,7 @@ def test_gradients_that_cancel(op: str, executor: str) -> None:
 def test_nothing_to_differentiate(executor: str) -> None:
     """That the pass refuses it is right; that it refuses what depends on an input is not."""
     x = Input("int32", (2,), torch.tensor([1, 2]))
-    steps = (Step("cast", (Ref(0), "float32"), results=(1,)),)
+    steps = (Step("astype", (Ref(0), "float32"), results=(1,)),)
     assert check(Program({0: x}, steps, (1,)), Way(executor)) is None
 
 

@@ -65,9 +65,9 @@ def numbers(x: Any) -> Any:
 
 
 def dtypes(x: Any) -> Any:
-    half, double = op.cast(x, "float16"), op.cast(x, "float64")
-    again = op.cast(half, "float32")
-    return half, double * 2, op.argmax(x), op.greater(x, again), op.cast(x, "bool")
+    half, double = op.astype(x, "float16"), op.astype(x, "float64")
+    again = op.astype(half, "float32")
+    return half, double * 2, op.argmax(x), op.greater(x, again), op.astype(x, "bool")
 
 
 def empty(x: Any) -> Any:
@@ -126,7 +126,11 @@ def _place(array: meta.ndarray) -> int:
 def test_an_identity_is_still_a_new_array() -> None:
     @trace
     def f(x: Any) -> Any:
-        return x * 1.0, op.cast(x, "float32"), op.reshape(op.permute_dims(op.permute_dims(x)), (6,))
+        return (
+            x * 1.0,
+            op.astype(x, "float32"),
+            op.reshape(op.permute_dims(op.permute_dims(x)), (6,)),
+        )
 
     x = f32(2, 3)
     compiled = meta.vm.compile(f, x)

@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], list
         {"by": 2.0},
         ["multiply", "sum"],
     ),
-    "promoted": (lambda x, y: x + y, (ones(2), meta.array([1, 2])), {}, ["cast", "add"]),
+    "promoted": (lambda x, y: x + y, (ones(2), meta.array([1, 2])), {}, ["astype", "add"]),
     "no operator": (lambda x: x, (ones(2),), {}, []),
 }
 

@@ -31,7 +31,7 @@ def test_random_programs_on_tvm(
     [
         lambda x: x * x + x,
         lambda x: op.tanh(x) * x,
-        lambda x: op.cast(op.cast(x, "float32"), "bfloat16"),
+        lambda x: op.astype(op.astype(x, "float32"), "bfloat16"),
     ],
 )
 def test_an_index_of_bfloat16_numbers_made_in_the_same_kernel(name: str, before: Any) -> None:

@@ -46,7 +46,7 @@ def line_of(function: Callable[..., Any], text: str) -> int:
 
 def computed(x: Any, i: Any) -> Any:
     a = op.exp(x)
-    b = op.take(a, op.add(op.cast(i, "int64"), 1), 0)  # first
+    b = op.take(a, op.add(op.astype(i, "int64"), 1), 0)  # first
     j = op.broadcast_to(op.reshape(op.subtract(i, 1), (1, 2)), (3, 2))
     c = op.take_along_axis(op.tanh(x), j, 1)  # second
     return op.multiply(b, 2.0), op.sum(c)
@@ -99,7 +99,7 @@ IN_RANGE: dict[str, Callable[[Any, Any], Any]] = {
     "remainder": lambda x, i: op.embedding(op.remainder(i, 3), x),
     "arange": lambda x, i: op.index_select(x, 1, op.arange(0, 4, 1, "int64")),
     "moved": lambda x, i: op.take(x, op.reshape(op.permute_dims(op.argsort(x, 0)), (-1,)), 0),
-    "cast": lambda x, i: op.take(x, op.cast(op.argmax(x, 1), "int32"), 1),
+    "astype": lambda x, i: op.take(x, op.astype(op.argmax(x, 1), "int32"), 1),
     "sum": lambda x, i: op.take(x, op.add(op.clip(i, 0, 1), op.clip(i, -2, 1)), 0),
     "product": lambda x, i: op.take(x, op.multiply(op.clip(i, 0, 2), 4)),
     "where": lambda x, i: op.take(x, op.where(op.less(i, 0), 0, op.clip(i, 0, 2)), 0),
@@ -130,7 +130,7 @@ NOT_KNOWN: dict[str, Callable[[Any, Any], Any]] = {
     "negative": lambda x, i: op.embedding(op.clip(i, -1, 2), x),
     "cut at the end": lambda x, i: op.take(x, op.searchsorted(array([1, 2, 3]), i), 0),
     "sum beyond the dtype": lambda x, i: op.take(
-        op.zeros((200,), "float32"), op.add(op.cast(op.clip(i, 0, 100), "int8"), 100)
+        op.zeros((200,), "float32"), op.add(op.astype(op.clip(i, 0, 100), "int8"), 100)
     ),
     "part of an if": lambda x, i: op.take(
         x, meta.cond(op.less(op.sum(x), 0.0), lambda: i, lambda: op.argmax(x, 0)[:3]), 0

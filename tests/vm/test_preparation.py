@@ -246,7 +246,7 @@ def test_results_are_not_in_memory_that_is_kept() -> None:
 
         @trace
         def forward(self, x: Any) -> Any:
-            half = op.cast(self.w, "float16")
+            half = op.astype(self.w, "float16")
             return half, op.reshape(half, (6,)), op.sum(x)
 
     model = Gives().eval()

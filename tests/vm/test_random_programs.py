@@ -50,7 +50,7 @@ STEPS = {
     ],
     "transpose": lambda values, i, j, k: [op.permute_dims(op.reshape(values[i], (2, 3)))],
     "twice": lambda values, i, j, k: [op.permute_dims(op.permute_dims(values[i]))],
-    "cast": lambda values, i, j, k: [op.cast(values[i], "float32")],
+    "astype": lambda values, i, j, k: [op.astype(values[i], "float32")],
     "constant": lambda values, i, j, k: [op.full((N,), 0.5 * k, "float32")],
     "dead": lambda values, i, j, k: [op.exp(values[i]), values[j]][1:],
     "write": write,

@@ -172,7 +172,7 @@ def test_constants_of_all_kinds(tmp_path: Path) -> None:
     def mixed(x: Any) -> Any:
         return (
             meta.where(mask, x, float("-inf")),
-            meta.cast(x, "bfloat16") * half,
+            meta.astype(x, "bfloat16") * half,
             large,
             meta.concat((empty, x), 0),
             empty,

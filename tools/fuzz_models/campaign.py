@@ -97,7 +97,7 @@ EXTENT_FREE = (
         for name, row in ROWS.items()
         if row.reference.__qualname__.startswith("along.") and name != "prod"
     ),
-    *("permute_dims", "swapaxes", "expand_dims", "concat", "stack", "where", "cast", "flip"),
+    *("permute_dims", "swapaxes", "expand_dims", "concat", "stack", "where", "astype", "flip"),
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "bias_add", "cumsum", "sort", "argsort"),
     *("matmul", "matmul_nt", "matmul_tn", "dense", "batch_matmul", "batch_matmul_nt"),
     *("tril", "triu", "mse_loss", "l1_loss", "huber_loss", "addcmul", "lerp", "linear_scan"),

@@ -35,12 +35,12 @@ def like_1d(function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def in_dtype(x: Any, dtype: Any) -> Any:
     """Return an array in another dtype; None leaves it."""
-    return x if dtype is None else meta.cast(x, dtype)
+    return x if dtype is None else meta.astype(x, dtype)
 
 
 def real(x: Any) -> Any:
     """Return integers and bools as float32, as torch's functions of real numbers take them."""
-    return x if "float" in x.dtype or "complex" in x.dtype else meta.cast(x, "float32")
+    return x if "float" in x.dtype or "complex" in x.dtype else meta.astype(x, "float32")
 
 
 def whole(function: Any) -> Any:
@@ -50,10 +50,10 @@ def whole(function: Any) -> Any:
         if "float" in input.dtype:
             return function(input, *args, **kwargs)
         given = [
-            meta.cast(a, "float64") if getattr(a, "dtype", None) == input.dtype else a
+            meta.astype(a, "float64") if getattr(a, "dtype", None) == input.dtype else a
             for a in (input, *args)
         ]
-        return meta.cast(meta.trunc(function(*given, **kwargs)), input.dtype)
+        return meta.astype(meta.trunc(function(*given, **kwargs)), input.dtype)
 
     return applied
 
@@ -73,7 +73,7 @@ def wide(function: Any) -> Any:
     def applied(input: Any, *args: Any, **kwargs: Any) -> Any:
         if input.dtype not in ("bfloat16", "float16"):
             return function(input, *args, **kwargs)
-        return meta.cast(function(meta.cast(input, "float32"), *args, **kwargs), input.dtype)
+        return meta.astype(function(meta.astype(input, "float32"), *args, **kwargs), input.dtype)
 
     return applied
 

@@ -38,7 +38,7 @@ def cast_finite(x: Any, dtype: str, call: Callable[..., Any]) -> Any:
     """
     limit = float(limits(dtype).max / 2)
     near = call("where", call("isinf", x), x, call("clip", x, -limit, limit))
-    return call("cast", near, str(dtype))
+    return call("astype", near, str(dtype))
 
 
 def cast_dtypes(op: Op, args: tuple[Any, ...], half: str) -> tuple[str | None, ...]:

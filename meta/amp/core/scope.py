@@ -59,13 +59,13 @@ def _casting(trace: Trace, before_call: Callable[..., Any] | None) -> Iterator[N
 
 def traced_casts(half: str) -> Callable[..., Any]:
     """Return what a trace asks of each call in a block: its arguments, cast."""
-    cast = OPERATORS["cast"]
+    astype = OPERATORS["astype"]
 
     def before_call(op: Any, bound: tuple[Any, ...]) -> tuple[Any, ...]:
-        if op is cast:  # a call of our own, too
+        if op is astype:  # a call of our own, too
             return bound
         wanted = _wanted(op, map_tensors(op, bound, lambda s: s.type), half)
-        return _cast(bound, wanted, cast) if any(wanted) else bound
+        return _cast(bound, wanted, astype) if any(wanted) else bound
 
     return before_call
 
@@ -96,7 +96,7 @@ class Eager:
         known = self._casts.get(place) if leaf else None
         if known is not None and known[0]() is array and known[1] == version:
             return known[2]
-        made: ndarray = OPERATORS["cast"](array, dtype)
+        made: ndarray = OPERATORS["astype"](array, dtype)
         # Not where nothing is recorded: a later call may need the link.
         if leaf and made.requires_grad:
             reference = weakref.ref(array, lambda _: self._casts.pop(place, None))
@@ -109,24 +109,24 @@ def _wanted(op: Any, types: tuple[Any, ...], half: str) -> tuple[str | None, ...
     return cast_dtypes(base, types, half)
 
 
-def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], cast: Any) -> tuple[Any, ...]:
+def _cast(bound: tuple[Any, ...], wanted: tuple[str | None, ...], astype: Any) -> tuple[Any, ...]:
     """Return arguments with the floating point tensors cast of those that are to be."""
     return tuple(
         value
         if dtype is None
-        else tuple(_one(v, dtype, cast) for v in value)
+        else tuple(_one(v, dtype, astype) for v in value)
         if isinstance(value, tuple)
-        else _one(value, dtype, cast)
+        else _one(value, dtype, astype)
         for value, dtype in zip(bound, wanted, strict=True)
     )
 
 
-def _one(value: Any, dtype: str, cast: Any) -> Any:
+def _one(value: Any, dtype: str, astype: Any) -> Any:
     if not is_float(value.dtype) or value.dtype == dtype:
         return value
     if stays_finite(value.dtype, dtype) and not _trained(value):
         return cast_finite(value, dtype, lambda name, *args: OPERATORS[name](*args))
-    return cast(value, dtype)
+    return astype(value, dtype)
 
 
 def _trained(value: Any) -> bool:

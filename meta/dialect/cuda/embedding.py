@@ -132,7 +132,7 @@ def gradient(
 
 def _added(dy, indices, num_weight, other, begin, end, strides, slice_mode, dtype):
     rows = op.strided_slice(other, begin, end, strides, slice_mode) | other
-    return op.add(op.embedding_dx(dy, indices, num_weight), op.cast(rows, dtype) | rows)
+    return op.add(op.embedding_dx(dy, indices, num_weight), op.astype(rows, dtype) | rows)
 
 
 @dialect.pattern_op(_added)

@@ -56,7 +56,7 @@ def _added_and_summed(x, scale, dy, axis, eps, addend, over, keepdims):
 
 
 def _rows(dx, over, keepdims):
-    return op.sum(dx | op.cast(dx, "float32"), over, keepdims)
+    return op.sum(dx | op.astype(dx, "float32"), over, keepdims)
 
 
 def _rms_added(x, scale, dy, axis, eps, addend):
@@ -90,8 +90,8 @@ def _with_sum(x, addend, scale, bias, axis, eps):
 
 
 def _mixed(x, addend, scale, bias, axis, eps, wide, narrow):
-    total = op.add(op.cast(x, wide), addend)
-    rounded = op.cast(total, narrow)
+    total = op.add(op.astype(x, wide), addend)
+    rounded = op.astype(total, narrow)
     return total, rounded, op.layer_norm.plain(rounded, scale, bias, axis, eps)
 
 

@@ -102,10 +102,10 @@ def nan_to_num(x, nan, posinf, neginf):
     return torch.nan_to_num(x, nan, posinf, neginf)
 
 
-@dialect.kernel(op.cast)
-def cast(data, dtype):
+@dialect.kernel(op.astype)
+def astype(x, dtype):
     wanted = TO_TORCH[dtype]
-    source = convertible(data, wanted)
+    source = convertible(x, wanted)
     return source.to(wanted, copy=True, memory_format=torch.contiguous_format)
 
 
@@ -116,4 +116,4 @@ def cast_like(x, out):
 
 @dialect.kernel(op.group_cast)
 def group_cast(tensor_list, dtype):
-    return tuple(cast(t, dtype) for t in tensor_list)
+    return tuple(astype(t, dtype) for t in tensor_list)

@@ -101,7 +101,7 @@ def two_operands(function: Kernel, fill: Kernel = in_wide) -> Callable[[CallValu
 
     ``fill`` brings the operands to where they are computed, which takes longer than a small sum.
     Where they are there already, ``function`` gets them as they are: tensors of one dtype in which
-    it computes, or a tensor and a number that it rounds as `meta.cast` does.
+    it computes, or a tensor and a number that it rounds as `meta.astype` does.
     """
 
     def direct(x1: Tensor, x2: Operand, out: Tensor) -> None:
@@ -183,7 +183,7 @@ def number(x: float, dtype: torch.dtype | None, device: torch.device) -> Tensor:
 
 
 def rounded_number(x: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a number as a 0-d tensor of a dtype, to which it goes as `meta.cast` would take it."""
+    """Return a number as a 0-d tensor of a dtype, to which it goes as by `meta.astype`."""
     return number(x, torch.float64 if isinstance(x, float) else torch.int64, device).to(dtype)
 
 

@@ -84,22 +84,22 @@ def nan_to_num(v, *, nan, posinf, neginf, out):
     return tirx.Select(tirx.abs(v) < constant(math.inf, v), v, other)
 
 
-@compute(op.cast, ELEMWISE)
-def cast_to(data, dtype):
+@compute(op.astype, ELEMWISE)
+def astype(x, dtype):
     def element(*i):
-        value = data(*i)
+        value = x(*i)
         if dtype == "bool":
-            return truth(value, str(data.dtype)) != 0
+            return truth(value, str(x.dtype)) != 0
         return convert(value, dtype)
 
-    return te.compute(data.shape, element, name="cast")
+    return te.compute(x.shape, element, name="astype")
 
 
 @compute(op.cast_like, ELEMWISE, static=True)
 def cast_like(x, out):
-    return cast_to(x, out.dtype)
+    return astype(x, out.dtype)
 
 
 @compute(op.group_cast, ELEMWISE, static=True)
 def group_cast(tensor_list, out):
-    return [cast_to(t, type_.dtype) for t, type_ in zip(tensor_list, out, strict=True)]
+    return [astype(t, type_.dtype) for t, type_ in zip(tensor_list, out, strict=True)]

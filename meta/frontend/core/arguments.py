@@ -51,7 +51,7 @@ def along(vector: Any, ndim: int, axis: int) -> Any:
 
 def as_integers(x: Any) -> Any:
     """Return indices or lengths, which may be stated in floats, as integers."""
-    return x if "int" in x.dtype else op.cast(x, "int64")
+    return x if "int" in x.dtype else op.astype(x, "int64")
 
 
 def extent_of(data: Any, axis: int) -> Any:
@@ -67,7 +67,7 @@ def vector(numbers: Sequence[Any], call: CallSite) -> Any:
     parts = [
         constant([n], "int64", call)
         if isinstance(n, int)
-        else op.cast(op.reshape(n, (1,)), "int64")
+        else op.astype(op.reshape(n, (1,)), "int64")
         for n in numbers
     ]
     return op.concat(tuple(parts), 0) if parts else constant([], "int64", call)

@@ -21,7 +21,7 @@ from meta.frontend.core.converter import Unconvertible
 
 def cast_to(x: Any, dtype: str) -> Any:
     """Return ``x`` in a dtype; itself if it has it."""
-    return x if x.dtype == dtype else op.cast(x, dtype)
+    return x if x.dtype == dtype else op.astype(x, dtype)
 
 
 def number_in(value: bool | int | float, dtype: str) -> bool | int | float:

@@ -62,7 +62,7 @@ def dropout(x, *, rate, call):
     if not call.training:
         return x, op.ones_like(x)
     y, mask, _ = op.dropout_train(x, rate)
-    return y, op.cast(mask, x.dtype)
+    return y, op.astype(mask, x.dtype)
 
 
 def nll_loss(predictions, targets, weights=None, *, reduction, ignore_index):
@@ -112,7 +112,7 @@ def reduce_at(x, indices, updates, reduction, call):
     # The named axes become one, the others another, along which every index is repeated.
     strides = [prod(extents[i + 1 : depth]) for i in range(depth)]
     factors = constant(np.reshape(strides, (depth, *(1,) * (indices.ndim - 1))), "int64", call)
-    places = op.sum(op.multiply(op.cast(indices, "int64"), factors), 0)
+    places = op.sum(op.multiply(op.astype(indices, "int64"), factors), 0)
     rows, columns = prod(extents[:depth]), prod(extents[depth:])
     count = prod(static_extent(d, "the indices") for d in places.shape)
     places = op.broadcast_to(op.reshape(places, (count, 1)), (count, columns))
@@ -139,7 +139,7 @@ class Kept(NamedTuple):
 
 def rows_of(x, order):
     """Return rows [batch, n, width] of ``x`` [batch, boxes, width] by their numbers [batch, n]."""
-    index = op.expand_dims(op.cast(order, "int64"), 2)
+    index = op.expand_dims(op.astype(order, "int64"), 2)
     return op.take_along_axis(x, op.broadcast_to(index, (*order.shape, x.shape[2])), 1)
 
 
@@ -155,10 +155,10 @@ def suppressed(boxes, scores, valid, limit, iou, call):
     count = scores.shape[1]
     numbers = constant(np.arange(count), "int32", call)
     order = op.argsort.plain(scores, 1, True, "int32")
-    ranks = op.cast(count - numbers, boxes.dtype)
+    ranks = op.astype(count - numbers, boxes.dtype)
     ranks = op.expand_dims(op.broadcast_to(ranks, scores.shape), 2)
     rows = op.concat((ranks, rows_of(boxes, order)), 2)
-    amount = op.cast(op.sum(op.cast(valid, "int32"), 1), "int32")
+    amount = op.astype(op.sum(op.astype(valid, "int32"), 1), "int32")
     indices, kept = op.non_max_suppression(
         rows, amount, order, limit, iou, True, -1, 1, 0, -1, True, False
     )

@@ -49,7 +49,7 @@ class OnnxModel(RelaxModel):
         result = super().convert(*inputs)
         results = result if isinstance(result, tuple) else (result,)
         cast = tuple(
-            op.cast(r, dtype) if isinstance(r, Symbol | ndarray) and dtype != r.dtype else r
+            op.astype(r, dtype) if isinstance(r, Symbol | ndarray) and dtype != r.dtype else r
             for r, (_, dtype) in zip(results, self._outputs, strict=True)
         )
         return cast if len(cast) > 1 else cast[0]

@@ -68,13 +68,13 @@ def along(value, ndim, axis):
 
 def shifted(x, zero, axis=-1, dtype="int32"):
     """Return x - zero in ``dtype``."""
-    return minus(op.cast(x, dtype), zero, axis)
+    return minus(op.astype(x, dtype), zero, axis)
 
 
 def _moved(by, x, zero, axis):
     if isinstance(zero, int):
         return x if zero == 0 else by(x, zero)
-    return by(x, op.cast(along(zero, x.ndim, axis), x.dtype))
+    return by(x, op.astype(along(zero, x.ndim, axis), x.dtype))
 
 
 def minus(x, zero, axis=-1):
@@ -103,14 +103,14 @@ def saturated(x, dtype):
     low = -(2 ** (size - 1)) if signed else 0
     high = low + 2**size - 1
     if x.dtype.startswith(("int", "uint")):
-        return op.cast(op.clip(x, low, high), dtype)
+        return op.astype(op.clip(x, low, high), dtype)
     # Comparisons, as the compiled code had them: they are false for a NaN.
     below = float(high) if size < 32 else float(high + 1)
     x = op.where(op.less(x, below), x, below)
     x = op.where(op.greater(x, float(low)), x, float(low))
     if size < 32:
-        return op.cast(x, dtype)
-    return op.cast(op.minimum(op.cast(x, "int64"), high), dtype)
+        return op.astype(x, dtype)
+    return op.astype(op.minimum(op.astype(x, "int64"), high), dtype)
 
 
 def quantize(x, scale, zero, dtype, axis=-1):
@@ -121,12 +121,12 @@ def quantize(x, scale, zero, dtype, axis=-1):
 
 def dequantize(x, scale, zero, axis=-1, dtype="float32"):
     """Return integers as floats, scale * (x - zero)."""
-    real = op.multiply(op.cast(shifted(x, zero, axis), "float32"), along(scale, x.ndim, axis))
+    real = op.multiply(op.astype(shifted(x, zero, axis), "float32"), along(scale, x.ndim, axis))
     if dtype == "float32":
         return real
     if dtype == "float16":
         real = op.clip(real, -65504.0, 65504.0)
-    return op.cast(real, dtype)
+    return op.astype(real, dtype)
 
 
 def requantize(
@@ -168,20 +168,22 @@ def _ratio(scale, to_scale):
     """Return scale / to_scale in float64."""
     if isinstance(scale, float) and isinstance(to_scale, float):
         return scale / to_scale
-    wide = [s if isinstance(s, float) else op.cast(s, "float64") for s in (scale, to_scale)]
+    wide = [s if isinstance(s, float) else op.astype(s, "float64") for s in (scale, to_scale)]
     return op.divide(*wide)
 
 
 def _by_floats(x, scale, zero, to_scale, to_zero, axis, rounding, computed):
     """Return a requantized tensor as whole floats."""
-    value, ratio = minus(op.cast(x, computed), zero, axis), _ratio(scale, to_scale)
+    value, ratio = minus(op.astype(x, computed), zero, axis), _ratio(scale, to_scale)
     if computed == "float32":
         # The product of two float32 is exact in float64: it is rounded once, whatever a compiler
         # makes of a product and a sum.
-        ratio = float(np.float32(ratio)) if isinstance(ratio, float) else op.cast(ratio, "float32")
-        wide = ratio if isinstance(ratio, float) else op.cast(ratio, "float64")
-        product = op.multiply(op.cast(value, "float64"), along(wide, x.ndim, axis))
-        value = op.cast(product, "float32")
+        ratio = (
+            float(np.float32(ratio)) if isinstance(ratio, float) else op.astype(ratio, "float32")
+        )
+        wide = ratio if isinstance(ratio, float) else op.astype(ratio, "float64")
+        product = op.multiply(op.astype(value, "float64"), along(wide, x.ndim, axis))
+        value = op.astype(product, "float32")
     else:
         value = op.multiply(value, along(ratio, x.ndim, axis))
     value = plus(value, to_zero)

@@ -36,7 +36,7 @@ def in_dtype(x: Any, dtype: str) -> Any:
     """
     if x.dtype in COMPLEX and is_float(dtype):
         x = OPERATORS["real"](x)
-    return x if x.dtype == dtype else OPERATORS["cast"](x, dtype)
+    return x if x.dtype == dtype else OPERATORS["astype"](x, dtype)
 
 
 def onto(operand: Any, gradient: Callable[[], Any]) -> Any:

@@ -199,7 +199,7 @@ class MultiheadAttention(Model):
             if mask.dtype == "bool":
                 seen = _both(seen, op.logical_not(whole))
             else:
-                whole = op.cast(whole, dtype)
+                whole = op.astype(whole, dtype)
                 added = whole if added is None else op.add(added, whole)
         return seen, added
 

@@ -97,7 +97,7 @@ def rotary_tables(
         positions = op.reshape(op.arange(0, steps, 1, "float32", where), (steps, 1, 1))
     else:
         shape = (*position_ids.shape, 1, 1)
-        positions = op.reshape(op.cast(position_ids, "float32"), shape)
+        positions = op.reshape(op.astype(position_ids, "float32"), shape)
     angles = op.multiply(positions, ndarray(frequencies.to(where)))
     return op.cos(angles), op.sin(angles)
 

@@ -240,7 +240,7 @@ def _require_fits(number: int | float, tensor: TensorType) -> None:
         f"a Python {kind} does not fit a tensor of {dtype}",
         expected="a number that needs no wider dtype: nothing is promoted",
         found=f"{number} and {tensor}",
-        hint=f'cast the tensor: meta.cast(x, "{wider}")',
+        hint=f'cast the tensor: meta.astype(x, "{wider}")',
     )
 
 
@@ -249,4 +249,4 @@ def _cast_of(dtypes: list[str]) -> str:
     common = reduce(promote, dtypes)
     narrow = [d for d in dict.fromkeys(dtypes) if d != common]
     ones = "ones" if len(narrow) > 1 else "one"
-    return f'cast the {" and ".join(narrow)} {ones}: meta.cast(x, "{common}")'
+    return f'cast the {" and ".join(narrow)} {ones}: meta.astype(x, "{common}")'

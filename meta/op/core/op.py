@@ -197,7 +197,7 @@ class Op(OpNode):
                 op=self.name,
                 expected="tensors of other dtypes",
                 found=self._describe(args),
-                hint='cast them first: meta.cast(x, "float16")',
+                hint='cast them first: meta.astype(x, "float16")',
             )
 
     def _require_numbers_fit(self, args: tuple[Any, ...], result: Any) -> None:

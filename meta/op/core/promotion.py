@@ -49,13 +49,13 @@ def common_dtype(op: Any, args: tuple[Any, ...]) -> str | None:
 
 def cast_together(op: Any, args: tuple[Any, ...], common: str) -> tuple[Any, ...]:
     """Return canonical arguments with the operands that are promoted together in one dtype."""
-    cast = OPERATORS["cast"]
+    astype = OPERATORS["astype"]
 
     def in_common(x: Any) -> Any:
         if isinstance(x, tuple):
             return tuple(in_common(t) for t in x)
         return (
-            x if x is None or isinstance(x, int | float) or x.dtype == common else cast(x, common)
+            x if x is None or isinstance(x, int | float) or x.dtype == common else astype(x, common)
         )
 
     places = {op.schema.index[name] for name in op.promotes}

@@ -134,7 +134,7 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
 def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
     """Return a mask as numbers to add."""
     if mask.hides is not None:
-        zeros = op.zeros_like(op.cast(x, dtype))
+        zeros = op.zeros_like(op.astype(x, dtype))
         return op.where(x, -inf, zeros) if mask.negated else op.where(x, zeros, -inf)
     factor = -mask.factor if mask.negated else mask.factor
     x = in_dtype(x, dtype)

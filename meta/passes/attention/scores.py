@@ -153,7 +153,7 @@ def _all_hidden(atom: Any, known: Definitions) -> tuple[Expr | None, set[Var]]:
             told = (reduced, *flips) in ((op.all, False, False), (op.any, True, True))
             hidden = fill_of(made.args[1], known) == -inf
             return (made.args[0], members) if told and hidden else (None, set())
-        elif made.op not in (op.cast, op.reshape):
+        elif made.op not in (op.astype, op.reshape):
             break
         atom = made.args[0]
     return None, set()
@@ -257,7 +257,7 @@ def _moved(atom: Var, made: OpCall) -> ScoreStep | None:
     """Other dtypes and places of the elements, before the softmax and after it."""
     x = made.args[0]
     nothing = made.op is op.broadcast_to and tensor_type(x) == tensor_type(atom)
-    if nothing or made.op in (op.cast, op.cast_like):
+    if nothing or made.op in (op.astype, op.cast_like):
         return ScoreStep("same", atom, x, made)
     if made.op in PERMUTATIONS:
         return ScoreStep("permuted", atom, x, made)
@@ -316,7 +316,7 @@ def _steps_to_product(atom: Any, known: Definitions) -> int:
 
 _FAR = 64
 _ALONG = (
-    *(op.cast, op.cast_like, op.multiply, op.divide, op.add, op.subtract, op.bias_add, op.where),
+    *(op.astype, op.cast_like, op.multiply, op.divide, op.add, op.subtract, op.bias_add, op.where),
     *VIEWS,
     *PERMUTATIONS,
 )

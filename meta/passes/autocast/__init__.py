@@ -101,11 +101,11 @@ def autocast(
     ...   return %y
     ... }''')))
     func @main(%x: float32[2, 3], %w: float32[4, 3]) -> float32[2, 4] {
-      %0: float16[2, 3] = cast(%x, dtype="float16")
-      %1: float16[4, 3] = cast(%w, dtype="float16")
+      %0: float16[2, 3] = astype(%x, dtype="float16")
+      %1: float16[4, 3] = astype(%w, dtype="float16")
       %h: float16[2, 4] = dense(%0, %1)
       %r: float16[2, 4] = relu(%h)
-      %2: float32[2, 4] = cast(%r, dtype="float32")
+      %2: float32[2, 4] = astype(%r, dtype="float32")
       %y: float32[2, 4] = softmax(%2)
       return %y
     }
@@ -341,7 +341,7 @@ class FunctionCasts:
             )
             raise
         self._emit(binding, new, type_)
-        if called is op.cast and isinstance(args[0], Expr):
+        if called is op.astype and isinstance(args[0], Expr):
             self.casts.is_cast_of(self.atom(binding.var), args[0])
 
     def _if(self, binding: Binding, value: If) -> None:

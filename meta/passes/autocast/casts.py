@@ -251,7 +251,7 @@ class CastEmitter:
         if isinstance(atom, Constant):
             return self._constant(atom, dtype)
         exact = self._valid(self._exact, atom)
-        if exact is not None:  # cast(cast(x, wide), dtype) is cast(x, dtype)
+        if exact is not None:  # astype(astype(x, wide), dtype) is astype(x, dtype)
             return self.cast(exact, dtype, why, at)
         finite = stays_finite(type_.dtype, dtype) and atom not in self.trained
         key = (atom, dtype, finite)
@@ -263,7 +263,7 @@ class CastEmitter:
         if finite:
             result: Expr = cast_finite(atom, dtype, lambda *call: self._emitted(at, *call))
         else:
-            result = self.emit(new_call(op.cast, atom, dtype), type_.with_dtype(dtype), at)
+            result = self.emit(new_call(op.astype, atom, dtype), type_.with_dtype(dtype), at)
         name = atom.name if isinstance(atom, Var) else ""
         self.made[result] = Cast(self.name, name, type_, str(dtype), [why])
         self._known[key] = result, self._count(atom)
@@ -345,7 +345,7 @@ def _cast_data(data: torch.Tensor, dtype: str) -> torch.Tensor:
             "isinf": torch.isinf,
             "clip": torch.clamp,
             "where": torch.where,
-            "cast": lambda x, name: x.to(TO_TORCH[name]),
+            "astype": lambda x, name: x.to(TO_TORCH[name]),
         }
         made: torch.Tensor = cast_finite(data, dtype, lambda name, *args: torchs[name](*args))
         return made

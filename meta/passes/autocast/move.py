@@ -166,7 +166,7 @@ class _Moving:
         reason = f"all that @{callee} does with it is done in {dtype}"
         why = Why(f"an argument of @{callee}", reason, None, binding.span)
         self.made[var] = Cast(self.name, name, type_, dtype, [why])
-        new.append(Binding(var, new_call(op.cast, atom, dtype), binding.span))
+        new.append(Binding(var, new_call(op.astype, atom, dtype), binding.span))
         return var
 
 
@@ -310,4 +310,4 @@ class _Narrowing:
         var = known[source] = Var("", type_.with_dtype(dtype))
         name = source.name if isinstance(source, Var) else ""
         self.made[var] = Cast(self.name, name, type_, dtype, needs)
-        return Binding(var, new_call(op.cast, source, dtype), like.span)
+        return Binding(var, new_call(op.astype, source, dtype), like.span)

@@ -36,20 +36,20 @@ def holds(wide: str, narrow: str) -> bool:
     return digits <= _SIGNED.get(wide, 0)
 
 
-@RULES.rule(op.cast, op.cast_like)
+@RULES.rule(op.astype, op.cast_like)
 def same_dtype(at: RuleSite) -> Expr | None:
     """A cast to the dtype that x has."""
     return at.same(at.args[0])
 
 
-@RULES.rule(op.cast)
+@RULES.rule(op.astype)
 def cast_of_cast(at: RuleSite) -> Expr | None:
-    """cast(cast(x, wide), dtype) is cast(x, dtype) if ``wide`` holds all values of x.
+    """astype(astype(x, wide), dtype) is astype(x, dtype) if ``wide`` holds all values of x.
 
     Not from a float to an integer, where x is an integer: what a float that does not fit becomes
     is another question than where an integer wraps.
     """
-    inner = at.made_by(at.args[0], op.cast)
+    inner = at.made_by(at.args[0], op.astype)
     if inner is None:
         return None
     x, wide, dtype = inner.args[0], inner.args[1], at.type.dtype
@@ -61,4 +61,4 @@ def cast_of_cast(at: RuleSite) -> Expr | None:
     integers = not is_float(source.dtype) and not is_float(dtype) and dtype != "bool"
     if integers and is_float(wide) and not holds(dtype, source.dtype):
         return None
-    return new_call(op.cast, x, dtype)
+    return new_call(op.astype, x, dtype)

@@ -72,7 +72,7 @@ def test_an_addend_of_integers_is_refused() -> None:
 HEAD = "%d: float32[4, 16], %i: int64[4], %w: {0}"
 GRADIENT = "%g = embedding_dx(%d, %i, (30, 16))\n"
 FIRST, LATER = (f"%s = strided_slice(%w, {at})\n" for at in ("(0,), (30,)", "(2,), (32,)"))
-CAST, ADD = '%h = cast(%s, "float32")\n', "%y = add(%h, %g)"
+CAST, ADD = '%h = astype(%s, "float32")\n', "%y = add(%h, %g)"
 
 
 @pytest.mark.parametrize(

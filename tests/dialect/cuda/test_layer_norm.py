@@ -63,7 +63,7 @@ def test_gradients(dtype: str, shape: tuple[int, ...], adds: bool, summed: bool)
 
 HEAD = "%x: {t}, %s: float32[768], %d: {t}, %c: {t}"
 GRADIENT = "%g = layer_norm_dx(%x, %s, %d)\n%a = %g.0\n%p = %g.1\n%q = %g.2\n"
-ADD, CAST = "%y = add(%c, %a)\n", '%h = cast({0}, "float32")\n'
+ADD, CAST = "%y = add(%c, %a)\n", '%h = astype({0}, "float32")\n'
 
 
 @pytest.mark.usefixtures("emulated")
@@ -123,9 +123,9 @@ SUMS = {
     "mixed_add_layer_norm_sum": ("%t", "%y"),
     "mixed_add_layer_norm_all": ("%t", "%r", "%y"),
 }
-MIXED = """%w = cast(%x, "float32")
+MIXED = """%w = astype(%x, "float32")
 %t = add(%c, %w)
-%r = cast(%t, "bfloat16")
+%r = astype(%t, "bfloat16")
 %y = layer_norm(%r, %s, %b)"""
 PLAIN = "%t = add(%x, %c)\n%y = layer_norm(%t, %s, %b)"
 

@@ -55,4 +55,4 @@ def test_a_residual_network(frontend: Any, monkeypatch: pytest.MonkeyPatch, auto
     rest = Counter(str(c) for c in calls if not isinstance(c, GlobalVar))
     del rest["reshape"]
     last = {"dense": 1, "bias_add": 1, "permute_dims": 1, "max_pool2d": 1, "adaptive_avg_pool2d": 1}
-    assert rest == last | ({"cast": 2} if autocast else {})
+    assert rest == last | ({"astype": 2} if autocast else {})

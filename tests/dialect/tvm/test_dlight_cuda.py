@@ -18,7 +18,7 @@ BEHIND: dict[str, Callable[[Any], Any]] = {
     "tile rows": lambda y: op.tile(y, (2, 3, 1)),
     "broadcast": lambda y: op.broadcast_to(y, (4, *y.shape)),
     "wider": lambda y: op.add(y, op.ones((3, 1, 1, 1), "int32", device="cpu")),
-    "cast, tile": lambda y: op.tile(op.cast(y, "int64"), (3,)),
+    "cast, tile": lambda y: op.tile(op.astype(y, "int64"), (3,)),
     "itself": lambda y: y * 2 + 1,
 }
 MORE = [(2, 3, 4, 5), (3, 16, 8, 16), (2, 1, 1, 4)]
@@ -58,7 +58,7 @@ def test_a_step_that_tvm_refuses_does_not_end_the_process(on_cuda: None) -> None
     x, m, dy = (rng.integers(0, 2, (6, 1, 12)).astype("float64") for _ in range(3))
 
     def program(x: Any, m: Any, dy: Any) -> Any:
-        chosen = op.cast(op.equal(x, m), "float64")
+        chosen = op.astype(op.equal(x, m), "float64")
         return chosen * (dy / op.sum(chosen, axis=1, keepdims=True))
 
     given = [meta.array(a) for a in (x, m, dy)]

@@ -51,10 +51,10 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     # What TVM's bfloat16 would do: nothing, between operators.
     "products": lambda x, y: (x * 1.7) * (x + 0.3) * y + x,
     "there and back": lambda x, y: (
-        op.cast(op.cast(op.cast(x, "float32") * 1.7, "bfloat16"), "float32") * 2.0
+        op.astype(op.astype(op.astype(x, "float32") * 1.7, "bfloat16"), "float32") * 2.0
     ),
     "integers": lambda x, y: (
-        op.cast(op.cast(op.cast(x * 100.3, "int32") * 3, "bfloat16"), "float32") + 1.0
+        op.astype(op.astype(op.astype(x * 100.3, "int32") * 3, "bfloat16"), "float32") + 1.0
     ),
     "ten": lambda x, y: 0.5 * x * (1.0 + op.tanh(0.8 * (x + 0.0447 * x * x * x))) * y,
 }  # fmt: skip
@@ -104,7 +104,9 @@ def test_rounding_to_bfloat16_in_a_kernel() -> None:
     words += [0x7FFFFFFF, 0x7F800001, 0x7FC00000, 0x00000001, 0x00008000, 0x00018000, 0x007FFFFF]
     bits = torch.tensor([w - (s << 31) for w in words for s in (0, 1)] * 3, dtype=torch.int64)
     x = bits.to(torch.int32).view(torch.float32)
-    program = trace(lambda x: op.negative(op.cast(op.cast(op.negative(x), "bfloat16"), "float32")))
+    program = trace(
+        lambda x: op.negative(op.astype(op.astype(op.negative(x), "bfloat16"), "float32"))
+    )
     expected = x.bfloat16().float()
     with meta.dialect.only("tvm"):
         for given in (x, x[:16], x[:5]):

@@ -33,14 +33,14 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "hash": lambda x, y: op.remainder((x + 1) * 103 + y * 37, 101),
     "3x == 3y": lambda x, y: op.equal(x * 3, y * 3),
     "shifts": lambda x, y: op.bitwise_right_shift(op.bitwise_left_shift(x, 3), 3),
-    "not": lambda x, y: op.cast(op.bitwise_invert(x), "int64"),  # -1 - x, in 32 bits
-    "widened sum": lambda x, y: op.cast(x + y, "int64"),
-    "widened difference": lambda x, y: op.cast(x - y, "float64"),
-    "widened product": lambda x, y: op.remainder(op.cast(x * y, "int64"), 7),
-    "narrow": lambda x, y: op.cast(op.cast(x, "int8") + op.cast(y, "int8"), "int64"),
-    "there and back": lambda x, y: op.equal(op.cast(op.cast(x, "int8"), str(x.dtype)), x),
+    "not": lambda x, y: op.astype(op.bitwise_invert(x), "int64"),  # -1 - x, in 32 bits
+    "widened sum": lambda x, y: op.astype(x + y, "int64"),
+    "widened difference": lambda x, y: op.astype(x - y, "float64"),
+    "widened product": lambda x, y: op.remainder(op.astype(x * y, "int64"), 7),
+    "narrow": lambda x, y: op.astype(op.astype(x, "int8") + op.astype(y, "int8"), "int64"),
+    "there and back": lambda x, y: op.equal(op.astype(op.astype(x, "int8"), str(x.dtype)), x),
     "of positions": lambda x, y: op.remainder(op.arange(0, 12, 1, str(x.dtype)) * x * x + y, 11),
-    "index": lambda x, y: op.take(x + x, op.remainder(op.cast(y * 5, "int64"), 12)),
+    "index": lambda x, y: op.take(x + x, op.remainder(op.astype(y * 5, "int64"), 12)),
 }
 DTYPES = ["int8", "uint8", "int16", "int32", "int64", "uint16", "uint32"]
 

@@ -517,7 +517,7 @@ def _converted(x: Tensor, dtype: str) -> Tensor:
     return x.trunc().long() if x.is_floating_point() else x.long()
 
 
-add(Row("cast", _cast, _converted, lambda o, args, kwargs: args[1], "round", smooth=True, weight=3))
+add(Row("astype", _cast, _converted, lambda o, args, _: args[1], "round", smooth=True, weight=3))
 
 
 def _cast_like(d: Any) -> Call:

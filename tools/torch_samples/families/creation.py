@@ -77,7 +77,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **kwargs: A
     step = (last - begin) / (steps - 1) if steps > 1 else 0.0
     i = meta.arange(0, steps, 1, "float64")
     up, down = begin + i * step, last - (steps - 1 - i) * step
-    return meta.cast(meta.where(i < steps / 2, up, down), dtype or "float32")
+    return meta.astype(meta.where(i < steps / 2, up, down), dtype or "float32")
 
 
 def logspace(
@@ -87,7 +87,7 @@ def logspace(
     if dtype is not None and "int" in str(dtype):
         start, end = int(start), int(end)
     y = meta.pow(float(base), linspace(start, end, steps, dtype="float64", **kwargs))
-    return meta.cast(y, dtype or "float32")
+    return meta.astype(y, dtype or "float32")
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, **kwargs: Any) -> Any:
@@ -95,7 +95,7 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, **kwargs: Any) -> An
     plain(kwargs)
     columns = n if m is None else m
     row = meta.expand_dims(meta.arange(0, n, 1, "int64"), 1)
-    return meta.cast(row == meta.arange(0, columns, 1, "int64"), dtype or "float32")
+    return meta.astype(row == meta.arange(0, columns, 1, "int64"), dtype or "float32")
 
 
 def triangle(function: Any) -> Any:
@@ -104,14 +104,14 @@ def triangle(function: Any) -> Any:
     def made(row: int, col: int, offset: int = 0, *, dtype: Any = None, **kwargs: Any) -> Any:
         plain(kwargs)
         places = meta.argwhere(function(meta.ones((row, col)), offset))
-        return meta.cast(meta.permute_dims(places), dtype or "int64")
+        return meta.astype(meta.permute_dims(places), dtype or "int64")
 
     return made
 
 
 def to(dtype: str) -> Any:
     """Return the conversion to one dtype."""
-    return lambda input, memory_format=None: meta.cast(input, dtype)
+    return lambda input, memory_format=None: meta.astype(input, dtype)
 
 
 def to_any(input: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
@@ -120,8 +120,8 @@ def to_any(input: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         if hasattr(given, "dtype"):
             return meta.cast_like(input, given)
         if isinstance(given, torch.dtype):
-            return meta.cast(input, given)
-    return meta.copy(input) if dtype is None else meta.cast(input, dtype)
+            return meta.astype(input, given)
+    return meta.copy(input) if dtype is None else meta.astype(input, dtype)
 
 
 def window(coefficients: Any) -> Any:
@@ -136,7 +136,7 @@ def window(coefficients: Any) -> Any:
         y = meta.zeros((M,), "float64")
         for k, a in enumerate(given):
             y = y + (-1) ** k * a * meta.cos(phase * float(k))
-        return meta.cast(y, dtype or "float32")
+        return meta.astype(y, dtype or "float32")
 
     return made
 
@@ -154,7 +154,7 @@ def shaped(function: Any) -> Any:
         d = places(M, sym, kwargs)
         own = {k: v for k, v in kwargs.items() if k in ("std", "tau", "center", "beta")}
         y = function(d, M if sym or M <= 1 else M + 1, **own)
-        return meta.cast(y, dtype or "float32")
+        return meta.astype(y, dtype or "float32")
 
     return made
 

@@ -274,7 +274,7 @@ swapped = adjoint
 
 def matrix_exp(A: Any) -> Any:
     """The exponential of matrices: of A / 2**k by its series, squared k times."""
-    x = meta.cast(A, "float32") if A.dtype == "bfloat16" else A
+    x = meta.astype(A, "float32") if A.dtype == "bfloat16" else A
     largest = float(meta.max(meta.sum(meta.abs(x), -1))) if x.size else 0.0
     halvings = max(math.ceil(math.log2(max(largest, 1e-9))) + 1, 0)
     x = x * 0.5**halvings
@@ -284,7 +284,7 @@ def matrix_exp(A: Any) -> Any:
         y = unit + (x @ y) / n
     for _ in range(halvings):
         y = y @ y
-    return meta.cast(y, A.dtype) if A.dtype == "bfloat16" else y
+    return meta.astype(y, A.dtype) if A.dtype == "bfloat16" else y
 
 
 def householder_product(A: Any, tau: Any) -> Any:

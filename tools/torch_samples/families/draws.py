@@ -45,7 +45,7 @@ def randint(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
     plain(kwargs)
     *bounds, size = args
     low, high = bounds if len(bounds) == 2 else (0, *bounds)
-    return meta.cast(random.randint(shape_of(size), low, high), dtype or "int64")
+    return meta.astype(random.randint(shape_of(size), low, high), dtype or "int64")
 
 
 def randint_like(input: Any, *bounds: int, dtype: Any = None, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ def randint_like(input: Any, *bounds: int, dtype: Any = None, **kwargs: Any) -> 
 def bernoulli(input: Any, p: Any = None, **kwargs: Any) -> Any:
     """1 with a probability."""
     chance = input if p is None else meta.full(input.shape, p, floating(input))
-    return meta.cast(random.bernoulli(chance), input.dtype)
+    return meta.astype(random.bernoulli(chance), input.dtype)
 
 
 def uniform_of(input: Any) -> Any:
@@ -69,13 +69,13 @@ def uniform_of(input: Any) -> Any:
 def cauchy(input: Any, median: float = 0.0, sigma: float = 1.0) -> Any:
     """The distribution of Cauchy by its inverse."""
     y = meta.tan((uniform_of(input) - 0.5) * math.pi) * sigma + median
-    return meta.cast(y, input.dtype)
+    return meta.astype(y, input.dtype)
 
 
 def geometric(input: Any, p: float) -> Any:
     """How many trials it takes until one succeeds."""
     y = meta.ceil(meta.log(uniform_of(input)) / math.log1p(-p))
-    return meta.cast(y, input.dtype)
+    return meta.astype(y, input.dtype)
 
 
 def dropped(axes: int | None) -> Any:

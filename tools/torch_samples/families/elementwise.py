@@ -12,11 +12,11 @@ def frexp(input: Any) -> Any:
     """Parts from 1/2 to 1 and exponents, of which the exponents have no gradient."""
     ordinary = meta.logical_and(meta.isfinite(input), meta.not_equal(input, 0))
     with meta.no_grad():
-        size = meta.abs(meta.cast(input, "float64"))
+        size = meta.abs(meta.astype(input, "float64"))
         place = meta.floor(meta.log2(meta.where(ordinary, size, 1.0))) + 1
         place = meta.where(ordinary, place, 0.0)
         scale = meta.cast_like(meta.exp2(-place), input)
-    return input * scale, meta.cast(place, "int32")
+    return input * scale, meta.astype(place, "int32")
 
 
 ADAPTERS = {
@@ -75,7 +75,7 @@ ADAPTERS = {
     "sinh": meta.sinh,
     "sqrt": meta.sqrt,
     "square": lambda input: meta.square(
-        meta.cast(input, "int64") if input.dtype == "bool" else input
+        meta.astype(input, "int64") if input.dtype == "bool" else input
     ),
     "tan": meta.tan,
     "tanh": meta.tanh,

@@ -81,7 +81,7 @@ def index_put(input: Any, index: Any, values: Any, accumulate: bool = False) -> 
     if index[0].dtype == "bool":
         index = tuple(meta.array(i) for i in np.nonzero(index[0].numpy()))
     shape = np.broadcast_shapes(*[i.shape for i in index])
-    places = meta.stack(tuple(meta.broadcast_to(meta.cast(i, "int64"), shape) for i in index), 0)
+    places = meta.stack(tuple(meta.broadcast_to(meta.astype(i, "int64"), shape) for i in index), 0)
     full = meta.broadcast_to(values, (*shape, *input.shape[len(index) :]))
     return meta.scatter_nd(input, places, full, "add" if accumulate else "update")
 
@@ -166,7 +166,7 @@ def searchsorted(
     )
     found = meta.searchsorted(ordered, values, "right" if right else side or "left")
     found = meta.reshape(found, ()) if number else found
-    return meta.cast(found, "int32") if out_int32 else found
+    return meta.astype(found, "int32") if out_int32 else found
 
 
 def isin(
@@ -195,7 +195,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         return histogram_counts(input, minlength)
     length = max(int(meta.max(input)) + 1 if input.size else 0, minlength)
     double = in_dtype(weights, "float64")
-    return meta.scatter_add(meta.zeros((length,), "float64"), 0, meta.cast(input, "int64"), double)
+    return meta.scatter_add(
+        meta.zeros((length,), "float64"), 0, meta.astype(input, "int64"), double
+    )
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Any:
@@ -228,7 +230,7 @@ def take(input: Any, index: Any) -> Any:
 def unravel_index(indices: Any, shape: Any) -> Any:
     """Indices into a flattened shape as indices of its axes."""
     decline_if(isinstance(shape, int), "one axis")
-    found, rest = [], meta.cast(indices, "int64")
+    found, rest = [], meta.astype(indices, "int64")
     for extent in reversed(tuple(shape)):
         found.append(rest % extent)
         rest = meta.floor_divide(rest, extent)

@@ -108,7 +108,7 @@ def choosing(choose: Any, hidden: float) -> Any:
         input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any = None, mask: Any = None
     ) -> Any:
         x = kept(in_dtype(input, dtype), mask, hidden)
-        return meta.cast(choose(x, axes(x, dim), keepdim), x.dtype)
+        return meta.astype(choose(x, axes(x, dim), keepdim), x.dtype)
 
     return chosen
 

@@ -113,7 +113,7 @@ def native_batch_norm(input: Any, weight: Any, bias: Any, *options: Any) -> Any:
     others = tuple(i for i in range(input.ndim) if i != 1)
     row = (1, -1, *(1,) * (input.ndim - 2))
     short = input.dtype == "bfloat16"
-    x = meta.cast(input, "float32") if short else input
+    x = meta.astype(input, "float32") if short else input
     if training:
         mean, var = meta.mean(x, others), meta.var(x, others, correction=0)
     else:
@@ -126,7 +126,7 @@ def native_batch_norm(input: Any, weight: Any, bias: Any, *options: Any) -> Any:
     results = (y, mean, inverse) if training else (y, nothing, nothing)
     # Where weights are in float32, so are the statistics.
     other = input.dtype if weight is None else weight.dtype
-    return meta.cast(y, input.dtype), *(meta.cast(t, other) for t in results[1:])
+    return meta.astype(y, input.dtype), *(meta.astype(t, other) for t in results[1:])
 
 
 def local_response_norm(

@@ -60,7 +60,7 @@ def where(input: Any, condition: Any, other: Any) -> Any:
 
 def float_power(input: Any, exponent: Any) -> Any:
     """The power in float64."""
-    double = [meta.cast(v, "float64") if hasattr(v, "dtype") else v for v in (input, exponent)]
+    double = [meta.astype(v, "float64") if hasattr(v, "dtype") else v for v in (input, exponent)]
     return meta.pow(*double)
 
 

@@ -147,7 +147,7 @@ def matrix_norm(
     A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
     """Norms of matrices."""
-    x = A if dtype is None else meta.cast(A, dtype)
+    x = A if dtype is None else meta.astype(A, dtype)
     if ord in ("nuc", 2, -2):
         return meta.linalg.norm(x, ord, tuple(dim), keepdim)
     if ord == "fro":
@@ -175,7 +175,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
     """Powers of every element from 0 on."""
     x = at_least_1d(x)
     count = x.shape[-1] if N is None else N
-    exponents = meta.cast(meta.arange(0, count, 1, "int64"), x.dtype)
+    exponents = meta.astype(meta.arange(0, count, 1, "int64"), x.dtype)
     return meta.pow(meta.expand_dims(x, -1), exponents)
 
 

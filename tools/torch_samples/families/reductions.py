@@ -193,7 +193,7 @@ ADAPTERS = {
         )
     ),
     "count_nonzero": lambda input, dim=None: meta.sum(
-        meta.cast(meta.not_equal(input, 0), "int64"), axes(input, dim)
+        meta.astype(meta.not_equal(input, 0), "int64"), axes(input, dim)
     ),
     "cumprod": cumulative(meta.cumprod),
     "cumsum": cumulative(meta.cumsum),

@@ -78,12 +78,12 @@ def gradient(input: Any, *, spacing: Any = None, dim: Any = None, edge_order: in
     axes = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     steps = spacing if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     short = x.dtype == "bfloat16"
-    x = meta.cast(x, "float32") if short else x
+    x = meta.astype(x, "float32") if short else x
     found = []
     for a, s in zip(axes, steps, strict=True):
-        places = meta.cast(s, "float32") if short and hasattr(s, "dtype") else s
+        places = meta.astype(s, "float32") if short and hasattr(s, "dtype") else s
         y = slope(x, axis_of(x, a), 1.0 if s is None else places, edge_order)
-        found.append(meta.cast(y, "bfloat16") if short else y)
+        found.append(meta.astype(y, "bfloat16") if short else y)
     return tuple(found)
 
 

@@ -16,9 +16,9 @@ def scatter_reduce(
     """Elements reduced at indices of their own."""
     x, places, values = map(at_least_1d, (input, index, src))
     if input.dtype == "bool":  # products and extremes of which are those of 0 and 1
-        x, values = meta.cast(x, "int64"), meta.cast(values, "int64")
+        x, values = meta.astype(x, "int64"), meta.astype(values, "int64")
         found = meta.scatter_reduce(x, dim, places, values, reduce, include_self)
-        return meta.cast(meta.reshape(found, input.shape), "bool")
+        return meta.astype(meta.reshape(found, input.shape), "bool")
     found = meta.scatter_reduce(x, dim, places, values, reduce, include_self)
     return meta.reshape(found, input.shape)
 

@@ -29,7 +29,7 @@ def kaiser(
     half = (M - 1 if sym else M) / 2
     d = meta.arange(0, M, 1, "float64") / half - 1
     inner = meta.sqrt(meta.maximum(1 - d * d, 0.0)) * beta
-    return meta.cast(meta.i0(inner) / meta.i0(beta), dtype or "float32")
+    return meta.astype(meta.i0(inner) / meta.i0(beta), dtype or "float32")
 
 
 Step = Callable[[int, Any, Any, Any], Any]
@@ -42,7 +42,9 @@ def polynomial(first: Callable[[Any], Any], step: Step) -> Any:
         if isinstance(x, int | float):
             x = meta.full((), float(x), n.dtype if "float" in n.dtype else "float32")
         x = real(x)
-        orders = np.trunc(meta.cast(n, "float64").numpy() if hasattr(n, "numpy") else np.asarray(n))
+        orders = np.trunc(
+            meta.astype(n, "float64").numpy() if hasattr(n, "numpy") else np.asarray(n)
+        )
         x = meta.broadcast_to(x, np.broadcast_shapes(x.shape, orders.shape))
         wanted = meta.array(orders.astype(np.int64))
         now, following = meta.ones_like(x), first(x)

@@ -17,7 +17,7 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         return median(input, dim, keepdim)
     x = meta.reshape(input, (-1,)) if dim is None else input
     axis = 0 if dim is None else dim
-    count = meta.sum(meta.cast(meta.logical_not(meta.isnan(x)), "int64"), axis, True)
+    count = meta.sum(meta.astype(meta.logical_not(meta.isnan(x)), "int64"), axis, True)
     order = meta.argsort(x, axis)
     place = meta.take_along_axis(order, meta.maximum((count - 1) // 2, 0), axis)
     values = meta.take_along_axis(x, place, axis)
@@ -44,9 +44,9 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
         return meta.copy(input), meta.zeros((), "int64")
     at = axis_of(input, dim)
     equal = meta.expand_dims(input, at) == meta.expand_dims(input, at + 1)
-    count = meta.sum(meta.cast(equal, "int64"), at)
+    count = meta.sum(meta.astype(equal, "int64"), at)
     most = count == meta.max(count, at, True)
-    numbers = meta.cast(input, "int64") if input.dtype == "bool" else input
+    numbers = meta.astype(input, "int64") if input.dtype == "bool" else input
     bound = math.inf if "float" in input.dtype else meta.iinfo("int64").max
     place = meta.argmin(meta.where(most, numbers, bound), at, True)
     values = meta.take_along_axis(input, place, at)
@@ -57,13 +57,13 @@ def masked_median(
     input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = None, mask: Any = None
 ) -> Any:
     """The lower median of what the mask lets through, NaN if that is nothing."""
-    x = input if dtype is None else meta.cast(input, dtype)
+    x = input if dtype is None else meta.astype(input, dtype)
     if mask is not None:
         x = meta.where(mask, x, math.nan)
     if x.ndim == 0:
         return meta.copy(x)
     hidden = meta.isnan(x)
-    count = meta.sum(meta.cast(meta.logical_not(hidden), "int64"), dim, True)
+    count = meta.sum(meta.astype(meta.logical_not(hidden), "int64"), dim, True)
     order = meta.argsort(x, dim)
     place = meta.take_along_axis(order, meta.maximum((count - 1) // 2, 0), dim)
     values = meta.take_along_axis(x, place, dim)
@@ -108,7 +108,7 @@ def runs(slices: Any, axis: int, consecutive: bool) -> tuple[Any, Any, Any]:
         return order, order, order
     new = meta.any(rows[1:] != rows[:-1], 1) if extent else meta.zeros((count - 1,), "bool")
     new = meta.concat((meta.ones((1,), "bool"), new), 0)
-    group = meta.cumsum(meta.cast(new, "int64"), 0, "int64") - 1
+    group = meta.cumsum(meta.astype(new, "int64"), 0, "int64") - 1
     begins = meta.nonzero(new)[0]
     ends = meta.concat((begins[1:], meta.full((1,), count, "int64")), 0)
     inverse = meta.scatter(meta.zeros_like(order), 0, order, group)
@@ -117,16 +117,16 @@ def runs(slices: Any, axis: int, consecutive: bool) -> tuple[Any, Any, Any]:
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """How many elements are in each of so many bins of one width."""
-    x = meta.reshape(meta.cast(input, "float64"), (-1,))
+    x = meta.reshape(meta.astype(input, "float64"), (-1,))
     if min == max:
         min, max = (float(meta.min(x)), float(meta.max(x))) if x.size else (min, max)
     if min == max:
         min, max = min - 1, max + 1
     inside = meta.logical_and(x >= min, x <= max)
-    place = meta.cast(meta.floor((x - min) * bins / (max - min)), "int64")
+    place = meta.astype(meta.floor((x - min) * bins / (max - min)), "int64")
     place = meta.clip(place, 0, bins - 1)
-    counts = meta.scatter_add(meta.zeros((bins,), "int64"), 0, place, meta.cast(inside, "int64"))
-    return meta.cast(counts, input.dtype)
+    counts = meta.scatter_add(meta.zeros((bins,), "int64"), 0, place, meta.astype(inside, "int64"))
+    return meta.astype(counts, input.dtype)
 
 
 def edges_of(x: Any, bins: Any, range: Any) -> Any:
@@ -141,7 +141,7 @@ def edges_of(x: Any, bins: Any, range: Any) -> Any:
         low, high = low - 0.5, high + 0.5
     steps = meta.arange(0, bins + 1, 1, "float64")
     found = meta.where(steps == bins, high, steps * ((high - low) / bins) + low)
-    return meta.cast(found, x.dtype)
+    return meta.astype(found, x.dtype)
 
 
 def histogramdd(

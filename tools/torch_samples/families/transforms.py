@@ -65,7 +65,7 @@ def of_hermitian(dims: Any = None) -> Any:
 
 def to(dtype: str) -> Any:
     """Return the conversion to complex numbers."""
-    return lambda input, memory_format=None: meta.cast(input, dtype)
+    return lambda input, memory_format=None: meta.astype(input, dtype)
 
 
 def polar(abs: Any, angle: Any) -> Any:

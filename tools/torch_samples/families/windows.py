@@ -71,10 +71,10 @@ def max_pool(function: Any) -> Any:
     def pooled(input: Any, *args: Any, **kwargs: Any) -> Any:
         if "float" in input.dtype:
             return function(input, *args, **kwargs)
-        y = function(meta.cast(input, "float64"), *args, **kwargs)
+        y = function(meta.astype(input, "float64"), *args, **kwargs)
         if isinstance(y, tuple):
-            return meta.cast(y[0], input.dtype), y[1]
-        return meta.cast(y, input.dtype)
+            return meta.astype(y[0], input.dtype), y[1]
+        return meta.astype(y, input.dtype)
 
     return pooled
 
@@ -125,11 +125,11 @@ def by_factor(input: Any, factor: Any, cubic: bool) -> Any:
     """Resize by weights of the elements around ``(i + 1/2) / factor - 1/2``, axis by axis."""
     extents = input.shape[2:]
     factors = (factor,) * len(extents) if isinstance(factor, int | float) else factor
-    y = input if input.dtype in ("float32", "float64") else meta.cast(input, "float32")
+    y = input if input.dtype in ("float32", "float64") else meta.astype(input, "float32")
     for axis, (extent, by) in enumerate(zip(extents, factors, strict=True), 2):
         weights = meta.array(spread(extent, int(extent * by), by, cubic), y.dtype)
         y = meta.swapaxes(meta.swapaxes(y, axis, -1) @ weights, axis, -1)
-    return meta.cast(y, input.dtype) if y.dtype != input.dtype else y
+    return meta.astype(y, input.dtype) if y.dtype != input.dtype else y
 
 
 def spread(extent: int, size: int, factor: float, cubic: bool) -> Any:

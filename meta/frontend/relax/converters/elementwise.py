@@ -59,21 +59,21 @@ def _beside(parameter, x, axis):
     return op.reshape(parameter, ()) if parameter.size == 1 else along(parameter, x.ndim, axis)
 
 
-@relax("quantize", op.divide, op.round, op.clip, op.cast)
+@relax("quantize", op.divide, op.round, op.clip, op.astype)
 def quantize(x, scale, zero_point, *, out_dtype, axis):
     """round(x / scale) + zero_point, halves to even, limited to the dtype's range."""
     if "int" not in out_dtype:
         raise Unconvertible(f"quantization to {out_dtype} is not supported")
-    scaled = op.divide(op.cast(x, "float32"), op.cast(_beside(scale, x, axis), "float32"))
-    shifted = op.add(op.round(scaled), op.cast(_beside(zero_point, x, axis), "float32"))
+    scaled = op.divide(op.astype(x, "float32"), op.astype(_beside(scale, x, axis), "float32"))
+    shifted = op.add(op.round(scaled), op.astype(_beside(zero_point, x, axis), "float32"))
     limits = np.iinfo(out_dtype)
-    return op.cast(op.clip(shifted, float(limits.min), float(limits.max)), out_dtype)
+    return op.astype(op.clip(shifted, float(limits.min), float(limits.max)), out_dtype)
 
 
-@relax("dequantize", op.subtract, op.multiply, op.cast)
+@relax("dequantize", op.subtract, op.multiply, op.astype)
 def dequantize(x, scale, zero_point, *, out_dtype, axis):
     """(x - zero_point) * scale, in float32."""
     wide = "float32" if is_float(x.dtype) else "int32"
-    shifted = op.subtract(op.cast(x, wide), op.cast(_beside(zero_point, x, axis), wide))
-    y = op.multiply(op.cast(shifted, "float32"), op.cast(_beside(scale, x, axis), "float32"))
-    return y if out_dtype == "float32" else op.cast(y, out_dtype)
+    shifted = op.subtract(op.astype(x, wide), op.astype(_beside(zero_point, x, axis), wide))
+    y = op.multiply(op.astype(shifted, "float32"), op.astype(_beside(scale, x, axis), "float32"))
+    return y if out_dtype == "float32" else op.astype(y, out_dtype)

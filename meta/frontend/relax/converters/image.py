@@ -73,12 +73,12 @@ def all_class_non_max_suppression(
         raise Unconvertible(f"the output format {output_format!r} is not supported", hint="onnx")
     images, classes, count = scores.shape
     flat = op.reshape(scores, (images * classes, count))
-    good = op.greater(flat, op.cast(op.reshape(score_threshold, ()), scores.dtype))
+    good = op.greater(flat, op.astype(op.reshape(score_threshold, ()), scores.dtype))
     most, overlap = int(_number(limit)), above(_number(iou_threshold))
     kept = suppressed(per_class(boxes, classes), flat, good, most, overlap, call).indices
     found = op.argwhere(op.greater_equal(kept, 0))
     row = op.take(found, array(0, "int64", device=call.device), 1)
-    box = op.cast(op.gather_nd(kept, op.permute_dims(found)), "int64")
+    box = op.astype(op.gather_nd(kept, op.permute_dims(found)), "int64")
     rows = op.stack((op.floor_divide(row, classes), op.remainder(row, classes), box), 1)
     return rows, op.reshape(op.sum(op.greater_equal(kept, 0)), (1,))
 
@@ -111,7 +111,7 @@ def multibox_transform_loc(
     boxes = op.concat((top, left, bottom, right), 2)
     boxes = op.clip(boxes, 0.0, 1.0) if clip else boxes
     scores = op.softmax(scores, 1) if apply_softmax else scores
-    scores = scores * op.cast(op.greater_equal(scores, threshold), scores.dtype)
+    scores = scores * op.astype(op.greater_equal(scores, threshold), scores.dtype)
     if not keep_background:
         rest = op.strided_slice(scores, (0, 1), (scores.shape[0], scores.shape[1]))
         scores = op.concat((op.zeros_like(scores[:, :1]), rest), 1)

@@ -113,7 +113,7 @@ def index_put(x, indices, values, *, accumulate):
 
 def _from_start(index, extent):
     """Count negative indices from the start."""
-    return from_start(op.cast(index, "int64"), extent)
+    return from_start(op.astype(index, "int64"), extent)
 
 
 @relax("scatter_elements", op.scatter, op.scatter_add, op.scatter_reduce)

@@ -57,10 +57,10 @@ def shape_of(x):
     return Shape(x.shape)
 
 
-@relax("shape_to_tensor", op.cast)
+@relax("shape_to_tensor", op.astype)
 def shape_to_tensor(shape, *, call):
     if isinstance(shape, RuntimeShape):
-        return op.cast(shape.vector, "int64")
+        return op.astype(shape.vector, "int64")
     return _array_of(shape, shape, call)
 
 
@@ -76,7 +76,7 @@ def size(x, *, call):
     return _array_of(math.prod(x.shape), x.shape, call)
 
 
-@relax("astype", "wrap_param", op.cast)
+@relax("astype", "wrap_param", op.astype)
 def astype(x, *, dtype):
     return cast_to(x, dtype)
 
@@ -136,7 +136,7 @@ def collapse_sum_to(x, shape):
     target = tuple(numbers(shape, "the shape of a sum"))
     lead = x.ndim - len(target)
     axes = (*range(lead), *(lead + i for i, e in enumerate(target) if e != x.shape[lead + i]))
-    return op.reshape(op.cast(op.sum(x, axes), x.dtype), target) if axes else x
+    return op.reshape(op.astype(op.sum(x, axes), x.dtype), target) if axes else x
 
 
 @relax("nn.pixel_shuffle", op.reshape, op.depth_to_space)

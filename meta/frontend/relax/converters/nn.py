@@ -212,4 +212,4 @@ def multinomial_from_uniform(probabilities, uniform, rows, *, dtype):
     sums = op.cumsum(probabilities, 1, probabilities.dtype)
     chosen = op.take(sums, op.reshape(rows, (-1,)), 0)
     below = op.sum(op.less_equal(chosen, uniform), 1, True)
-    return op.cast(op.minimum(below, probabilities.shape[1] - 1), dtype)
+    return op.astype(op.minimum(below, probabilities.shape[1] - 1), dtype)

@@ -22,7 +22,7 @@ def _reducing(name, base, **options):
 @relax.each(op.max, op.min, op.prod, op.sum)
 def reduction(base, x, *, axis, keepdims):
     """The dtype stays."""
-    return op.cast(base(x, axis, keepdims), x.dtype)
+    return op.astype(base(x, axis, keepdims), x.dtype)
 
 
 _reducing("argmax", op.argmax)
@@ -36,7 +36,7 @@ def mean(x, *, axis, keepdims):
     """Of integers it is rounded towards zero."""
     if is_float(x.dtype):
         return op.mean(x, axis, keepdims)
-    total = op.cast(op.sum(x, axis, keepdims), x.dtype)
+    total = op.astype(op.sum(x, axis, keepdims), x.dtype)
     return truncated_quotient(total, x.size // max(total.size, 1))
 
 

@@ -84,13 +84,13 @@ def multibox_transform_loc(cls_prob, loc_pred, anchor, *, clip, threshold, varia
     dtype = loc_pred.dtype
     foreground = cls_prob[:, 1:]
     score = op.max(foreground, 1)
-    kind = op.cast(op.argmax(foreground, 1), dtype)
+    kind = op.astype(op.argmax(foreground, 1), dtype)
     present = op.logical_and(score >= float(threshold), score > -1.0)
     kind = op.where(present, kind, op.full_like(kind, -1.0))
     places = op.reshape(loc_pred, (batch, anchors, 4))
     corners = op.concat(decoded(places, anchor, tuple(map(float, variances))), 2)
     corners = op.clip(corners, 0.0, 1.0) if clip else corners
-    found = op.stack((kind, op.cast(score, dtype)), 2)
+    found = op.stack((kind, op.astype(score, dtype)), 2)
     rows = op.concat((found, corners), 2)
     count, kept, _ = op.get_valid_counts(rows, float("-inf"), 0, 1)
     return kept, count
@@ -130,10 +130,10 @@ def all_class_non_max_suppression(
     """
     batch, classes, count = scores.shape
     flat = op.reshape(scores, (batch * classes, count))
-    threshold = op.cast(_scalar(score_threshold), scores.dtype)
-    iou = op.cast(_scalar(iou_threshold), boxes.dtype)
+    threshold = op.astype(_scalar(score_threshold), scores.dtype)
+    iou = op.astype(_scalar(iou_threshold), boxes.dtype)
     limit = _scalar(limit)
-    limit = limit if limit.dtype in ("int32", "int64") else op.cast(limit, "int32")
+    limit = limit if limit.dtype in ("int32", "int64") else op.astype(limit, "int32")
     kept = suppressed(per_class(boxes, classes), flat, flat > threshold, limit, iou, call)
     # TVM keeps nothing where the overlap that is allowed is none.
     allowed = iou > 0.0
@@ -145,7 +145,7 @@ def all_class_non_max_suppression(
     shape = shapes[output_format]
     present = op.reshape(present, shape)
     # What is present comes first.
-    order = op.argsort(op.cast(op.logical_not(present), "int32"))
+    order = op.argsort(op.astype(op.logical_not(present), "int32"))
 
     def collected(values, missing):
         values = op.broadcast_to(values, (batch, classes, count))
@@ -153,15 +153,15 @@ def all_class_non_max_suppression(
         there = op.take_along_axis(present, order, len(shape) - 1)
         return op.where(there, values, op.full_like(values, missing))
 
-    indices = op.cast(op.reshape(kept.indices, (batch, classes, count)), "int64")
+    indices = op.astype(op.reshape(kept.indices, (batch, classes, count)), "int64")
     class_numbers = op.reshape(_numbers(classes, "int64", call), (1, classes, 1))
     columns = [collected(class_numbers, -1), collected(indices, -1)]
     if output_format == "onnx":
         images = op.reshape(_numbers(batch, "int64", call), (batch, 1, 1))
         rows = op.stack((collected(images, -1), *columns), 1)
-        return rows, op.reshape(op.sum(op.cast(amount, "int64"), 0), (1,))
+        return rows, op.reshape(op.sum(op.astype(amount, "int64"), 0), (1,))
     best = op.take_along_axis(scores, op.maximum(indices, op.zeros_like(indices)), 2)
-    total = op.sum(op.cast(op.reshape(amount, (batch, classes)), "int64"), 1)
+    total = op.sum(op.astype(op.reshape(amount, (batch, classes)), "int64"), 1)
     return op.stack(tuple(columns), 2), collected(best, 0.0), total
 
 
@@ -184,7 +184,7 @@ def regular_non_max_suppression(
     valid = flat >= float(score_threshold)
     limit = int(limits["max_detections_per_class"])
     kept = suppressed(per_class(boxes, classes), flat, valid, limit, iou, call)
-    indices = op.cast(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
+    indices = op.astype(op.maximum(kept.indices, op.zeros_like(kept.indices)), "int64")
     best = op.take_along_axis(flat, indices, 1)
     lowest = op.full_like(best, float("-inf"))
     best, indices = (
@@ -194,7 +194,7 @@ def regular_non_max_suppression(
     order = op.argsort(best, 1, True)[:, :most]
     found = order.shape[1]
     total = op.sum(op.reshape(kept.count, (batch, classes)), 1)
-    total = op.cast(op.minimum(total, op.full_like(total, most)), "int32")
+    total = op.astype(op.minimum(total, op.full_like(total, most)), "int32")
     there = op.expand_dims(total, 1) > op.expand_dims(_numbers(found, "int32", call), 0)
 
     def filled(values):
@@ -204,7 +204,7 @@ def regular_non_max_suppression(
         return op.pad.plain(values, (0, 0, *missing)) if most > found else values
 
     chosen = rows_of(boxes, op.take_along_axis(indices, order, 1))
-    kinds = op.cast(op.floor_divide(order, op.full_like(order, count)), "float32")
+    kinds = op.astype(op.floor_divide(order, op.full_like(order, count)), "float32")
     return filled(chosen), filled(kinds), filled(op.take_along_axis(best, order, 1)), total
 
 
@@ -252,7 +252,7 @@ def proposal(
     before, post = rpn["rpn_pre_nms_top_n"], int(rpn["rpn_post_nms_top_n"])
     top = min(before, count) if before > 0 else count
     order = op.argsort.plain(score, 1, True, "int32")[:, :top]
-    found, score = rows_of(found, order), op.take_along_axis(score, op.cast(order, "int64"), 1)
+    found, score = rows_of(found, order), op.take_along_axis(score, op.astype(order, "int64"), 1)
     # Corners are elements that belong to the box: its extents are one more than their difference.
     edges = array([0.0, 0.0, 1.0, 1.0], found.dtype, device=call.device)
     iou = above(threshold)
@@ -260,7 +260,7 @@ def proposal(
     kept = suppressed(found + edges, score, everything, -1, iou, call)
     turn = op.expand_dims(_numbers(post, "int32", call), 0)
     turn = op.remainder(turn, op.expand_dims(kept.count, 1))
-    chosen = rows_of(found, op.take_along_axis(kept.indices, op.cast(turn, "int64"), 1))
+    chosen = rows_of(found, op.take_along_axis(kept.indices, op.astype(turn, "int64"), 1))
     image = op.reshape(_numbers(batch, found.dtype, call), (batch, 1, 1))
     result = op.concat((op.broadcast_to(image, (batch, post, 1)), chosen), 2)
     return op.reshape(result, (batch * post, 5))

@@ -181,8 +181,8 @@ def _sampled(image, y, x):
     for row, down_weight in rows:
         for column, right_weight in columns:
             # They are in range, which the bounds tell whoever looks at indices.
-            row_of = op.clip(op.cast(row, "int64"), 0, height - 1)
-            at = row_of * width + op.clip(op.cast(column, "int64"), 0, width - 1)
+            row_of = op.clip(op.astype(row, "int64"), 0, height - 1)
+            at = row_of * width + op.clip(op.astype(column, "int64"), 0, width - 1)
             at = op.broadcast_to(op.expand_dims(at, 2), (n, groups, channels, y.shape[2]))
             weight = op.expand_dims(down_weight * right_weight, 2)
             part = op.take_along_axis(flat, at, 3) * cast_to(weight, flat.dtype)

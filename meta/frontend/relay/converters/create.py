@@ -75,10 +75,10 @@ def normal(key, mean, scale, *, out_shape, out_dtype):
 @relay("random.multinomial", op.threefry_generate, op.bits_to_uniform, op.cumsum, op.argmin)
 def multinomial(key, probs, *, num_samples):
     """Indices along the last axis, each as often as its probability, int32."""
-    likely = op.maximum(op.cast(probs, "float32"), 0.0)
+    likely = op.maximum(op.astype(probs, "float32"), 0.0)
     share = op.divide(likely, op.sum(likely, -1, True))
     bounds = op.expand_dims(op.cumsum(share, -1), -1)
     following, numbers = _standard(key, (*probs.shape[:-1], int(num_samples)), "float32")
     above = op.subtract(bounds, op.expand_dims(numbers, -2))
     nearest = op.argmin(op.where(op.greater(above, 0.0), above, 1.0), -2)
-    return following, op.cast(nearest, "int32")
+    return following, op.astype(nearest, "int32")

@@ -56,7 +56,7 @@ def _with_copied(data, codes):
     extents = op.shape_as_tensor(data)
     extents = op.strided_slice(extents, (0,), (count,))
     extents = op.pad(extents, (0, max(0, count - data.ndim)), constant_values=-2)
-    codes = op.cast(codes, "int64")
+    codes = op.astype(codes, "int64")
     return op.where(op.equal(codes, 0), extents, codes)
 
 
@@ -179,13 +179,13 @@ def upsampling(data, scale_h, scale_w, *, layout, method, align_corners, call):
         stated = {"layout": layout, "method": method, "align_corners": align_corners}
         stated |= {"scale_h": float(height), "scale_w": float(width)}
         return _as_static(call, "nn.upsampling", (data,), stated)
-    extents = op.cast(_as_static(call, "shape_of", (data,), {"dtype": "int64"}), "float64")
+    extents = op.astype(_as_static(call, "shape_of", (data,), {"dtype": "int64"}), "float64")
     sizes = []
     for letter, scale in (("H", scale_h), ("W", scale_w)):
         at = layout.index(letter)
         extent = op.strided_slice(extents, (at,), (at + 1,))
-        sizes.append(op.multiply(extent, op.cast(op.reshape(scale, (1,)), "float64")))
-    size = op.cast(rounded(op.concat(tuple(sizes), 0)), "int64")
+        sizes.append(op.multiply(extent, op.astype(op.reshape(scale, (1,)), "float64")))
+    size = op.astype(rounded(op.concat(tuple(sizes), 0)), "int64")
     mode = "align_corners" if align_corners else "asymmetric"
     options = {"layout": layout, "coordinate_transformation_mode": mode}
     return _resized(data, size, method=method.removeprefix("bi"), **options)

@@ -12,10 +12,11 @@ from meta.frontend.core.arithmetic import cast_to, clipped, quotient, rounded, t
 from meta.frontend.core.operators import ELEMENTWISE
 from meta.frontend.relay.registry import relay
 
-_SAME = "cast cast_like fixed_point_multiply log10 log2 ones_like reinterpret zeros_like"
+_SAME = "cast_like fixed_point_multiply log10 log2 ones_like reinterpret zeros_like"
 for _name, _base in (ELEMENTWISE | {name: getattr(op, name) for name in _SAME.split()}).items():
     relay.same(_name, _base)
 
+relay.same("cast", op.astype)
 relay.same("nn.relu", op.relu)
 relay.same("floor_mod", op.remainder)
 relay.same("mod", op.fmod)

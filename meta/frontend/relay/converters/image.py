@@ -40,11 +40,11 @@ def cropped(data, boxes, box_indices, size, method, outside, call):
     count = boxes.shape[0]
     y = op.reshape(_places(boxes[:, 0], boxes[:, 2], height, size[0], call), (count, size[0], 1))
     x = op.reshape(_places(boxes[:, 1], boxes[:, 3], width, size[1], call), (count, 1, size[1]))
-    image = op.reshape(op.cast(box_indices, "int64"), (count, 1, 1)) * (height * width)
+    image = op.reshape(op.astype(box_indices, "int64"), (count, 1, 1)) * (height * width)
 
     def at(row, column):
-        row = op.clip(op.cast(row, "int64"), 0, height - 1)
-        column = op.clip(op.cast(column, "int64"), 0, width - 1)
+        row = op.clip(op.astype(row, "int64"), 0, height - 1)
+        column = op.clip(op.astype(column, "int64"), 0, width - 1)
         index = row * width + column + image
         return op.take(rows, index, 0)
 
@@ -79,7 +79,7 @@ def crop_and_resize(
         raise Unconvertible(f"the method {method!r} is not known")
     size = (int(crop_size[0]), int(crop_size[1]))
     images = in_floats(change_layout(data, layout, "NHWC"), "linear")
-    places = op.cast(boxes, images.dtype)
+    places = op.astype(boxes, images.dtype)
     how = (size, method.removeprefix("bi"), extrapolation_value, call)
     value = cropped(images, places, box_indices, *how)
     return change_layout(cast_to(value, out_dtype or data.dtype), "NHWC", layout)

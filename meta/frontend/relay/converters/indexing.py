@@ -52,7 +52,7 @@ def _taken_in_batches(data, indices, axis, batch, mode, call):
     table = op.permute_dims(data, (*range(batch), axis, *between, *after))
     table = op.reshape(table, (batches * extent, *(extents[a] for a in (*between, *after))))
     inner = tuple(indices.shape[batch:])
-    places = op.cast(op.reshape(indices, (batches, *inner)), "int64")
+    places = op.astype(op.reshape(indices, (batches, *inner)), "int64")
     places = op.remainder(places, extent) if mode == "wrap" else op.clip(places, 0, extent - 1)
     first = constant(np.arange(batches) * extent, "int64", call)
     places = op.add(places, op.reshape(first, (batches, *(1,) * len(inner))))
@@ -134,7 +134,7 @@ def _averaged(data, indices, updates, axis):
     back = tuple(to_back.index(a) for a in range(last))
     rows = op.permute_dims(indices, to_back)
     same = op.equal(op.expand_dims(rows, last), op.expand_dims(rows, last - 1))
-    later = op.cast(op.triu(op.cast(same, "int32"), 1), data.dtype)
+    later = op.astype(op.triu(op.astype(same, "int32"), 1), data.dtype)
     weights = op.exp2(op.negative(op.add(op.sum(later, -1), 1.0)))
     weights = op.permute_dims(weights, back) if count else op.zeros_like(updates)
     ones = op.ones_like(weights)
@@ -262,7 +262,7 @@ def _set_anywhere(data, v, begin, steps, call):
         length = static_extent(v.shape[axis], "the tensor to be written")
         if axis >= count:
             continue
-        start = op.cast(op.strided_slice(begin, (axis,), (axis + 1,)), "int64")
+        start = op.astype(op.strided_slice(begin, (axis,), (axis + 1,)), "int64")
         start = op.where(op.less(start, 0), op.add(start, extent), start)
         places = constant(np.arange(extent), "int64", call)
         step = steps[axis] if axis < len(steps) else 1

@@ -155,23 +155,23 @@ def _strides(shape):
 @relay("sparse_reshape", op.cumprod, op.floor_divide, op.remainder)
 def sparse_reshape(indices, shape, to_shape):
     """Indices and shape after a reshape; an extent of -1 is what is left for it."""
-    whole, target = op.cast(shape, "int64"), op.cast(to_shape, "int64")
+    whole, target = op.astype(shape, "int64"), op.astype(to_shape, "int64")
     is_open = op.equal(target, -1)
     others = op.prod(op.where(is_open, 1, target), 0)
     extents = op.where(is_open, op.floor_divide(op.prod(whole, 0), others), target)
-    flat = op.sum(op.multiply(op.cast(indices, "int64"), _strides(whole)), 1, True)
+    flat = op.sum(op.multiply(op.astype(indices, "int64"), _strides(whole)), 1, True)
     places = op.remainder(op.floor_divide(flat, _strides(extents)), extents)
-    return op.cast(places, indices.dtype), op.cast(extents, shape.dtype)
+    return op.astype(places, indices.dtype), op.astype(extents, shape.dtype)
 
 
 @relay("sparse_fill_empty_rows", op.sparse_fill_empty_rows)
 def sparse_fill_empty_rows(indices, values, shape, default):
     """Indices and which rows were empty are int64, as integer values are: programs cast them."""
-    value = op.reshape(op.cast(default, values.dtype), ())
+    value = op.reshape(op.astype(default, values.dtype), ())
     found, filled, empty = op.sparse_fill_empty_rows(indices, values, shape, value)
     if filled.dtype.startswith(("int", "uint")):
-        filled = op.cast(filled, "int64")
-    return op.cast(found, "int64"), filled, op.cast(empty, "int64")
+        filled = op.astype(filled, "int64")
+    return op.astype(found, "int64"), filled, op.astype(empty, "int64")
 
 
 def _rows(indptr, count, call):
@@ -186,7 +186,7 @@ def _dense(data, indices, indptr, columns, call):
     if data.ndim not in (1, 2, 3):
         raise Unconvertible(f"a sparse matrix with data of {data.ndim} axes is not supported")
     rows = _rows(indptr, data.shape[0], call)
-    at = op.stack((rows, op.cast(indices, rows.dtype)), 0)
+    at = op.stack((rows, op.astype(indices, rows.dtype)), 0)
     block = (*data.shape[1:], 1, 1)[:2] if data.ndim > 1 else (1, 1)
     grid = (indptr.shape[0] - 1, columns // block[1])
     zeros = op.zeros((*grid, *data.shape[1:]), data.dtype, device=str(call.device))
@@ -239,6 +239,6 @@ def sparse_transpose(data, indices, indptr, *, call):
     starts = op.arange(0, count, 1, dtype=indices.dtype, device=str(call.device))
     return (
         op.take(data, order),
-        op.cast(op.take(_rows(indptr, data.shape[0], call), order), "int32"),
+        op.astype(op.take(_rows(indptr, data.shape[0], call), order), "int32"),
         op.searchsorted.plain(columns, starts, dtype="int32"),
     )

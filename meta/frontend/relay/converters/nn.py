@@ -141,10 +141,10 @@ def _pooling(name, base, arguments, mean):
         if is_float(x.dtype):
             y = by_schema(base)(x, *given)
         else:
-            y = by_schema(base)(op.cast(x, "float64"), *given)
+            y = by_schema(base)(op.astype(x, "float64"), *given)
             # A quotient that is a whole number must not fall below it by a rounding error.
             y = op.trunc(y + op.sign(y) * 1e-6) if mean else y
-            y = op.cast(y, x.dtype)
+            y = op.astype(y, x.dtype)
         return change_layout(y, order, out_layout or layout)
 
 

@@ -42,14 +42,14 @@ from meta.frontend.relay.registry import relay
 from meta.runtime.ndarray import array
 
 
-@relay("qnn.quantize", op.divide, op.trunc, op.where, op.cast)
+@relay("qnn.quantize", op.divide, op.trunc, op.where, op.astype)
 def quantize(data, scale=None, zero=None, *, output_scale, output_zero_point, axis, out_dtype):
     """Round to the nearest, halves away from 0, and saturate."""
     scale, zero = scale_of(scale, output_scale), zero_of(zero, output_zero_point)
     return quantization.quantize(data, scale, zero, out_dtype or "int8", axis)
 
 
-@relay("qnn.dequantize", op.subtract, op.multiply, op.cast)
+@relay("qnn.dequantize", op.subtract, op.multiply, op.astype)
 def dequantize(data, scale=None, zero=None, *, input_scale, input_zero_point, axis, out_dtype):
     scale, zero = scale_of(scale, input_scale), zero_of(zero, input_zero_point)
     return quantization.dequantize(data, scale, zero, axis, out_dtype or "float32")
@@ -160,7 +160,7 @@ def leaky_relu(data, scale, zero, to_scale, to_zero, *, alpha, call):
     else:
         offset = op.fixed_point_multiply(to_zero, *rest)
     below = op.add(op.fixed_point_multiply(x, *fixed_point(alpha)), offset)
-    negative = op.less(op.cast(data, "int32"), zero)
+    negative = op.less(op.astype(data, "int32"), zero)
     return saturated(op.where(negative, below, x), data.dtype)
 
 
@@ -191,7 +191,7 @@ def softmax(data, scale, zero, to_scale, to_zero, *, axis, call):
     exponential = op.bitwise_left_shift(
         op.add(op.bitwise_right_shift(rest, 1), unit), op.subtract(STEPS, whole)
     )
-    total = op.cast(op.sum(exponential, axis, True), "int32")
+    total = op.astype(op.sum(exponential, axis, True), "int32")
     share = op.multiply(op.floor_divide(1 << FRACTION, total), exponential)
     bits = 7  # of a share that is int8
     y = op.bitwise_right_shift(share, FRACTION - bits)
@@ -307,8 +307,8 @@ def convolution(
     weight_zero = zero_of(weight_zero, attributes.pop("kernel_zero_point", None))
     dtype = attributes["out_dtype"] or "int32"
     computed = "int64" if dtype == "int64" else "int32"
-    x = _less(op.cast(data, computed), zero, attributes["data_layout"], "C")
-    w = _less(op.cast(weight, computed), weight_zero, attributes["kernel_layout"], "O")
+    x = _less(op.astype(data, computed), zero, attributes["data_layout"], "C")
+    w = _less(op.astype(weight, computed), weight_zero, attributes["kernel_layout"], "O")
     site = replace(call, name=call.name.removeprefix("q"))
     return cast_to(relay.apply(site, (x, w), {**attributes, "out_dtype": computed}), dtype)
 
@@ -326,7 +326,7 @@ def _less(x, zero, layout, letter):
     # Of a depthwise kernel there is one for each input channel and multiplier.
     axes = sorted((axis, read.places("I")[0]))
     extents = [e if i in axes else 1 for i, e in enumerate(x.shape)]
-    return op.subtract(x, op.cast(op.reshape(zero, tuple(extents)), x.dtype))
+    return op.subtract(x, op.astype(op.reshape(zero, tuple(extents)), x.dtype))
 
 
 def _product(data, weight, zero, weight_zero, out_dtype):
@@ -405,7 +405,7 @@ def bitpack(data, *, bits, pack_axis, bit_axis, pack_type, call):
     planes = []
     for b in range(bits):
         plane = op.bitwise_and(op.bitwise_right_shift(x, b), 1) * along
-        planes.append(op.cast(op.sum(plane, pack_axis + 1), pack_type))
+        planes.append(op.astype(op.sum(plane, pack_axis + 1), pack_type))
     return op.stack(tuple(planes), bit_axis)
 
 
@@ -414,11 +414,11 @@ def _unpacked(words, pack_axis, bit_axis, device):
     _require_words(words.dtype)
     x = op.expand_dims(cast_to(words, "int32"), words.ndim)
     x = op.bitwise_and(x, _weights_of_bits(device))
-    x = op.cast(op.not_equal(x, 0), "int32")
+    x = op.astype(op.not_equal(x, 0), "int32")
     counts = [1 << b for b in range(words.shape[bit_axis])]
     shape = [len(counts) if i == bit_axis else 1 for i in range(x.ndim)]
     counted = x * op.reshape(array(counts, "int32", device=device), tuple(shape))
-    x = op.cast(op.sum(counted, bit_axis), "int32")
+    x = op.astype(op.sum(counted, bit_axis), "int32")
     at = pack_axis - (bit_axis < pack_axis)
     order = [*range(at + 1), x.ndim - 1, *range(at + 1, x.ndim - 1)]
     x = op.permute_dims(x, tuple(order))

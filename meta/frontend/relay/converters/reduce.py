@@ -63,9 +63,9 @@ def index_of(base, data, *, axis, keepdims, exclude, select_last_index, call):
     axes, keepdims = _over(data, axis, keepdims, exclude)
     dtype = result_dtype(call, "int32")
     if not select_last_index:
-        return op.cast(base(data, axes, keepdims), dtype)
+        return op.astype(base(data, axes, keepdims), dtype)
     # The last one is the first from behind.
-    from_behind = op.cast(base(op.flip(data, axes), axes, keepdims), dtype)
+    from_behind = op.astype(base(op.flip(data, axes), axes, keepdims), dtype)
     return op.subtract(constant(_count(data, axes) - 1, dtype, call), from_behind)
 
 
@@ -82,7 +82,7 @@ def argsort(data, *, axis, is_ascend, dtype, call):
     wanted = dtype or result_dtype(call, "int32")
     if "int" in wanted:
         return op.argsort.plain(data, axis, not is_ascend, wanted)
-    return op.cast(op.argsort(data, axis, not is_ascend), wanted)
+    return op.astype(op.argsort(data, axis, not is_ascend), wanted)
 
 
 # The attribute dtype is that of indices, of which there are none.
@@ -108,8 +108,8 @@ def topk(data, *, k, axis, ret_type, is_ascend, dtype, call):
     if ret_type == "values" or integers == wanted:
         return result
     if ret_type == "indices":
-        return op.cast(result, wanted)
-    return result[0], op.cast(result[1], wanted)
+        return op.astype(result, wanted)
+    return result[0], op.astype(result[1], wanted)
 
 
 @relay("searchsorted", op.searchsorted)
@@ -120,7 +120,7 @@ def searchsorted(sorted_sequence, values, *, right, dtype):
 @relay("argwhere", op.argwhere)
 def argwhere(condition, *, call):
     """The number of rows depends on the data."""
-    return op.cast(op.argwhere(condition), result_dtype(call, "int32"))
+    return op.astype(op.argwhere(condition), result_dtype(call, "int32"))
 
 
 @relay("unique", op.argsort, op.cumsum, op.scatter, op.scatter_add)
@@ -138,7 +138,7 @@ def unique(data, *, sorted, return_counts, call):
         new = op.not_equal(
             op.strided_slice(ascending, (1,), (n,)), op.strided_slice(ascending, (0,), (n - 1,))
         )
-        steps = op.concat((constant([0], "int32", call), op.cast(new, "int32")), 0)
+        steps = op.concat((constant([0], "int32", call), op.astype(new, "int32")), 0)
     else:
         steps = constant([0] * n, "int32", call)
     ids = op.cumsum(steps, 0, "int32")

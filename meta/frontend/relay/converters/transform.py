@@ -234,7 +234,7 @@ def pad(data, pad_val=None, *, pad_width, pad_mode, pad_value):
     number = value if isinstance(value, int | float) else known_number(value)
     if number is not None:
         return op.pad.plain(data, pad_width, number_in(number, data.dtype))
-    inside = op.pad.plain(op.ones_like(op.cast(data, "bool")), pad_width, False)
+    inside = op.pad.plain(op.ones_like(op.astype(data, "bool")), pad_width, False)
     value = cast_to(op.reshape(value, (1,) * data.ndim), data.dtype)
     return op.where(inside, op.pad.plain(data, pad_width), value)
 
