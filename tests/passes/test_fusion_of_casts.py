@@ -186,18 +186,18 @@ def test_a_kernel_reads_a_view_of_what_was_cast() -> None:
     expected = parse(
         """func @main(%h: float16[4, 6], %x: float32[4, 6]) {
           %w: float16[24] = reshape(%h, shape=(24,))
-          %b: float32[24] = @fused_cast_exp(%w)
-          %c: float32[4] = @fused_cast_sum(%h)
+          %b: float32[24] = @fused_astype_exp(%w)
+          %c: float32[4] = @fused_astype_sum(%h)
           return (%b, %c)
         }
 
-        func @fused_cast_exp(%w: float16[24]) -> float32[24] attrs(fused="tvm") {
+        func @fused_astype_exp(%w: float16[24]) -> float32[24] attrs(fused="tvm") {
           %v: float32[24] = tvm.astype(%w, dtype="float32")
           %b: float32[24] = tvm.exp(%v)
           return %b
         }
 
-        func @fused_cast_sum(%h: float16[4, 6]) -> float32[4] attrs(fused="tvm") {
+        func @fused_astype_sum(%h: float16[4, 6]) -> float32[4] attrs(fused="tvm") {
           %a: float32[4, 6] = tvm.astype(%h, dtype="float32")
           %c: float32[4] = tvm.sum(%a, axis=1)
           return %c
