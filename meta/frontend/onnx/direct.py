@@ -14,6 +14,7 @@ from onnx import ValueInfoProto, external_data_helper
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
 from meta.frontend.core import ImportedModel, Unconvertible, active_trace
+from meta.frontend.onnx.narrow import HELD, as_declared, held, name_of
 from meta.frontend.onnx.program import Program, taken_apart
 from meta.frontend.onnx.registry import OnnxError
 from meta.frontend.onnx.values import dtype_of
@@ -53,9 +54,9 @@ class OnnxModel(ImportedModel):
         values |= {n: a.to(device=trace.device) for n, a in program.constants.items()}
         for declared, value in zip(program.inputs, inputs, strict=True):
             _require_fitting(declared, value)
-            values[declared.name] = value
+            values[declared.name] = as_declared(declared.type, value)
         walker = Walker(program.functions, self.training)
-        results = walker.main(program.graph, program.opsets, values)
+        results = held(walker.main(program.graph, program.opsets, values))
         return results if len(results) > 1 else results[0]
 
 
@@ -65,7 +66,8 @@ def _require_fitting(declared: ValueInfoProto, value: Any) -> None:
         return
     tensor = declared.type.tensor_type
     try:
-        dtype = dtype_of(tensor.elem_type)
+        name = name_of(tensor.elem_type)
+        dtype = HELD[name] if name in HELD else dtype_of(tensor.elem_type)
     except Unconvertible as error:
         raise OnnxError(f"the input {declared.name!r}: {error.why}", hint=error.hint) from None
     extents = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]

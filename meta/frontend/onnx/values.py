@@ -9,9 +9,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from meta.base.device import Device
-from meta.base.dtype import canonical
+from meta.base.dtype import TO_NUMPY, canonical
 from meta.base.errors import ArgumentError
 from meta.frontend.core import Unconvertible
+from meta.frontend.onnx.narrow import HELD, Narrow, name_of
 from meta.runtime.ndarray import array, ndarray
 
 
@@ -34,13 +35,17 @@ def numpy_of(tensor: Any) -> Any:
     """Return an `onnx.TensorProto` or `onnx.SparseTensorProto` as an array of NumPy."""
     if isinstance(tensor, onnx.SparseTensorProto):
         return _dense(tensor)
-    dtype_of(tensor.data_type)
+    if name_of(tensor.data_type) not in HELD:
+        dtype_of(tensor.data_type)
     return numpy_helper.to_array(tensor)
 
 
-def array_of(tensor: Any, device: Device) -> ndarray:
+def array_of(tensor: Any, device: Device) -> ndarray | Narrow:
     """Return a tensor of a file as an array; Unconvertible for a dtype that arrays have not."""
     values = numpy_of(tensor)
+    dtype = str(values.dtype.name)
+    if dtype in HELD:
+        return Narrow(array(values.astype(TO_NUMPY[HELD[dtype]]), device=device), dtype)
     # What is read is a view of the file's bytes.
     return array(np.array(values, order="C"), device=device)
 

@@ -8,8 +8,9 @@ be converted is noted, and so are all others, before one error lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,6 +23,7 @@ from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
+from meta.frontend.onnx.narrow import Narrow, applied
 from meta.frontend.onnx.registry import (
     DEFAULT_DOMAINS,
     OnnxError,
@@ -110,6 +112,11 @@ class Subgraph:
         """The names of the outputs."""
         return tuple(o.name for o in self.graph.output)
 
+    @property
+    def draws(self) -> bool:
+        """Whether a node of the graph, or of the functions that it calls, draws random numbers."""
+        return self.walker.draws(self.graph.node)
+
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         scope = self.scope.inner()
         scope.values.update(zip(self.inputs, inputs, strict=True))
@@ -137,6 +144,18 @@ class Walker:
         if self.failures:
             raise failed(self.failures, OnnxError)
         return results
+
+    def draws(self, nodes: Iterable[NodeProto]) -> bool:
+        """Whether one of the nodes, in graphs and functions inside of them too, draws random
+        numbers.
+        """
+        for node in nodes:
+            function = self.functions.get((node.domain, node.op_type, node.overload))
+            graphs = [g for a in node.attribute for g in (a.g, *a.graphs)]
+            inner = [*(function.node if function else ()), *(n for g in graphs for n in g.node)]
+            if node.op_type in RANDOM or self.draws(inner):
+                return True
+        return False
 
     def graph(
         self, graph: GraphProto, scope: Scope, progress: str | None = None
@@ -209,8 +228,8 @@ class Walker:
         )
         if _is_known(name, inputs, attributes):
             with use(None), dialect.prefer("torch"):
-                return onnx.apply(site, inputs, attributes)
-        return onnx.apply(site, inputs, attributes)
+                return applied(name, partial(_apply, site, attributes), inputs)
+        return applied(name, partial(_apply, site, attributes), inputs)
 
     def _attributes(self, scope: Scope, node: NodeProto) -> dict[str, Any]:
         """Return the attributes that a node states, those of its function put in."""
@@ -251,6 +270,10 @@ class Walker:
         self._nodes(inner, function.node)
         # A body that depends on the node has no value for results that the node does not name.
         return tuple(inner.values.get(name) for name in function.output)
+
+
+def _apply(site: CallSite, attributes: Mapping[str, Any], inputs: tuple[Any, ...]) -> Any:
+    return onnx.apply(site, inputs, attributes)
 
 
 def _of(scope: Scope, name: str) -> Any:
@@ -341,6 +364,8 @@ def _is_small(value: Any) -> bool:
     """Whether all arrays in an input are known and small."""
     if isinstance(value, tuple | list):
         return all(map(_is_small, value))
+    if isinstance(value, Narrow):
+        value = value.held
     if isinstance(value, ndarray):
         return value.size <= SMALL
     return value is None

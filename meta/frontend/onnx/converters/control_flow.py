@@ -1,0 +1,311 @@
+"""If, Loop and Scan: base control flow (`meta.cond`, `meta.while_loop`, `meta.scan`).
+
+A condition that is known chooses its branch while converting. A loop is unrolled only where a
+program cannot have it: it carries sequences, or values whose shapes change from step to step; and
+where it carries known integers alone, so that a shape stays known. Its trip count and conditions
+have to be known then.
+"""
+
+from __future__ import annotations
+
+from meta import op
+from meta.frontend.core import Unconvertible, active_trace, known
+from meta.frontend.core.arguments import constant, known_number, static_extent, vector
+from meta.frontend.onnx.registry import onnx
+from meta.model.control_flow import cond, scan, while_loop
+from meta.op.core.check import normalize_axis
+from meta.op.core.tracing import BlockTrace, Symbol
+from meta.runtime.ndarray import ndarray
+
+MAX_UNROLLED = 256
+"""Steps of a loop that is unrolled."""
+MAX_ROWS = 1 << 16
+"""Rows that are allocated for the results of a loop that may end before."""
+
+
+def _flag(value):
+    """Return a condition as a bool without axes."""
+    value = op.reshape(value, ())
+    return value if value.dtype == "bool" else op.not_equal(value, 0)
+
+
+@onnx("If")
+def if_(condition, *, then_branch, else_branch):
+    chosen = known_number(condition)
+    if chosen is not None:
+        return then_branch() if chosen else else_branch()
+    return cond(_flag(condition), then_branch, else_branch)
+
+
+def _is_array(value):
+    return isinstance(value, Symbol | ndarray)
+
+
+def _typed(value):
+    return (value.dtype, tuple(value.shape)) if _is_array(value) else None
+
+
+def _probed(step, *arguments):
+    """Return what a step gives, traced in a block that is thrown away: of its results only types
+    count, and which of them are known.
+    """
+    trace = active_trace()
+    hidden = [trace.lift(a) if isinstance(a, ndarray) else a for a in arguments]
+    return BlockTrace(trace).run(step, *hidden)
+
+
+def _zeros(row, count, call):
+    """Return ``count`` rows, an int or a scalar of the run time, like one."""
+    if isinstance(count, int):
+        return op.zeros((count, *row.shape), row.dtype, str(call.device))
+    for extent in row.shape:
+        static_extent(extent, "what a step of a loop of unknown length returns")
+    # A filled array has unknown extents only; broadcasting keeps those of the row.
+    rows = op.dynamic_full(constant(False, "bool", call), vector([count], call), "bool")
+    for axis in range(1, row.ndim + 1):
+        rows = op.expand_dims(rows, axis)
+    zero = op.zeros((1, *row.shape), row.dtype, str(call.device))
+    return op.where(rows, zero, zero)
+
+
+class _Loop:
+    """A call of Loop.
+
+    Attributes
+    ----------
+    trips: the trip count as a scalar, or None; limit: as an int if it is known. first: the first
+    condition, or None if there is none, and then what the body says of it is not looked at;
+    known_first: as a number if it is known.
+    """
+
+    def __init__(self, trips, condition, states, body, call):
+        self.body, self.states, self.call = body, tuple(states), call
+        if len(body.inputs) != len(states) + 2 or len(body.outputs) <= len(states):
+            raise Unconvertible(
+                f"its body takes {len(body.inputs)} values and returns {len(body.outputs)}, of "
+                f"{len(states)} that are carried"
+            )
+        self.trips = None if trips is None else op.reshape(op.cast(trips, "int64"), ())
+        self.limit = None if trips is None else known_number(trips)
+        self.known_first = True if condition is None else known_number(condition)
+        self.first = None if condition is None else _flag(condition)
+
+    def step(self, i, *states):
+        """Return (condition, states, rows) of a step. Where it is run its condition is true."""
+        following, *found = self.body(i, self.constant(True, "bool"), *states)
+        count = len(states)
+        if self.first is None:
+            following = self.constant(True, "bool")
+        return following, tuple(found[:count]), tuple(found[count:])
+
+    def constant(self, value, dtype):
+        return constant(value, dtype, self.call)
+
+    def results(self):
+        first = self.known_first
+        if not all(map(_is_array, self.states)) or (first is not None and self._is_small()):
+            return self._unrolled(first)
+        following, states, rows = _probed(self.step, self.constant(0, "int64"), *self.states)
+        if first is False or (self.limit is not None and self.limit <= 0):
+            return (*self.states, *(_zeros(r, 0, self.call) for r in rows))
+        if list(map(_typed, states)) != list(map(_typed, self.states)):
+            return self._unrolled(first)
+        if not all(map(_is_array, rows)):
+            raise Unconvertible("it collects what is no array")
+        may_end = known_number(following) is not True
+        if first and self.limit is not None and not may_end:
+            return self._counted()
+        if not rows:
+            return self._steps()[1]
+        return self._collected(rows, may_end)
+
+    def _is_small(self):
+        """Whether all that is carried is known integers, and the loop is short."""
+        if self.limit is None or self.limit > MAX_UNROLLED or not self.states:
+            return False
+        return all(known(s) is not None and s.dtype in ("int64", "int32") for s in self.states)
+
+    def _unrolled(self, goes_on):
+        """Convert the body once for each step."""
+        why = "it carries sequences, or shapes that change, and "
+        hint = "make the trip count a constant: from_onnx(model, constants={...})"
+        if goes_on is None or (self.trips is not None and self.limit is None):
+            raise Unconvertible(why + "its number of steps is not known while converting", hint)
+        states, rows, i = self.states, [], 0
+        while goes_on and (self.limit is None or i < self.limit):
+            if i == MAX_UNROLLED:
+                raise Unconvertible(why + f"has more than {MAX_UNROLLED} steps")
+            following, states, row = self.step(self.constant(i, "int64"), *states)
+            rows.append(row)
+            goes_on, i = known_number(following), i + 1
+            if goes_on is None:
+                raise Unconvertible(why + "its condition is not known while converting")
+        if not rows and len(self.body.outputs) > 1 + len(states):
+            raise Unconvertible("it has no step, and results that are made of its steps")
+        return (*states, *(op.stack(parts, 0) for parts in zip(*rows, strict=True)))
+
+    def _counted(self):
+        """A known number of steps."""
+
+        def step(states, i):
+            return self.step(i, *states)[1:]
+
+        states, rows = scan(step, self.states, self.constant(range(self.limit), "int64"))
+        return (*states, *rows)
+
+    def _steps(self, stacks=()):
+        """Steps until the trip count is reached or the condition false: (how many, the states and
+        the stacks, with a row of each step).
+        """
+
+        def goes_on(state):
+            i, going, *_ = state
+            return going if self.trips is None else op.logical_and(going, op.less(i, self.trips))
+
+        def step(state):
+            i, _, states, stacks = state
+            following, states, rows = self.step(i, *states)
+            at = op.reshape(i, (1,))
+            if stacks:
+                written = zip(stacks, rows, strict=True)
+                stacks = tuple(op.scatter_nd(stack, at, row) for stack, row in written)
+            return op.add(i, 1), _flag(following), states, stacks
+
+        first = self.constant(True, "bool") if self.first is None else self.first
+        start = (self.constant(0, "int64"), first, self.states, tuple(stacks))
+        count, _, states, stacks = while_loop(goes_on, step, start)
+        return count, (*states, *stacks)
+
+    def _collected(self, rows, may_end):
+        """A number of steps that only the run time knows, with a row of each. Where nothing limits
+        it the loop is run twice, at first to count.
+        """
+        if self.limit is not None and self.limit <= MAX_ROWS:
+            count, results = self._steps([_zeros(r, self.limit, self.call) for r in rows])
+            bounds = (self.constant([0], "int64"), op.reshape(count, (1,)))
+            step = self.constant([1], "int64")
+            cut = (op.dynamic_strided_slice(s, *bounds, step) for s in results[len(self.states) :])
+            return (*results[: len(self.states)], *cut)
+        if may_end:
+            if self.body.draws:
+                raise Unconvertible("it draws random numbers, and is run twice to count its steps")
+            count = self._steps()[0]
+        elif self.trips is None:
+            raise Unconvertible("it never ends")
+        else:
+            count = op.maximum(self.trips, 0)
+            if self.first is not None:
+                count = op.where(self.first, count, 0)
+        return self._steps([_zeros(r, count, self.call) for r in rows])[1]
+
+
+@onnx("Loop")
+def loop(trips=None, condition=None, *states, body, call):
+    return _Loop(trips, condition, states, body, call).results()
+
+
+def _numbers(given, count, what):
+    """Return an attribute with a number for each of ``count`` values, 0 unless it is given."""
+    numbers = tuple(given or (0,) * count)
+    if len(numbers) != count:
+        raise Unconvertible(f"{what} has {len(numbers)} numbers for {count} values")
+    return numbers
+
+
+def _to_front(x, axis):
+    axis = normalize_axis(axis, x.ndim)
+    order = (axis, *(i for i in range(x.ndim) if i != axis))
+    return op.permute_dims(x, order) if axis else x
+
+
+def _from_front(x, axis):
+    axis = normalize_axis(axis, x.ndim)
+    order = [*range(1, x.ndim)]
+    order.insert(axis, 0)
+    return op.permute_dims(x, tuple(order)) if axis else x
+
+
+def _along(body, states, sequences, call):
+    """Run a body along the first axes of sequences: (states, rows)."""
+    step = _step_of(body, len(states))
+    extents = {static_extent(s.shape[0], "a sequence of Scan") for s in sequences}
+    if len(extents) != 1:
+        raise Unconvertible(f"sequences of {sorted(extents)} elements")
+    if extents == {0}:
+        firsts = [op.zeros(s.shape[1:], s.dtype, str(call.device)) for s in sequences]
+        _, rows = _probed(step, tuple(states), tuple(firsts))
+        return tuple(states), tuple(_zeros(r, 0, call) for r in rows)
+    return scan(step, tuple(states), tuple(sequences))
+
+
+def _step_of(body, count):
+    def step(states, row):
+        found = body(*states, *row)
+        return tuple(found[:count]), tuple(found[count:])
+
+    return step
+
+
+@onnx("Scan", op.flip, op.permute_dims)
+def scan_(
+    *values,
+    body,
+    num_scan_inputs,
+    scan_input_axes,
+    scan_output_axes,
+    scan_input_directions,
+    scan_output_directions,
+    directions,
+    call,
+):
+    """The first version runs a batch: its first input are lengths, and axis 0 of the others is the
+    batch, axis 1 the sequence.
+    """
+    if call.opset < 9:
+        return _batched_scan(body, values, num_scan_inputs, directions, call)
+    count = len(values) - num_scan_inputs
+    states, sequences = values[:count], values[count:]
+    axes = _numbers(scan_input_axes, num_scan_inputs, "scan_input_axes")
+    reverses = _numbers(scan_input_directions, num_scan_inputs, "scan_input_directions")
+    sequences = [_to_front(s, axis) for s, axis in zip(sequences, axes, strict=True)]
+    sequences = [op.flip(s, 0) if r else s for s, r in zip(sequences, reverses, strict=True)]
+    states, rows = _along(body, states, sequences, call)
+    axes = _numbers(scan_output_axes, len(rows), "scan_output_axes")
+    reverses = _numbers(scan_output_directions, len(rows), "scan_output_directions")
+    rows = [op.flip(r, 0) if reverse else r for r, reverse in zip(rows, reverses, strict=True)]
+    return (*states, *(_from_front(r, axis) for r, axis in zip(rows, axes, strict=True)))
+
+
+def _batched_scan(body, values, num_scan_inputs, directions, call):
+    """What is behind a sequence's length does not change the states, and gives rows of zeros."""
+    lengths, *values = values
+    count = len(values) - num_scan_inputs
+    states, sequences = values[:count], values[count:]
+    reverses = _numbers(directions, num_scan_inputs, "directions")
+    steps = static_extent(sequences[0].shape[1], "a sequence of Scan")
+    if lengths is None:
+        lengths = op.full((sequences[0].shape[0],), steps, "int64", str(call.device))
+    sequences = [
+        op.reverse_sequence(s, lengths, 1, 0) if reverse else s
+        for s, reverse in zip(sequences, reverses, strict=True)
+    ]
+    step = _step_of(body, count)
+    places = constant(range(steps), lengths.dtype, call)
+
+    def counted(length):
+        def one(states, row):
+            place, *row = row
+            counts = op.less(place, length)
+            new, rows = step(states, row)
+            kept = tuple(op.where(counts, a, b) for a, b in zip(new, states, strict=True))
+            return kept, tuple(op.where(counts, r, op.zeros_like(r)) for r in rows)
+
+        return one
+
+    def sample(_, row):
+        length, states, sequences = row
+        found, rows = scan(counted(length), tuple(states), (places, *sequences))
+        return (), (found, rows)
+
+    _, (states, rows) = scan(sample, (), (lengths, tuple(states), tuple(sequences)))
+    return (*states, *rows)
