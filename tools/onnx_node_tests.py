@@ -111,7 +111,7 @@ def _constants(model: Any, inputs: list[Any], behind: int) -> dict[str, Any]:
     return {
         n: np.asarray(v)
         for n, v in named[behind:]
-        if isinstance(v, np.ndarray | np.generic) and np.ndim(v) <= 1
+        if isinstance(v, np.ndarray | np.generic) and np.ndim(v) <= 1 and v.dtype.kind not in "OUS"
     }
 
 

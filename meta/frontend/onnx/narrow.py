@@ -19,7 +19,7 @@ from onnx import TensorProto, TypeProto, helper
 
 from meta import op
 from meta.base.device import Device
-from meta.base.dtype import FLOAT8, is_float, is_real
+from meta.base.dtype import FLOAT8, bits, is_float, is_real
 from meta.frontend.core import Unconvertible
 
 INTEGERS = {"int4": (4, "int8"), "uint4": (4, "uint8"), "int2": (2, "int8"), "uint2": (2, "uint8")}
@@ -130,6 +130,15 @@ def name_of(kind: int) -> str:
         raise Unconvertible(f"there is no dtype of the number {kind}") from None
 
 
+def bits_of(dtype: str) -> int:
+    """Return the width of a dtype, narrow or not; bool has 8 bits."""
+    if dtype in INTEGERS:
+        return INTEGERS[dtype][0]
+    if dtype in HELD:
+        return int(dtype[5])  # float4_e2m1fn
+    return bits(dtype)
+
+
 def converted(value: Any, dtype: str, saturate: bool = True, round_mode: str = "up") -> Any:
     """Return a value in a dtype, by names as `name_of` gives them.
 
@@ -212,7 +221,7 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
 
 TAKING = frozenset(
     (
-        *("Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "QLinearMatMul"),
+        *("BitCast", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "QLinearMatMul"),
         *("Identity", "Optional", "OptionalGetElement", "OptionalHasElement"),
         *("SequenceConstruct", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"),
         *("If", "Loop", "Scan", "SequenceMap"),

@@ -14,6 +14,7 @@ from meta.base.device import CPU
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.core import Failure, Unconvertible, failed
+from meta.frontend.onnx.narrow import Narrow
 from meta.frontend.onnx.registry import (
     OnnxError,
     defaults_of,
@@ -63,7 +64,7 @@ class Program:
     inputs: tuple[ValueInfoProto, ...]
     opsets: Mapping[str, int]
     functions: Mapping[FunctionKey, FunctionProto]
-    constants: Mapping[str, ndarray]
+    constants: Mapping[str, ndarray | Narrow]
     statistics: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -93,7 +94,8 @@ def taken_apart(
             value = array_of(tensor, CPU)
         except Unconvertible as error:
             raise OnnxError(f"the initializer {name!r}: {error.why}", hint=error.hint) from None
-        if dense and tensor.data_type in FLOATS and tensor.dims and name not in numbers:
+        is_weight = dense and tensor.data_type in FLOATS and tensor.dims and name not in numbers
+        if is_weight and isinstance(value, ndarray):
             weights[name] = value
             value.requires_grad = name not in statistics
         else:
@@ -117,10 +119,10 @@ def _places(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -
     }
 
 
-def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray]:
+def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray | Narrow]:
     """Return the values of inputs that are constants."""
     inputs = {i.name: i for i in model.graph.input}
-    constants = {}
+    constants: dict[str, ndarray | Narrow] = {}
     for name, value in given.items():
         if name not in inputs:
             raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))

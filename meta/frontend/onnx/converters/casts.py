@@ -1,50 +1,46 @@
-"""Converters of changes of dtype: `Cast`, `CastLike`, `BitCast`."""
+"""Converters of changes of dtype: `Cast`, `CastLike`, `BitCast`; of dtypes of a few bits, too."""
 
 from __future__ import annotations
 
 from onnx import TensorProto
 
 from meta import op
-from meta.base.dtype import FLOAT8, is_real, limits
-from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.core import Unconvertible
+from meta.frontend.onnx.narrow import FORMATS, SCALE, Narrow, bits_of, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
-from meta.frontend.onnx.values import dtype_of
 
-_ROUNDS_UP_FROM = 464.0
-"""Beyond this what is rounded to float8_e4m3fn is no number of it: halfway from 448 to 480."""
+BECOMES = (op.cast, op.clip, op.round, op.reinterpret, op.where)
 
 
-@onnx("Cast", op.cast, ignore=("round_mode",))
-def cast(x, *, to, saturate, call):
-    """``round_mode`` is of float8_e8m0fnu alone. Until opset 6 the dtype is a name."""
+@onnx("Cast", *BECOMES)
+def cast(x, *, to, saturate, round_mode):
+    """Until opset 6 the dtype is a name."""
     kind = TensorProto.DataType.Value(to) if isinstance(to, str) else to
-    return converted(x, dtype_of(kind), saturate)
+    return converted(x, name_of(kind), bool(saturate), round_mode)
 
 
-@onnx("CastLike", op.cast, ignore=("round_mode",))
-def cast_like(x, like, *, saturate):
-    return converted(x, like.dtype, saturate)
+@onnx("CastLike", *BECOMES)
+def cast_like(x, like, *, saturate, round_mode):
+    return converted(x, str(like.dtype), bool(saturate), round_mode)
 
 
-def converted(x, dtype, saturate):
-    """Return x in a dtype. What is beyond the range of float8 becomes its largest number with
-    ``saturate``, and without it infinite, or NaN where there is no infinity.
-    """
-    if dtype not in FLOAT8 or x.dtype == dtype:
-        return cast_to(x, dtype)
-    wide = x if is_real(x.dtype) and x.dtype not in FLOAT8 else op.cast(x, "float32")
-    most = float(limits(dtype).max)
-    if saturate:
-        return op.cast(op.clip(wide, -most, most), dtype)
-    if dtype == "float8_e4m3fn":
-        beyond = op.greater(op.abs(wide), _ROUNDS_UP_FROM)
-        wide = op.where(beyond, op.full_like(wide, float("nan")), wide)
-    return op.cast(wide, dtype)
-
-
-@onnx("BitCast", op.reinterpret)
+@onnx("BitCast", op.reinterpret, op.cast)
 def bit_cast(x, *, to):
-    dtype = dtype_of(to)
-    if x.dtype == "bool":
-        x = op.cast(x, "uint8")
-    return op.reinterpret(x, dtype) if x.dtype != dtype else x
+    """Integers of a few bits keep their bits; floats of a few bits are held by their numbers."""
+    dtype = name_of(to)
+    if bits_of(x.dtype) != bits_of(dtype):
+        raise Unconvertible(f"{x.dtype} and {dtype} are not of the same width")
+    if x.dtype == dtype:
+        return x
+    by_number = [d for d in (x.dtype, dtype) if d == SCALE or (d in FORMATS and _is_wider(d))]
+    if by_number:
+        raise Unconvertible(f"the bits of {by_number[0]}, which is held by its numbers")
+    if isinstance(x, Narrow):
+        return converted(x, dtype)
+    plain = op.cast(held(x), "uint8") if x.dtype == "bool" else x
+    return op.reinterpret(plain, dtype) if plain.dtype != dtype else plain
+
+
+def _is_wider(dtype):
+    """Whether a floating point dtype of a few bits is held in another one."""
+    return FORMATS[dtype].held != dtype

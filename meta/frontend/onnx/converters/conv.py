@@ -9,7 +9,6 @@ import numpy as np
 from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, static_extent
-from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.converters.movement import required
 from meta.frontend.onnx.registry import onnx
 
@@ -77,25 +76,6 @@ def with_bias(y, b):
 @onnx("Conv", op.conv1d, op.conv2d, op.conv3d, op.bias_add)
 def conv(x, w, b=None, *, auto_pad, dilations, group, kernel_shape, pads, strides):
     return with_bias(convolved(x, w, auto_pad, dilations, group, kernel_shape, pads, strides), b)
-
-
-@onnx("ConvInteger", op.conv1d, op.conv2d, op.conv3d)
-def conv_integer(
-    x, w, x_zero=None, w_zero=None, *, auto_pad, dilations, group, kernel_shape, pads, strides
-):
-    """In int32, of numbers minus their zero points; the padding is the zero point of x."""
-    x, w = _shifted(x, x_zero), _shifted(w, w_zero)
-    return convolved(x, w, auto_pad, dilations, group, kernel_shape, pads, strides)
-
-
-def _shifted(x, zero):
-    x = cast_to(x, "int32")
-    if zero is None:
-        return x
-    zero = cast_to(zero, "int32")
-    if zero.ndim == 1 and zero.shape[0] != 1:
-        zero = op.reshape(zero, (zero.shape[0], *(1,) * (x.ndim - 1)))
-    return op.subtract(x, zero if zero.ndim != 1 else op.reshape(zero, ()))
 
 
 @onnx("ConvTranspose", op.conv_transpose1d, op.conv_transpose2d, op.conv_transpose3d, op.bias_add)

@@ -8,13 +8,12 @@ to the even number.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from meta import op
 from meta.base.dtype import is_float, limits
 from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arguments import along
 from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.onnx.converters.conv import CONV, convolved, with_bias
 from meta.frontend.onnx.narrow import FORMATS, INTEGERS, SCALE, Narrow, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
@@ -80,9 +79,7 @@ def _wide(x):
 
 
 @onnx("QuantizeLinear", op.divide, op.round, op.where, op.minimum, op.cast)
-def quantize_linear(
-    x, scale, zero=None, *, axis, saturate, block_size, output_dtype, precision, call
-):
+def quantize_linear(x, scale, zero=None, *, axis, saturate, block_size, output_dtype, precision):
     """The quotient has the dtype ``precision``, or that of the scale, or of x."""
     dtype = "uint8" if not output_dtype else name_of(output_dtype)
     if zero is not None:
@@ -188,24 +185,21 @@ def _scalar(parameter):
     return op.reshape(parameter, ())
 
 
-def _convolution(x, w, x_zero, w_zero, bias, call, how):
-    operands = (_shifted(x, x_zero, 1), _shifted(w, w_zero, 0))
-    operands = operands if bias is None else (*operands, bias)
-    return onnx.apply(replace(call, name="Conv"), operands, how)
+def _convolution(x, w, x_zero, w_zero, how):
+    """The padding is the zero point of x."""
+    return convolved(_shifted(x, x_zero, 1), _shifted(w, w_zero, 0), **how)
 
 
-@onnx("ConvInteger", op.conv2d, op.subtract, op.cast)
-def conv_integer(x, w, x_zero=None, w_zero=None, *, call, **how):
+@onnx("ConvInteger", *CONV.values(), op.subtract, op.cast)
+def conv_integer(x, w, x_zero=None, w_zero=None, **how):
     """Zero points of w are those of its output channels."""
-    return _convolution(x, w, x_zero, w_zero, None, call, how)
+    return _convolution(x, w, x_zero, w_zero, how)
 
 
-@onnx("QLinearConv", op.conv2d, op.subtract, op.multiply, op.round, op.cast)
-def qlinear_conv(
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias=None, *, call, **how
-):
+@onnx("QLinearConv", *CONV.values(), op.subtract, op.multiply, op.round, op.cast)
+def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias=None, **how):
     """The scales of w are those of its output channels."""
-    product = _convolution(x, w, x_zero, w_zero, bias, call, how)
+    product = with_bias(_convolution(x, w, x_zero, w_zero, how), bias)
     y_scale, y_zero = _scalar(y_scale), _scalar(y_zero)
     scale = op.divide(op.multiply(_scalar(x_scale), _per(w_scale, product, 1)), y_scale)
     return _requantized(product, scale, y_zero, y_zero.dtype)

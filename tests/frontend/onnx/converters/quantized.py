@@ -42,6 +42,8 @@ def levels(name: str) -> np.ndarray:
 
 
 A, B = data(3, 4, low=0, high=255).astype(np.uint8), data(4, 2, low=-99, high=99).astype(np.int8)
+PIXELS = data(1, 3, 5, 5, low=0, high=255).astype(np.uint8)
+KERNEL = data(4, 3, 3, 3, low=-128, high=127).astype(np.int8)
 U8 = np.array(7, np.uint8)
 CASES = [
     *(
@@ -186,4 +188,40 @@ CASES = [
         for scale in (np.array(90.0, np.float32), np.array(500.0, np.float32))
         for opset in (10, 21)
     ),
+    OnnxCase(
+        "ConvInteger",
+        "(uint8[1, 3, 5, 5] x, int8[4, 3, 3, 3] w, uint8 z) => (int32 y) "
+        "{ y = ConvInteger<pads = [1, 1, 1, 1]>(x, w, z) }",
+        (PIXELS, KERNEL, U8),
+        10,
+        expected=lambda x, w, z: _convolved(x, w, 7, 1),
+    ),
+    OnnxCase(
+        "QLinearConv",
+        "(uint8[1, 3, 5, 5] x, float sx, uint8 zx, int8[4, 3, 3, 3] w, float[4] sw, int8 zw, "
+        "float sy, uint8 zy, int32[4] b) => (uint8 y) "
+        "{ y = QLinearConv<strides = [2, 2]>(x, sx, zx, w, sw, zw, sy, zy, b) }",
+        (
+            *(PIXELS, SCALE, U8, KERNEL, np.array([0.1, 0.2, 0.3, 0.4], np.float32)),
+            *(np.array(0, np.int8), np.array(99.0, np.float32), np.array(128, np.uint8)),
+            np.array([100, -200, 300, 0], np.int32),
+        ),
+        10,
+        expected=lambda x, sx, zx, w, sw, zw, sy, zy, b: np.clip(
+            np.rint(
+                (_convolved(x, w, 7, 0)[:, :, ::2, ::2] + b.reshape(1, 4, 1, 1))
+                * (sx * sw.reshape(1, 4, 1, 1) / sy).astype(np.float64)
+            )
+            + 128,
+            0,
+            255,
+        ).astype(np.uint8),
+    ),
 ]
+
+
+def _convolved(x: np.ndarray, w: np.ndarray, zero: int, pad: int) -> np.ndarray:
+    """Return a convolution by kernels of 3 x 3, exactly."""
+    wide = np.pad(x.astype(np.int64) - zero, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))
+    return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64)).astype(np.int32)
