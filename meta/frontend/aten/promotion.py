@@ -81,7 +81,7 @@ def as_float(dtype: str) -> str:
 
 def cast(x: Any, dtype: str) -> Any:
     """Return an operand in a dtype; a number stays one."""
-    return x if x is None or is_number(x) or x.dtype == dtype else op.cast(x, dtype)
+    return x if x is None or is_number(x) or x.dtype == dtype else op.astype(x, dtype)
 
 
 def promoted(*operands: Any, floating: bool = False) -> tuple[Any, ...]:

@@ -153,26 +153,26 @@ def converted(value: Any, dtype: str, saturate: bool = True, round_mode: str = "
     if dtype == SCALE:
         return Narrow(_power_of_two(x, saturate, round_mode), dtype)
     if dtype in FORMATS and not (dtype in FLOAT8 and saturate):
-        wide = x if x.dtype == "float64" else op.cast(x, "float32")
+        wide = x if x.dtype == "float64" else op.astype(x, "float32")
         rounded = _rounded(wide, FORMATS[dtype], saturate)
-        return as_narrow(op.cast(rounded, FORMATS[dtype].held), dtype)
+        return as_narrow(op.astype(rounded, FORMATS[dtype].held), dtype)
     if dtype == "float8_e5m2" and saturate:
-        wide = x if is_float(x.dtype) and x.dtype != "float16" else op.cast(x, "float32")
-        return op.cast(op.clip(wide, -57344.0, 57344.0), dtype)
+        wide = x if is_float(x.dtype) and x.dtype != "float16" else op.astype(x, "float32")
+        return op.astype(op.clip(wide, -57344.0, 57344.0), dtype)
     if x.dtype in FLOAT8 and not is_real(dtype):
-        x = op.cast(x, "float32")
-    return op.cast(x, dtype)
+        x = op.astype(x, "float32")
+    return op.astype(x, dtype)
 
 
 def _low_bits(x: Any, dtype: str) -> Any:
     bits, held = INTEGERS[dtype]
     if x.dtype in FLOAT8:
-        x = op.cast(x, "float32")
-    low = op.bitwise_and(op.cast(x, "int32"), (1 << bits) - 1)
+        x = op.astype(x, "float32")
+    low = op.bitwise_and(op.astype(x, "int32"), (1 << bits) - 1)
     if dtype.startswith("int"):
         sign = 1 << (bits - 1)
         low = op.subtract(op.bitwise_xor(low, sign), sign)
-    return op.cast(low, held)
+    return op.astype(low, held)
 
 
 _EXPONENT = {"float32": ("int32", 0x7F800000), "float64": ("int64", 0x7FF0000000000000)}
@@ -204,19 +204,19 @@ def _power_of_two(x: Any, saturate: bool, round_mode: str) -> Any:
     """Return powers of two for numbers, without their signs."""
     if round_mode not in ("up", "down", "nearest"):
         raise Unconvertible(f"round_mode={round_mode!r} is unknown", "up, down or nearest")
-    wide = op.abs(op.cast(op.cast(x, "float32") if x.dtype in FLOAT8 else x, "float64"))
+    wide = op.abs(op.astype(op.astype(x, "float32") if x.dtype in FLOAT8 else x, "float64"))
     bits = op.reinterpret(wide, "int64")
     exponent = op.subtract(op.bitwise_right_shift(bits, 52), 1023)
     fraction = op.bitwise_and(bits, (1 << 52) - 1)
     if round_mode != "down":
         enough = 1 if round_mode == "up" else 1 << 51
-        exponent = op.add(exponent, op.cast(op.greater_equal(fraction, enough), "int64"))
+        exponent = op.add(exponent, op.astype(op.greater_equal(fraction, enough), "int64"))
     within = op.clip(exponent, -127, 127)
     power = op.reinterpret(op.bitwise_left_shift(op.add(within, 1023), 52), "float64")
     lost = op.isnan(wide)
     if not saturate:
         lost = op.logical_or(lost, op.not_equal(exponent, within))
-    return op.cast(op.where(lost, float("nan"), power), "float32")
+    return op.astype(op.where(lost, float("nan"), power), "float32")
 
 
 TAKING = frozenset(

@@ -9,7 +9,7 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.onnx.narrow import FORMATS, SCALE, Narrow, bits_of, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
 
-BECOMES = (op.cast, op.clip, op.round, op.reinterpret, op.where)
+BECOMES = (op.astype, op.clip, op.round, op.reinterpret, op.where)
 
 
 @onnx("Cast", *BECOMES)
@@ -24,7 +24,7 @@ def cast_like(x, like, *, saturate, round_mode):
     return converted(x, str(like.dtype), bool(saturate), round_mode)
 
 
-@onnx("BitCast", op.reinterpret, op.cast)
+@onnx("BitCast", op.reinterpret, op.astype)
 def bit_cast(x, *, to):
     """Integers of a few bits keep their bits; floats of a few bits are held by their numbers."""
     dtype = name_of(to)
@@ -37,7 +37,7 @@ def bit_cast(x, *, to):
         raise Unconvertible(f"the bits of {by_number[0]}, which is held by its numbers")
     if isinstance(x, Narrow):
         return converted(x, dtype)
-    plain = op.cast(held(x), "uint8") if x.dtype == "bool" else x
+    plain = op.astype(held(x), "uint8") if x.dtype == "bool" else x
     return op.reinterpret(plain, dtype) if plain.dtype != dtype else plain
 
 

@@ -85,7 +85,7 @@ class _Loop:
                 f"its body takes {len(body.inputs)} values and returns {len(body.outputs)}, of "
                 f"{len(states)} that are carried"
             )
-        self.trips = None if trips is None else op.reshape(op.cast(trips, "int64"), ())
+        self.trips = None if trips is None else op.reshape(op.astype(trips, "int64"), ())
         self.limit = None if trips is None else known_number(trips)
         self.known_first = True if condition is None else known_number(condition)
         self.first = None if condition is None else _flag(condition)

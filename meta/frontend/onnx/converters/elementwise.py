@@ -147,7 +147,7 @@ def bit_shift(x, y, *, direction):
 
 def _with_arithmetic(x):
     """Numbers of 8 bits as float16, which has all of them; others as they are."""
-    return op.cast(x, "float16") if x.dtype in FLOAT8 else x
+    return op.astype(x, "float16") if x.dtype in FLOAT8 else x
 
 
 @onnx("IsInf", op.isinf, op.isposinf, op.isneginf)

@@ -173,7 +173,7 @@ def one_hot(indices, depth, values, *, axis, call):
         )
     count = int(count)
     if "int" not in indices.dtype:
-        indices = op.cast(indices, "int64")
+        indices = op.astype(indices, "int64")
     ndim = indices.ndim + 1
     axis = normalize_axis(axis, ndim)
     shape = tuple(count if i == axis else 1 for i in range(ndim))

@@ -70,15 +70,15 @@ def saturated(real, dtype):
     real = op.where(op.greater(real, float(low)), real, float(low))
     real = op.minimum(real, float(high))
     if dtype in INTEGERS:
-        return Narrow(op.cast(real, INTEGERS[dtype][1]), dtype)
-    return op.cast(real, dtype)
+        return Narrow(op.astype(real, INTEGERS[dtype][1]), dtype)
+    return op.astype(real, dtype)
 
 
 def _wide(x):
-    return x if x.dtype in ("float32", "float64") else op.cast(x, "float32")
+    return x if x.dtype in ("float32", "float64") else op.astype(x, "float32")
 
 
-@onnx("QuantizeLinear", op.divide, op.round, op.where, op.minimum, op.cast)
+@onnx("QuantizeLinear", op.divide, op.round, op.where, op.minimum, op.astype)
 def quantize_linear(x, scale, zero=None, *, axis, saturate, block_size, output_dtype, precision):
     """The quotient has the dtype ``precision``, or that of the scale, or of x."""
     dtype = "uint8" if not output_dtype else name_of(output_dtype)
@@ -104,7 +104,7 @@ def quantize_linear(x, scale, zero=None, *, axis, saturate, block_size, output_d
     return saturated(whole, dtype)
 
 
-@onnx("DequantizeLinear", op.subtract, op.multiply, op.cast)
+@onnx("DequantizeLinear", op.subtract, op.multiply, op.astype)
 def dequantize_linear(x, scale, zero=None, *, axis, block_size, output_dtype):
     """Computed in float32, in the end in ``output_dtype`` or the dtype of the scale."""
     dtype = "float32" if scale.dtype == SCALE else scale.dtype
@@ -116,13 +116,13 @@ def dequantize_linear(x, scale, zero=None, *, axis, block_size, output_dtype):
         # int32 may leave its range, and is subtracted as ONNX's reference does it.
         whole = own in INTEGERS or own in _PLAIN
         difference = "int32" if whole else "float32"
-        zero = op.cast(_laid_out(held(zero), real, axis, block_size), difference)
-        real = op.subtract(op.cast(real, difference), zero)
+        zero = op.astype(_laid_out(held(zero), real, axis, block_size), difference)
+        real = op.subtract(op.astype(real, difference), zero)
     scale = _laid_out(held(scale), real, axis, block_size)
     return cast_to(op.multiply(cast_to(real, "float32"), cast_to(scale, "float32")), dtype)
 
 
-@onnx("DynamicQuantizeLinear", op.max, op.min, op.divide, op.round, op.minimum, op.cast)
+@onnx("DynamicQuantizeLinear", op.max, op.min, op.divide, op.round, op.minimum, op.astype)
 def dynamic_quantize_linear(x):
     """(y, scale, zero point): uint8 for the range of x and 0."""
     low, high = (op.min(op.minimum(x, 0.0)), op.max(op.maximum(x, 0.0)))
@@ -130,17 +130,17 @@ def dynamic_quantize_linear(x):
     scale = op.divide(op.where(op.equal(extent, 0.0), 1.0, extent), 255.0)
     zero = op.round(op.clip(op.negative(op.divide(low, scale)), 0.0, 255.0))
     y = saturated(op.add(op.round(op.divide(x, scale)), zero), "uint8")
-    return y, scale, op.cast(zero, "uint8")
+    return y, scale, op.astype(zero, "uint8")
 
 
 def _shifted(x, zero, axis):
     """Return x - zero in int32; the zero points of several rows or columns lie along ``axis``."""
     if isinstance(x, Narrow) or x.dtype not in ("int8", "uint8", "int16", "uint16"):
         raise Unconvertible(f"a product of {x.dtype}")
-    wide = op.cast(x, "int32")
+    wide = op.astype(x, "int32")
     if _is_zero(zero):
         return wide
-    return op.subtract(wide, op.cast(_per(zero, x, axis), "int32"))
+    return op.subtract(wide, op.astype(_per(zero, x, axis), "int32"))
 
 
 def _per(parameter, x, axis):
@@ -154,7 +154,7 @@ def _per(parameter, x, axis):
     return parameter
 
 
-@onnx("MatMulInteger", op.matmul, op.subtract, op.cast)
+@onnx("MatMulInteger", op.matmul, op.subtract, op.astype)
 def matmul_integer(a, b, a_zero=None, b_zero=None):
     """Zero points of a are those of its rows, of b of its columns."""
     return op.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1))
@@ -164,13 +164,13 @@ def _requantized(product, scale, zero, dtype):
     """Return an int32 product as a quantised tensor; ``scale`` is that of the product divided by
     that of the result.
     """
-    real = op.multiply(op.cast(product, "float64"), op.cast(scale, "float64"))
+    real = op.multiply(op.astype(product, "float64"), op.astype(scale, "float64"))
     if not _is_zero(zero):
-        real = op.add(real, op.cast(op.reshape(zero, ()), "float64"))
+        real = op.add(real, op.astype(op.reshape(zero, ()), "float64"))
     return saturated(op.round(real), dtype)
 
 
-@onnx("QLinearMatMul", op.matmul, op.subtract, op.multiply, op.round, op.cast)
+@onnx("QLinearMatMul", op.matmul, op.subtract, op.multiply, op.round, op.astype)
 def qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
     product = op.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1))
     y_scale, y_zero = _scalar(y_scale), _scalar(y_zero)
@@ -190,13 +190,13 @@ def _convolution(x, w, x_zero, w_zero, how):
     return convolved(_shifted(x, x_zero, 1), _shifted(w, w_zero, 0), **how)
 
 
-@onnx("ConvInteger", *CONV.values(), op.subtract, op.cast)
+@onnx("ConvInteger", *CONV.values(), op.subtract, op.astype)
 def conv_integer(x, w, x_zero=None, w_zero=None, **how):
     """Zero points of w are those of its output channels."""
     return _convolution(x, w, x_zero, w_zero, how)
 
 
-@onnx("QLinearConv", *CONV.values(), op.subtract, op.multiply, op.round, op.cast)
+@onnx("QLinearConv", *CONV.values(), op.subtract, op.multiply, op.round, op.astype)
 def qlinear_conv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias=None, **how):
     """The scales of w are those of its output channels."""
     product = with_bias(_convolution(x, w, x_zero, w_zero, how), bias)

@@ -48,7 +48,7 @@ def _checked(index, count, ends, call):
     positions from ``-count`` to before ``ends``, so that one out of range is an error.
     """
     places = constant([*range(count), *range(ends)], "int64", call)
-    index = op.reshape(op.cast(index, "int64"), (1,))
+    index = op.reshape(op.astype(index, "int64"), (1,))
     return op.take_along_axis(places, op.add(index, count), 0)
 
 
