@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import meta
 from meta.base.progress import bar
 from meta.frontend.aten import aten
-from meta.frontend.aten.graph import CHECKS, convert
+from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
 from meta.frontend.aten.registry import name_of
 from meta.frontend.core import Unconvertible
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
@@ -92,7 +92,10 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         name, before = name_of(func), pytree.tree_map_only(torch.Tensor, _copy, (args, kwargs))
         result = func(*args, **kwargs)
-        if self.wanted in name and name not in CHECKS and not func._schema.is_mutable:
+        # A copy of a tensor does not lie in memory as the tensor does.
+        lies = name not in STRIDED or is_compact(args[0])
+        checked = lies and name not in CHECKS and not func._schema.is_mutable
+        if checked and self.wanted in name:
             into = self.found.setdefault(name, Overload(name))
             into.entries.add(self.entry)
             with _disable_current_modes(), of_torch():

@@ -36,6 +36,13 @@ CHECKS = {
 }
 """Overloads that check what the types say already."""
 
+STRIDED = {
+    *("as_strided", "as_strided_copy", "as_strided_scatter"),
+    *("sym_stride", "sym_stride.int", "stride", "stride.int"),
+    *("sym_storage_offset", "storage_offset"),
+}
+"""Overloads that ask how their first argument lies in memory."""
+
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -121,6 +128,8 @@ class Walker:
     ) -> Any:
         name = name_of(overload)
         try:
+            if name in STRIDED and not is_compact(node.args[0].meta.get("val")):  # type: ignore[union-attr]
+                raise Unconvertible("its tensor does not lie in memory as its shape says")
             result = convert(overload, args, kwargs, training=self.training)
             wrong = _mismatch(node.meta.get("val"), result)
             if wrong is not None:
@@ -144,6 +153,11 @@ class Walker:
         shape = tuple(d if isinstance(d, int) else d.node.hint for d in val.shape)
         type_ = TensorType(shape, FROM_TORCH[val.dtype])
         return active_trace().parameter(type_, "unsupported")[1]
+
+
+def is_compact(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements are in row-major order, from the beginning of its memory."""
+    return tensor.is_contiguous() and tensor.storage_offset() == 0
 
 
 def convert(

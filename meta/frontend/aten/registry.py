@@ -24,9 +24,9 @@ from typing import Any
 import torch
 
 from meta.base.device import Device
-from meta.base.dtype import canonical
+from meta.base.dtype import FROM_TORCH
 from meta.base.errors import FormatError
-from meta.frontend.core import Converters
+from meta.frontend.core import Converters, Unconvertible
 
 
 class AtenError(FormatError):
@@ -41,6 +41,8 @@ class _Required:
 
 
 REQUIRED = _Required()
+_LONG = 4
+"""What a schema has for int64, the only dtype that is a default."""
 
 
 def name_of(overload: torch._ops.OpOverload) -> str:
@@ -79,9 +81,15 @@ def defaults_of(name: str) -> Mapping[str, Any] | None:
     if overload is None:
         return None
     arguments = [a for a in overload._schema.arguments if not _is_operand(a)]
-    return MappingProxyType(
-        {a.name: a.default_value if a.has_default_value() else REQUIRED for a in arguments}
-    )
+    return MappingProxyType({a.name: _default(a) for a in arguments})
+
+
+def _default(argument: Any) -> Any:
+    if not argument.has_default_value():
+        return REQUIRED
+    if argument.name == "dtype" and argument.default_value == _LONG:
+        return torch.int64
+    return argument.default_value
 
 
 def bound(
@@ -103,7 +111,9 @@ def bound(
 def _read(_operator: str, _attribute: str, value: Any) -> Any:
     """Return a value of torch's as ours: names of dtypes, devices, tuples."""
     if isinstance(value, torch.dtype):
-        return canonical(value)
+        if value not in FROM_TORCH:
+            raise Unconvertible(f"{value} is no dtype here")
+        return FROM_TORCH[value]
     if isinstance(value, torch.device):
         return Device(str(value))
     if isinstance(value, list):

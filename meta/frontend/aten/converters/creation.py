@@ -1,0 +1,351 @@
+"""Tensors made of numbers.
+
+A program's tensors are all on one device, the one that it runs on; the device that torch saw while
+it made the program is not asked for.
+"""
+
+import math
+
+import numpy as np
+
+from meta import op
+from meta.base.dtype import COMPLEX, is_float
+from meta.frontend.aten.arguments import (
+    constant,
+    converted,
+    default_dtype,
+    dense,
+    dtype_of_number,
+    filled,
+    lifted,
+    value_of,
+)
+from meta.frontend.aten.promotion import is_number, promoted
+from meta.frontend.aten.registry import aten
+from meta.frontend.core import Unconvertible, known
+from meta.ir.dims import SymbolicDim
+
+PLACES = ("device", "pin_memory")
+LIKE = (*PLACES, "memory_format")
+
+
+def _register_of_shape(name, value, ignore=PLACES):
+    @aten(name, op.full, ignore=ignore)
+    def of_shape(*, size, dtype, layout, call):
+        dense(layout)
+        return filled(size, value, dtype or default_dtype(), call)
+
+
+def _register_like(name, value):
+    @aten(name, op.full_like, ignore=LIKE)
+    def like(x, *, dtype, layout, call):
+        dense(layout)
+        return filled(x.shape, value, dtype or x.dtype, call)
+
+
+def _register_new(name, value, ignore=PLACES):
+    @aten(name, op.full, ignore=ignore)
+    def new(x, *, size, dtype, layout, call):
+        dense(layout)
+        return filled(size, value, dtype or x.dtype, call)
+
+
+# Memory that is not initialised is zeros here.
+_register_of_shape("zeros", 0)
+_register_of_shape("ones", 1)
+_register_of_shape("_efficientzerotensor", 0)
+_register_of_shape("empty.memory_format", 0, LIKE)
+_register_of_shape("empty_strided", 0, (*PLACES, "stride"))
+_register_of_shape("empty_permuted", 0, (*PLACES, "physical_layout"))
+_register_like("zeros_like", 0)
+_register_like("ones_like", 1)
+_register_like("empty_like", 0)
+_register_new("new_zeros", 0)
+_register_new("new_ones", 1)
+_register_new("new_empty", 0)
+_register_new("new_empty_strided", 0, (*PLACES, "stride"))
+
+
+@aten("zero", op.full_like)
+def zero(x, *, call):
+    return filled(x.shape, 0, x.dtype, call)
+
+
+@aten("full", op.full, ignore=PLACES)
+def full(value, *, size, dtype, layout, call):
+    dense(layout)
+    return filled(size, value, dtype or dtype_of_number(value), call)
+
+
+@aten("full_like", op.full_like, ignore=LIKE)
+def full_like(x, value, *, dtype, layout, call):
+    dense(layout)
+    return filled(x.shape, value, dtype or x.dtype, call)
+
+
+@aten("new_full", op.full, ignore=PLACES)
+def new_full(x, value, *, size, dtype, layout, call):
+    dense(layout)
+    return filled(size, value, dtype or x.dtype, call)
+
+
+@aten("fill.Scalar", op.full_like)
+def fill(x, value, *, call):
+    return filled(x.shape, value, x.dtype, call)
+
+
+@aten("fill.Tensor", op.broadcast_to)
+def fill_of(x, value):
+    return op.broadcast_to(converted(value, x.dtype), tuple(x.shape))
+
+
+@aten("scalar_tensor", op.full, ignore=PLACES)
+def scalar_tensor(value, *, dtype, layout, call):
+    """Without a dtype, in torch's default for floating point, whatever the number is."""
+    dense(layout)
+    default = dtype_of_number(value) if isinstance(value, complex) else default_dtype()
+    return filled((), value, dtype or default, call)
+
+
+# Ranges.
+
+
+def _symbolic_range(start, end, step, dtype):
+    """A range that has a dimension among its bounds: sums of ones, as many as there are numbers."""
+    length = (end - start) // step if step in (1, -1) else (end - start + step - 1) // step
+    if not isinstance(step, int) or step == 0:
+        raise Unconvertible(f"a range in steps of {step} is not supported")
+    if step < -1:
+        raise Unconvertible("a range of unknown length that counts down by more than 1")
+    if isinstance(length, int):
+        return op.add(op.multiply(op.arange(0, length, 1, "int64"), step), value_of(start))
+    ones = op.full((length,), 1, "int64")
+    counted = op.subtract(op.cumsum(ones, 0), 1)
+    counted = counted if step == 1 else op.multiply(counted, step)
+    zero = type(start) is int and start == 0
+    return converted(counted if zero else op.add(counted, value_of(start)), dtype)
+
+
+def ranged(start, end, step, dtype, call):
+    if not all(is_number(b) for b in (start, end, step)):
+        raise Unconvertible("a range whose bounds are tensors is not supported")
+    start, end, step = (int(b) if isinstance(b, bool) else b for b in (start, end, step))
+    bounds = (start, end, step)
+    whole = all(isinstance(b, int | SymbolicDim) for b in bounds)
+    if dtype is None:
+        dtype = "int64" if whole else default_dtype()
+    if any(isinstance(b, SymbolicDim) for b in bounds):
+        if not whole:
+            raise Unconvertible("a range of unknown length in fractional steps is not supported")
+        return _symbolic_range(start, end, step, dtype)
+    if whole:
+        made = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
+        return converted(op.arange(start, end, step, made, str(call.device)), dtype)
+    length = max(0, math.ceil((end - start) / step))
+    if not is_float(dtype):
+        # torch makes the bounds integers, but has counted with what they were.
+        start, step = int(start), int(step)
+        counted = op.arange(0, length, 1, "int64", str(call.device))
+        return converted(op.add(op.multiply(counted, step), start), dtype)
+    counted = op.arange(0, length, 1, "float64", str(call.device))
+    return converted(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+
+
+@aten("arange", op.arange, ignore=PLACES)
+def arange(end, *, dtype, layout, call):
+    dense(layout)
+    return ranged(0, end, 1, dtype, call)
+
+
+@aten("arange.start", op.arange, ignore=PLACES)
+def arange_from(start, end, *, dtype, layout, call):
+    dense(layout)
+    return ranged(start, end, 1, dtype, call)
+
+
+@aten("arange.start_step", op.arange, ignore=PLACES)
+def arange_by(start, end, *, step, dtype, layout, call):
+    dense(layout)
+    return ranged(start, end, step, dtype, call)
+
+
+def _closed_range(start, end, step, dtype, call):
+    """A range that its end belongs to."""
+    dtype = dtype or default_dtype()
+    count = math.floor((end - start) / step) + 1
+    counted = op.arange(0, count, 1, "float64", str(call.device))
+    return converted(op.add(op.multiply(counted, float(step)), float(start)), dtype)
+
+
+@aten("range", op.arange, ignore=PLACES)
+def range_(start, end, *, dtype, layout, call):
+    dense(layout)
+    return _closed_range(start, end, 1, dtype, call)
+
+
+@aten("range.step", op.arange, ignore=PLACES)
+def range_by(start, end, *, step, dtype, layout, call):
+    dense(layout)
+    return _closed_range(start, end, step, dtype, call)
+
+
+@aten("_dim_arange", op.arange)
+def dim_arange(like, *, dim, call):
+    return ranged(0, like.shape[dim], 1, "int64", call)
+
+
+def _float64(value, call):
+    return filled((), value, "float64", call) if is_number(value) else converted(value, "float64")
+
+
+def spaced(start, end, steps, dtype, call):
+    """Evenly spaced numbers in float64: the first half counted from the start, the other from the
+    end, as torch's kernels do.
+    """
+    if any(isinstance(v, complex) for v in (start, end)) or dtype in COMPLEX:
+        return _spaced_complex(start, end, steps, call)
+    start, end = (op.reshape(_float64(_whole(v, dtype), call), (1,)) for v in (start, end))
+    counted = op.arange(0, steps, 1, "float64", str(call.device))
+    step = op.divide(op.subtract(end, start), float(max(steps - 1, 1)))
+    upward = op.add(start, op.multiply(counted, step))
+    downward = op.subtract(end, op.multiply(op.subtract(float(steps - 1), counted), step))
+    if steps == 1:
+        return op.broadcast_to(start, (1,))
+    return op.where(op.less(counted, steps // 2), upward, downward)
+
+
+def _whole(value, dtype):
+    """A bound as torch converts it for integers: without its fraction."""
+    if is_float(dtype) or dtype in COMPLEX:
+        return value
+    return int(value) if is_number(value) else op.trunc(converted(value, "float64"))
+
+
+def _spaced_complex(start, end, steps, call):
+    if not (is_number(start) and is_number(end)):
+        start, end = (_part(v) for v in (start, end))
+    values = np.linspace(start, end, steps, dtype=np.complex128)
+    return constant(values, "complex128", call)
+
+
+def _part(value):
+    now = None if is_number(value) else known(value)
+    if not is_number(value) and now is None:
+        raise Unconvertible("evenly spaced complex numbers between inputs are not supported")
+    return value if now is None else now.item()
+
+
+def _spaced_dtype(start, end, dtype):
+    if dtype is not None:
+        return dtype
+    is_complex = any(
+        isinstance(v, complex) or getattr(v, "dtype", None) in COMPLEX for v in (start, end)
+    )
+    return dtype_of_number(1j) if is_complex else default_dtype()
+
+
+def _register_spaced(form):
+    @aten(f"linspace{form}", op.arange, op.where, ignore=PLACES)
+    def linspace(start, end, *, steps, dtype, layout, call):
+        dense(layout)
+        dtype = _spaced_dtype(start, end, dtype)
+        return converted(spaced(start, end, steps, dtype, call), dtype)
+
+    @aten(f"logspace{form}", op.arange, op.pow, ignore=PLACES)
+    def logspace(start, end, *, steps, base, dtype, layout, call):
+        dense(layout)
+        dtype = _spaced_dtype(start, end, dtype)
+        return converted(op.pow(base, spaced(start, end, steps, dtype, call)), dtype)
+
+
+for _form in ("", ".Tensor_Tensor", ".Tensor_Scalar", ".Scalar_Tensor"):
+    _register_spaced(_form)
+
+
+# Matrices and grids.
+
+
+def _eye(rows, columns, dtype, call):
+    if isinstance(rows, int) and isinstance(columns, int):
+        made = op.eye(rows, columns, dtype=dtype, device=str(call.device))
+        return made
+    row, column = (
+        op.expand_dims(ranged(0, n, 1, "int64", call), a) for n, a in ((rows, 1), (columns, 0))
+    )
+    return converted(op.equal(row, column), dtype)
+
+
+@aten("eye", op.equal, ignore=PLACES)
+def eye(*, n, dtype, layout, call):
+    dense(layout)
+    return _eye(n, n, dtype or default_dtype(), call)
+
+
+@aten("eye.m", op.equal, ignore=PLACES)
+def eye_of(*, n, m, dtype, layout, call):
+    dense(layout)
+    return _eye(n, m, dtype or default_dtype(), call)
+
+
+def _register_triangle(name, places):
+    @aten(name, ignore=PLACES)
+    def indices(*, row, col, offset, dtype, layout, call):
+        dense(layout)
+        return constant(np.stack(places(row, offset, col)), dtype or "int64", call)
+
+
+_register_triangle("tril_indices", np.tril_indices)
+_register_triangle("triu_indices", np.triu_indices)
+
+
+@aten("meshgrid", op.reshape, op.broadcast_to)
+def meshgrid(tensors):
+    return grids(tensors, "ij")
+
+
+@aten("meshgrid.indexing", op.reshape, op.broadcast_to)
+def meshgrid_by(tensors, *, indexing):
+    return grids(tensors, indexing)
+
+
+def grids(tensors, indexing):
+    vectors = [lifted(t) for t in tensors]
+    found = op.meshgrid(*vectors, indexing=indexing)
+    return tuple(found)
+
+
+@aten("one_hot", op.one_hot)
+def one_hot(x, *, num_classes):
+    if num_classes == -1:
+        now = known(x)
+        if now is None:
+            raise Unconvertible(
+                "how many classes there are depends on the values of inputs",
+                hint="state num_classes",
+            )
+        num_classes = int(now.numpy().max()) + 1
+    return op.one_hot(x, num_classes, 1, 0, -1, "int64")
+
+
+@aten("vander", op.pow)
+def vander(x, *, N, increasing, call):
+    count = x.shape[-1] if N is None else N
+    x = converted(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x
+    columns = [filled(x.shape, 1, x.dtype, call)]
+    for _ in range(count - 1):
+        columns.append(op.multiply(columns[-1], x))
+    columns = columns[:count] if increasing else columns[:count][::-1]
+    if not columns:
+        return op.zeros((*x.shape, 0), x.dtype, str(call.device))
+    return op.stack(tuple(columns), -1)
+
+
+@aten("complex", op.complex)
+def complex_of(real, imag):
+    return op.complex(*promoted(real, imag))
+
+
+@aten("polar", op.complex, op.multiply, op.cos, op.sin)
+def polar(absolute, angle):
+    real, imag = op.multiply(absolute, op.cos(angle)), op.multiply(absolute, op.sin(angle))
+    return op.complex(real, imag)

@@ -1,0 +1,227 @@
+"""Slices: of one axis, read, written, and their gradients; and views by strides.
+
+To read or write through strides, a tensor has to lie in memory as its shape says; the walker makes
+sure of that by the strides that torch has written beside it.
+"""
+
+import sys
+
+import numpy as np
+
+from meta import op
+from meta.base.errors import TypeInferError
+from meta.frontend.aten.arguments import axis_of, constant, converted, vector_of
+from meta.frontend.aten.registry import aten
+from meta.frontend.core import Unconvertible
+from meta.ir.dims import SymbolicDim, UnknownDim, product
+
+WHOLE = sys.maxsize
+"""An end that no axis reaches."""
+
+
+def cut(x, axis, begin, end, step=1):
+    """The slice of one axis by numbers, as `strided_slice` takes them."""
+    before = (0,) * axis, (WHOLE,) * axis, (1,) * axis
+    bounds = ((*v, b) for v, b in zip(before, (begin, end, step), strict=True))
+    return op.strided_slice(x, *bounds)
+
+
+def _at_least(a, b):
+    """Whether one extent is not below the other for all extents, as far as that is known."""
+    try:
+        return bool(a >= b)
+    except TypeInferError:
+        return False
+
+
+def bound_of(bound, extent, default):
+    """A slice's bound from the start, where it can be known; beyond the end it is the extent."""
+    if bound is None:
+        return default
+    if type(bound) is int and bound >= WHOLE:
+        return extent
+    negative = bound < 0 if type(bound) is int else False
+    bound = bound + extent if negative else bound
+    if isinstance(extent, int) and isinstance(bound, int):
+        return min(max(bound, 0), extent)
+    return extent if _at_least(bound, extent) else bound
+
+
+def sliced(x, axis, start, end, step=1):
+    """x[start:end:step] along an axis, with numbers or dimensions.
+
+    Of an axis of symbolic extent the result's is what it is if no bound lies beyond the end, as
+    torch found when it made the program; a program that is run with another extent says so.
+    """
+    extent = x.shape[axis]
+    if not isinstance(extent, int | SymbolicDim):
+        return _sliced_unknown(x, axis, start, end, step)
+    begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
+    if isinstance(extent, int) and isinstance(begin, int) and isinstance(stop, int):
+        whole = begin == 0 and stop == extent and step == 1
+        return x if whole else cut(x, axis, begin, max(stop, begin), step)
+    if type(begin) is int and begin == 0 and stop == extent and step == 1:
+        return x
+    length = stop - begin
+    count = length if step == 1 else (length + step - 1) // step
+    tail = type(begin) is int and stop == extent
+    if tail or (type(begin) is int and type(stop) is int):
+        found = cut(x, axis, begin, WHOLE if tail else stop, step)
+    elif isinstance(begin, int) and type(end) is int and end < 0:
+        found = cut(x, axis, begin, end, step)
+    else:
+        found = op.dynamic_strided_slice(x, *_bounds(axis, begin, stop, step))
+    # An extent that could be negative is not told to the program, which finds it by itself.
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return op.reshape(found, shape) if _at_least(count, 0) else found
+
+
+def _bounds(axis, begin, end, step):
+    """Bounds of a slice as vectors, for all axes up to one."""
+    each = ((0, begin), (WHOLE, end), (1, step))
+    return (vector_of((*(whole,) * axis, own)) for whole, own in each)
+
+
+def _sliced_unknown(x, axis, start, end, step):
+    begin, stop = 0 if start is None else start, WHOLE if end is None else end
+    if not isinstance(begin, int) or not isinstance(stop, int):
+        raise Unconvertible("a slice of an axis of unknown extent has bounds that are no numbers")
+    return x if (begin, stop, step) == (0, WHOLE, 1) else cut(x, axis, begin, stop, step)
+
+
+@aten("slice.Tensor", "slice_copy.Tensor", op.strided_slice)
+def slice_(x, *, dim, start, end, step):
+    return sliced(x, axis_of(dim, x.ndim), start, end, step)
+
+
+@aten("narrow", "narrow_copy", op.strided_slice)
+def narrow(x, *, dim, start, length):
+    axis = axis_of(dim, x.ndim)
+    start = start + x.shape[axis] if type(start) is int and start < 0 else start
+    return sliced(x, axis, start, start + length)
+
+
+@aten("narrow.Tensor", op.take)
+def narrow_from(x, start, *, dim, length, call):
+    places = op.add(op.arange(0, length, 1, "int64", str(call.device)), converted(start, "int64"))
+    axis = axis_of(dim, x.ndim)
+    extent = x.shape[axis]
+    return op.take(x, op.where(op.less(places, 0), op.add(places, extent), places), axis)
+
+
+@aten("select.int", "select_copy.int", op.strided_slice)
+def select(x, *, dim, index):
+    axis = axis_of(dim, x.ndim)
+    extent, rest = x.shape[axis], (*x.shape[:axis], *x.shape[axis + 1 :])
+    if type(index) is int:
+        if isinstance(extent, int) and not -extent <= index < extent:
+            raise Unconvertible(f"the index {index} is out of range for the extent {extent}")
+        found = cut(x, axis, index, WHOLE if index == -1 else index + 1)
+    else:
+        found = sliced(x, axis, index, index + 1)
+    return op.reshape(found, rest)
+
+
+# Gradients, and slices that are written.
+
+
+def _numbers(axis, extent, start, end, step):
+    """Bounds of a slice as numbers, for all axes up to one."""
+    begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
+    if not all(isinstance(n, int) for n in (extent, begin, stop, step)):
+        raise Unconvertible(f"a slice of an axis of {extent} by other than numbers is not written")
+    each = ((0, begin), (WHOLE, max(begin, stop)), (1, step))
+    return tuple((*(whole,) * axis, own) for whole, own in each)
+
+
+def into_slice(x, part, axis, start, end, step=1):
+    """x with another tensor in the place of a slice."""
+    extent = x.shape[axis]
+    begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
+    if not isinstance(part.shape[axis], UnknownDim) and step == 1:
+        stop = begin + part.shape[axis]
+    if type(begin) is int and begin == 0 and stop == extent and step == 1:
+        return converted(part, x.dtype)
+    if step == 1 and not isinstance(extent, int):
+        # What lies before the slice, and what behind it.
+        around = (sliced(x, axis, 0, begin), part, sliced(x, axis, stop, extent))
+        return op.concat(tuple(converted(p, x.dtype) for p in around), axis)
+    bounds = _numbers(axis, extent, start, end, step)
+    return op.strided_set(x, converted(part, x.dtype), *bounds)
+
+
+@aten("slice_scatter", op.strided_set)
+def slice_scatter(x, source, *, dim, start, end, step):
+    return into_slice(x, source, axis_of(dim, x.ndim), start, end, step)
+
+
+@aten("select_scatter", op.strided_set, op.expand_dims)
+def select_scatter(x, source, *, dim, index):
+    axis = axis_of(dim, x.ndim)
+    index = index + x.shape[axis] if type(index) is int and index < 0 else index
+    return into_slice(x, op.expand_dims(source, axis), axis, index, index + 1)
+
+
+@aten("slice_backward", op.strided_slice_dx)
+def slice_backward(dy, *, input_sizes, dim, start, end, step, call):
+    axis = axis_of(dim, len(input_sizes))
+    extent = input_sizes[axis]
+    if not isinstance(extent, int) or not all(isinstance(n, int) for n in dy.shape):
+        zeros = op.zeros(input_sizes, dy.dtype, str(call.device))
+        return into_slice(zeros, dy, axis, start, end, step)
+    return op.strided_slice_dx(dy, input_sizes, *_numbers(axis, extent, start, end, step))
+
+
+@aten("select_backward", op.strided_slice_dx, op.expand_dims)
+def select_backward(dy, *, input_sizes, dim, index, call):
+    axis = axis_of(dim, len(input_sizes))
+    index = index + input_sizes[axis] if type(index) is int and index < 0 else index
+    bounds = {"start": index, "end": index + 1, "step": 1}
+    dy = op.expand_dims(dy, axis)
+    return slice_backward(dy, input_sizes=input_sizes, dim=axis, call=call, **bounds)
+
+
+@aten("diagonal_scatter", op.where, op.diagonal_dx)
+def diagonal_scatter(x, source, *, offset, dim1, dim2):
+    where = (tuple(x.shape), offset, dim1, dim2)
+    source = converted(source, x.dtype)
+    there = op.diagonal_dx(op.full_like(source, 1, "bool"), *where)
+    return op.where(there, op.diagonal_dx(source, *where), x)
+
+
+# By strides.
+
+
+def _places(x, size, stride, offset, call):
+    """Which element of x, counted in its order, each place of a view is: int64, of its shape."""
+    if not all(isinstance(n, int) for n in (*x.shape, *size, *stride, offset or 0)):
+        raise Unconvertible("a view by strides of a tensor of symbolic shape is not supported")
+    places = np.full((1,) * len(size), offset or 0, np.int64)
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        along = np.arange(n, dtype=np.int64) * step
+        places = places + along.reshape(n, *(1,) * (len(size) - 1 - axis))
+    places = np.broadcast_to(places, size)
+    if places.size and places.max() >= product(x.shape):
+        raise Unconvertible("the view reads memory behind the tensor")
+    return constant(places, "int64", call)
+
+
+def _row_major(shape):
+    return tuple(product((1, *shape[i + 1 :])) for i in range(len(shape)))
+
+
+@aten("as_strided", "as_strided_copy", op.reshape, op.take)
+def as_strided(x, *, size, stride, storage_offset, call):
+    if size == tuple(x.shape) and stride == _row_major(size) and not storage_offset:
+        return x
+    places = _places(x, size, stride, storage_offset, call)
+    return op.take(op.reshape(x, (product(x.shape),)), places, 0)
+
+
+@aten("as_strided_scatter", op.scatter_nd, op.reshape)
+def as_strided_scatter(x, source, *, size, stride, storage_offset, call):
+    places = _places(x, size, stride, storage_offset, call)
+    flat = op.reshape(x, (product(x.shape),))
+    where = op.expand_dims(places, 0)
+    written = op.scatter_nd(flat, where, converted(source, x.dtype))
+    return op.reshape(written, tuple(x.shape))
