@@ -128,8 +128,8 @@ class Walker:
     ) -> Any:
         name = name_of(overload)
         try:
-            if name in STRIDED and not is_compact(node.args[0].meta.get("val")):  # type: ignore[union-attr]
-                raise Unconvertible("its tensor does not lie in memory as its shape says")
+            if name in STRIDED:
+                _require_compact(node.args[0])
             result = convert(overload, args, kwargs, training=self.training)
             wrong = _mismatch(node.meta.get("val"), result)
             if wrong is not None:
@@ -158,6 +158,11 @@ class Walker:
 def is_compact(tensor: torch.Tensor) -> bool:
     """Whether a tensor's elements are in row-major order, from the beginning of its memory."""
     return tensor.is_contiguous() and tensor.storage_offset() == 0
+
+
+def _require_compact(node: Any) -> None:
+    if not is_compact(node.meta["val"]):
+        raise Unconvertible("its tensor does not lie in memory as its shape says")
 
 
 def convert(
