@@ -78,28 +78,28 @@ def _moved(position, size, padding_mode, align_corners):
     return position, slope
 
 
-def _taps(coordinate, size, method, padding_mode, align_corners):
+def _taps(coordinate, size, mode, padding_mode, align_corners):
     """Return the taps of one axis for the grid's coordinates [N, P]."""
     scale = (size - 1) / 2 if align_corners else size / 2
     position = (coordinate + 1.0) * scale - (0.0 if align_corners else 0.5)
     factor = op.ones_like(position)
-    if method != "bicubic":
+    if mode != "bicubic":
         position, factor = _moved(position, size, padding_mode, align_corners)
-    if method != "bicubic" or padding_mode != "reflection":
+    if mode != "bicubic" or padding_mode != "reflection":
         # Elements far outside are all alike; integers have bounds.
         position = op.clip(position, -3.0, size + 3.0)
-    base = op.round(position) if method == "nearest" else op.floor(position)
+    base = op.round(position) if mode == "nearest" else op.floor(position)
     t = position - base
-    if method == "nearest":
+    if mode == "nearest":
         shares = [(0.0, op.ones_like(t), op.zeros_like(t))]
-    elif method == "bilinear":
+    elif mode == "bilinear":
         shares = [(0.0, 1.0 - t, op.full_like(t, -1.0)), (1.0, t, op.ones_like(t))]
     else:
         shares = [(float(k), *_cubic(t, k)) for k in (-1, 0, 1, 2)]
     found = []
     for offset, weight, slope in shares:
         element = base + offset
-        if method == "bicubic":
+        if mode == "bicubic":
             element, _ = _moved(element, size, padding_mode, align_corners)
             element = op.round(element)
         inside = _inside(element, size)
@@ -120,7 +120,7 @@ def _cubic(t, k):
 
 
 @gradient(op.grid_sample)
-def grid_sample(x, grid, dy, method, padding_mode, align_corners):
+def grid_sample(x, grid, dy, mode, padding_mode, align_corners):
     """dx: every sample's dy, spread with its weights over what it read. dgrid: per axis, dy times
     what was read by the derivatives of the weights, summed over channels.
     """
@@ -131,7 +131,7 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
     flat = op.reshape(op.astype(x, wide), (n, c, -1))
     grad = op.reshape(op.astype(dy, wide), (n, c, points))
     places = op.reshape(op.astype(grid, wide), (n, points, len(extents)))
-    options = (method, padding_mode, align_corners)
+    options = (mode, padding_mode, align_corners)
     axes = [
         _taps(places[:, :, len(extents) - 1 - axis], size, *options)
         for axis, size in enumerate(extents)
@@ -143,7 +143,7 @@ def grid_sample(x, grid, dy, method, padding_mode, align_corners):
             index, weight = index * size + tap.element, weight * tap.weight
         index = op.broadcast_to(op.reshape(index, (n, 1, points)), (n, c, points))
         dx = dx + op.take_along_axis_dx(flat, grad * op.reshape(weight, (n, 1, points)), index, 2)
-        if method == "nearest":
+        if mode == "nearest":
             continue
         part = op.sum(op.take_along_axis(flat, index, 2) * grad, 1)
         for axis, tap in enumerate(taps):

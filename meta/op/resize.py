@@ -135,7 +135,7 @@ def upsampling(
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
 
 
-METHODS = ("bilinear", "nearest", "bicubic")
+SAMPLING_MODES = ("bilinear", "nearest", "bicubic")
 
 
 PADDING_MODES = ("zeros", "border", "reflection")
@@ -145,7 +145,7 @@ PADDING_MODES = ("zeros", "border", "reflection")
 def grid_sample(
     x: Tensor,
     grid: Tensor,
-    method: str = "bilinear",
+    mode: str = "bilinear",
     padding_mode: str = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
@@ -156,7 +156,7 @@ def grid_sample(
     height, width, 3] of x's dtype; a position is (x, y) or (x, y, z), the last axis of x first, and
     -1 and 1 are its ends: the centres of the first and the last element with align_corners, their
     outer edges without.
-    method: "bilinear" between the 2 elements per axis around the position (in a volume too),
+    mode: "bilinear" between the 2 elements per axis around the position (in a volume too),
     "nearest" (halves to even), or, in images, "bicubic" between 4 by the kernel of Keys (1981) with
     parameter -0.75. padding_mode: what is read outside: "zeros"; "border", the nearest element;
     "reflection", the image mirrored at its ends as often as needed.
@@ -175,12 +175,12 @@ def grid_sample(
     require(x.ndim in (4, 5), "x is no image and no volume", expected="4 or 5 axes", found=str(x))
     require_ndim(grid, x.ndim, "grid")
     for name, value, names in (
-        ("method", method, METHODS),
+        ("mode", mode, SAMPLING_MODES),
         ("padding_mode", padding_mode, PADDING_MODES),
     ):
         require(value in names, f"{name} is not known", expected=", ".join(names), found=value)
     require(
-        x.ndim == 4 or method != "bicubic", "bicubic is for images", expected="4 axes", found=str(x)
+        x.ndim == 4 or mode != "bicubic", "bicubic is for images", expected="4 axes", found=str(x)
     )
     fits = grid.shape[-1] == x.ndim - 2 or not isinstance(grid.shape[-1], int)
     fits = fits and (grid.shape[0] == x.shape[0] or not (x.is_static and grid.is_static))

@@ -230,8 +230,8 @@ CASES += refusals(
 )
 
 
-def grid_sample(x, grid, method="bilinear", padding_mode="zeros", align_corners=False):
-    return torch.nn.functional.grid_sample(x, grid, method, padding_mode, align_corners)
+def grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False):
+    return torch.nn.functional.grid_sample(x, grid, mode, padding_mode, align_corners)
 
 
 _N, _I = math.nan, math.inf
@@ -249,8 +249,8 @@ CASES += [
         [
             sample(F(2, 3, 4, 5), F(2, 3, 2, 2, low=-1.4, high=1.4)),
             *(
-                sample(F(1, 2, 4, 5), F(1, 3, 2, 2, low=-1.7, high=1.7), method, padding, align)
-                for method in ("bilinear", "nearest", "bicubic")
+                sample(F(1, 2, 4, 5), F(1, 3, 2, 2, low=-1.7, high=1.7), mode, padding, align)
+                for mode in ("bilinear", "nearest", "bicubic")
                 for padding in ("zeros", "border", "reflection")
                 for align in (False, True)
             ),
@@ -260,8 +260,8 @@ CASES += [
                 for padding in ("zeros", "border", "reflection")
             ),
             *(
-                sample(F(1, 2, 3, 4, 5), F(1, 2, 2, 3, 3, low=-1.4, high=1.4), method, padding)
-                for method in ("bilinear", "nearest")
+                sample(F(1, 2, 3, 4, 5), F(1, 2, 2, 3, 3, low=-1.4, high=1.4), mode, padding)
+                for mode in ("bilinear", "nearest")
                 for padding in ("zeros", "border", "reflection")
             ),
             sample(F(1, 1, 1, 1), F(1, 2, 2, 2), align_corners=True),
@@ -275,7 +275,7 @@ CASES += [
             error(F(2, 3, 4), F(2, 3, 2), match="is no image and no volume"),
             error(F(1, 1, 2, 2, 2), F(1, 2, 2, 2, 3), "bicubic", match="bicubic is for images"),
             error(F(1, 1, 2, 2), F(2, 2, 2, 2), match="grid does not fit x"),
-            error(F(1, 1, 2, 2), F(1, 2, 2, 2), "linear", match="method is not known"),
+            error(F(1, 1, 2, 2), F(1, 2, 2, 2), "linear", match="mode is not known"),
             error(F(1, 1, 0, 2), F(1, 2, 2, 2), match="nothing to sample"),
         ],
     ),
@@ -283,14 +283,14 @@ CASES += [
         "grid_sample",
         [
             *(
-                sample(F(1, 2, 3, 4), C([STRANGE]), method, padding, align)
-                for method in ("bilinear", "nearest", "bicubic")
+                sample(F(1, 2, 3, 4), C([STRANGE]), mode, padding, align)
+                for mode in ("bilinear", "nearest", "bicubic")
                 for padding in ("zeros", "border", "reflection")
                 for align in (False, True)
             ),
             *(
-                sample(F(1, 2, 3, 4, 5), C([[STRANGE_3D]]), method, padding)
-                for method in ("bilinear", "nearest")
+                sample(F(1, 2, 3, 4, 5), C([[STRANGE_3D]]), mode, padding)
+                for mode in ("bilinear", "nearest")
                 for padding in ("zeros", "border", "reflection")
             ),
         ],

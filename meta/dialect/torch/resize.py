@@ -91,7 +91,7 @@ def upsampling(x, scale_h, scale_w, layout, method, align_corners):
     plevel=LIBRARY,
     when=lambda call: None if call.device.kind == "cpu" else "ATen differs at NaN on CUDA",
 )
-def grid_sample(x, grid, method, padding_mode, align_corners):
+def grid_sample(x, grid, mode, padding_mode, align_corners):
     image, places = widened(x, grid)
     sample = torch.nn.functional.grid_sample
-    return sample(image, places, method, padding_mode, align_corners).to(x.dtype)
+    return sample(image, places, mode, padding_mode, align_corners).to(x.dtype)

@@ -219,7 +219,7 @@ def _cubic(t, k):
     )
 
 
-def _taps(coordinate, size, method, padding_mode, align_corners, image):
+def _taps(coordinate, size, mode, padding_mode, align_corners, image):
     """Return (element, weight) of what a sample reads of one axis; outside, the weight is 0.
 
     At NaN and infinities, it is what torch has on the CPU, which differs for images and volumes.
@@ -227,29 +227,29 @@ def _taps(coordinate, size, method, padding_mode, align_corners, image):
     one, zero = constant(1, coordinate), constant(0, coordinate)
     scale = constant((size - 1) / 2 if align_corners else size / 2, coordinate)
     position = (coordinate + one) * scale - constant(0 if align_corners else 0.5, coordinate)
-    if method != "bicubic":
+    if mode != "bicubic":
         position = _moved(position, size, padding_mode, align_corners, image)
-    if method != "bicubic" or padding_mode != "reflection":
+    if mode != "bicubic" or padding_mode != "reflection":
         # Elements far outside are all alike; integers have bounds.
         bounded = tirx.min(position, constant(size + 3, position))
         position = tirx.max(bounded, constant(-3, position))
-    base = tirx.nearbyint(position) if method == "nearest" else tirx.floor(position)
+    base = tirx.nearbyint(position) if mode == "nearest" else tirx.floor(position)
     t = position - base
     shares = {
         "nearest": lambda: [(0, one)],
         "bilinear": lambda: [(0, one - t), (1, t)],
         "bicubic": lambda: [(k, _cubic(t, k)) for k in (-1, 0, 1, 2)],
-    }[method]()
+    }[mode]()
     found = []
     for offset, weight in shares:
         element = base + constant(offset, base)
-        if method == "bicubic":
+        if mode == "bicubic":
             element = _moved(element, size, padding_mode, align_corners, image)
         inside = tirx.And(element >= zero, element <= constant(size - 1, element))
         clamped = tirx.max(tirx.min(element, constant(size - 1, element)), zero)
         index = tirx.nearbyint(clamped).astype("int32")
         share = tirx.Select(inside, weight, zero)
-        if image and (method == "bicubic" or (method == "bilinear" and padding_mode == "zeros")):
+        if image and (mode == "bicubic" or (mode == "bilinear" and padding_mode == "zeros")):
             finite = tirx.abs(coordinate) < constant(math.inf, coordinate)
             share = tirx.Select(finite, share, constant(math.nan, coordinate))
         found.append((index, share))
@@ -257,10 +257,10 @@ def _taps(coordinate, size, method, padding_mode, align_corners, image):
 
 
 @compute(op.grid_sample, OPAQUE)
-def grid_sample(x, grid, method, padding_mode, align_corners, out):
+def grid_sample(x, grid, mode, padding_mode, align_corners, out):
     wide = computing(out.dtype)
     extents = [int(extent) for extent in x.shape[2:]]
-    options = (method, padding_mode, align_corners, len(extents) == 2)
+    options = (mode, padding_mode, align_corners, len(extents) == 2)
 
     def element(n, c, *place):
         axes = [
