@@ -1,15 +1,23 @@
 """Converters of ATen's overloads, a file for each family."""
 
-from meta.frontend.aten.converters import (  # noqa: F401  # noqa: F401  # noqa: F401  # noqa: F401
+from meta.frontend.aten.converters import (  # noqa: F401
     activation,
+    attention,
+    conv,
     creation,
+    distance,
     elementwise,
+    embedding,
     foreach,
     indexing,
     logic,
+    loss,
     masks,
+    matmul,
     movement,
+    norm,
     padding,
+    pool,
     random,
     reduce,
     shapes,
