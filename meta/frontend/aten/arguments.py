@@ -95,7 +95,7 @@ def number(value: Any, dtype: str, call: CallSite) -> Any:
     is no number, as a scalar.
     """
     if isinstance(value, SymbolicDim):
-        return op.cast(value_of(value), dtype)
+        return op.astype(value_of(value), dtype)
     if dtype in COMPLEX:
         return complex(value) if isinstance(value, complex) else float(value)
     if isinstance(value, complex):
@@ -129,7 +129,7 @@ def converted(x: Any, dtype: str | None) -> Any:
         return x
     if x.dtype in COMPLEX and dtype not in COMPLEX:
         return converted(op.real(x), dtype)
-    return op.cast(x, dtype)
+    return op.astype(x, dtype)
 
 
 def part_dtype(dtype: str) -> str:

@@ -106,8 +106,8 @@ def _reduced(x, dim, index, src, reduce, include_self=True):
         raise Unconvertible(f"the reduction {reduce!r} of complex numbers is not supported")
     if x.dtype == "bool":
         how = {"sum": "amax", "prod": "amin"}.get(reduce, reduce)
-        x, src = op.cast(x, "uint8"), op.cast(src, "uint8")
-        return op.cast(_reduced(x, dim, index, src, how, include_self), "bool")
+        x, src = op.astype(x, "uint8"), op.astype(src, "uint8")
+        return op.astype(_reduced(x, dim, index, src, how, include_self), "bool")
     return _scattered(op.scatter_reduce, x, dim, index, src, reduce, include_self)
 
 
@@ -181,7 +181,7 @@ def index_fill_by(x, index, value, *, dim):
 def _from_start(index, extent):
     """An index of which negative numbers are counted from the start."""
     if isinstance(extent, SymbolicDim):
-        extent = op.cast(value_of(extent), index.dtype)
+        extent = op.astype(value_of(extent), index.dtype)
     return op.where(op.less(index, 0), op.add(index, extent), index)
 
 
@@ -196,7 +196,7 @@ def _placed(x, indices):
             axis += 1
             continue
         if index.dtype not in ("bool", "uint8"):
-            found[axis] = op.cast(index, "int64")
+            found[axis] = op.astype(index, "int64")
             axis += 1
             continue
         if index.ndim == 0:
@@ -292,8 +292,8 @@ def put(x, indices, values, accumulate):
 
 def _written(x, coordinates, values, accumulate):
     if accumulate and x.dtype == "bool":  # of which a sum is "or"
-        x, values = op.cast(x, "int32"), op.cast(values, "int32")
-        return op.cast(op.scatter_nd(x, coordinates, values, "add"), "bool")
+        x, values = op.astype(x, "int32"), op.astype(values, "int32")
+        return op.astype(op.scatter_nd(x, coordinates, values, "add"), "bool")
     return op.scatter_nd(x, coordinates, values, "add" if accumulate else "update")
 
 

@@ -45,7 +45,7 @@ def masked_fill_by(x, mask, value):
 def _ranks(mask):
     """How many places come before each one where a mask is true: int64, flat."""
     flat = op.reshape(mask, (product(mask.shape),))
-    return op.subtract(op.cumsum(op.cast(flat, "int64"), 0), op.cast(flat, "int64"))
+    return op.subtract(op.cumsum(op.astype(flat, "int64"), 0), op.astype(flat, "int64"))
 
 
 @aten("masked_scatter", op.where, op.take, op.cumsum)

@@ -236,14 +236,14 @@ def repeat_interleave(x, *, repeats, dim):
 
 def repeated_places(repeats, total, call):
     """Which element each place of the result is of, by how often each is repeated."""
-    ends = op.cumsum(op.cast(repeats, "int64"), 0)
+    ends = op.cumsum(op.astype(repeats, "int64"), 0)
     if total is None:
         now = known(repeats)
         if now is not None:
             counts = now.numpy()
             return constant(np.repeat(np.arange(len(counts)), counts), "int64", call)
         zero, one = (constant(n, "int64", call) for n in (0, 1))
-        places = op.dynamic_arange(zero, op.sum(op.cast(repeats, "int64")), one, "int64")
+        places = op.dynamic_arange(zero, op.sum(op.astype(repeats, "int64")), one, "int64")
     else:
         places = op.arange(0, total, 1, "int64", str(call.device))
     return op.searchsorted(ends, places, "right")

@@ -276,7 +276,7 @@ def native_dropout_backward(dy, mask, *, scale):
 def fused_dropout(x, *, p, call):
     """p is how probable it is that an element stays; the mask is of bytes."""
     y, mask = native_dropout(x, p=1 - p, train=True, call=call)
-    return y, op.cast(mask, "uint8")
+    return y, op.astype(mask, "uint8")
 
 
 @aten("dropout", op.dropout_train)

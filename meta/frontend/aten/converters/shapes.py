@@ -230,7 +230,7 @@ PLACES = ("device", "non_blocking", "pin_memory", "memory_format")
 """Where a result lies and how: a program runs where it is asked to."""
 
 
-@aten("_to_copy", op.cast, op.copy, ignore=PLACES)
+@aten("_to_copy", op.astype, op.copy, ignore=PLACES)
 def to_copy(x, *, dtype, layout):
     dense(layout)
     return op.copy(x) if dtype in (None, x.dtype) else converted(x, dtype)
@@ -240,34 +240,34 @@ def moved(x, dtype, copy):
     return op.copy(x) if copy and dtype in (None, x.dtype) else converted(x, dtype)
 
 
-@aten("to.dtype", op.cast, ignore=("non_blocking", "memory_format"))
+@aten("to.dtype", op.astype, ignore=("non_blocking", "memory_format"))
 def to_dtype(x, *, dtype, copy):
     return moved(x, dtype, copy)
 
 
-@aten("to.device", op.cast, ignore=("device", "non_blocking", "memory_format"))
+@aten("to.device", op.astype, ignore=("device", "non_blocking", "memory_format"))
 def to_device(x, *, dtype, copy):
     return moved(x, dtype, copy)
 
 
-@aten("to.dtype_layout", op.cast, ignore=PLACES)
+@aten("to.dtype_layout", op.astype, ignore=PLACES)
 def to_dtype_layout(x, *, dtype, layout, copy):
     dense(layout)
     return moved(x, dtype, copy)
 
 
-@aten("to.other", op.cast, ignore=("non_blocking", "memory_format"))
+@aten("to.other", op.astype, ignore=("non_blocking", "memory_format"))
 def to_other(x, other, *, copy):
     return moved(x, other.dtype, copy)
 
 
-@aten("type_as", op.cast)
+@aten("type_as", op.astype)
 def type_as(x, other):
     return converted(x, other.dtype)
 
 
 def _register_cast(name, dtype):
-    @aten(f"_cast_{name}", op.cast, ignore=("non_blocking",))
+    @aten(f"_cast_{name}", op.astype, ignore=("non_blocking",))
     def cast(x):
         return converted(x, dtype)
 
