@@ -77,6 +77,8 @@ of_each(op.sum_dx, op.repeat_dx)
 of_each(op.reshape_like, op.broadcast_to_like, op.cast_like)
 # Nothing is computed; or the dtype is stated.
 of_each(op.optimization_barrier, op.group_cast)
+# PyTorch's own functions take what they are given.
+of_each(op.torch_call)
 # The array keeps its dtype, and takes the value in it.
 of_each(op.assign, value=(widest, "x"))
 # In the precision of x: the sum of squares is not stored, and results are at most 1.

@@ -155,6 +155,19 @@ class Executable:
                 inputs[i].tensor.copy_(tensors[i])
         return self._unflatten(result)
 
+    def on_tensors(self, tensors: list[Any]) -> Any:
+        """Run the program on torch tensors, compact, on its device and of the types that it was
+        compiled for, which nobody looks at; return tensors. One may lie in memory of an argument, of
+        another result, or in `kept_memory`. For whoever keeps to the types, as `torch.compile` does.
+        """
+        with self._lock:
+            return self._launched(tensors)
+
+    @property
+    def kept_memory(self) -> frozenset[int]:
+        """The addresses of memory that is kept between calls, where a result may be."""
+        return self._kept_memory
+
     def _verified(self, inputs: list[Any]) -> Any:
         """Run the program; compare the values, if these are the first arguments of their shapes."""
         shapes = tuple(t.shape for t in inputs)
@@ -176,6 +189,10 @@ class Executable:
 
     def _run(self, inputs: list[Any]) -> Any:
         """Run the program on tensors; return arrays."""
+        return _wrapped(self._launched(inputs), self._result, self._kept_memory)
+
+    def _launched(self, inputs: list[Any]) -> Any:
+        """Run the program on tensors; return tensors."""
         try:
             checks = self._checking if overridden() is None else config.get("META_CHECK_FINITE")
             later = self._prepared_before(at_once=checks)
@@ -188,7 +205,7 @@ class Executable:
             result = linked.run([*inputs, *arrays])
             if later is not None and later.update():
                 result = linked.run([*inputs, *arrays])
-            return _wrapped(result, self._result, self._kept_memory)
+            return result
         except Exception as error:
             if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
                 if passes(error):

@@ -25,6 +25,7 @@ SAME_BITS = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
 AS_THEY_ARE = frozenset(
     (
         *("assign", "astype", "cast_like", "copy", "defuse_tensor", "device_copy", "dynamic_full"),
+        "torch_call",
         *("full", "full_like", "fuse_tensor", "group_cast", "ones", "ones_like"),
         *("optimization_barrier", "reinterpret", "zeros", "zeros_like"),
     )

@@ -43,7 +43,7 @@ STRIDED = {
 }
 """Overloads that ask how their first argument lies in memory."""
 
-Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any]], Any]
+Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
 
 def unsupported(graph: fx.Graph) -> list[Failure]:
@@ -64,8 +64,8 @@ class Walker:
     """Converts one `torch.fx.GraphModule`.
 
     outside: what is called for an overload that has no converter or whose converter declines, with
-        the node, its arguments and its keyword arguments, arrays and symbols as they are; the
-        default collects failures, so that one error lists all of them.
+        the node, its arguments and its keyword arguments, arrays and symbols as they are, and why;
+        the default collects failures, so that one error lists all of them.
     training: what a converter is told of the mode (`CallSite.training`).
     """
 
@@ -137,7 +137,7 @@ class Walker:
             return result
         except Unconvertible as error:
             if self.outside is not None:
-                return self.outside(node, args, kwargs)
+                return self.outside(node, args, kwargs, error)
             self.failures.append(Failure(name, error.why, error.hint, node.name))
             return self._stand_in(node.meta.get("val"))
         except MetaError as error:

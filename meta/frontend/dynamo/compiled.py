@@ -1,0 +1,153 @@
+"""A compiled graph: what AOTAutograd calls at every step, with tensors in and out.
+
+Parameters and inputs are taken where they lie. What can be decided before a call is decided when
+the graph is compiled, or at its first call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from meta.frontend.dynamo.conversion import Converted
+from meta.frontend.dynamo.layout import is_usual, placed
+from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
+from meta.vm.executable import Executable
+from meta.vm.steps import buffer
+
+Fit = Callable[[Tensor], Tensor]
+
+
+class CompiledGraph:
+    """A program, and how a call of the graph becomes one of the program.
+
+    Attributes
+    ----------
+    converted: the program as it was converted. executable: None where nothing is computed.
+    """
+
+    def __init__(
+        self, graph: fx.GraphModule, converted: Converted, executable: Executable | None
+    ) -> None:
+        self.converted, self.executable = converted, executable
+        said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        self._inputs = converted.inputs
+        device = torch.device(str(converted.device))
+        self._fits = [
+            _fit(said[i], order, device)
+            for i, order in zip(converted.inputs, converted.orders, strict=True)
+        ]
+        self._plain = all(fit is _compact for fit in self._fits)
+        self._device = device
+        self._extents = _extents(said, converted)
+        self._results = [o for o in converted.outputs if isinstance(o, Result)]
+        self._simple = all(o.axes is None and o.strides is None for o in self._results) and all(
+            isinstance(o, Result) and o.device is None for o in converted.outputs
+        )
+        # Results that a call has to copy, as they lie in memory of somebody else; None before the
+        # first call.
+        self._copied: tuple[int, ...] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """Run the graph on its inputs; return its outputs."""
+        tensors = [args[i] for i in self._inputs]
+        if self._plain:
+            tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+        else:
+            tensors = [fit(t) for fit, t in zip(self._fits, tensors, strict=True)]
+        converted = self.converted
+        extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
+        for name in converted.sizes:  # nobody reads its elements
+            memory = torch.zeros(1, dtype=torch.uint8, device=self._device)
+            tensors.append(memory.expand(extents[name]))
+        if converted.keys:
+            drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
+            tensors += drawn.split(1)
+        results: Sequence[Tensor] = ()
+        if self.executable is not None:
+            results = self.executable.on_tensors(tensors)
+            if self._copied is None:
+                self._copied = self._shared(results, tensors)
+            if self._copied:
+                found = list(results)
+                for i in self._copied:
+                    found[i] = found[i].clone()
+                results = found
+        return results if self._simple else self._outputs(args, results, extents)
+
+    def _outputs(
+        self, args: Sequence[Any], results: Sequence[Tensor], extents: dict[str, int]
+    ) -> list[Any]:
+        found: list[Any] = []
+        for output in self.converted.outputs:
+            if isinstance(output, Result):
+                value = results[output.number]
+                if output.axes is not None:
+                    value = value.permute(output.axes)
+                elif output.strides is not None:
+                    value = placed(value, output.strides)
+                found.append(value if output.device is None else value.to(output.device))
+            elif isinstance(output, Given):
+                found.append(args[output.number])
+            elif isinstance(output, Known):
+                found.append(size_of(output.value, extents))
+            else:
+                found.append(None)
+        for i, output in enumerate(self.converted.outputs):
+            if isinstance(output, View):
+                view = (output.shape, output.strides, output.offset)
+                found[i] = found[output.of].as_strided(*view)
+        return found
+
+    def _shared(self, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> tuple[int, ...]:
+        """Return the results that lie where an input does, or another result, and torch says that
+        they do not. That is so in all calls or in none: a program is a straight line.
+        """
+        assert self.executable is not None
+        taken = {buffer(t) for t in tensors}
+        before = set(self.executable.kept_memory)
+        copied = []
+        for output, result in zip(self._results, results, strict=True):
+            where = buffer(result)
+            if where in before or (where in taken and not output.shares):
+                copied.append(output.number)
+            else:
+                before.add(where)
+        return tuple(copied)
+
+
+def _compact(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> Fit:
+    """Return what gives an input as the program takes it."""
+    if said.device == device and is_usual(order) and not said.is_conj() and not said.is_neg():
+        return _compact
+
+    def fit(tensor: Tensor) -> Tensor:
+        return _compact(tensor.resolve_conj().resolve_neg().permute(order).to(device))
+
+    return fit
+
+
+def _extents(said: Sequence[Any], converted: Converted) -> dict[str, Callable[[Any], int]]:
+    """Return by the name of a symbol what finds its extent among a call's inputs."""
+    found: dict[str, Callable[[Any], int]] = {}
+    sizes = any(isinstance(o, Known) and hasattr(o.value, "evaluate") for o in converted.outputs)
+    if not sizes and not converted.sizes:
+        return found
+    for i, value in enumerate(said):
+        if isinstance(value, torch.SymInt):
+            found.setdefault(str(value.node.expr), lambda args, i=i: int(args[i]))
+        elif isinstance(value, Tensor):
+            for axis, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt):
+                    name = str(size.node.expr)
+                    found.setdefault(name, lambda args, i=i, axis=axis: args[i].shape[axis])
+    return found

@@ -1,0 +1,101 @@
+"""The backend "meta" of `torch.compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.utils._python_dispatch import _disable_current_modes
+
+from meta.frontend.dynamo.compiled import CompiledGraph
+from meta.frontend.dynamo.conversion import Converted, convert_graph
+from meta.frontend.dynamo.decompositions import decompositions
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
+from meta.frontend.dynamo.options import Options, read_options
+from meta.vm.compiler import compile
+from meta.vm.convention import module_program
+
+
+def backend(
+    graph: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile a graph of Dynamo's: what ``torch.compile(model, backend="meta")`` calls.
+
+    mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
+    """
+    compiler = partial(GraphCompiler, options=read_options(mode, options))
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=partial(compiler, role="forward"),
+        bw_compiler=partial(compiler, role="backward"),
+        inference_compiler=partial(compiler, role="inference"),
+        decompositions=decompositions,
+        partition_fn=min_cut_rematerialization_partition,
+    )(graph, example_inputs)
+    return compiled
+
+
+class GraphCompiler:
+    """A graph of AOTAutograd's, which is called with a list of its inputs, and empties it.
+
+    A graph without symbolic sizes is compiled at once, and so is one that is the same for all of
+    them; another one for the sizes of each call that has new ones.
+    """
+
+    def __init__(
+        self, graph: fx.GraphModule, _example_inputs: Sequence[Any], *, role: str, options: Options
+    ) -> None:
+        self._boxed_call = True  # on the object: torch copies it to what wraps the object
+        self.graph, self.role, self.options = graph, role, options
+        self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        self.for_all: CompiledGraph | None = None
+        self.by_sizes: dict[Any, CompiledGraph] = {}
+        if not symbols_of(self.said):
+            self.for_all = self._compiled(Extents({}))
+            return
+        try:
+            self.for_all = self._compiled(Extents.of_all_sizes(self.said))
+        except NotForAllSizes:
+            pass
+
+    def __call__(self, args: list[Any]) -> Any:
+        run = self.for_all
+        if run is None:
+            run = self._of_sizes(args)
+        found = run(args)
+        args.clear()
+        return found
+
+    def _of_sizes(self, args: Sequence[Any]) -> CompiledGraph:
+        key = tuple([a.shape if isinstance(a, torch.Tensor) else a for a in args])
+        found = self.by_sizes.get(key)
+        if found is None:
+            found = self.by_sizes[key] = self._compiled(Extents.of_call(self.said, args))
+        return found
+
+    def _compiled(self, extents: Extents) -> CompiledGraph:
+        # AOTAutograd compiles while its trace of fake tensors is on.
+        with _disable_current_modes(), torch.no_grad(), self.options.in_force():
+            converted = convert_graph(self.graph, extents, fallback=self.options.fallback)
+            return CompiledGraph(self.graph, converted, self._executable(converted, extents))
+
+    def _executable(self, converted: Converted, extents: Extents) -> Any:
+        if not converted.module.main.body.bindings and not converted.outputs:
+            return None
+        dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
+        on_cuda = converted.device.kind == "cuda"
+        return compile(
+            module_program(converted.module),
+            device=converted.device,
+            dims=dims,
+            memory_budget=self.options.memory_budget,
+            cuda_graph=self.options.cuda_graph if on_cuda else None,
+        )

@@ -1,0 +1,308 @@
+"""From a graph of AOTAutograd's to a program: what its inputs are, what it computes, and what its
+outputs are made of.
+
+Every call of an overload is converted, or becomes one call of `torch_call`, which runs it in PyTorch
+from within the program. A graph is never split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from meta import op
+from meta.base.device import CPU, Device
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import ArgumentError, MetaError
+from meta.base.source import Span
+from meta.dialect.torch.foreign import KeptCall, call_text
+from meta.frontend.aten.graph import Walker
+from meta.frontend.aten.registry import AtenError, name_of
+from meta.frontend.core import Failure, Unconvertible, failed
+from meta.frontend.dynamo.extents import Extents, NotForAllSizes
+from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
+from meta.frontend.dynamo.outputs import Output, outputs_of
+from meta.ir import Function, Module, TensorType, Var, type_of
+from meta.ir.dims import SymbolicDim
+from meta.op.core.op import Op
+from meta.op.core.tracing import Symbol, Trace
+
+_LINE = re.compile(r'File "(.+)", line (\d+)')
+_BY_STRIDES = ("as_strided", "as_strided_copy", "as_strided_scatter")
+"""Overloads whose first argument is its memory, whatever its shape."""
+
+
+@dataclass
+class Converted:
+    """A program of a graph.
+
+    Attributes
+    ----------
+    module: main takes ``inputs``, in the order of the graph's placeholders that are tensors; then a
+    tensor for each of ``sizes``, symbols that no tensor has as an extent by itself, with that
+    extent; then ``keys`` random keys. It returns a tuple.
+    orders: of each tensor, the order of its axes in which the program takes it. outputs: what the
+    graph's outputs are made of. calls_back: the calls that PyTorch runs, and why.
+    kept: what these need that is in no program.
+    """
+
+    module: Module
+    inputs: list[int]
+    orders: list[Order]
+    sizes: list[str]
+    keys: int
+    outputs: list[Output]
+    device: Device
+    calls_back: list[Failure] = field(default_factory=list)
+    kept: list[KeptCall] = field(default_factory=list)
+
+
+class _ProgramTrace(Trace):
+    """A program whose random keys are parameters, and whose lines are those of the user's model."""
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self.keys: list[Var] = []
+        self.node: fx.Node | None = None
+        self.site = self._line
+
+    def _line(self) -> Span | None:
+        return None if self.node is None else span_of(self.node)
+
+    def draw_key(self) -> Symbol:
+        """Return a key of this call alone."""
+        var, key = self.parameter(TensorType((1,), "int64"), "key")
+        self.keys.append(var)
+        return cast(Symbol, key)
+
+    def _with_key(self, op: Op, bound: tuple[Any, ...]) -> tuple[Any, ...]:
+        # PyTorch's own functions draw from its own generator.
+        return bound if op.name == "torch_call" else super()._with_key(op, bound)
+
+
+def span_of(node: fx.Node) -> Span | None:
+    """Return the user's line that a node comes from, if torch says."""
+    lines = _LINE.findall(node.meta.get("stack_trace") or "")
+    return Span(lines[-1][0], int(lines[-1][1])) if lines else None
+
+
+def device_of(values: Sequence[Any]) -> Device:
+    """Return where a graph runs: on the first CUDA device that it has a tensor on, else the CPU."""
+    found = [v.device for v in values if isinstance(v, torch.Tensor)]
+    on_cuda = next((d for d in found if d.type == "cuda"), None)
+    other = next((d for d in found if d.type not in ("cpu", "cuda")), None)
+    if other is not None:
+        raise AtenError(
+            "the backend 'meta' runs on CPUs and on NVIDIA GPUs", found=f"a tensor on {other}"
+        )
+    return CPU if on_cuda is None else Device(str(on_cuda))
+
+
+def type_in(tensor: torch.Tensor, extents: Extents, order: Order, name: str) -> TensorType:
+    """Return the type of an input, with its axes in an order."""
+    dtype = FROM_TORCH.get(tensor.dtype)
+    if dtype is None or tensor.layout is not torch.strided:
+        raise AtenError(
+            f"the input {name} is of a kind that programs do not have",
+            expected=f"a dense tensor of one of {', '.join(FROM_TORCH.values())}",
+            found=f"{tensor.dtype}, {tensor.layout}",
+        )
+    shape = extents.shape_of(tensor)
+    return TensorType(tuple(shape[axis] for axis in order), dtype)
+
+
+def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> Converted:
+    """Return the program of a graph.
+
+    extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
+    not converted. Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
+    are symbolic and the graph is another one for other sizes.
+    """
+    places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+    said = [n.meta.get("val") for n in places]
+    trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
+    inputs = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]
+    orders = [order_of(said[i]) or tuple(range(said[i].ndim)) for i in inputs]
+    names = [places[i].name for i in inputs]
+    pairs = [
+        trace.parameter(type_in(said[i], extents, order, name), name)
+        for i, order, name in zip(inputs, orders, names, strict=True)
+    ]
+    params = [var for var, _ in pairs]
+    walker = GraphWalker(graph, trace, extents, fallback)
+
+    def walk() -> Any:
+        given = [extents.of(v) if isinstance(v, torch.SymInt) else v for v in said]
+        for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
+            given[i] = symbol if is_usual(order) else op.permute_dims(symbol, inverse(order))
+        return outputs_of(graph, walker(*given), extents, trace.device)
+
+    outputs, results = trace.run(walk)
+    if not extents.symbolic:
+        sizes: list[str] = []
+    else:
+        known = {d for p in params for d in cast(TensorType, p.type).shape}
+        names = [str(v) for v in extents.values.values()]
+        sizes = [n for n in names if SymbolicDim(n) not in known]
+    carriers = [trace.parameter(TensorType((SymbolicDim(n),), "uint8"), n)[0] for n in sizes]
+    body = trace.finish(tuple(results))
+    main = Function((*params, *carriers, *trace.keys), body, type_of(body.result))
+    return Converted(
+        Module({"main": main, **trace.functions}, trace.types),
+        inputs,
+        orders,
+        sizes,
+        len(trace.keys),
+        outputs,
+        trace.device,
+        walker.calls_back,
+        walker.kept,
+    )
+
+
+class GraphWalker(Walker):
+    """Walks a graph of AOTAutograd's; what is not converted calls back into PyTorch."""
+
+    def __init__(
+        self, graph: fx.GraphModule, trace: _ProgramTrace, extents: Extents, fallback: str
+    ) -> None:
+        super().__init__(graph, outside=self._call_back)
+        self.trace, self.extents, self.fallback = trace, extents, fallback
+        self.calls_back: list[Failure] = []
+        self.kept: list[KeptCall] = []
+
+    def _call(self, node: fx.Node, values: Any) -> Any:
+        self.trace.node = node
+        said = node.meta.get("val")
+        if isinstance(said, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return self._size(node, said)
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            args: Any = fx.map_arg(node.args, values.__getitem__)
+            kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
+            why = Unconvertible("it takes functions")
+            return self._call_back(node, args, kwargs, why)
+        return super()._call(node, values)
+
+    def _size(self, node: fx.Node, said: Any) -> Any:
+        try:
+            return self.extents.of(said)
+        except KeyError:
+            raise AtenError(
+                "a size depends on data, which is known at run time only",
+                found=node.format_node(),
+                span=span_of(node),
+                hint="torch._dynamo.config.capture_scalar_outputs = False and "
+                "capture_dynamic_output_shape_ops = False break the graph there",
+            ) from None
+
+    def _overload(
+        self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
+    ) -> Any:
+        name = name_of(overload)
+        if name in _BY_STRIDES and not kwargs:
+            return self._by_strides(node, overload, args)
+        try:
+            return super()._overload(node, overload, args, kwargs)
+        except AtenError:
+            raise
+        except MetaError as error:
+            if self.extents.symbolic:
+                raise NotForAllSizes(str(error)) from error
+            why = Unconvertible(f"its converter fails: {str(error).splitlines()[0]}")
+            return self._call_back(node, args, kwargs, why)
+
+    def _by_strides(self, node: fx.Node, overload: torch._ops.OpOverload, args: Any) -> Any:
+        """Convert what reads the memory of its first argument, in the order in which it lies."""
+        order = order_of(node.args[0].meta["val"])  # type: ignore[union-attr]
+        if order is None or self.extents.symbolic:
+            raise AtenError(
+                "as_strided of a tensor that is not dense reads what is no part of it",
+                found=node.format_node(),
+                span=span_of(node),
+            )
+        if is_usual(order):
+            return super()._overload(node, overload, args, {})
+        memory = op.permute_dims(args[0], order)
+        result = super()._overload(node, overload, (memory, *args[1:]), {})
+        scatters = name_of(overload) == "as_strided_scatter"
+        return op.permute_dims(result, inverse(order)) if scatters else result
+
+    def _call_back(self, node: fx.Node, args: Any, kwargs: Any, why: Unconvertible) -> Any:
+        """Return what PyTorch is to compute, as results of one call."""
+        said = node.meta.get("val")
+        target = str(node.target)
+        name = target.removeprefix("aten.").removesuffix(".default")
+        failure = Failure(name, why.why, why.hint, str(span_of(node) or node.name))
+        if self.fallback == "error":
+            self.failures.append(failure)
+            return self._stand_in(said)
+        self.calls_back.append(failure)
+        try:
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                target, args = self._with_functions(node.target, args, kwargs)
+                kwargs = {}
+            text, tensors, dims = call_text(target, args, kwargs)
+            types = [self._type(t) for t in _tensors_in(said)]
+        except ArgumentError as error:
+            raise failed([Failure(name, str(error), None, failure.place)], AtenError) from error
+        shapes = tuple(d for t in types for d in t.shape)
+        ends = tuple(sum(t.ndim for t in types[: i + 1]) for i in range(len(types)))
+        dtypes = ",".join(t.dtype for t in types)
+        results = op.torch_call(tuple(tensors), text, dtypes, shapes, ends, tuple(dims))
+        return _rebuilt(said, iter(results))
+
+    def _with_functions(
+        self, operator: Any, args: Any, kwargs: Any
+    ) -> tuple[str, list[Any]]:
+        """Return the name of a function of tensors alone that calls an operator with these
+        arguments, graphs among them, and the tensors.
+        """
+        if self.extents.symbolic:
+            raise NotForAllSizes(f"{operator} is called with functions")
+        leaves, structure = pytree.tree_flatten((args, kwargs))
+        leaves = [v.module if isinstance(v, Walker) else v for v in leaves]
+        places = [i for i, v in enumerate(leaves) if hasattr(v, "shape")]
+        tensors = [leaves[i] for i in places]
+        rest = [None if i in places else v for i, v in enumerate(leaves)]
+
+        def run(*values: Any) -> Any:
+            given = list(rest)
+            for place, value in zip(places, values, strict=True):
+                given[place] = value
+            args, kwargs = pytree.tree_unflatten(given, structure)
+            return operator(*args, **kwargs)
+
+        self.kept.append(KeptCall(run))
+        return self.kept[-1].name, tensors
+
+    def _type(self, tensor: torch.Tensor) -> TensorType:
+        dtype = FROM_TORCH.get(tensor.dtype)
+        if dtype is None:
+            raise ArgumentError("a result is of a dtype that programs do not have", found=tensor.dtype)
+        try:
+            return TensorType(self.extents.shape_of(tensor), dtype)
+        except KeyError as error:
+            raise ArgumentError("the size of a result depends on data", found=error.args[0]) from None
+
+
+def _tensors_in(said: Any) -> list[torch.Tensor]:
+    if isinstance(said, torch.Tensor):
+        return [said]
+    if isinstance(said, tuple | list):
+        return [t for part in said for t in _tensors_in(part)]
+    return []
+
+
+def _rebuilt(said: Any, results: Any) -> Any:
+    """Return results in the structure that torch says; what is no tensor is as it says."""
+    if isinstance(said, torch.Tensor):
+        return next(results)
+    if isinstance(said, tuple | list):
+        return tuple(_rebuilt(part, results) for part in said)
+    return said

@@ -1,0 +1,144 @@
+"""Sizes that torch does not know when it traces (`torch.SymInt`), as dimensions of ours or as the
+numbers of one call.
+
+A program for all sizes has a symbolic dimension for each symbol of torch's. Where that cannot be
+made, a program is made for the sizes of each call; then every symbol has a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+
+from meta.base.errors import TypeInferError
+from meta.ir.dims import SymbolicDim
+
+Dim = int | SymbolicDim
+
+
+class NotForAllSizes(Exception):
+    """A program that cannot be the same for all sizes; one for each can be."""
+
+
+class Extents:
+    """The values of torch's symbols: dimensions, or the numbers of one call."""
+
+    def __init__(self, values: Mapping[sympy.Symbol, Dim]) -> None:
+        self.values = dict(values)
+        self.symbolic = any(isinstance(v, SymbolicDim) for v in self.values.values())
+
+    @classmethod
+    def of_all_sizes(cls, inputs: Iterable[Any]) -> Extents:
+        """Return symbolic dimensions, named as torch names its symbols, for all symbols in what
+        torch says of inputs.
+        """
+        names = sorted(symbols_of(inputs), key=str)
+        return cls({symbol: SymbolicDim(str(symbol)) for symbol in names})
+
+    @classmethod
+    def of_call(cls, inputs: Sequence[Any], args: Sequence[Any]) -> Extents:
+        """Return the numbers that symbols are in a call, of what torch says of its inputs."""
+        found: dict[sympy.Symbol, int] = {}
+        for said, arg in zip(inputs, args, strict=True):
+            if isinstance(said, torch.SymInt):
+                _bind(said, int(arg), found)
+            elif isinstance(said, torch.Tensor):
+                for dim, extent in zip(said.shape, arg.shape, strict=True):
+                    _bind(dim, extent, found)
+        return cls(found)
+
+    def of(self, size: Any) -> Any:
+        """Return the value of a size, or of another number that follows from sizes.
+
+        Raises NotForAllSizes where it is no dimension of ours, KeyError for a symbol without value:
+        one that depends on data.
+        """
+        if isinstance(size, bool | int | float):
+            return size
+        expression = size.node.expr
+        if not self.symbolic:
+            return _number(expression.subs(self.values))
+        return self._dimension(expression)
+
+    def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """Return the shape of a tensor of torch's trace."""
+        return tuple(map(self.of, tensor.shape))
+
+    def _dimension(self, expression: sympy.Expr) -> Any:
+        if not expression.free_symbols:
+            return _number(expression)
+        if isinstance(expression, sympy.Symbol):
+            return self.values[expression]
+        parts = [self._dimension(part) for part in expression.args]
+        try:
+            if expression.is_Add:
+                return sum(parts)
+            if expression.is_Mul and all(isinstance(p, Dim) for p in parts):
+                product: Dim = 1
+                for part in parts:
+                    product = part * product
+                return product
+            if expression.is_Pow and isinstance(parts[1], int) and parts[1] > 0:
+                return self._dimension(sympy.Mul(*[expression.args[0]] * parts[1], evaluate=False))
+            if type(expression).__name__ in ("FloorDiv", "CleanDiv"):
+                return parts[0] // parts[1]
+            if type(expression).__name__ in ("Mod", "PythonMod"):
+                return parts[0] % parts[1]
+        except TypeInferError as error:
+            raise NotForAllSizes(str(expression)) from error
+        raise NotForAllSizes(str(expression))
+
+
+def _bind(size: Any, extent: int, found: dict[sympy.Symbol, int]) -> None:
+    expression = size.node.expr if isinstance(size, torch.SymInt) else None
+    if isinstance(expression, sympy.Symbol):
+        found[expression] = extent
+
+
+def _number(expression: sympy.Expr) -> Any:
+    """Return a Python number; KeyError for an expression that has symbols left."""
+    left = expression.free_symbols
+    if left:
+        raise KeyError(min(map(str, left)))
+    if expression in (sympy.true, sympy.false):
+        return bool(expression)
+    return int(expression) if expression.is_integer else float(expression)
+
+
+def symbols_of(values: Iterable[Any]) -> set[sympy.Symbol]:
+    """Return the symbols in what torch says of values: tensors and sizes."""
+    found: set[sympy.Symbol] = set()
+    for value in values:
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                found |= size.node.expr.free_symbols
+    return found
+
+
+def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[int, int | None]]:
+    """Return the least and the largest extent of symbols, by name, as torch has guarded them."""
+    found: dict[str, tuple[int, int | None]] = {}
+    names = set(named)
+    for value in values:
+        sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+        for size in sizes:
+            if not isinstance(size, torch.SymInt):
+                continue
+            for symbol, range_ in size.node.shape_env.var_to_range.items():
+                if str(symbol) in names:
+                    found[str(symbol)] = (max(_bound(range_.lower, 1), 1), _most(range_.upper))
+    return found
+
+
+def _bound(value: sympy.Expr, otherwise: int) -> int:
+    return int(value) if value.is_finite and value.is_integer else otherwise
+
+
+def _most(value: sympy.Expr) -> int | None:
+    """Return an upper bound, None for none: torch's own infinities, and what no extent can be."""
+    known = bool(value.is_finite and value.is_integer) and int(value) < 2**62
+    return int(value) if known else None
