@@ -33,8 +33,8 @@ def torch_call(
 
     The results are compact, and in memory of their own. The operator may be a random one, of which
     torch's generator is drawn from, so no two calls are merged. TypeInferError for no result, and
-    for shapes that do not fit. Running it raises ArgumentError for a target that does not exist, and
-    BackendError for results of other types than these.
+    for shapes that do not fit. Running it raises ArgumentError for a target that does not exist,
+    and BackendError for results of other types than these.
     """
     names = [canonical(name) for name in dtypes.split(",")] if dtypes else []
     require(len(names) > 0, "a call has no result", expected="at least one dtype")

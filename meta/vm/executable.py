@@ -157,8 +157,8 @@ class Executable:
 
     def on_tensors(self, tensors: list[Any]) -> Any:
         """Run the program on torch tensors, compact, on its device and of the types that it was
-        compiled for, which nobody looks at; return tensors. One may lie in memory of an argument, of
-        another result, or in `kept_memory`. For whoever keeps to the types, as `torch.compile` does.
+        compiled for, which nobody looks at; return tensors. One may lie in memory of an argument,
+        of another result, or in `kept_memory`. For callers that keep to the types.
         """
         with self._lock:
             return self._launched(tensors)

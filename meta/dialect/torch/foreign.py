@@ -128,13 +128,22 @@ def torch_call(call: CallValues) -> OpEnv:
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
         given = [read(tensors) for read in positional]
         found = function(*given, **{name: read(tensors) for name, read in named.items()})
-        kept = [r for r in pytree.tree_leaves(found) if isinstance(r, Tensor)]
+        leaves = pytree.tree_leaves(found)
+        kept = [r for r in leaves if isinstance(r, Tensor)]
+        if len(kept) < len(wanted) == len(kept) + sum(r is None for r in leaves):
+            # A tensor that torch leaves out, as a workspace that only a gradient would read.
+            some = [r for r in leaves if r is None or isinstance(r, Tensor)]
+            kept = [_nothing(*w) if r is None else r for r, w in zip(some, wanted, strict=True)]
         if len(kept) != len(wanted):
             raise BackendError(f"{target} returns {len(kept)} tensors", expected=len(wanted))
         taken = {t.untyped_storage().data_ptr() for t in tensors}
         return tuple([_own(target, r, *w, taken) for r, w in zip(kept, wanted, strict=True)])
 
     return OpEnv(run, allocates=True, not_capturable="it runs a function of PyTorch's")
+
+
+def _nothing(shape: Sequence[Any], dtype: torch.dtype) -> Tensor:
+    return torch.zeros([d if type(d) is int else 0 for d in shape], dtype=dtype)
 
 
 def _own(

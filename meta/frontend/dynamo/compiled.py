@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -67,7 +69,7 @@ class CompiledGraph:
             tensors.append(memory.expand(extents[name]))
         if converted.keys:
             drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
-            tensors += drawn.split(1)
+            tensors += torch.split(drawn, 1)
         results: Sequence[Tensor] = ()
         if self.executable is not None:
             results = self.executable.on_tensors(tensors)
@@ -136,6 +138,11 @@ def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> Fit:
     return fit
 
 
+def _extent(number: int, axis: int, args: Any) -> int:
+    extent: int = args[number].shape[axis]
+    return extent
+
+
 def _extents(said: Sequence[Any], converted: Converted) -> dict[str, Callable[[Any], int]]:
     """Return by the name of a symbol what finds its extent among a call's inputs."""
     found: dict[str, Callable[[Any], int]] = {}
@@ -144,10 +151,10 @@ def _extents(said: Sequence[Any], converted: Converted) -> dict[str, Callable[[A
         return found
     for i, value in enumerate(said):
         if isinstance(value, torch.SymInt):
-            found.setdefault(str(value.node.expr), lambda args, i=i: int(args[i]))
+            found.setdefault(str(value.node.expr), itemgetter(i))
         elif isinstance(value, Tensor):
             for axis, size in enumerate(value.shape):
                 if isinstance(size, torch.SymInt):
                     name = str(size.node.expr)
-                    found.setdefault(name, lambda args, i=i, axis=axis: args[i].shape[axis])
+                    found.setdefault(name, partial(_extent, i, axis))
     return found

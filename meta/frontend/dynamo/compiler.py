@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -33,14 +34,32 @@ def backend(
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
     compiler = partial(GraphCompiler, options=read_options(mode, options))
-    compiled: Callable[..., Any] = aot_autograd(
+    compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
         inference_compiler=partial(compiler, role="inference"),
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
-    )(graph, example_inputs)
+    )
+    tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
+    trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    with _no_mkldnn() if trains else nullcontext():
+        compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     return compiled
+
+
+@contextmanager
+def _no_mkldnn() -> Iterator[None]:
+    """Trace as if torch had no mkldnn: it takes a kernel for inference for an LSTM whose input,
+    whatever its weights, requires no gradient, and the gradient of that reads memory that is not
+    there.
+    """
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 class GraphCompiler:
@@ -61,10 +80,8 @@ class GraphCompiler:
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
-        try:
+        with suppress(NotForAllSizes):
             self.for_all = self._compiled(Extents.of_all_sizes(self.said))
-        except NotForAllSizes:
-            pass
 
     def __call__(self, args: list[Any]) -> Any:
         run = self.for_all

@@ -1,8 +1,8 @@
 """From a graph of AOTAutograd's to a program: what its inputs are, what it computes, and what its
 outputs are made of.
 
-Every call of an overload is converted, or becomes one call of `torch_call`, which runs it in PyTorch
-from within the program. A graph is never split.
+Every call of an overload is converted, or becomes one call of `torch_call`, which runs it in
+PyTorch from within the program. A graph is never split.
 """
 
 from __future__ import annotations
@@ -257,9 +257,7 @@ class GraphWalker(Walker):
         results = op.torch_call(tuple(tensors), text, dtypes, shapes, ends, tuple(dims))
         return _rebuilt(said, iter(results))
 
-    def _with_functions(
-        self, operator: Any, args: Any, kwargs: Any
-    ) -> tuple[str, list[Any]]:
+    def _with_functions(self, operator: Any, args: Any, kwargs: Any) -> tuple[str, list[Any]]:
         """Return the name of a function of tensors alone that calls an operator with these
         arguments, graphs among them, and the tensors.
         """
@@ -284,11 +282,13 @@ class GraphWalker(Walker):
     def _type(self, tensor: torch.Tensor) -> TensorType:
         dtype = FROM_TORCH.get(tensor.dtype)
         if dtype is None:
-            raise ArgumentError("a result is of a dtype that programs do not have", found=tensor.dtype)
+            raise ArgumentError("programs do not have the dtype of a result", found=tensor.dtype)
         try:
             return TensorType(self.extents.shape_of(tensor), dtype)
         except KeyError as error:
-            raise ArgumentError("the size of a result depends on data", found=error.args[0]) from None
+            raise ArgumentError(
+                "the size of a result depends on data", found=error.args[0]
+            ) from None
 
 
 def _tensors_in(said: Any) -> list[torch.Tensor]:

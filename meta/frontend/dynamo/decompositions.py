@@ -4,7 +4,7 @@ of operators that have no converter. What has one stays whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ of its logsumexp, of which the gradient, which is not taken apart, makes wrong n
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Return the decompositions by overload."""
-    found = core_aten_decompositions()
+    found: Mapping[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     return {
         overload: function
         for overload, function in found.items()

@@ -1,4 +1,4 @@
-"""The options of `torch.compile(model, backend="meta", options={...})`, checked and in one object."""
+"""The options of `torch.compile(model, backend="meta", options={...})`, in one object."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Options:
 
     Attributes
     ----------
-    fallback: "torch": an operator of PyTorch that has no converter is called in PyTorch, from within
-        the program; "error": an AtenError lists all of these.
+    fallback: "torch": an operator of PyTorch that has no converter is called in PyTorch, from
+        within the program; "error": an AtenError lists all of these.
     cuda_graph: as for `meta.vm.compile`; on the CPU it means nothing. dispatch: the dialects that
     are preferred, the first one most. memory_budget: as for `meta.vm.compile`.
     """

@@ -7,7 +7,7 @@ inputs, and how they lie in memory, since the code behind the graph was traced w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -94,24 +94,24 @@ def outputs_of(
             outputs.append(View(whole, tuple(shape), tuple(strides), offset))
         else:
             made, symbol = _result(len(results), said, value, extents, device)
-            outputs.append(Result(*made, _memory(said) in given))
+            outputs.append(replace(made, shares=_memory(said) in given))
             results.append(symbol)
     return outputs, results
 
 
 def _result(
     number: int, said: torch.Tensor, value: Any, extents: Extents, device: Device
-) -> tuple[Any, Any]:
-    """Return the first fields of a `Result`, and what the program returns for it."""
+) -> tuple[Result, Any]:
+    """Return what an output is, and what the program returns for it."""
     order = order_of(said)
     elsewhere = None if str(said.device) == str(device) else said.device
     if order is None:
         if extents.symbolic:
             raise NotForAllSizes("an output is not dense")
-        return (number, None, tuple(map(extents.of, said.stride())), elsewhere), value
+        return Result(number, None, tuple(map(extents.of, said.stride())), elsewhere), value
     if is_usual(order):
-        return (number, None, None, elsewhere), value
-    return (number, inverse(order), None, elsewhere), op.permute_dims(value, order)
+        return Result(number, None, None, elsewhere), value
+    return Result(number, inverse(order), None, elsewhere), op.permute_dims(value, order)
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -119,7 +119,8 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _memory(said: torch.Tensor) -> int:
-    return said.untyped_storage()._cdata
+    found: int = said.untyped_storage()._cdata
+    return found
 
 
 def _wholes(wanted: Sequence[Any]) -> dict[int, int]:

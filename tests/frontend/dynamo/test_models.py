@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
-from tests.frontend.dynamo.models import MODELS, made
 
 import meta.frontend.dynamo  # noqa: F401  (registers the backend)
+from tests.frontend.dynamo.models import MODELS, made
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -16,7 +16,8 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 @pytest.fixture(autouse=True)
 def _fresh():
     torch._dynamo.reset()
-    yield
+    with torch._dynamo.config.patch(allow_rnn=True):  # Dynamo does not follow an LSTM without
+        yield
     torch._dynamo.reset()
 
 
