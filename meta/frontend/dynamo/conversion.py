@@ -219,10 +219,13 @@ class GraphWalker(Walker):
 
     def _by_strides(self, node: fx.Node, overload: torch._ops.OpOverload, args: Any) -> Any:
         """Convert what reads the memory of its first argument, in the order in which it lies."""
-        order = order_of(node.args[0].meta["val"])  # type: ignore[union-attr]
-        if order is None or self.extents.symbolic:
+        said = node.args[0].meta["val"]  # type: ignore[union-attr]
+        if self.extents.symbolic:
+            raise NotForAllSizes(name_of(overload))
+        order = order_of(said)
+        if order is None or said.storage_offset():
             raise AtenError(
-                "as_strided of a tensor that is not dense reads what is no part of it",
+                "as_strided of a part of a tensor's memory may read what is no part of it",
                 found=node.format_node(),
                 span=span_of(node),
             )
