@@ -6,6 +6,7 @@ from math import prod
 
 from meta import op
 from meta.base.dtype import is_float
+from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import known_number
 from meta.frontend.core.arithmetic import clipped
 from meta.frontend.onnx.converters.elementwise import aligned, stated
@@ -75,10 +76,15 @@ def _in(number, x):
 @onnx("PRelu", op.where, op.multiply, ignore=("consumed_inputs",))
 def prelu(x, slope, *, call):
     """Before opset 7 the slopes are one, or one for each channel, along axis 1."""
-    if call.opset < 7 and slope.ndim == 1 and slope.shape[0] != 1:
-        slope = aligned(x, slope, 1, True, call)
-    elif call.opset < 7:
+    if call.opset < 7 and slope.size == 1:
         slope = op.reshape(slope, ())
+    elif call.opset < 7:
+        if x.ndim < 2 or slope.shape != x.shape[1:2]:
+            raise Unconvertible(
+                f"before opset 7 there is one slope, or one for each channel; here {slope.shape} "
+                f"for an input {x.shape}"
+            )
+        slope = aligned(x, slope, 1, True, call)
     zero = op.zeros_like(x)
     return op.where(op.less(x, zero), op.multiply(x, slope), x)
 

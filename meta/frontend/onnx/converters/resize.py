@@ -73,7 +73,9 @@ def resize(
         raise Unconvertible(f"the mode {mode!r} with {position!r} is unknown")
     axes = tuple(normalize_axis(a, x.ndim) for a in (axes or range(x.ndim)))
     if _is_dynamic(scales, sizes):
-        return _dynamic(x, sizes, axes, mode, position, nearest, cubic_coeff_a, exclude_outside)
+        if antialias or keep_aspect_ratio_policy not in (None, "stretch"):
+            raise _not_known()
+        return _dynamic(x, sizes, axes, mode, position, cubic_coeff_a, exclude_outside)
     region = _numbers(roi, "regions") if position == "tf_crop_and_resize" else None
     plan = _plan(x, axes, region, _numbers(scales, "scales"), sizes, keep_aspect_ratio_policy)
     if not antialias and _is_direct(x, plan, mode, position, nearest):
@@ -159,18 +161,17 @@ def _is_dynamic(scales, sizes):
     return given is not None and known(given) is None
 
 
-def _dynamic(x, sizes, axes, mode, position, nearest, alpha, exclude):
-    """Sizes of the run time, of images."""
-    usual = x.ndim == 4 and position in OF_RESIZE2D and mode != "nearest"
-    if sizes is None or known(sizes) is not None or not usual or len(axes) not in (2, 4):
-        raise Unconvertible(
-            "scales and sizes depend on the values of inputs",
-            hint="give such inputs as constants",
-        )
-    if len(axes) == 4:
-        sizes = op.strided_slice(sizes, (2,), (4,))
-    elif axes != (2, 3):
-        raise Unconvertible("axes in another order than an image's are not supported")
+def _not_known():
+    return Unconvertible(
+        "scales and sizes depend on the values of inputs", hint="give such inputs as constants"
+    )
+
+
+def _dynamic(x, sizes, axes, mode, position, alpha, exclude):
+    """Sizes of the run time, of the two spatial axes of images."""
+    usual = x.ndim == 4 and position in OF_RESIZE2D and mode != "nearest" and is_float(x.dtype)
+    if sizes is None or known(sizes) is not None or not usual or axes != (2, 3):
+        raise _not_known()
     return op.dynamic_resize2d(x, sizes, "NCHW", MODES[mode], position, "", alpha, int(exclude))
 
 
