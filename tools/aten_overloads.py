@@ -155,7 +155,8 @@ def run(
                     result = entry(sample.input, *sample.args, **sample.kwargs)
                     if differentiable(key, dtype):
                         _backward(result, sample)
-                except (RuntimeError, NotImplementedError):  # a sample that torch refuses itself
+                # A sample that torch refuses itself, or an entry that it has for GPUs only.
+                except (RuntimeError, NotImplementedError, AssertionError):
                     continue
     return watch.found
 

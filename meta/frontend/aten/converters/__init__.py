@@ -23,4 +23,5 @@ from meta.frontend.aten.converters import (  # noqa: F401
     shapes,
     sizes,
     slices,
+    special,
 )

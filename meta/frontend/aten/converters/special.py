@@ -1,0 +1,238 @@
+"""Special functions: the error function, gamma functions, entropies, Bessel functions, orthogonal
+polynomials.
+"""
+
+from math import factorial, inf, log, nan, pi
+
+import numpy as np
+
+from meta import op
+from meta.frontend.aten.converters.elementwise import of_dtype
+from meta.frontend.aten.operands import operands, tensor_as
+from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
+from meta.frontend.aten.registry import aten
+from meta.frontend.core import Unconvertible, known
+from meta.runtime.ndarray import array
+
+FUNCTIONS = {
+    "digamma": op.digamma,
+    "erf": op.erf,
+    "erfc": op.erfc,
+    "erfinv": op.erfinv,
+    "i0": op.i0,
+    "lgamma": op.lgamma,
+    "sinc": op.sinc,
+    "special_digamma": op.digamma,
+    "special_entr": op.entr,
+    "special_erf": op.erf,
+    "special_erfc": op.erfc,
+    "special_erfinv": op.erfinv,
+    "special_gammaln": op.lgamma,
+    "special_i0": op.i0,
+    "special_i0e": op.i0e,
+    "special_i1": op.i1,
+    "special_i1e": op.i1e,
+    "special_modified_bessel_i0": op.i0,
+    "special_modified_bessel_i1": op.i1,
+    "special_ndtr": op.ndtr,
+    "special_psi": op.digamma,
+    "special_sinc": op.sinc,
+}
+"""Base operators by torch's name; of integers they are floating point."""
+
+
+def function(base):
+    def converted(x):
+        of_dtype(base, x)
+        return base(*operands(x, floating=True))
+
+    return converted
+
+
+for _name, _base in FUNCTIONS.items():
+    aten(_name, _base)(function(_base))
+
+
+@aten("special_spherical_bessel_j0", op.sinc, op.multiply)
+def spherical_bessel_j0(x):
+    (x,) = operands(x, floating=True)
+    return op.sinc(op.multiply(x, 1 / pi))
+
+
+@aten("logit", "special_logit", op.logit)
+def logit(x, *, eps):
+    of_dtype(op.logit, x)
+    return op.logit(*operands(x, floating=True), eps)
+
+
+def product_of_log(base):
+    def converted(x, y):
+        of_dtype(base, x, y)
+        return base(*operands(x, y, floating=True))
+
+    return converted
+
+
+for _name in ("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"):
+    aten(_name, op.xlogy)(product_of_log(op.xlogy))
+for _name in ("", ".self_scalar", ".other_scalar"):
+    aten(f"special_xlogy{_name}", op.xlogy)(product_of_log(op.xlogy))
+    aten(f"special_xlog1py{_name}", op.xlog1py)(product_of_log(op.xlog1py))
+
+
+@aten("mvlgamma", "special_multigammaln", op.lgamma, op.add)
+def mvlgamma(x, *, p):
+    """The logarithm of the multivariate gamma function, a sum of lgamma."""
+    (x,) = operands(x, floating=True)
+    terms = [op.lgamma(op.subtract(x, i / 2) if i else x) for i in range(p)]
+    total = op.add(terms[0], p * (p - 1) / 4 * log(pi))
+    for term in terms[1:]:
+        total = op.add(total, term)
+    return total
+
+
+# The zeta function of Hurwitz, the sum of (q + k) ** -s over k = 0, 1, ..., by the formula of Euler
+# and Maclaurin: some terms are added, the rest is an integral and its corrections.
+
+TERMS = 10
+CORRECTIONS = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+"""The Bernoulli numbers of index 2, 4, ...."""
+
+
+def _zeta_of_positive(s, q):
+    total = op.pow(q, op.negative(s))
+    for k in range(1, TERMS):
+        total = op.add(total, op.pow(op.add(q, float(k)), op.negative(s)))
+    end = op.add(q, float(TERMS))
+    last = op.pow(end, op.negative(s))
+    total = op.add(total, op.divide(op.multiply(last, end), op.subtract(s, 1.0)))
+    total = op.add(total, op.multiply(last, 0.5))
+    # The correction of index j has s (s + 1) ... (s + 2j - 2) / end ** (s + 2j - 1).
+    factor = op.divide(op.multiply(last, s), end)
+    for j, bernoulli in enumerate(CORRECTIONS, 1):
+        total = op.add(total, op.multiply(factor, bernoulli / factorial(2 * j)))
+        rising = op.multiply(op.add(s, 2.0 * j - 1), op.add(s, 2.0 * j))
+        factor = op.divide(op.multiply(factor, rising), op.multiply(end, end))
+    return total
+
+
+def zeta(s, q):
+    """Return zeta of two tensors of one dtype, as torch: inf at its poles, NaN for s < 1 and for a
+    negative q with a broken s.
+    """
+    # The m terms of a negative base have the magnitudes 1 - q - m, ..., -q.
+    m = op.maximum(op.ceil(op.negative(q)), 0.0)
+    r = op.subtract(op.subtract(1.0, q), m)
+    magnitudes = op.subtract(_zeta_of_positive(s, r), _zeta_of_positive(s, op.subtract(1.0, q)))
+    odd = op.equal(op.remainder(s, 2.0), 1.0)
+    of_negative = op.where(odd, op.negative(magnitudes), magnitudes)
+    total = _zeta_of_positive(s, op.add(q, m))
+    total = op.add(total, op.where(op.greater(m, 0.0), of_negative, 0.0))
+    pole = op.logical_and(op.less_equal(q, 0.0), op.equal(op.floor(q), q))
+    broken = op.logical_and(op.less(q, 0.0), op.not_equal(op.floor(s), s))
+    total = op.where(pole, inf, op.where(broken, nan, total))
+    return op.where(op.equal(s, 1.0), inf, op.where(op.less(s, 1.0), nan, total))
+
+
+ZETA = (op.pow, op.add, op.multiply, op.divide, op.where)
+
+
+@aten("special_zeta", "special_zeta.other_scalar", "special_zeta.self_scalar", *ZETA)
+def zeta_of(s, q):
+    dtype = as_float(result_dtype(s, q))
+    tensors = [x for x in (s, q) if not is_number(x)]
+    device = str(tensors[0].device) if hasattr(tensors[0], "device") else "cpu"
+    wide = "float64" if dtype == "float64" else "float32"
+    return cast(zeta(*(tensor_as(x, wide, device) for x in (s, q))), dtype)
+
+
+@aten("polygamma", "special_polygamma", op.digamma, op.trigamma, *ZETA)
+def polygamma(x, *, n):
+    """The derivative of digamma of order n: (-1) ** (n + 1) * n! * zeta(n + 1, x)."""
+    (x,) = operands(x, floating=True)
+    if n < 2:
+        return op.trigamma(x) if n else op.digamma(x)
+    wide = x if x.dtype == "float64" else cast(x, "float32")
+    sign = -1.0 if n % 2 == 0 else 1.0
+    found = zeta(op.full_like(wide, n + 1.0), wide)
+    return cast(op.multiply(found, sign * factorial(n)), x.dtype)
+
+
+# Orthogonal polynomials: p(0) is 1, p(1) is a function of x, and the others follow.
+
+LARGEST_ORDER = 64
+STEPS = {
+    "hermite_polynomial_h": (
+        lambda x: 2.0 * x,
+        lambda k, x, now, before: 2.0 * x * now - 2.0 * k * before,
+    ),
+    "hermite_polynomial_he": (lambda x: x, lambda k, x, now, before: x * now - float(k) * before),
+    "laguerre_polynomial_l": (
+        lambda x: 1.0 - x,
+        lambda k, x, now, before: ((2.0 * k + 1 - x) * now - float(k) * before) / (k + 1.0),
+    ),
+    "legendre_polynomial_p": (
+        lambda x: x,
+        lambda k, x, now, before: ((2.0 * k + 1) * x * now - float(k) * before) / (k + 1.0),
+    ),
+}
+CHEBYSHEV = {
+    "t": lambda x: x,
+    "u": lambda x: 2.0 * x,
+    "v": lambda x: 2.0 * x - 1.0,
+    "w": lambda x: 2.0 * x + 1.0,
+}
+
+
+def _chebyshev_step(k, x, now, before):
+    return 2.0 * x * now - before
+
+
+for _kind, _first in CHEBYSHEV.items():
+    STEPS[f"chebyshev_polynomial_{_kind}"] = (_first, _chebyshev_step)
+    STEPS[f"shifted_chebyshev_polynomial_{_kind}"] = (_first, _chebyshev_step)
+
+
+def polynomial(name):
+    """Return the converter of polynomials whose orders are known while converting."""
+    first, step = STEPS[name]
+
+    def converted(x, n):
+        dtype = as_float(result_dtype(x, n))
+        values = n if is_number(n) else known(n)
+        if values is None:
+            raise Unconvertible("the orders of polynomials are not known while converting")
+        device = str(getattr(n, "device", getattr(x, "device", "cpu")))
+        orders = np.trunc(np.asarray(values if is_number(n) else values.astype("float64").numpy()))
+        if orders.max(initial=0) > LARGEST_ORDER:
+            raise Unconvertible(f"a polynomial of an order above {LARGEST_ORDER} is not unrolled")
+        x = tensor_as(x, dtype, device)
+        x = 2.0 * x - 1.0 if name.startswith("shifted") else x
+        x = op.broadcast_to(x, np.broadcast_shapes(x.shape, orders.shape))
+        now, following, found = op.ones_like(x), first(x), op.zeros_like(x)
+        for k in range(int(orders.max(initial=0)) + 1):
+            found = op.where(array(orders == k, device=device), now, found)
+            now, following = following, step(k + 1, x, following, now)
+        return found
+
+    return converted
+
+
+for _name in STEPS:
+    for _overload in ("", ".n_scalar", ".x_scalar"):
+        aten(f"special_{_name}{_overload}", op.multiply, op.subtract)(polynomial(_name))
+
+aten.refuse(
+    *("igamma", "igammac", "special_gammainc", "special_gammaincc"),
+    why="there is no incomplete gamma function in the base operators",
+)
+aten.refuse(
+    *(f"special_bessel_{k}" for k in ("j0", "j1", "y0", "y1")),
+    *(f"special_{k}modified_bessel_{n}" for k in ("", "scaled_") for n in ("k0", "k1")),
+    "special_airy_ai",
+    why="of Bessel's functions the base operators have i0 and i1 only",
+)
+aten.refuse(
+    *("special_erfcx", "special_log_ndtr", "special_ndtri"),
+    why="the base operators have no scaled form of erfc, without which its tail is lost",
+)
