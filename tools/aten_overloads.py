@@ -7,7 +7,7 @@ gives it, those of its backward formulas too.
 
 What is not compared: overloads that write to their arguments, which programs to be converted do not
 contain; the values of random numbers and of memory that is not initialised, whose shapes and dtypes
-are compared.
+are compared. Where an index may name any of several equal elements, the elements are compared.
 
 Exit status: 0 no overload fails, 1 some do, 2 bad usage, 130 interrupted.
 """
@@ -32,8 +32,13 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import meta
 from meta.base.progress import bar
 from meta.frontend.aten import aten
+<<<<<<< HEAD
 from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
 from meta.frontend.aten.registry import name_of
+=======
+from meta.frontend.aten.graph import CHECKS, convert
+from meta.frontend.aten.registry import bound, name_of
+>>>>>>> 378904b1 (frontend/aten: special functions, complex numbers, transforms, running results, orders and sets)
 from meta.frontend.core import Unconvertible
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import (
@@ -50,6 +55,8 @@ WITHOUT_VALUES = {"empty.memory_format", "empty_like", "empty_strided", "new_emp
     "new_empty_strided",
     "empty_permuted",
 }
+TIED = {"kthvalue", "median.dim", "mode", "nanmedian.dim", "sort", "topk"}
+"""Overloads that return elements and their places, which are those of any of equal elements."""
 
 
 @dataclass
@@ -116,6 +123,9 @@ class Watch(TorchDispatchMode):
                 assert found == expected, f"{expected} expected, found {found}"
                 return
 
+            if into.name in TIED:
+                found, expected = _by_elements(func, args, kwargs, found, expected)
+
             def exact() -> Any:
                 wide = pytree.tree_map(widened, (args, kwargs))
                 return func(*wide[0], **wide[1])
@@ -126,6 +136,19 @@ class Watch(TorchDispatchMode):
         except Exception as error:
             # Whatever it is, it is what this converter does wrong, and the others go on.
             into.failures.append(f"{self.entry}: {type(error).__name__}: {error}\n  {_shown(args)}")
+
+
+def _by_elements(func: Any, args: Any, kwargs: Any, found: Any, expected: Any) -> Any:
+    """Return both results with the elements in places of their indices."""
+    x, options = args[0], bound(func, args, kwargs)[1]
+    places = found[1].torch()
+    assert (places.dtype, places.shape) == (expected[1].dtype, expected[1].shape), "the indices"
+    dim = options.get("dim", -1)
+    if x.ndim == 0 or x.ndim == places.ndim:
+        elements = x.gather(dim, places)
+    else:
+        elements = x.gather(dim, places.unsqueeze(dim)).squeeze(dim)
+    return (found[0], elements), (expected[0], expected[0])
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -118,7 +118,8 @@ def whether(base):
     def along_several(x, *, dim, keepdim):
         """No axes reduce nothing here, unlike elsewhere."""
         if dim == ():
-            return cast(op.not_equal(x, 0), "bool") if x.dtype != "bool" else x
+            found = x if x.dtype == "bool" else op.not_equal(x, 0)
+            return cast(found, "uint8") if x.dtype == "uint8" else found
         return along(x, dim=dim, keepdim=keepdim)
 
     return of_all, along, along_several

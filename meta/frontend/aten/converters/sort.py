@@ -1,0 +1,218 @@
+"""Orders: sorting, the k-th element, medians, quantiles, modes, and places in sorted sequences."""
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.frontend.aten.converters.reduce import at_places, of_scalar
+from meta.frontend.aten.operands import device_of, operands, require_real, tensor_as
+from meta.frontend.aten.promotion import cast, is_number
+from meta.frontend.aten.registry import aten
+from meta.frontend.core import Unconvertible
+from meta.frontend.core.arguments import static_extent
+from meta.op.core.check import normalize_axis
+
+
+def order(x, dim, descending):
+    """Return the indices that sort a tensor; equal elements keep their order."""
+    require_real(x)
+    return op.argsort.plain(x, dim, descending, "int64")
+
+
+@aten("sort", op.argsort, op.take_along_axis)
+def sort(x, *, dim, descending):
+    if x.ndim == 0:
+        return of_scalar(x)
+    places = order(x, dim, descending)
+    return op.take_along_axis(x, places, dim), places
+
+
+@aten("sort.stable", op.argsort, op.take_along_axis, ignore=("stable",))
+def sort_stable(x, *, dim, descending):
+    return sort(x, dim=dim, descending=descending)
+
+
+@aten("argsort", op.argsort)
+def argsort(x, *, dim, descending):
+    return order(x, dim, descending) if x.ndim else op.zeros_like(x, "int64")
+
+
+@aten("argsort.stable", op.argsort, ignore=("stable",))
+def argsort_stable(x, *, dim, descending):
+    return argsort(x, dim=dim, descending=descending)
+
+
+@aten("msort", op.sort)
+def msort(x):
+    require_real(x)
+    return op.sort.plain(x, 0, False) if x.ndim else x
+
+
+@aten("topk", op.topk, ignore=("sorted",))
+def topk(x, *, k, dim, largest):
+    require_real(x)
+    if x.ndim == 0:
+        return of_scalar(x) if k else tuple(op.zeros((0,), d) for d in (x.dtype, "int64"))
+    k = static_extent(k, "the largest elements")
+    return op.topk.plain(x, k, dim, largest, "both", "int64")
+
+
+def nth(places, rank, dim):
+    """Return the place, on an axis of extent 1, of the element of a rank, known or not."""
+    if not is_number(rank):
+        return op.take_along_axis(places, rank, dim)
+    at = normalize_axis(dim, places.ndim)
+    begin, end = (0,) * at, places.shape[:at]
+    return op.strided_slice(places, (*begin, rank), (*end, rank + 1), None)
+
+
+@aten("kthvalue", op.argsort, op.strided_slice, op.take_along_axis, op.squeeze)
+def kthvalue(x, *, k, dim, keepdim):
+    if x.ndim == 0:
+        return of_scalar(x)
+    return at_places(x, nth(order(x, dim, False), k - 1, dim), dim, keepdim)
+
+
+# Medians: of an even number of elements the lower of both in the middle.
+
+
+def median_places(x, dim, skip):
+    """Return the place of the median; of NaN, which comes last in the order, that of the last
+    element of the order, unless NaN is skipped.
+    """
+    places = order(x, dim, False)
+    count = static_extent(x.shape[dim], "the axis of a median")
+    if not is_float(x.dtype):
+        return nth(places, (count - 1) // 2, dim)
+    numbers = op.sum(op.logical_not(op.isnan(x)), dim, True)
+    if skip:
+        ranks = op.floor_divide(op.subtract(numbers, 1), 2)
+        return nth(places, op.maximum(ranks, 0), dim)
+    # The first NaN stands behind the numbers.
+    broken = op.less(numbers, count)
+    last = op.minimum(numbers, count - 1)
+    return nth(places, op.where(broken, last, (count - 1) // 2), dim)
+
+
+def median_of(skip):
+    def of_all(x):
+        flat = op.reshape(x, (-1,))
+        if flat.shape[0] == 0:
+            raise Unconvertible("there is no median of no elements")
+        return at_places(flat, median_places(flat, 0, skip), 0, False)[0]
+
+    def along(x, *, dim, keepdim):
+        if x.ndim == 0:
+            return of_scalar(x)
+        return at_places(x, median_places(x, dim, skip), dim, keepdim)
+
+    return of_all, along
+
+
+MEDIAN = (op.argsort, op.isnan, op.sum, op.where, op.take_along_axis)
+for _name in ("median", "nanmedian"):
+    _of_all, _along = median_of(_name == "nanmedian")
+    aten(_name, *MEDIAN)(_of_all)
+    aten(f"{_name}.dim", *MEDIAN)(_along)
+
+
+@aten("mode", op.equal, op.sum, op.argsort, op.argmax, op.take_along_axis)
+def mode(x, *, dim, keepdim):
+    """The most frequent element, the smallest of several, and where it is last."""
+    if x.ndim == 0:
+        return of_scalar(x)
+    places = order(x, dim, False)
+    at = normalize_axis(dim, x.ndim)
+    ranked = op.take_along_axis(x, places, at)
+    same = op.equal(op.expand_dims(ranked, at), op.expand_dims(ranked, at + 1))
+    count = op.sum(same, at + 1)
+    # Equal elements are neighbours and have one count: the last one of the first group.
+    first = op.argmax(count, at, True)
+    length = op.take_along_axis(count, first, at)
+    last = op.subtract(op.add(first, length), 1)
+    return at_places(x, op.take_along_axis(places, last, at), at, keepdim)
+
+
+# Quantiles.
+
+ROUNDED = {"lower": op.floor, "higher": op.ceil, "nearest": op.round}
+
+
+def quantiles(x, q, dim, keepdim, interpolation, skip):
+    """Return quantiles as torch: the axis of ``q``, if that is a vector, comes first."""
+    rank = x.ndim
+    if dim is None or rank == 0:
+        rows = op.reshape(x, (-1,))
+    else:
+        at = normalize_axis(dim, rank)
+        rows = op.permute_dims(x, (*(i for i in range(rank) if i != at), at))
+    last = rows.ndim - 1
+    extent = static_extent(rows.shape[last], "the axis of a quantile")
+    ranked = op.sort.plain(rows, last, False)
+    points = op.full((1,), q, x.dtype, device_of(x)) if is_number(q) else op.reshape(q, (-1,))
+    points = op.reshape(points, (*(1,) * last, points.shape[0]))
+    valid = op.sum(op.logical_not(op.isnan(rows)), last, True)
+    if skip:
+        span = cast(op.maximum(op.subtract(valid, 1), 0), x.dtype)
+        position = op.multiply(points, span)
+    else:
+        # NaN is last in the order.
+        position = op.multiply(points, float(extent - 1))
+        position = op.where(op.less(valid, extent), float(extent - 1), position)
+    shape = (*rows.shape[:last], points.shape[last])
+    position = op.broadcast_to(position, shape)
+    if interpolation in ROUNDED:
+        place = cast(ROUNDED[interpolation](position), "int64")
+        found = op.take_along_axis(ranked, place, last)
+    else:
+        below, above = op.floor(position), op.ceil(position)
+        low, high = (op.take_along_axis(ranked, cast(p, "int64"), last) for p in (below, above))
+        share = 0.5 if interpolation == "midpoint" else op.subtract(position, below)
+        found = op.lerp(low, high, share)
+    found = op.permute_dims(found, (last, *range(last)))
+    if keepdim:
+        if dim is None or rank == 0:
+            found = op.reshape(found, (points.shape[last], *(1,) * rank))
+        else:
+            found = op.expand_dims(found, at + 1)
+    return op.squeeze(found, 0) if is_number(q) or q.ndim == 0 else found
+
+
+QUANTILE = (op.sort, op.isnan, op.take_along_axis, op.lerp, op.floor, op.ceil, op.round)
+
+
+def quantile(skip):
+    def of_tensor(x, q, *, dim, keepdim, interpolation):
+        return quantiles(x, q, dim, keepdim, interpolation, skip)
+
+    def of_number(x, *, q, dim, keepdim, interpolation):
+        return quantiles(x, q, dim, keepdim, interpolation, skip)
+
+    return of_tensor, of_number
+
+
+for _name in ("quantile", "nanquantile"):
+    _of_tensor, _of_number = quantile(_name == "nanquantile")
+    aten(_name, *QUANTILE)(_of_tensor)
+    aten(f"{_name}.scalar", *QUANTILE)(_of_number)
+
+
+# Places in a sorted sequence.
+
+
+def inserted(sequence, values, right, out_int32):
+    sequence, values = operands(sequence, values)
+    device = device_of(sequence)
+    values = tensor_as(values, sequence.dtype, device)
+    dtype = "int32" if out_int32 else "int64"
+    return op.searchsorted.plain(sequence, values, right, dtype)
+
+
+@aten("searchsorted.Tensor", "searchsorted.Scalar", op.searchsorted, op.take_along_axis)
+def searchsorted(sequence, values, sorter=None, *, out_int32, right, side):
+    if sorter is not None:
+        sequence = op.take_along_axis(sequence, sorter, -1)
+    return inserted(sequence, values, right or side == "right", out_int32)
+
+
+@aten("bucketize.Tensor", "bucketize.Scalar", op.searchsorted)
+def bucketize(values, boundaries, *, out_int32, right):
+    return inserted(boundaries, values, right, out_int32)
