@@ -32,13 +32,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import meta
 from meta.base.progress import bar
 from meta.frontend.aten import aten
-<<<<<<< HEAD
 from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
-from meta.frontend.aten.registry import name_of
-=======
-from meta.frontend.aten.graph import CHECKS, convert
 from meta.frontend.aten.registry import bound, name_of
->>>>>>> 378904b1 (frontend/aten: special functions, complex numbers, transforms, running results, orders and sets)
 from meta.frontend.core import Unconvertible
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import (

@@ -1,9 +1,48 @@
-"""Fourier transforms, of which torch has three operators."""
+"""Complex numbers, their parts, angles and conjugates, and Fourier transforms, of which torch has
+three operators. Numbers that are made of their parts are in `creation`.
+"""
+
+from math import pi
 
 from meta import op
-from meta.base.dtype import PARTS
+from meta.base.dtype import COMPLEX, PARTS, has_gradient
+from meta.frontend.aten.promotion import promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+
+
+@aten("real", op.real)
+def real(x):
+    return op.real(x) if x.dtype in COMPLEX else x
+
+
+aten.same("imag", op.imag)
+
+
+@aten("angle", op.angle, op.where, op.less, op.isnan)
+def angle(x):
+    """Of real numbers 0 or pi, and NaN of NaN."""
+    if x.dtype in COMPLEX:
+        return op.angle(x)
+    (y,) = promoted(x, floating=True)
+    turned = op.where(op.less(y, 0.0), op.full_like(y, pi), op.zeros_like(y))
+    return op.where(op.isnan(y), y, turned) if has_gradient(x.dtype) else turned
+
+
+CONJUGATES = ("conj", "_conj", "_conj_copy", "conj_physical", "_conj_physical")
+
+
+@aten(*CONJUGATES, op.conj)
+def conj(x):
+    return op.conj(x) if x.dtype in COMPLEX else x
+
+
+@aten("_neg_view", "_neg_view_copy", op.negative)
+def neg_view(x):
+    return op.negative(x)
+
+
+# Transforms.
 
 # What a sum is divided by, as torch numbers it: nothing, the root of the number of elements, or
 # their number; a transform and the inverse one call this by other names.
