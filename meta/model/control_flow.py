@@ -19,6 +19,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import TraceError, TypeInferError
 from meta.ir import Block, If
+from meta.ir.dims import SymbolicDim
 from meta.model.carried import (
     HINT,
     Carried,
@@ -116,18 +117,18 @@ def scan(
 ) -> tuple[Any, Any]:
     """Carry a state along the rows of ``xs``: ``state, y = f(state, x)`` for each row ``x``.
 
-    xs: arrays with a first axis of one static extent, at least 1; None, with ``length``, where
-    ``f`` needs none (its ``x`` is then None). reverse: from the last row to the first; a ``y`` has
-    the place of its ``x`` all the same.
+    xs: arrays with a first axis of one extent, at least 1, which is a number or, traced, has a
+    name; None, with ``length``, where ``f`` needs none (its ``x`` is then None). reverse: from the
+    last row to the first; a ``y`` has the place of its ``x`` all the same.
 
     Returns (the last state, the ``y`` stacked along a new first axis). ``f`` returns a state of the
     structure and types that it is given; else TraceError. Raises TypeInferError for ``xs`` that
     have no such axis.
 
     Cost: eagerly the rows are stacked once, at the end. Traced, a step writes its row with
-    `scatter_nd`, which copies the array that it writes to; so more than 64 rows are run along in
-    blocks, and a step copies some 2 sqrt(n) rows of ``ys``. In the gradient it does the same with
-    the rows of ``xs``.
+    `scatter_nd`, which copies the array that it writes to; so more than 64 rows, if their number is
+    known, are run along in blocks, and a step copies some 2 sqrt(n) rows of ``ys``. In the gradient
+    it does the same with the rows of ``xs``.
 
     >>> import meta
     >>> total, sums = scan(lambda s, x: (s + x, s + x), 0.0, meta.array([1.0, 2.0, 3.0]))
@@ -149,6 +150,8 @@ def _traced_scan(
     trace: Trace, f: Callable[[Any, Any], Any], start: Carried, rows: _Rows, reverse: bool
 ) -> tuple[Any, Any]:
     """Run along the rows in one loop, or in a loop over blocks of rows."""
+    if isinstance(rows.count, SymbolicDim):
+        return _row_loop(trace, f, start, rows, rows.extent(), reverse)
     if rows.count <= _BLOCK:
         return _row_loop(trace, f, start, rows, rows.count, reverse)
     size = isqrt(rows.count - 1) + 1
@@ -221,7 +224,7 @@ def _eager_scan(
 
 
 class _Rows:
-    """What `scan` runs along: arrays of ``count`` rows."""
+    """What `scan` runs along: arrays of ``count`` rows, a number or a named extent."""
 
     def __init__(self, xs: Any, length: int | None, trace: Trace | None) -> None:
         self.state = Carried(xs, trace)
@@ -229,14 +232,20 @@ class _Rows:
         if length is not None:
             counts.add(length)
         count = counts.pop() if len(counts) == 1 else None
-        if type(count) is not int or count < 1:
+        named_extent = trace is not None and isinstance(count, SymbolicDim)
+        if not named_extent and (type(count) is not int or count < 1):
             raise TypeInferError(
                 "scan needs rows",
                 expected="arrays whose first axes have one extent, which is known and at least 1, "
                 "or no arrays and length=",
                 found=f"xs of type {self.state}, length={length}",
             )
-        self.count = count
+        self.count: Any = count
+
+    def extent(self) -> Any:
+        """Return how many rows there are as a traced scalar."""
+        extents = op.shape_as_tensor(self.state.leaves[0])
+        return op.reshape(op.strided_slice(extents, (0,), (1,)), ())
 
     def row(self, i: Any) -> Any:
         """Return row ``i``, an int or a traced index."""

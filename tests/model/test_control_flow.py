@@ -308,6 +308,32 @@ def test_a_long_scan_copies_few_rows() -> None:
     assert {str(p.type) for p in inner.params} == {"int64[]", "float32[]", "float32[32, 2]"}
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_of_as_many_rows_as_a_name_says(reverse: bool) -> None:
+    def f(xs: Any, k: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            new = state * k + x
+            return new, new * x
+
+        state, ys = meta.scan(step, k * 0.0, xs, reverse=reverse)
+        return state * 2.0, ys
+
+    dims = {"n": (1, 100)}
+    types = (parse_type("float32[n, 2]"), parse_type("float32[2]"))
+    exe = meta.vm.compile(trace(f), *types, dims=dims)
+    module = autodiff(trace(f).program(*types).module, wrt=range(2))
+    verify(module, typed=True)
+    dy_types = [p.type for p in module.main.params[:-2]]
+    backward = meta.vm.compile(module_program(module), *dy_types, *types, dims=dims)
+    for count in (1, 2, 70):
+        xs, k = f32(count, 2), f32(2, seed=1)
+        for found, expected in zip(exe(xs, k), f(xs, k), strict=True):
+            check(found, expected, 1e-5, 1e-5)
+        found = backward(op.ones((2,)), op.ones((count, 2)), xs, k)[1]
+        for one, other in zip(found, gradients(f, xs, k), strict=True):
+            np.testing.assert_allclose(one.numpy(), other, 1e-4, 1e-4)
+
+
 class LSTM(Model):
     """A cell of torch's formulas, run along the first axis."""
 

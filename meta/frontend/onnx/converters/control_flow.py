@@ -12,6 +12,7 @@ from meta import op
 from meta.frontend.core import Unconvertible, active_trace, known
 from meta.frontend.core.arguments import constant, known_number, static_extent, vector
 from meta.frontend.onnx.registry import onnx
+from meta.ir.dims import UnknownDim
 from meta.model.control_flow import cond, scan, while_loop
 from meta.op.core.check import normalize_axis
 from meta.op.core.tracing import BlockTrace, Symbol
@@ -58,8 +59,8 @@ def _zeros(row, count, call):
     """Return ``count`` rows, an int or a scalar of the run time, like one."""
     if isinstance(count, int):
         return op.zeros((count, *row.shape), row.dtype, str(call.device))
-    for extent in row.shape:
-        static_extent(extent, "what a step of a loop of unknown length returns")
+    if any(isinstance(extent, UnknownDim) for extent in row.shape):
+        raise Unconvertible("its steps return extents that depend on values")
     # A filled array has unknown extents only; broadcasting keeps those of the row.
     rows = op.dynamic_full(constant(False, "bool", call), vector([count], call), "bool")
     for axis in range(1, row.ndim + 1):
@@ -228,9 +229,9 @@ def _from_front(x, axis):
 def _along(body, states, sequences, call):
     """Run a body along the first axes of sequences: (states, rows)."""
     step = _step_of(body, len(states))
-    extents = {static_extent(s.shape[0], "a sequence of Scan") for s in sequences}
-    if len(extents) != 1:
-        raise Unconvertible(f"sequences of {sorted(extents)} elements")
+    extents = {s.shape[0] for s in sequences}
+    if len(extents) != 1 or any(isinstance(e, UnknownDim) for e in extents):
+        raise Unconvertible(f"sequences of {', '.join(map(str, extents))} elements")
     if extents == {0}:
         firsts = [op.zeros(s.shape[1:], s.dtype, str(call.device)) for s in sequences]
         _, rows = _probed(step, tuple(states), tuple(firsts))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant
 from meta.frontend.onnx.registry import onnx
+from meta.ir.dims import SymbolicDim
 from meta.model.control_flow import scan
 
 
@@ -126,8 +126,7 @@ class _Call:
             )
         if self.b is not None and tuple(self.b.shape) != (count, 2 * rows):
             raise Unconvertible(f"B is {list(self.b.shape)}, not {[count, 2 * rows]}")
-        if not isinstance(self.x.shape[0], int) or self.x.shape[0] < 1:
-            raise Unconvertible(f"a number of steps that is {self.x.shape[0]}", "at least one step")
+        require_steps(self.x.shape[0])
 
     def _start(self, state):
         """Return an initial state per direction."""
@@ -141,7 +140,9 @@ class _Call:
 
     def _counts(self, lengths):
         steps, batch = self.x.shape[:2]
-        places = constant(range(steps), lengths.dtype, self.call)
+        # 0, 1, ..., also of steps whose number has a name.
+        ones = op.ones((steps,), lengths.dtype, str(self.call.device))
+        places = op.cumsum.plain(ones, 0, lengths.dtype, True)
         return op.less(op.reshape(places, (steps, 1, 1)), op.reshape(lengths, (1, batch, 1)))
 
     def biases(self, i):
@@ -186,6 +187,12 @@ class _Call:
         if self.counts is None:
             return scan(plain, start, rows, reverse=reverse)
         return scan(counted, start, (rows, self.counts), reverse=reverse)
+
+
+def require_steps(extent):
+    """Raise Unconvertible for an extent that is 0, or not even has a name."""
+    if not isinstance(extent, SymbolicDim) and (not isinstance(extent, int) or extent < 1):
+        raise Unconvertible(f"a number of steps that is {extent}", "at least one step")
 
 
 def _with(x, bias):
