@@ -35,7 +35,7 @@ from onnx.backend.test.loader import load_model_tests
 import meta
 from meta.base.dtype import TO_NUMPY
 from meta.base.progress import bar
-from meta.frontend.onnx.direct import from_onnx
+from meta.frontend import from_onnx
 from meta.frontend.onnx.narrow import HELD
 
 BFLOAT16 = 2**-6

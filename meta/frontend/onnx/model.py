@@ -1,34 +1,32 @@
-"""`from_onnx`: an ONNX model becomes a model, by TVM's importer."""
+"""`from_onnx`: an ONNX model becomes a model."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import external_data_helper, helper, numpy_helper
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from onnx import ValueInfoProto, external_data_helper
 
-from meta import op
-from meta.base.dtype import canonical
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
-from meta.frontend.onnx.graph import DEFAULT_DOMAINS, prepared
-from meta.frontend.relax.model import RelaxModel, model_of
-from meta.frontend.relax.registry import RelaxError
-from meta.frontend.relax.tensor_expressions import NamingBuilder
+from meta.frontend.core import ImportedModel, Unconvertible, active_trace
+from meta.frontend.onnx.narrow import HELD, as_declared, held, name_of
+from meta.frontend.onnx.program import Program, taken_apart
+from meta.frontend.onnx.registry import OnnxError
+from meta.frontend.onnx.values import dtype_of
+from meta.frontend.onnx.walker import Walker
 from meta.op.core.tracing import Symbol
-from meta.runtime.ndarray import array, ndarray
+from meta.runtime.ndarray import ndarray
 
 MAX_MODEL_BYTES = 2 << 30
 """What protobuf takes; larger models keep their tensors in other files."""
 
 
-class OnnxModel(RelaxModel):
+class OnnxModel(ImportedModel):
     """A model imported from ONNX: takes the graph's inputs, returns its output or outputs.
 
     Attributes
@@ -37,22 +35,59 @@ class OnnxModel(RelaxModel):
     """
 
     def build(  # type: ignore[override]  # a constructor
-        self, *program: Any, outputs: Sequence[tuple[str, str]]
+        self, program: Program, arrays: Mapping[str, ndarray], input_names: Sequence[str]
     ) -> None:
-        """Take what `RelaxModel` takes, and the name and the dtype of each output."""
-        super().build(*program)
-        self._outputs = tuple(outputs)
-        self.output_names = tuple(name for name, _ in outputs)
+        """Take a checked program and its state by name."""
+        super().build(arrays, input_names)
+        self._program = program
+        self.output_names = tuple(o.name for o in program.graph.output)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OnnxModel:
+        """Return a model with arrays of its own, of the same program, which is never written to."""
+        memo[id(self._program)] = self._program
+        return cast(OnnxModel, super().__deepcopy__(memo))
 
     def convert(self, *inputs: Any) -> Any:
-        """Call the operators of the graph; the results are of the dtypes that it declares."""
-        result = super().convert(*inputs)
-        results = result if isinstance(result, tuple) else (result,)
-        cast = tuple(
-            op.astype(r, dtype) if isinstance(r, Symbol | ndarray) and dtype != r.dtype else r
-            for r, (_, dtype) in zip(results, self._outputs, strict=True)
+        """Call the operators of the graph under the trace in force."""
+        trace, program = active_trace(), self._program
+        values: dict[str, Any] = {n: trace.lift(a) for n, a in self.arrays.items()}
+        values |= {n: a.to(device=trace.device) for n, a in program.constants.items()}
+        for declared, value in zip(program.inputs, inputs, strict=True):
+            _require_fitting(declared, value)
+            values[declared.name] = as_declared(declared.type, value)
+        walker = Walker(program.functions, self.training)
+        results = held(walker.main(program.graph, program.opsets, values))
+        return results if len(results) > 1 else results[0]
+
+
+def _require_fitting(declared: ValueInfoProto, value: Any) -> None:
+    """Raise OnnxError for an input of another type than the graph declares."""
+    if not declared.type.HasField("tensor_type") or not isinstance(value, Symbol | ndarray):
+        return
+    tensor = declared.type.tensor_type
+    try:
+        name = name_of(tensor.elem_type)
+        dtype = HELD[name] if name in HELD else dtype_of(tensor.elem_type)
+    except Unconvertible as error:
+        raise OnnxError(f"the input {declared.name!r}: {error.why}", hint=error.hint) from None
+    extents = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+    fits = not tensor.HasField("shape") or (
+        len(extents) == value.ndim
+        and all(
+            a is None or not isinstance(b, int) or a == b
+            for a, b in zip(extents, value.shape, strict=True)
         )
-        return cast if len(cast) > 1 else cast[0]
+    )
+    if dtype != value.dtype or not fits:
+        names = [
+            d.dim_param or (d.dim_value if d.HasField("dim_value") else "?")
+            for d in tensor.shape.dim
+        ]
+        raise OnnxError(
+            f"the input {declared.name!r} has another type",
+            expected=f"{dtype}[{', '.join(map(str, names))}]",
+            found=f"{value.dtype}[{', '.join(map(str, value.shape))}]",
+        )
 
 
 def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> OnnxModel:
@@ -60,7 +95,7 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
 
     model: the path of a file, or an `onnx.ModelProto`.
     constants: values for some of the graph's inputs, which are no inputs then. An input that says
-        a shape, axes or the like must be one: the importer needs its value.
+        axes or the like must be one, where its value has to be known.
 
     The model takes the graph's inputs, by position or by name, and returns its output, or a tuple
     of them. Initializers of floating point are its parameters by their names, except the running
@@ -68,31 +103,12 @@ def from_onnx(model: Any, constants: Mapping[str, object] | None = None) -> Onnx
     infer mode; in train mode batch normalisation takes the statistics of the batch and updates the
     running ones, and dropout drops.
 
-    Raises RelaxError for a file that is no valid ONNX model, and for what TVM's importer or the
-    converters do not support; ArgumentError for constants that are no inputs.
+    Raises OnnxError for a file that is no valid ONNX model, and, listing all of them, for nodes
+    that no converter takes; those that a converter cannot express are listed when the model is
+    called. ArgumentError for constants that are no inputs.
     """
-    proto = prepared(_loaded(model), dict(constants or {}))
-    importer = ONNXGraphImporter({}, None, keep_params_in_input=True, sanitize=False)
-    importer.bb = NamingBuilder()
-    versions = [o.version for o in proto.opset_import if o.domain in DEFAULT_DOMAINS]
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(output):
-            module = importer.from_onnx(proto.graph, max(versions, default=1))
-    except Exception as error:
-        # The importer says in exceptions of many kinds what it does not support.
-        said = " ".join(output.getvalue().split())
-        raise RelaxError(
-            f"TVM's importer of ONNX refuses the model: {_text(error)}", hint=said or None
-        ) from error
-    graph = proto.graph
-    state = {i.name: array(numpy_helper.to_array(i)) for i in graph.initializer}
-    inputs = [i.name for i in graph.input if i.name not in state]
-    names = [str(p.name) for p in module["main"].params]
-    by_parameter = dict(zip(names[len(names) - len(state) :], state, strict=True))
-    model_state = {p: state[n] for p, n in by_parameter.items()}
-    outputs = [(o.name, _dtype(o)) for o in graph.output]
-    return model_of(OnnxModel, module, inputs, model_state, by_parameter, outputs=outputs)
+    program, arrays = taken_apart(_loaded(model), dict(constants or {}))
+    return OnnxModel(program, arrays, [i.name for i in program.inputs])
 
 
 def _loaded(model: Any) -> onnx.ModelProto:
@@ -114,13 +130,13 @@ def _loaded(model: Any) -> onnx.ModelProto:
         except FormatError:
             raise
         except OSError as error:
-            raise RelaxError(f"{place} cannot be read: {error}") from error
+            raise OnnxError(f"{place} cannot be read: {error}") from error
         except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
-            raise RelaxError(f"{place} is no ONNX model: {_text(error)}") from error
+            raise OnnxError(f"{place} is no ONNX model: {_text(error)}") from error
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
-        raise RelaxError(f"{place} is no valid ONNX model: {_text(error)}") from error
+        raise OnnxError(f"{place} is no valid ONNX model: {_text(error)}") from error
     return proto
 
 
@@ -134,19 +150,7 @@ def _load_external(proto: onnx.ModelProto, folder: str) -> None:
     onnx.load_external_data_for_model(proto, folder)
 
 
-def _dtype(output: onnx.ValueInfoProto) -> str:
-    """Return the name of the dtype that an output declares."""
-    kind = output.type.tensor_type.elem_type
-    try:
-        return canonical(helper.tensor_dtype_to_np_dtype(kind))
-    except (KeyError, ArgumentError):
-        raise RelaxError(
-            f"the output {output.name!r} is no array of a dtype that there is",
-            found=onnx.TensorProto.DataType.Name(kind),
-        ) from None
-
-
 def _text(error: Exception) -> str:
-    """Return the last line of an error's text, which with TVM's is the message."""
+    """Return the last line of an error's text, which with onnx's is the message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"

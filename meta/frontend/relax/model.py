@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -15,8 +14,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.base.registry import nearest
 from meta.frontend.core import Failure, ImportedModel, Unconvertible, active_trace, failed
-from meta.frontend.relax.registry import RelaxError, relax
-from meta.frontend.relax.tensor_expressions import ONLY_LOOPS, marked
+from meta.frontend.relax.registry import ONLY_LOOPS, RelaxError, relax
 from meta.frontend.relax.values import constant
 from meta.frontend.relax.walker import Walker, operator_name
 from meta.runtime.ndarray import array, ndarray
@@ -30,11 +28,7 @@ def operators(module: Any) -> Counter[str]:
 
     def visit(expr: Any) -> None:
         if isinstance(expr, ir.Call) and isinstance(expr.op, tvm.ir.Op):
-            name = operator_name(expr)
-            if name == "call_tir":
-                with contextlib.suppress(Unconvertible):
-                    name = marked(module[expr.args[0]])[0]
-            found[name] += 1
+            found[operator_name(expr)] += 1
 
     for function in module.functions.values():
         if isinstance(function, tvm_relax.Function):

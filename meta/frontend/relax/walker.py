@@ -21,7 +21,6 @@ from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
 from meta.frontend.relax.registry import RelaxError, relax
-from meta.frontend.relax.tensor_expressions import marked
 from meta.frontend.relax.values import (
     Frame,
     RuntimeShape,
@@ -198,11 +197,7 @@ class Walker:
         return self._function(callee.function, arguments, callee.frame)
 
     def _operator(self, frame: Frame, call: Any) -> Any:
-        name, attrs, arguments = operator_name(call), attributes(call.attrs), call.args
-        if name == "call_tir":
-            name, attrs = marked(self.module[call.args[0]])
-            arguments = call.args[1].fields
-        return self._apply(frame, call, name, attrs, arguments)
+        return self._apply(frame, call, operator_name(call), attributes(call.attrs), call.args)
 
     def _apply(self, frame: Frame, call: Any, name: str, attrs: Any, arguments: Any) -> Any:
         """Call the converter of an operator."""

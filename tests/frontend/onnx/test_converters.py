@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import meta
 from meta.base.dtype import TO_NUMPY
-from meta.frontend.onnx.direct import from_onnx
+from meta.frontend import from_onnx
 from meta.frontend.onnx.narrow import HELD
 from meta.frontend.onnx.registry import OnnxError, onnx
 from tests.frontend.onnx.records import OnnxCase

@@ -2,8 +2,7 @@
 converted, with the reason that an error and docs/frontends.md state.
 """
 
-from meta.frontend.relax.registry import relax
-from meta.frontend.relax.tensor_expressions import ONLY_LOOPS
+from meta.frontend.relax.registry import ONLY_LOOPS, relax
 
 
 @relax(

@@ -28,8 +28,6 @@ relax.same("nn.relu", op.relu)
 relax.same("nn.selu", op.selu)
 relax.same("nn.silu", op.silu)
 relax.same("nn.softplus", op.softplus, "beta", "threshold")
-relax.same("te.maximum", op.maximum)
-relax.same("te.minimum", op.minimum)
 
 relax("clip", op.clip)(clipped)
 relax("divide", op.divide, op.floor_divide)(quotient)

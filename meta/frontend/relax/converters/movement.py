@@ -1,8 +1,5 @@
 """Converters of operators that rearrange, repeat, convert or pad elements, and of those on shapes,
 which are numbers while converting.
-
-"te.pad" and the like are tensor expressions that TVM's ONNX importer emits; see
-`tensor_expressions.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +24,6 @@ relax.same("permute_dims", op.permute_dims, "axes")
 relax.same("repeat", op.repeat, "repeats", "axis")
 relax.same("reverse_sequence", op.reverse_sequence, "seq_axis", "batch_axis")
 relax.same("stack", op.stack, "axis")
-relax.same("te.flip", op.flip, "axis")
-relax.same("te.tile", op.tile, "reps")
 relax.same("tile", op.tile, repeats="reps")
 relax("meshgrid", op.reshape, op.broadcast_to)(meshgrid)
 
@@ -169,33 +164,3 @@ def _padded(x, pairs, value, mode):
     if mode not in PAD_MODES:
         raise Unconvertible(f"the padding mode {mode!r} is not supported")
     return op.pad(x, pairs, PAD_MODES[mode], number_in(value, x.dtype))
-
-
-def _pairs(before, after):
-    return list(zip(before, before if after is None else after, strict=True))
-
-
-@relax("te.pad", op.pad, ignore=("name", "attrs"))
-def te_pad(x, *, pad_before, pad_after, pad_value):
-    return _padded(x, _pairs(pad_before, pad_after), pad_value, "constant")
-
-
-@relax("te.mirror_pad", op.pad, ignore=("name",))
-def mirror_pad(x, *, pad_before, pad_after, mode):
-    mode = {"REFLECT": "reflect", "SYMMETRIC": "symmetric"}[mode]
-    return _padded(x, _pairs(pad_before, pad_after), 0, mode)
-
-
-def _te_padding(mode, name, *becomes):
-    @relax(name, *becomes, ignore=("name",))
-    def converter(x, *, pad_before, pad_after):
-        return _padded(x, _pairs(pad_before, pad_after), 0, mode)
-
-
-_te_padding("edge", "te.replicate_pad", op.pad)
-_te_padding("circular", "te.circular_pad", op.pad)
-
-
-@relax("te.einsum", op.einsum)
-def einsum(*operands, subscripts):
-    return op.einsum(subscripts, *operands)
