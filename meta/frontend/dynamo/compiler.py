@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -43,7 +44,9 @@ def backend(
     )
     tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-    with _no_mkldnn() if trains else nullcontext():
+    # The state of a generator is kept as a tensor for what a gradient computes again.
+    states = functorch.patch(graphsafe_rng_functionalization=False)
+    with states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     return compiled
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._guards import detect_fake_mode
 from torch.utils import _pytree as pytree
 
 from meta import op
@@ -124,6 +126,7 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
     not converted. Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
+    complete(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     said = [n.meta.get("val") for n in places]
     trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
@@ -164,6 +167,19 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
         walker.calls_back,
         walker.kept,
     )
+
+
+def complete(graph: fx.GraphModule) -> None:
+    """Give every call of a graph the type of its result, which the partitioner leaves out where it
+    keeps the state of a random generator for a gradient.
+    """
+    mode = detect_fake_mode([n.meta.get("val") for n in graph.graph.nodes])
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or "val" in node.meta:
+            continue
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+        with mode or nullcontext():
+            node.meta["val"] = node.target(*args, **kwargs)
 
 
 class GraphWalker(Walker):

@@ -135,10 +135,10 @@ def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[in
 
 
 def _bound(value: sympy.Expr, otherwise: int) -> int:
-    return int(value) if value.is_finite and value.is_integer else otherwise
+    return int(value) if isinstance(value, sympy.Integer) else otherwise  # torch's infinities
 
 
 def _most(value: sympy.Expr) -> int | None:
-    """Return an upper bound, None for none: torch's own infinities, and what no extent can be."""
-    known = bool(value.is_finite and value.is_integer) and int(value) < 2**62
+    """Return an upper bound, None for none: infinities, and what no extent can be."""
+    known = isinstance(value, sympy.Integer) and int(value) < 2**62
     return int(value) if known else None

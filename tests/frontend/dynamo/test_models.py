@@ -7,18 +7,15 @@ import copy
 import pytest
 import torch
 
-import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 from tests.frontend.dynamo.models import MODELS, made
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
+def _with_rnns():
     with torch._dynamo.config.patch(allow_rnn=True):  # Dynamo does not follow an LSTM without
         yield
-    torch._dynamo.reset()
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:

@@ -1,0 +1,121 @@
+"""Sizes that vary under torch.compile(backend="meta"), without compiling anew for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.frontend.dynamo.models import Block, cnn, mlp
+from torch import nn
+
+from meta.frontend.dynamo.compiler import GraphCompiler
+
+
+@pytest.fixture
+def graphs(monkeypatch) -> list[GraphCompiler]:
+    """Collect what is compiled."""
+    found: list[GraphCompiler] = []
+    made = GraphCompiler.__init__
+
+    def init(self, *args: Any, **kwargs: Any) -> None:
+        found.append(self)
+        made(self, *args, **kwargs)
+
+    monkeypatch.setattr(GraphCompiler, "__init__", init)
+    return found
+
+
+def same(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_program_for_all_batches(graphs: list[GraphCompiler]) -> None:
+    model = mlp()
+    run = torch.compile(model, backend="meta", dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for n in (2, 5, 7, 64, 3):
+            x = torch.randn(n, 8)
+            same(run(x), model(x))
+    assert len(graphs) == 1
+    assert graphs[0].for_all is not None
+
+
+def test_a_batch_of_one_has_a_program_of_its_own(graphs: list[GraphCompiler]) -> None:
+    model = mlp()
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    with torch.no_grad():
+        for n in (4, 1, 6, 9, 1):
+            x = torch.randn(n, 8)
+            same(run(x), model(x))
+    assert len(graphs) <= 3
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], torch.Tensor]]] = {
+    "mlp": (mlp, lambda n: torch.randn(n, 8)),
+    "batch of a cnn": (cnn, lambda n: torch.randn(n, 3, 12, 12)),
+    "batch of a transformer": (Block, lambda n: torch.randn(n, 7, 16)),
+    "length of a transformer": (Block, lambda n: torch.randn(2, n, 16)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_several_sizes_train(name: str, graphs: list[GraphCompiler]) -> None:
+    make, data = MODELS[name]
+    torch.manual_seed(0)
+    model = make()
+    run = torch.compile(model, backend="meta", dynamic=True, fullgraph=True)
+    for n in (4, 6, 5):
+        x = data(n)
+        model.zero_grad()
+        run(x).square().mean().backward()
+        found = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).square().mean().backward()
+        for a, p in zip(found, model.parameters(), strict=True):
+            same(a, p.grad)
+    assert len(graphs) == 2  # forward and backward
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.reshape(x.shape[0] * x.shape[1]),
+        lambda x: x[: x.shape[0] // 2] + 1,
+        lambda x: torch.arange(x.shape[0]) * 2,
+        lambda x: torch.cat([x, x]).shape[0] * torch.ones(()),
+        lambda x: (x + 1, x.shape[0]),
+        lambda x: torch.zeros(x.shape[0], x.shape[0] + 3) + x.sum(),
+        lambda x: x.expand(2, *x.shape).clone(),
+        lambda x: x.t() * 2,
+        lambda x: torch.nn.functional.pad(x, (0, x.shape[0])),
+        lambda x: x * x.shape[0] / (x.shape[1] + 1),
+        lambda x: x.unfold(0, 2, 1) + 0,
+        lambda x: x.sort(0).values,
+        lambda x: torch.rand_like(x) * 0,
+    ],
+)
+def test_arithmetic_of_sizes(f: Callable[..., Any]) -> None:
+    run = torch.compile(f, backend="meta", dynamic=True, fullgraph=True)
+    for n, m in ((4, 3), (6, 5), (9, 3)):
+        x = torch.randn(n, m)
+        same(run(x), f(x))
+
+
+def test_a_size_alone() -> None:
+    run = torch.compile(lambda n: torch.arange(n), backend="meta", dynamic=True, fullgraph=True)
+    for n in (5, 8, 3):
+        assert run(n).tolist() == list(range(n))
+
+
+def test_sizes_that_depend_on_data_are_refused() -> None:
+    def f(x):
+        return x.nonzero() + 1
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        run = torch.compile(f, backend="meta", fullgraph=True)
+        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="depends on data"):
+            run(torch.tensor([0.0, 1.0, 2.0]))
+    torch._dynamo.reset()
+    assert torch.compile(f, backend="meta")(torch.tensor([0.0, 1.0])).tolist() == [[2]]
