@@ -28,6 +28,7 @@ from meta.base.dtype import DTYPES
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.frontend import explain_compile
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
 from meta.op.core.promotion import strict_dtypes
@@ -57,6 +58,7 @@ __all__ = [
     "e",
     "errors",
     "explain",
+    "explain_compile",
     "fft",
     "finfo",
     "from_dlpack",

@@ -7,10 +7,12 @@ onnx, is imported when it is first used.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from meta.frontend.dynamo.report import CompileReport
     from meta.frontend.onnx import from_onnx
     from meta.frontend.relax import from_relax
     from meta.frontend.torch import from_torch
@@ -20,9 +22,24 @@ _PLACES = {
     "from_relax": "meta.frontend.relax",
     "from_torch": "meta.frontend.torch",
 }
-_SOURCES = ("onnx", "relax", "relay", "torch")
+_SOURCES = ("dynamo", "onnx", "relax", "relay", "torch")
 
-__all__ = ["from_onnx", "from_relax", "from_torch"]
+__all__ = ["explain_compile", "from_onnx", "from_relax", "from_torch"]
+
+
+def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> CompileReport:
+    """Say what ``torch.compile(model, backend="meta")`` makes of a PyTorch model; ``print`` it.
+
+    model: a torch.nn.Module, or a function of tensors. args, kwargs: what it is called with. The
+    report lists the operators of each graph, the kernels by dialect, the calls back into PyTorch
+    with their reasons, and why TorchDynamo split the model, if it did. The model is compiled and
+    run, forward and, where a result requires a gradient, backward: a copy of it, so that neither
+    its state nor the arguments change. What was compiled before is forgotten
+    (``torch._dynamo.reset``).
+    """
+    from meta.frontend.dynamo.report import explain
+
+    return explain(model, args, kwargs)
 
 
 def __getattr__(name: str) -> Any:

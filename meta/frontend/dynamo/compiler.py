@@ -12,8 +12,10 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._logging import trace_structured
 from torch.utils._python_dispatch import _disable_current_modes
 
+from meta.base import config
 from meta.frontend.dynamo.compiled import CompiledGraph
 from meta.frontend.dynamo.conversion import Converted, convert_graph
 from meta.frontend.dynamo.decompositions import decompositions
@@ -65,6 +67,22 @@ def _no_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+_watched: list[list[GraphCompiler]] = []
+
+
+@contextmanager
+def watching() -> Iterator[list[GraphCompiler]]:
+    """Yield a list to which every graph is added that is compiled in the block, by any thread: a
+    gradient is compiled by a thread of torch's.
+    """
+    found: list[GraphCompiler] = []
+    _watched.append(found)
+    try:
+        yield found
+    finally:
+        _watched.remove(found)
+
+
 class GraphCompiler:
     """A graph of AOTAutograd's, which is called with a list of its inputs, and empties it.
 
@@ -80,6 +98,8 @@ class GraphCompiler:
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | None = None
         self.by_sizes: dict[Any, CompiledGraph] = {}
+        for found in _watched:
+            found.append(self)
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -94,6 +114,10 @@ class GraphCompiler:
         args.clear()
         return found
 
+    def programs(self) -> list[CompiledGraph]:
+        """Return what was compiled until now."""
+        return [p for p in (self.for_all, *self.by_sizes.values()) if p is not None]
+
     def _of_sizes(self, args: Sequence[Any]) -> CompiledGraph:
         key = tuple([a.shape if isinstance(a, torch.Tensor) else a for a in args])
         found = self.by_sizes.get(key)
@@ -105,6 +129,11 @@ class GraphCompiler:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
             converted = convert_graph(self.graph, extents, fallback=self.options.fallback)
+            trace_structured(
+                "artifact",
+                metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
+                payload_fn=lambda: str(converted.module),
+            )
             return CompiledGraph(self.graph, converted, self._executable(converted, extents))
 
     def _executable(self, converted: Converted, extents: Extents) -> Any:
@@ -112,10 +141,13 @@ class GraphCompiler:
             return None
         dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
-        return compile(
-            module_program(converted.module),
-            device=converted.device,
-            dims=dims,
-            memory_budget=self.options.memory_budget,
-            cuda_graph=self.options.cuda_graph if on_cuda else None,
-        )
+        # What is kept by name here means nothing to another process.
+        kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
+        with kept:
+            return compile(
+                module_program(converted.module),
+                device=converted.device,
+                dims=dims,
+                memory_budget=self.options.memory_budget,
+                cuda_graph=self.options.cuda_graph if on_cuda else None,
+            )

@@ -13,7 +13,7 @@ from meta.dialect.core import prefer
 
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
-    "reduce-overhead": {"cuda_graph": True},
+    "reduce-overhead": {},  # graphs are recorded in any mode, where they can be
 }
 
 

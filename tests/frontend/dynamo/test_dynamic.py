@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.frontend.dynamo.models import Block, cnn, mlp
 from torch import nn
 
 from meta.frontend.dynamo.compiler import GraphCompiler
+from tests.frontend.dynamo.models import Block, cnn, mlp
 
 
 @pytest.fixture

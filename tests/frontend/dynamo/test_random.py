@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.frontend.dynamo.models import Block
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from tests.frontend.dynamo.models import Block
 
 
 def test_a_seed_repeats_them() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.frontend.dynamo.models import Tied, cnn, made, mlp
 from torch import nn
+
+from tests.frontend.dynamo.models import Tied, cnn, made, mlp
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -343,9 +344,7 @@ def test_gradient_of_an_input_and_hooks() -> None:
 def test_a_module_in_ddp(tmp_path) -> None:
     import torch.distributed as dist
 
-    dist.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1
-    )
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
         torch.manual_seed(0)
         model = mlp()

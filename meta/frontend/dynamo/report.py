@@ -1,0 +1,163 @@
+"""What `meta.explain_compile` says: operators, kernels, calls back into PyTorch and graph breaks."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from meta.frontend.aten.registry import name_of
+from meta.frontend.core import Failure
+from meta.frontend.dynamo.compiler import GraphCompiler, backend, watching
+from meta.vm.bytecode import Invoke
+from meta.vm.executable import Executable
+
+CALL_BACK = "torch_call"
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What became of one graph of AOTAutograd's.
+
+    Attributes
+    ----------
+    role: "inference", "forward" or "backward". operators: how often PyTorch's operators occur in
+    it. kernels: how often each kernel is launched, by dialect and name; "" where the sizes of a
+    call decide the dialect. calls_back: the calls that PyTorch runs, and why.
+    for_all_sizes: False if programs are compiled for the sizes of each call.
+    """
+
+    role: str
+    operators: Mapping[str, int]
+    kernels: Mapping[tuple[str, str], int]
+    calls_back: tuple[Failure, ...]
+    for_all_sizes: bool
+
+    def __str__(self) -> str:
+        count = sum(self.operators.values())
+        lines = [f"{self.role}: {count} operators, {sum(self.kernels.values())} kernels"]
+        if not self.for_all_sizes:
+            lines.append("  compiled for the sizes of each call")
+        by_dialect: dict[str, list[str]] = {}
+        for (dialect, name), times in sorted(self.kernels.items()):
+            shown = name.removeprefix(f"{dialect}.")
+            by_dialect.setdefault(dialect or "by sizes", []).append(_times(shown, times))
+        lines += [f"  {dialect}: {', '.join(names)}" for dialect, names in by_dialect.items()]
+        grouped = Counter((f.operator, f.why) for f in self.calls_back)
+        first = {(f.operator, f.why): f.place for f in reversed(self.calls_back)}
+        for (name, why), times in grouped.most_common():
+            place = first[name, why]
+            lines.append(f"  calls back {_times(name, times)}: {why} (first at {place})")
+        return "\n".join(lines)
+
+
+def _times(name: str, count: int) -> str:
+    return name if count == 1 else f"{name} x {count}"
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What ``torch.compile(model, backend="meta")`` makes of a model; ``print`` it.
+
+    Attributes
+    ----------
+    graphs: in the order in which they were compiled. breaks: why TorchDynamo split the model, and
+    where; empty if it is one graph.
+    """
+
+    graphs: tuple[GraphReport, ...]
+    breaks: tuple[str, ...]
+
+    @property
+    def calls_back(self) -> tuple[Failure, ...]:
+        """The calls of all graphs that PyTorch runs."""
+        return tuple(f for graph in self.graphs for f in graph.calls_back)
+
+    def __str__(self) -> str:
+        breaks = len(self.breaks)
+        head = (
+            f"{len(self.graphs)} graphs, {breaks} graph breaks, "
+            f"{len(self.calls_back)} calls back into PyTorch"
+        )
+        return "\n".join(
+            [head, *(f"break: {text}" for text in self.breaks), *map(str, self.graphs)]
+        )
+
+
+def explain(
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> CompileReport:
+    """Compile a copy of a model for these arguments, run it, and say what happened; see
+    `meta.explain_compile`.
+    """
+    with torch.random.fork_rng():
+        torch._dynamo.reset()
+        found = torch._dynamo.explain(_own(model))(*_own(args), **_own(kwargs))
+        breaks = [_break_text(reason) for reason in found.break_reasons if reason.graph_break]
+        torch._dynamo.reset()
+        with watching() as graphs:
+            run = torch.compile(_own(model), backend=backend)
+            _differentiate(run(*_own(args), **_own(kwargs)))
+        torch._dynamo.reset()
+    return CompileReport(tuple(map(_report_of, graphs)), tuple(breaks))
+
+
+def _own(values: Any) -> Any:
+    """Return a copy of a model, or of arguments, which running must not change."""
+    if isinstance(values, nn.Module):
+        return copy.deepcopy(values)
+
+    def copied(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.detach().clone().requires_grad_(value.requires_grad)
+
+    return values if callable(values) else pytree.tree_map(copied, values)
+
+
+def _differentiate(result: Any) -> None:
+    """Run the gradient, if there is one, so that it is compiled."""
+    tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
+    trained = [t.float().sum() for t in tensors if t.requires_grad and not t.is_complex()]
+    if trained:
+        torch.stack(trained).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _break_text(reason: Any) -> str:
+    where = reason.user_stack[-1] if reason.user_stack else None
+    text = str(reason.reason).splitlines()[0]
+    return text if where is None else f"{text}, at {where.filename}:{where.lineno}"
+
+
+def _report_of(compiler: GraphCompiler) -> GraphReport:
+    operators: Counter[str] = Counter()
+    for node in compiler.graph.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            operators[name_of(node.target)] += 1
+        elif isinstance(node.target, torch._ops.HigherOrderOperator):
+            operators[str(node.target)] += 1
+    made = compiler.programs()
+    kernels: Counter[tuple[str, str]] = Counter()
+    for one in made:
+        if one.executable is not None:
+            kernels.update(_kernels_of(one.executable))
+    back = tuple(f for one in made for f in one.converted.calls_back)
+    return GraphReport(compiler.role, operators, kernels, back, compiler.for_all is not None)
+
+
+def _kernels_of(executable: Executable) -> Counter[tuple[str, str]]:
+    """Return how often each kernel is launched, without the calls back."""
+    found: Counter[tuple[str, str]] = Counter()
+    for function in executable.code.functions.values():
+        for i in function.instructions():
+            if isinstance(i, Invoke):
+                kernel = executable.code.kernels[i.kernel]
+                if kernel.base != CALL_BACK:
+                    found[kernel.dialect, kernel.name] += 1
+    return found
