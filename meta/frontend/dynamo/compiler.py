@@ -12,7 +12,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._logging import trace_structured
+from torch._logging._internal import trace_structured
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config

@@ -1,4 +1,4 @@
-"""What `meta.explain_compile` says: operators, kernels, calls back into PyTorch and graph breaks."""
+"""What `meta.explain_compile` says: operators, kernels, calls back into PyTorch, graph breaks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def explain(
     """
     with torch.random.fork_rng():
         torch._dynamo.reset()
-        found = torch._dynamo.explain(_own(model))(*_own(args), **_own(kwargs))
+        explained: Any = torch._dynamo.explain(_own(model))
+        found = explained(*_own(args), **_own(kwargs))
         breaks = [_break_text(reason) for reason in found.break_reasons if reason.graph_break]
         torch._dynamo.reset()
         with watching() as graphs:

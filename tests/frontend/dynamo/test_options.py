@@ -174,7 +174,7 @@ def test_an_error_names_the_users_line() -> None:
         return torch.empty_like(x)
 
     run = torch.compile(lambda x: failing(x.sin()) + 1, backend="meta", fullgraph=True)
-    with pytest.raises(meta.errors.BackendError, match="test_options.py"):
+    with pytest.raises(meta.errors.BackendError, match=r"test_options\.py"):
         run(torch.ones(3))
 
 

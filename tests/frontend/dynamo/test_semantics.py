@@ -1,5 +1,5 @@
-"""What PyTorch does around the arithmetic, under torch.compile(backend="meta"): writes to inputs and
-buffers, views, graph breaks, modes, threads, optimizers.
+"""What PyTorch does around the arithmetic, under torch.compile(backend="meta"): writes to inputs
+and buffers, views, graph breaks, modes, threads, optimizers.
 """
 
 from __future__ import annotations
