@@ -97,6 +97,20 @@ def held(value: Any) -> Any:
     return value.held if isinstance(value, Narrow) else value
 
 
+def names(value: Any) -> Any:
+    """Return the dtypes of narrow values, and None of others; of containers each of theirs."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(names, value))
+    return value.dtype if isinstance(value, Narrow) else None
+
+
+def named(value: Any, dtypes: Any) -> Any:
+    """Return what holds values as the values of which `names` returned these dtypes."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(named, value, dtypes))
+    return value if dtypes is None else Narrow(value, dtypes)
+
+
 def as_narrow(value: Any, dtype: str) -> Any:
     """Return an array as a value of a dtype, which it holds."""
     return Narrow(value, dtype) if dtype in HELD else value
@@ -224,7 +238,7 @@ TAKING = frozenset(
         *("BitCast", "Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "QLinearMatMul"),
         *("Identity", "Optional", "OptionalGetElement", "OptionalHasElement"),
         *("SequenceConstruct", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength"),
-        *("If", "Loop", "Scan", "SequenceMap"),
+        *("If", "SequenceMap"),
     )
 )
 """Operators whose converters take narrow values."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+)
 from onnx import helper as onnx_helper
 
 from meta.base.device import CPU
@@ -25,7 +33,7 @@ from meta.frontend.onnx.registry import (
 )
 from meta.frontend.onnx.values import array_of
 from meta.frontend.onnx.walker import MAX_DEPTH, FunctionKey, opset_of, place_of
-from meta.runtime.ndarray import array, ndarray
+from meta.runtime.ndarray import ndarray
 
 MAX_NODES = 1 << 20
 """Nodes that a model may have when its functions are expanded."""
@@ -101,12 +109,23 @@ def taken_apart(
         else:
             constants[name] = value
     inputs = tuple(i for i in graph.input if i.name not in weights and i.name not in constants)
+    _require_no_text(inputs)
     opsets = {o.domain: o.version for o in model.opset_import}
     program = Program(graph, inputs, opsets, functions, constants, frozenset(statistics))
     failures = unsupported(program)
     if failures:
         raise failed(failures, OnnxError)
     return program, weights
+
+
+def _require_no_text(inputs: Iterable[ValueInfoProto]) -> None:
+    """Raise OnnxError if an input is text."""
+    for value in inputs:
+        if value.type.tensor_type.elem_type == TensorProto.STRING:
+            raise OnnxError(
+                f"the input {value.name!r} is text, of which there are no arrays",
+                hint="cut the part of the model off that works with text",
+            )
 
 
 def _places(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -> set[str]:
@@ -126,6 +145,8 @@ def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray 
     for name, value in given.items():
         if name not in inputs:
             raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))
+        if not inputs[name].type.HasField("tensor_type"):
+            raise ArgumentError(f"the input {name!r} is no array, and so cannot be a constant")
         kind = inputs[name].type.tensor_type.elem_type
         dtype = onnx_helper.tensor_dtype_to_np_dtype(kind)
         values = np.asarray(value.numpy() if hasattr(value, "numpy") else value)
@@ -133,7 +154,12 @@ def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray 
             raise ArgumentError(
                 f"the constant for {name!r} is of another dtype", expected=dtype, found=values.dtype
             )
-        constants[name] = array(values.astype(dtype))
+        if values.dtype.kind in "iu" and not np.array_equal(values.astype(dtype), values):
+            raise ArgumentError(f"the constant for {name!r} is beyond {dtype}", found=values)
+        try:
+            constants[name] = array_of(numpy_helper.from_array(values.astype(dtype)), CPU)
+        except Unconvertible as error:
+            raise ArgumentError(f"the constant for {name!r}: {error.why}") from None
     return constants
 
 

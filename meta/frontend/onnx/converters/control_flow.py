@@ -11,6 +11,7 @@ from __future__ import annotations
 from meta import op
 from meta.frontend.core import Unconvertible, active_trace, known
 from meta.frontend.core.arguments import constant, known_number, static_extent, vector
+from meta.frontend.onnx.narrow import held, named, names
 from meta.frontend.onnx.registry import onnx
 from meta.ir.dims import UnknownDim
 from meta.model.control_flow import cond, scan, while_loop
@@ -35,7 +36,20 @@ def if_(condition, *, then_branch, else_branch):
     chosen = known_number(condition)
     if chosen is not None:
         return then_branch() if chosen else else_branch()
-    return cond(_flag(condition), then_branch, else_branch)
+    dtypes = []
+
+    def of(branch):
+        def run():
+            found = branch()
+            dtypes.append(names(found))
+            return held(found)
+
+        return run
+
+    found = cond(_flag(condition), of(then_branch), of(else_branch))
+    if dtypes[0] != dtypes[-1]:
+        raise Unconvertible(f"its branches return {dtypes[0]} and {dtypes[-1]}")
+    return named(found, dtypes[0])
 
 
 def _is_array(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tests.frontend.onnx.records import OnnxCase, data
@@ -127,6 +128,17 @@ CASES = [
         16,
         constants=("c",),
         label="shapes",
+    ),
+    OnnxCase(
+        "If",
+        "(bool c, int4[2] x) => (int4[2] y, seq(int4[2]) z) { y, z = If<then_branch = t () => "
+        "(int4[2] a, seq(int4[2]) s) { a = Identity(x) s = SequenceConstruct(x, x) }, "
+        "else_branch = e () => (int4[2] b, seq(int4[2]) u) "
+        "{ b = Cast<to = 22>(x) u = SequenceConstruct(x, b) }>(c) }",
+        (TRUE, np.array([1, -8]).astype(ml_dtypes.int4)),
+        23,
+        expected=lambda c, x: (x, [x, x]),
+        label="narrow",
     ),
     OnnxCase(
         "If",
