@@ -21,6 +21,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     pool,
     random,
     reduce,
+    resize,
     scan,
     sets,
     shapes,
