@@ -24,6 +24,40 @@ State = tuple[Any, ...]
 ACTIVATIONS = {"tanh": op.tanh, "relu": op.relu}
 
 
+def project(rows: Any, weight: Any, bias: Any) -> Any:
+    """Return ``rows @ weight.T + bias``; bias may be None."""
+    y = op.dense(rows, weight)
+    return y if bias is None else op.add(y, bias)
+
+
+def _parts(x: Any, count: int) -> list[Any]:
+    """Return the blocks of the columns of x."""
+    width = x.shape[1] // count
+    return [x[:, i * width : (i + 1) * width] for i in range(count)]
+
+
+def rnn_step(x: Any, state: State, weight: Any, bias: Any, nonlinearity: str) -> State:
+    """h' = activation(W_ih x + b_ih + W_hh h + b_hh). x: what is of the input, (n, hidden_size)."""
+    return (ACTIVATIONS[nonlinearity](op.add(x, project(state[0], weight, bias))),)
+
+
+def lstm_step(x: Any, state: State, weight: Any, bias: Any) -> State:
+    """c' = f c + i g, h' = o tanh(c'); the rows of the arrays are i, f, g, o."""
+    h, c = state
+    i, f, g, o = _parts(op.add(x, project(h, weight, bias)), 4)
+    c = op.add(op.multiply(op.sigmoid(f), c), op.multiply(op.sigmoid(i), op.tanh(g)))
+    return op.multiply(op.sigmoid(o), op.tanh(c)), c
+
+
+def gru_step(x: Any, state: State, weight: Any, bias: Any) -> State:
+    """h' = (1 - z) n + z h, n = tanh(x_n + r (W_hn h + b_hn)); the rows are r, z, n."""
+    (h,) = state
+    from_x, from_h = _parts(x, 3), _parts(project(h, weight, bias), 3)
+    r, z = (op.sigmoid(op.add(a, b)) for a, b in zip(from_x[:2], from_h[:2], strict=True))
+    n = op.tanh(op.add(from_x[2], op.multiply(r, from_h[2])))
+    return (op.add(n, op.multiply(z, op.subtract(h, n))),)
+
+
 class _Gates(Model):
     """Base of what makes steps: ``gates`` rows of blocks of weights, ``states`` arrays that are
     carried along.
@@ -87,8 +121,8 @@ class _RNN(_Gates):
     gates = 1
 
     def step(self, x: Any, state: State, weight: Any, bias: Any) -> State:
-        """h' = activation(W_ih x + b_ih + W_hh h + b_hh)"""
-        return (ACTIVATIONS[self.nonlinearity](op.add(x, _project(state[0], weight, bias))),)
+        """See `rnn_step`."""
+        return rnn_step(x, state, weight, bias, self.nonlinearity)
 
     def require_activation(self, name: str) -> None:
         """Keep the name of an activation; ArgumentError for an unknown one."""
@@ -101,23 +135,16 @@ class _LSTM(_Gates):
     gates, states = 4, 2
 
     def step(self, x: Any, state: State, weight: Any, bias: Any) -> State:
-        """c' = f c + i g, h' = o tanh(c'); the rows of the arrays are i, f, g, o."""
-        h, c = state
-        i, f, g, o = _parts(op.add(x, _project(h, weight, bias)), 4)
-        c = op.add(op.multiply(op.sigmoid(f), c), op.multiply(op.sigmoid(i), op.tanh(g)))
-        return op.multiply(op.sigmoid(o), op.tanh(c)), c
+        """See `lstm_step`."""
+        return lstm_step(x, state, weight, bias)
 
 
 class _GRU(_Gates):
     gates = 3
 
     def step(self, x: Any, state: State, weight: Any, bias: Any) -> State:
-        """h' = (1 - z) n + z h, n = tanh(x_n + r (W_hn h + b_hn)); the rows are r, z, n."""
-        (h,) = state
-        from_x, from_h = _parts(x, 3), _parts(_project(h, weight, bias), 3)
-        r, z = (op.sigmoid(op.add(a, b)) for a, b in zip(from_x[:2], from_h[:2], strict=True))
-        n = op.tanh(op.add(from_x[2], op.multiply(r, from_h[2])))
-        return (op.add(n, op.multiply(z, op.subtract(h, n))),)
+        """See `gru_step`."""
+        return gru_step(x, state, weight, bias)
 
 
 class Recurrent(_Gates):
@@ -215,7 +242,7 @@ class Recurrent(_Gates):
     ) -> tuple[State, Any]:
         """Run one layer in one direction; return the last state and h at each step."""
         weight_ih, weight_hh, bias_ih, bias_hh = arrays
-        rows = _project(op.reshape(x, (-1, x.shape[2])), weight_ih, bias_ih)
+        rows = project(op.reshape(x, (-1, x.shape[2])), weight_ih, bias_ih)
         xs = op.reshape(rows, (*x.shape[:2], weight_ih.shape[0]))
 
         def plain(state: State, row: Any) -> tuple[State, Any]:
@@ -292,7 +319,7 @@ class Cell(_Gates):
         if x.ndim == 1:
             x = op.reshape(x, (1, self.input_size))
             state = tuple(op.reshape(s, (1, self.hidden_size)) for s in state)
-        new = self.step(_project(x, weight_ih, bias_ih), state, weight_hh, bias_hh)
+        new = self.step(project(x, weight_ih, bias_ih), state, weight_hh, bias_hh)
         if len(shape) == 1:
             new = tuple(op.reshape(s, shape) for s in new)
         return new if self.states > 1 else new[0]
@@ -315,17 +342,6 @@ class LSTMCell(_LSTM, Cell):
 
 class GRUCell(_GRU, Cell):
     """One step of a `GRU`."""
-
-
-def _project(rows: Any, weight: Any, bias: Any) -> Any:
-    y = op.dense(rows, weight)
-    return y if bias is None else op.add(y, bias)
-
-
-def _parts(x: Any, count: int) -> list[Any]:
-    """Return the blocks of the columns of x."""
-    width = x.shape[1] // count
-    return [x[:, i * width : (i + 1) * width] for i in range(count)]
 
 
 def _within(lengths: Any, steps: int, n: Any, one: bool) -> Any:

@@ -22,6 +22,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     random,
     reduce,
     resize,
+    rnn,
     scan,
     sets,
     shapes,
