@@ -17,6 +17,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     matmul,
     movement,
     norm,
+    optimizer,
     padding,
     pool,
     random,
@@ -30,4 +31,5 @@ from meta.frontend.aten.converters import (  # noqa: F401
     slices,
     sort,
     special,
+    vision,
 )
