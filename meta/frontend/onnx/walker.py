@@ -118,6 +118,10 @@ class Subgraph:
         return self.walker.draws(self.graph.node)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        if len(inputs) != len(self.graph.input):
+            raise Unconvertible(
+                f"its graph takes {len(self.graph.input)} values, and is given {len(inputs)}"
+            )
         scope = self.scope.inner()
         scope.values.update(zip(self.inputs, inputs, strict=True))
         results = self.walker.graph(self.graph, scope)

@@ -9,7 +9,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import meta
-from meta.frontend.onnx.direct import from_onnx
+from meta.frontend import from_onnx
 from tests.frontend.onnx.records import OnnxCase, data
 
 

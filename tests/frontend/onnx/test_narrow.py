@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import meta
 from meta.base.errors import ArgumentError
-from meta.frontend.onnx.direct import from_onnx
+from meta.frontend import from_onnx
 from meta.frontend.onnx.narrow import FORMATS, HELD, INTEGERS, bits_of
 from meta.frontend.onnx.registry import OnnxError
 from tests.frontend.onnx.records import OnnxCase, data

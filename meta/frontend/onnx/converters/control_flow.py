@@ -118,8 +118,12 @@ class _Loop:
 
     def results(self):
         first = self.known_first
-        if not all(map(_is_array, self.states)) or (first is not None and self._is_small()):
+        if not all(map(_is_array, self.states)):
             return self._unrolled(first)
+        if first is not None and self._is_small():
+            found = self._written_out(first)
+            if found is not None:
+                return found
         following, states, rows = _probed(self.step, self.constant(0, "int64"), *self.states)
         if first is False or (self.limit is not None and self.limit <= 0):
             return (*self.states, *(_zeros(r, 0, self.call) for r in rows))
@@ -128,7 +132,7 @@ class _Loop:
         if not all(map(_is_array, rows)):
             raise Unconvertible("it collects what is no array")
         may_end = known_number(following) is not True
-        if first and self.limit is not None and not may_end:
+        if first and self.limit is not None and not may_end and (rows or self.limit <= MAX_ROWS):
             return self._counted()
         if not rows:
             return self._steps()[1]
@@ -146,15 +150,24 @@ class _Loop:
         hint = "make the trip count a constant: from_onnx(model, constants={...})"
         if goes_on is None or (self.trips is not None and self.limit is None):
             raise Unconvertible(why + "its number of steps is not known while converting", hint)
+        found = self._written_out(goes_on, why + f"has more than {MAX_UNROLLED} steps")
+        if found is None:
+            raise Unconvertible(why + "its condition is not known while converting")
+        return found
+
+    def _written_out(self, goes_on, too_long="it is too long"):
+        """Return the results of all steps, one behind the other; None if a condition is not
+        known.
+        """
         states, rows, i = self.states, [], 0
         while goes_on and (self.limit is None or i < self.limit):
             if i == MAX_UNROLLED:
-                raise Unconvertible(why + f"has more than {MAX_UNROLLED} steps")
+                raise Unconvertible(too_long)
             following, states, row = self.step(self.constant(i, "int64"), *states)
             rows.append(row)
             goes_on, i = known_number(following), i + 1
-            if goes_on is None:
-                raise Unconvertible(why + "its condition is not known while converting")
+        if goes_on is None:
+            return None
         if not rows and len(self.body.outputs) > 1 + len(states):
             raise Unconvertible("it has no step, and results that are made of its steps")
         return (*states, *(op.stack(parts, 0) for parts in zip(*rows, strict=True)))
@@ -254,6 +267,9 @@ def _along(body, states, sequences, call):
 
 
 def _step_of(body, count):
+    if len(body.outputs) < count:
+        raise Unconvertible(f"its body returns {len(body.outputs)} values, and carries {count}")
+
     def step(states, row):
         found = body(*states, *row)
         return tuple(found[:count]), tuple(found[count:])

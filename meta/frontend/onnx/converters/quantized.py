@@ -135,7 +135,7 @@ def dynamic_quantize_linear(x):
 
 def _shifted(x, zero, axis):
     """Return x - zero in int32; the zero points of several rows or columns lie along ``axis``."""
-    if isinstance(x, Narrow) or x.dtype not in ("int8", "uint8", "int16", "uint16"):
+    if isinstance(x, Narrow) or x.dtype not in ("int8", "uint8"):
         raise Unconvertible(f"a product of {x.dtype}")
     wide = op.astype(x, "int32")
     if _is_zero(zero):

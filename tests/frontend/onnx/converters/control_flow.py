@@ -210,6 +210,37 @@ CASES = [
         expected=lambda x: x.reshape(4, 3),
         label="shape",
     ),
+    OnnxCase(
+        "Loop",
+        "(int64 t, float[2, 3] x) => (int64 n) { m = Constant<value = int64 {100}>() "
+        "c = Constant<value = bool {1}>() k = Constant<value = int64 {1}>() n = Loop<body = b "
+        "(int64 i, bool on, int64 v) => (bool going, int64 w) "
+        "{ w = Add(v, v) going = Less(w, t) }>(m, c, k) }",
+        (number(50), X),
+        16,
+        expected=lambda t, x: number(64),
+        label="known-state",
+    ),
+    OnnxCase(
+        "Loop",
+        "(float[2, 3] x) => (float y) { m = Constant<value = int64 {1000000000000}>() "
+        "c = Constant<value = bool {1}>() y = Loop<body = b "
+        "(int64 i, bool on, float[2, 3] v, float[2, 3] u) => (bool going, float[2, 3] w, "
+        "float[2, 3] z) { w = Add(v, x) z = Identity(u) q = ReduceMax<keepdims = 0>(w) "
+        "l = Constant<value = float {9.0}>() going = Less(q, l) }>(m, c, x, x) }",
+        (np.ones((2, 3), np.float32),),
+        16,
+        expected=lambda x: x * 9,
+        label="far",
+    ),
+    OnnxCase(
+        "Scan",
+        "(float[2, 3] x) => (float y) { y = Scan<num_scan_inputs = 1, body = b (float[3] e, "
+        "float[3] f) => (float[3] o) { o = Add(e, f) }>(x) }",
+        (X,),
+        16,
+        refused="its graph takes 2 values, and is given 1",
+    ),
     scan(SUM, (X, ROWS), expected=summed()),
     scan(SUM, (X, ROWS[:0]), expected=lambda s, x: (s, x), label="empty"),
     scan(SUM, (X, ROWS), ", scan_input_directions = [1]", expected=summed(True), label="back"),
