@@ -9,7 +9,7 @@ be converted is noted, and so are all others, before one error lists them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -23,6 +23,14 @@ from meta.base.dtype import TO_NUMPY
 from meta.base.errors import MetaError
 from meta.base.progress import bar
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed, known
+from meta.frontend.onnx.extents import (
+    TAKES,
+    Extents,
+    Place,
+    as_tensor,
+    computed,
+    extents_of,
+)
 from meta.frontend.onnx.narrow import Narrow, applied
 from meta.frontend.onnx.registry import (
     DEFAULT_DOMAINS,
@@ -34,6 +42,7 @@ from meta.frontend.onnx.registry import (
     schema_of,
 )
 from meta.frontend.onnx.values import array_of
+from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
@@ -139,11 +148,25 @@ class Walker:
     def __init__(self, functions: Mapping[FunctionKey, FunctionProto], training: bool) -> None:
         self.functions, self.training = functions, training
         self.failures: list[Failure] = []
+        self._places: dict[SymbolicDim, Place] = {}
+
+    def placed(self, value: Any) -> Any:
+        """Return a value; extents know where those of inputs are found, too."""
+        if isinstance(value, Extents):
+            return replace(value, places={**self._places, **value.places})
+        return value
+
+    def tensor(self, value: Any) -> Any:
+        """Return a value, of extents that are known by name the tensor."""
+        return as_tensor(self.placed(value), active_trace().device)
 
     def main(self, graph: GraphProto, opsets: Opsets, values: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the outputs of a graph whose inputs and initializers are given; OnnxError lists
         every node that cannot be converted.
         """
+        for value in values.values():
+            found = extents_of(value) if isinstance(value, Symbol) else None
+            self._places.update(found.places if found is not None else {})
         results = self.graph(graph, Scope(dict(values), opsets), "converting")
         if self.failures:
             raise failed(self.failures, OnnxError)
@@ -177,7 +200,7 @@ class Walker:
                 for node in graph.node:
                     self._node(scope, node)
                     steps.update()
-        return tuple(_of(scope, o.name) for o in graph.output)
+        return tuple(self.tensor(_of(scope, o.name)) for o in graph.output)
 
     def _nodes(self, scope: Scope, nodes: Sequence[NodeProto]) -> None:
         for node in nodes:
@@ -230,6 +253,10 @@ class Walker:
             device=active_trace().device,
             results=results,
         )
+        found = computed(name, inputs, attributes, site.device)
+        if found is not None:
+            return found
+        inputs = tuple(map(self.placed if name in TAKES else self.tensor, inputs))
         if _is_known(name, inputs, attributes):
             with use(None), dialect.prefer("torch"):
                 return applied(name, partial(_apply, site, attributes), inputs)
@@ -350,7 +377,7 @@ def _stating(node: NodeProto, attributes: Mapping[str, Any]) -> NodeProto:
 
 def _type_of(value: Any) -> TypeProto:
     """Return the type of a value, of one that is left out an empty one."""
-    if not isinstance(value, Symbol | ndarray):
+    if not isinstance(value, Symbol | ndarray | Extents):
         return TypeProto()
     shape = [d if isinstance(d, int) else None for d in value.shape]
     kind = helper.np_dtype_to_tensor_dtype(TO_NUMPY[value.dtype])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import known_number
 from meta.frontend.core.arithmetic import clipped
 from meta.frontend.onnx.converters.elementwise import aligned, stated
+from meta.frontend.onnx.converters.movement import flattened
 from meta.frontend.onnx.registry import onnx
 
 
@@ -124,7 +123,7 @@ def _softmax(name, base):
 
 def _rows(x, axis):
     axis = axis + x.ndim if axis < 0 else axis
-    return op.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    return flattened(x, axis)
 
 
 _softmax("Softmax", op.softmax)

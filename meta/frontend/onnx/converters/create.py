@@ -10,11 +10,11 @@ from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
     constant,
-    known_ints,
     known_number,
     static_extent,
 )
 from meta.frontend.core.arithmetic import cast_to, number_in
+from meta.frontend.onnx.extents import shape_of
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import array_of, dtype_of
 from meta.op.core.tracing import Symbol
@@ -23,10 +23,9 @@ from meta.op.core.tracing import Symbol
 @onnx("ConstantOfShape", op.full, op.dynamic_full)
 def constant_of_shape(shape, *, value, call):
     filling = array_of(value, call.device) if value is not None else constant(0.0, "float32", call)
-    filling = op.reshape(filling, ())
-    extents = known_ints(shape)
+    extents = shape_of(shape)
     if extents is None:
-        return op.dynamic_full(filling, shape, filling.dtype)
+        return op.dynamic_full(op.reshape(filling, ()), shape, filling.dtype)
     return filled(extents, filling, filling.dtype, call)
 
 

@@ -20,7 +20,9 @@ from meta.frontend.core.arguments import (
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.core.operators import from_start
 from meta.frontend.onnx.converters.movement import required
+from meta.frontend.onnx.extents import as_tensor, shape_of
 from meta.frontend.onnx.registry import onnx
+from meta.ir.dims import SymbolicDim
 from meta.op.core.check import normalize_axis
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -119,19 +121,50 @@ def slice_(x, first=None, last=None, at=None, step=None, *, starts, ends, axes, 
     if first is None:
         given, limits, places, steps = starts, ends, axes, None
     else:
-        given, limits = known_ints(first), known_ints(last)
+        given, limits = shape_of(first), shape_of(last)
         places = None if at is None else required(at, "axes")
         steps = None if step is None else known_ints(step)
     unknown = given is None or limits is None or (step is not None and steps is None)
     count = (first.shape[0] if first is not None else 0) if unknown else len(given)
     places = [normalize_axis(a, x.ndim) for a in (range(count) if places is None else places)]
     if unknown:
-        return _dynamic_slice(x, first, last, step, places, call)
+        bounds = (as_tensor(b, call.device) for b in (first, last, step))
+        return _dynamic_slice(x, *bounds, places, call)
+    if any(isinstance(v, SymbolicDim) for v in (*given, *limits)):
+        return _named_slice(x, (first, last, step), (given, limits, steps), places, call)
     begin, end, strides = [0] * x.ndim, [WHOLE] * x.ndim, [1] * x.ndim
     for i, axis in enumerate(places):
         begin[axis], end[axis] = given[i], limits[i]
         strides[axis] = 1 if steps is None else steps[i]
     return op.strided_slice(x, tuple(begin), tuple(end), tuple(strides))
+
+
+def _named_slice(x, bounds, numbers, places, call):
+    """Bounds that are known by name; one that is beyond the axis is an error at run time."""
+    given, limits, steps = numbers
+    shape = list(x.shape)
+    for i, axis in enumerate(places):
+        plain = steps is None or steps[i] == 1
+        if not plain or not isinstance(given[i], int) or given[i] < 0:
+            shape = None
+            break
+        if given[i] == 0 and _reaches(limits[i], x.shape[axis]):
+            continue
+        if isinstance(limits[i], int) and limits[i] < 0:
+            shape[axis] = shape[axis] + limits[i] - given[i]
+        else:
+            shape[axis] = limits[i] - given[i]
+    if shape == list(x.shape):
+        return x
+    y = _dynamic_slice(x, *(as_tensor(b, call.device) for b in bounds), places, call)
+    return y if shape is None else op.reshape(y, tuple(shape))
+
+
+def _reaches(limit, extent):
+    """Whether a bound is at the end of an axis, as far as that is known."""
+    if isinstance(limit, int) and not isinstance(extent, int):
+        return limit >= WHOLE // 2
+    return isinstance(extent, int | SymbolicDim) and limit == extent
 
 
 def _dynamic_slice(x, first, last, step, places, call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -16,8 +17,10 @@ from meta.frontend.core.arguments import (
     known_number,
     static_extent,
 )
+from meta.frontend.onnx.extents import shape_of
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import array_of
+from meta.ir.dims import UnknownDim, product
 from meta.op.core.check import normalize_axis
 
 _VALUES = {
@@ -32,10 +35,14 @@ def required(value, what):
     """Return the integers of a known vector; Unconvertible otherwise."""
     numbers = known_ints(value)
     if numbers is None:
-        raise Unconvertible(
-            f"{what} depends on the values of inputs", hint="give such inputs as constants"
-        )
+        raise _unknown(what)
     return numbers
+
+
+def _unknown(what):
+    return Unconvertible(
+        f"{what} depends on the values of inputs", hint="give such inputs as constants"
+    )
 
 
 @onnx("Constant")
@@ -82,14 +89,29 @@ def size(x, *, call):
     return op.prod(op.shape_as_tensor(x))
 
 
+def is_one(extent):
+    """Whether an extent is the number 1."""
+    return isinstance(extent, int) and extent == 1
+
+
+def flattened(x, axis):
+    """Return x with all axes before the given one as one, and with all from it on as another."""
+    sides = [product(x.shape[:axis]), product(x.shape[axis:])]
+    if sum(isinstance(s, UnknownDim) for s in sides) > 1:
+        raise Unconvertible("extents before and behind the axis depend on the values of inputs")
+    return op.reshape(x, tuple(-1 if isinstance(s, UnknownDim) else s for s in sides))
+
+
 @onnx("Reshape", op.reshape, op.dynamic_reshape, ignore=("consumed_inputs",))
 def reshape(x, target=None, *, shape, allowzero, call):
     """0 keeps an extent, unless it is allowed as one; -1 is what is left."""
-    extents = known_ints(target) if target is not None else tuple(shape or ())
+    extents = shape_of(target) if target is not None else tuple(shape or ())
     if extents is None:
         return op.dynamic_reshape(x, target)
     if not allowzero:
         extents = tuple(x.shape[i] if e == 0 else e for i, e in enumerate(extents))
+    if sum(isinstance(e, UnknownDim) for e in extents) == 1 and -1 not in extents:
+        extents = tuple(-1 if isinstance(e, UnknownDim) else e for e in extents)
     return op.reshape(x, extents)
 
 
@@ -106,7 +128,7 @@ def concat(*tensors, axis, call):
 @onnx("Flatten", op.reshape)
 def flatten(x, *, axis):
     axis = axis + x.ndim if axis < 0 else axis
-    return op.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    return flattened(x, axis)
 
 
 @onnx("Unsqueeze", op.expand_dims)
@@ -129,12 +151,13 @@ def squeeze(x, at=None, *, axes):
 @onnx("Expand", op.broadcast_to, op.dynamic_broadcast_to)
 def expand(x, shape):
     """The shapes are broadcast against each other."""
-    target = known_ints(shape)
+    target = shape_of(shape)
     if target is None:
         return op.dynamic_broadcast_to(x, shape)
     own = (*(1,) * (len(target) - x.ndim), *x.shape)
     target = (*(1,) * (x.ndim - len(target)), *target)
-    return op.broadcast_to(x, tuple(o if t == 1 else t for o, t in zip(own, target, strict=True)))
+    pairs = zip(own, target, strict=True)
+    return op.broadcast_to(x, tuple(o if is_one(t) else t for o, t in pairs))
 
 
 @onnx("Tile", op.tile, op.dynamic_tile)
@@ -151,14 +174,16 @@ def tile(x, repeats, axis=None, *, call):
 def split(x, sizes=None, *, axis, split, num_outputs, call):
     """Without sizes the parts are equal, but for the last one, which may be smaller."""
     axis = normalize_axis(axis or 0, x.ndim)
-    given = required(sizes, "the sizes of the parts") if sizes is not None else split
+    given = shape_of(sizes) if sizes is not None else split
+    if sizes is not None and given is None:
+        raise _unknown("the sizes of the parts")
     if given is None:
         count = num_outputs or call.results
         extent = static_extent(x.shape[axis], "the axis that is split")
         step = -(-extent // count)
         given = [min(step, max(extent - i * step, 0)) for i in range(count)]
-    ends = tuple(int(e) for e in np.cumsum(given))
-    if ends[-1] != x.shape[axis] or min(given) < 0:
+    ends = tuple(accumulate(given))
+    if ends[-1] != x.shape[axis] or any(e < 0 for e in given):
         raise Unconvertible(f"parts of {list(given)} are not all of the axis of {x.shape[axis]}")
     return tuple(op.split(x, ends[:-1], axis)) if len(ends) > 1 else (x,)
 

@@ -14,8 +14,15 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, known, known_ints, static_extent
+from meta.frontend.core.arguments import (
+    constant,
+    is_static,
+    known,
+    known_ints,
+    static_extent,
+)
 from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.onnx.extents import Extents, shape_of
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
 
@@ -76,8 +83,12 @@ def resize(
         if antialias or keep_aspect_ratio_policy not in (None, "stretch"):
             raise _not_known()
         return _dynamic(x, sizes, axes, mode, position, cubic_coeff_a, exclude_outside)
+    factors = None if scales is None else _numbers(scales, "scales")
+    whole = _whole_scales(x, axes, factors)
+    if whole is not None and not antialias:
+        return _named(x, whole, mode, position, nearest, cubic_coeff_a, exclude_outside, call)
     region = _numbers(roi, "regions") if position == "tf_crop_and_resize" else None
-    plan = _plan(x, axes, region, _numbers(scales, "scales"), sizes, keep_aspect_ratio_policy)
+    plan = _plan(x, axes, region, factors, sizes, keep_aspect_ratio_policy)
     if not antialias and _is_direct(x, plan, mode, position, nearest):
         size = tuple(extent for _, extent, _, _ in (_of(plan, a, x) for a in (2, 3)))
         # An axis of one element that stays is the same in every mode.
@@ -113,28 +124,33 @@ def upsample(x, factors=None, *, mode, scales, height_scale, width_scale, call):
 
 def _plan(x, axes, region, scales, sizes, policy):
     """(axis, extent of the result, scale, region) for each axis that is resized."""
-    extents = {a: static_extent(x.shape[a], "an axis that is resized") for a in axes}
     count = len(axes)
     regions = [(0.0, 1.0)] * count
     if region is not None:
         regions = [(region[i], region[count + i]) for i in range(count)]
-    if scales is not None:
-        results = [
-            floor(extents[a] * (regions[i][1] - regions[i][0]) * scales[i])
-            for i, a in enumerate(axes)
-        ]
-        return list(zip(axes, results, scales, regions, strict=True))
-    wanted = known_ints(sizes)
-    if wanted is None or len(wanted) != count:
+    wanted = None if scales is not None else shape_of(sizes)
+    if (scales is None and wanted is None) or len(wanted or scales) != count:
         raise Unconvertible("there are neither scales nor sizes for every axis")
-    factors = [w / extents[a] for w, a in zip(wanted, axes, strict=True)]
+
+    def is_kept(i):
+        stays = scales[i] == 1.0 if wanted is None else wanted[i] == x.shape[axes[i]]
+        return stays and regions[i] == (0.0, 1.0) and (wanted is None or policy == "stretch")
+
+    kept = [is_kept(i) for i in range(count)]
+    rows = [i for i in range(count) if not kept[i]]
+    extents = {i: static_extent(x.shape[axes[i]], "an axis that is resized") for i in rows}
+    if wanted is None:
+        results = {i: floor(extents[i] * (regions[i][1] - regions[i][0]) * scales[i]) for i in rows}
+        return [(axes[i], results[i], scales[i], regions[i]) for i in rows]
+    results = {i: static_extent(wanted[i], "the size of a result") for i in rows}
+    factors = {i: results[i] / extents[i] for i in rows}
     if policy in ("not_larger", "not_smaller"):
-        factor = (min if policy == "not_larger" else max)(factors)
-        factors = [factor] * count
-        wanted = [floor(factor * extents[a] + 0.5) for a in axes]
+        factor = (min if policy == "not_larger" else max)(factors.values())
+        factors = dict.fromkeys(rows, factor)
+        results = {i: floor(factor * extents[i] + 0.5) for i in rows}
     elif policy != "stretch":
         raise Unconvertible(f"keep_aspect_ratio_policy={policy!r} is unknown")
-    return list(zip(axes, wanted, factors, regions, strict=True))
+    return [(axes[i], results[i], factors[i], regions[i]) for i in rows]
 
 
 def _of(plan, axis, x):
@@ -150,15 +166,47 @@ def _is_direct(x, plan, mode, position, nearest):
         return False
     if mode == "nearest":
         # Where every element is repeated, positions and rounding have nothing to say.
-        rounds = nearest.startswith("round") and position == "half_pixel"
         whole = all(float(scale).is_integer() for _, _, scale, _ in rows)
-        return whole and (rounds or (nearest == "floor" and position == "asymmetric"))
+        return whole and _repeats(nearest, position)
     return is_float(x.dtype) and position in OF_RESIZE2D
 
 
 def _is_dynamic(scales, sizes):
     given = scales if scales is not None and known_ints(scales) != () else sizes
-    return given is not None and known(given) is None
+    return given is not None and not isinstance(given, Extents) and known(given) is None
+
+
+def _whole_scales(x, axes, factors):
+    """The factors of an image by axis, if an extent is known by name only; otherwise None."""
+    if factors is None or x.ndim != 4 or is_static(tuple(x.shape[a] for a in axes)):
+        return None
+    by_axis = dict(zip(axes, factors, strict=True))
+    found = [by_axis.get(i, 1.0) for i in range(4)]
+    named = any(f != 1.0 and not isinstance(e, int) for f, e in zip(found, x.shape, strict=True))
+    if not named:
+        return None
+    if found[:2] != [1.0, 1.0] or not all(float(f).is_integer() for f in found):
+        raise Unconvertible("extents that are known by name are resized by whole numbers only")
+    return [int(f) for f in found[2:]]
+
+
+def _named(x, factors, mode, position, nearest, alpha, exclude, call):
+    """Resize an image by whole numbers, whatever its extents."""
+    if mode == "nearest":
+        if not _repeats(nearest, position):
+            raise Unconvertible(f"{position!r} and {nearest!r} of extents known by name")
+        return op.repeat(op.repeat(x, factors[0], 2), factors[1], 3)
+    if position not in OF_RESIZE2D or not is_float(x.dtype):
+        raise Unconvertible(f"positions {position!r} of extents that are known by name only")
+    size = op.strided_slice(op.shape_as_tensor(x), (2,), (4,))
+    size = op.multiply(size, constant(factors, "int64", call))
+    return op.dynamic_resize2d(x, size, "NCHW", MODES[mode], position, "", alpha, int(exclude))
+
+
+def _repeats(nearest, position):
+    """Whether, with a whole scale, every element is repeated."""
+    rounds = nearest.startswith("round") and position == "half_pixel"
+    return rounds or (nearest == "floor" and position == "asymmetric")
 
 
 def _not_known():
