@@ -40,6 +40,7 @@ STRIDED = {
     *("as_strided", "as_strided_copy", "as_strided_scatter"),
     *("sym_stride", "sym_stride.int", "stride", "stride.int"),
     *("sym_storage_offset", "storage_offset"),
+    *("is_contiguous", "sym_is_contiguous", "is_contiguous.memory_format"),
 }
 """Overloads that ask how their first argument lies in memory."""
 

@@ -35,6 +35,8 @@ CASES = [
     call("arange.start_step", 5, 1, -2, dtype=torch.float16),
     call("arange.start_step", 0.5, 3, 0.5),
     call("arange.start_step", 0.5, 4.5, 1, dtype=torch.int64, label="whole numbers"),
+    call("arange.start_step", 0.0, -8.1, -4.0, dtype=torch.int64),
+    call("arange.start_step", 0.0, -8.1, -4.0, dtype=torch.int32),
     call("range", 0, 3),
     call("linspace", 0, 7, 4, dtype=torch.int32),
     call("linspace", -1.0, 1.0, 1),
@@ -48,6 +50,13 @@ CASES = [
     call("one_hot", torch.zeros(0, 2, dtype=torch.int64), 3),
     call("vander", X[0], 3, True),
     call("vander", X[0].int(), 0),
+    *(
+        call(f"{name}_window.periodic", length, periodic)
+        for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
+        for length, periodic in ((0, True), (1, False), (7, True), (8, False))
+    ),
+    call("hamming_window.periodic_alpha", 5, True, 0.3),
+    call("kaiser_window.beta", 5, False, 3.0, dtype=torch.float64),
     call("complex", X, X),
     call("polar", X, X),
 ]

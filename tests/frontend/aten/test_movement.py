@@ -171,6 +171,7 @@ SYMBOLIC = [
     ("unsqueeze", lambda x: (x, 0), X),
     ("permute", lambda x: (x, [2, 0, 1]), X),
     ("repeat", lambda x: (x, [1, 1, x.shape[1]]), X),
+    ("tile", lambda x: (x, [x.shape[1], 2]), X),
     ("repeat_interleave.self_int", lambda x: (x, x.shape[0], 1), X),
     ("constant_pad_nd", lambda x: (x, [0, 1, x.shape[1], 0], 2.0), X),
     ("flip", lambda x: (x, [0]), X),

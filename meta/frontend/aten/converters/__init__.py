@@ -32,4 +32,5 @@ from meta.frontend.aten.converters import (  # noqa: F401
     sort,
     special,
     vision,
+    windows,
 )

@@ -141,6 +141,8 @@ def ranged(start, end, step, dtype, call):
     if whole:
         made = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
         return converted(op.arange(start, end, step, made, str(call.device)), dtype)
+    if dtype == "int64":
+        return op.arange(int(start), int(end), int(step), dtype, str(call.device))
     length = max(0, math.ceil((end - start) / step))
     if not is_float(dtype):
         # torch makes the bounds integers, but has counted with what they were.
@@ -327,7 +329,12 @@ def one_hot(x, *, num_classes):
     return op.one_hot(x, num_classes, 1, 0, -1, "int64")
 
 
-@aten("vander", op.pow)
+@aten("linalg_vander", op.multiply, op.stack)
+def linalg_vander(x, *, N, call):
+    return vander(x, N=N, increasing=True, call=call)
+
+
+@aten("vander", op.multiply, op.stack)
 def vander(x, *, N, increasing, call):
     count = x.shape[-1] if N is None else N
     x = converted(x, "int64") if x.dtype != "int64" and "int" in x.dtype else x

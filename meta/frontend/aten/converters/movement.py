@@ -211,14 +211,26 @@ def unbind(x, *, dim):
 # Repeating and turning.
 
 
-@aten("repeat", op.tile)
+@aten("repeat", op.tile, op.reshape, op.broadcast_to)
 def repeat(x, *, repeats):
-    return op.tile(x, repeats)
+    return tiled(x, repeats)
 
 
-@aten("tile", op.tile)
+@aten("tile", op.tile, op.reshape, op.broadcast_to)
 def tile(x, *, dims):
-    return op.tile(x, dims)
+    return tiled(x, dims)
+
+
+def tiled(x, counts):
+    """x as a whole, repeated along each axis; how often may be an extent."""
+    if all(isinstance(n, int) for n in counts):
+        return op.tile(x, counts)
+    counts = (1,) * (x.ndim - len(counts)) + tuple(counts)
+    own = (1,) * (len(counts) - x.ndim) + tuple(x.shape)
+    pairs = tuple(zip(counts, own, strict=True))
+    x = op.reshape(x, tuple(n for _, extent in pairs for n in (1, extent)))
+    x = op.broadcast_to(x, tuple(n for pair in pairs for n in pair))
+    return op.reshape(x, tuple(product(pair) for pair in pairs))
 
 
 @aten("repeat_interleave.self_int", op.repeat, op.broadcast_to, ignore=("output_size",))
@@ -311,6 +323,11 @@ def triu(x, *, diagonal):
 
 @aten("diagonal", "diagonal_copy", op.diagonal)
 def diagonal(x, *, offset, dim1, dim2):
+    return op.diagonal(x, offset, dim1, dim2)
+
+
+@aten("linalg_diagonal", op.diagonal)
+def linalg_diagonal(x, *, offset, dim1, dim2):
     return op.diagonal(x, offset, dim1, dim2)
 
 

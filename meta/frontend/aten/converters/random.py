@@ -58,6 +58,11 @@ def _register_drawn(name, draw):
         dense(layout)
         return draw(x.shape, dtype or x.dtype, call)
 
+    @aten(f"{name}_like.generator", op.random_key, ignore=(*LIKE, "generator"))
+    def like_by(x, *, dtype, layout, call):
+        dense(layout)
+        return draw(x.shape, dtype or x.dtype, call)
+
 
 _register_drawn("rand", uniform_of)
 _register_drawn("randn", normal_of)
@@ -94,16 +99,22 @@ _register_integers_from(".low", PLACES)
 _register_integers_from(".low_generator", (*PLACES, "generator"))
 
 
-@aten("randint_like", op.random_integers, ignore=LIKE)
-def randint_like(x, *, high, dtype, layout, call):
-    dense(layout)
-    return integers(x.shape, 0, high, dtype or x.dtype, call)
+def _register_integers_like(form, ignore):
+    @aten(f"randint_like{form}", op.random_integers, ignore=ignore)
+    def like(x, *, high, dtype, layout, call):
+        dense(layout)
+        return integers(x.shape, 0, high, dtype or x.dtype, call)
+
+    between = ".low_dtype" if not form else ".low_generator_dtype"
+
+    @aten(f"randint_like{between}", op.random_integers, ignore=ignore)
+    def like_from(x, *, low, high, dtype, layout, call):
+        dense(layout)
+        return integers(x.shape, low, high, dtype or x.dtype, call)
 
 
-@aten("randint_like.low_dtype", op.random_integers, ignore=LIKE)
-def randint_like_from(x, *, low, high, dtype, layout, call):
-    dense(layout)
-    return integers(x.shape, low, high, dtype or x.dtype, call)
+_register_integers_like("", LIKE)
+_register_integers_like(".generator", (*LIKE, "generator"))
 
 
 def _permutation(n, dtype, call):
@@ -269,7 +280,8 @@ def native_dropout(x, *, p, train, call):
 
 @aten("native_dropout_backward", op.multiply)
 def native_dropout_backward(dy, mask, *, scale):
-    return op.multiply(dy, op.multiply(cast(mask, dy.dtype), float(scale)))
+    dy, factor = promoted(dy, float(scale))
+    return op.multiply(dy, op.multiply(cast(mask, dy.dtype), factor))
 
 
 @aten("_fused_dropout", op.dropout_train, ignore=GENERATOR)

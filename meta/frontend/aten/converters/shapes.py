@@ -3,6 +3,9 @@
 In the programs that are converted nothing is written to, so a view is a value like any other.
 """
 
+from itertools import accumulate
+from math import prod
+
 from meta import op
 from meta.base.dtype import COMPLEX, bits
 from meta.frontend.aten.arguments import axis_of, converted, dense, in_shape_of, lifted, part_dtype
@@ -206,6 +209,16 @@ def alias(x):
     return x
 
 
+@aten("pin_memory", "_pin_memory", ignore=("device",))
+def pinned(x):
+    return x
+
+
+@aten("to_dense", "_to_dense", op.astype, ignore=("masked_grad",))
+def to_dense(x, *, dtype):
+    return converted(x, dtype)
+
+
 @aten("contiguous", ignore=("memory_format",))
 def contiguous(x):
     return x
@@ -310,6 +323,13 @@ def view_dtype(x, *, dtype):
 @aten("flatten_dense_tensors", op.concat)
 def flatten_dense_tensors(tensors):
     return op.concat(tuple(op.reshape(t, (product(t.shape),)) for t in tensors), 0)
+
+
+@aten("unflatten_dense_tensors", op.reshape, op.split)
+def unflatten_dense_tensors(flat, tensors):
+    ends = tuple(accumulate(prod(t.shape) for t in tensors))[:-1]
+    parts = op.split(flat, ends, 0) if ends else (flat,)
+    return tuple(op.reshape(p, tuple(t.shape)) for p, t in zip(parts, tensors, strict=True))
 
 
 @aten("unfold", "unfold_copy", op.take)

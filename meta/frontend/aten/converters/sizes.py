@@ -1,5 +1,7 @@
 """Shapes as numbers: what a program asks of its tensors' types."""
 
+import torch
+
 from meta import op
 from meta.base.dtype import COMPLEX, UNSIGNED, is_real
 from meta.frontend.aten.arguments import axis_of
@@ -50,6 +52,13 @@ def storage_offset(_x):
 
 @aten("is_contiguous", "is_non_overlapping_and_dense")
 def is_contiguous(_x):
+    return True
+
+
+@aten("sym_is_contiguous", "is_contiguous.memory_format")
+def is_contiguous_as(_x, *, memory_format):
+    if memory_format not in (torch.contiguous_format, torch.preserve_format, 0):
+        raise Unconvertible(f"how a tensor lies in memory is not known: {memory_format}")
     return True
 
 
