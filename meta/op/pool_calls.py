@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from meta.op.core.window import DATA, Taps, window
 from meta.op.pool import POOLING
 
 Extents = int | Sequence[int]
+WHOLE = (sys.maxsize, sys.maxsize)
+"""The ends of slices that are all examples and channels, however many there are."""
 
 
 def _batch(x: Any, n: int) -> tuple[Any, bool]:
@@ -189,7 +192,7 @@ def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
         begin = [k * axis.dilation for k, axis in zip(taps, axes, strict=True)]
         end = [b + s + 1 for b, s in zip(begin, spans, strict=True)]
         read, known = (
-            op.strided_slice(t, (0, 0, *begin), (*t.shape[:2], *end), steps) for t in (wide, inside)
+            op.strided_slice(t, (0, 0, *begin), (*WHOLE, *end), steps) for t in (wide, inside)
         )
         hits.append(op.where(known, _hit(read, y, rank), 0))
     tap = op.argmax(op.stack(tuple(hits), 0), 0)

@@ -68,11 +68,15 @@ def check(one: Call) -> None:
 
 
 def check_symbolic(
-    name: str, arguments: Callable[..., tuple[Any, ...]], *tensors: torch.Tensor
+    name: str,
+    arguments: Callable[..., tuple[Any, ...]],
+    *tensors: torch.Tensor,
+    extents: tuple[tuple[int | str, ...], ...] | None = None,
 ) -> None:
     """Compare a call with torch for extents that are unknown while converting.
 
-    arguments: of the tensors, those of the call, which may be made of their extents.
+    arguments: of the tensors, those of the call, which may be made of their extents. extents: of
+    each tensor, numbers and names of those that are unknown; all are unless given.
     """
     overload = overload_of(name)
     assert overload is not None
@@ -82,9 +86,13 @@ def check_symbolic(
         found = convert(overload, arguments(*arrays), {})
         return tuple(found) if isinstance(found, list) else found
 
-    names = iter("abcdefghijkl")
+    letters = iter("abcdefghijkl")
     arrays = [meta.array(x) for x in tensors]
-    types = [TensorType(tuple(SymbolicDim(next(names)) for _ in x.shape), x.dtype) for x in arrays]
+    shapes = extents or tuple(tuple(next(letters) for _ in x.shape) for x in tensors)
+    types = [
+        TensorType(tuple(SymbolicDim(d) if isinstance(d, str) else d for d in shape), x.dtype)
+        for shape, x in zip(shapes, arrays, strict=True)
+    ]
     expected = overload(*arguments(*tensors))
     with meta.strict_dtypes(), meta.dialect.prefer("torch"):
         found = meta.vm.compile(run, types)(arrays)

@@ -18,10 +18,9 @@ DROPS = "it drops weights by the state of torch's generator"
 
 @aten("_masked_softmax", op.softmax, op.where)
 def masked_softmax(x, mask, *, dim, mask_type):
-    """Without what the mask is true for; 0 in rows without anything."""
-    mask = _spread(mask, x, mask_type)
-    rows = op.softmax(op.where(mask, -math.inf, x), -1 if dim is None else dim)
-    return op.where(mask, 0.0, rows)
+    """Without what the mask is true for; NaN in rows without anything."""
+    kept = op.where(_spread(mask, x, mask_type), -math.inf, x)
+    return op.softmax(kept, -1 if dim is None else dim)
 
 
 def _spread(mask, x, mask_type):
@@ -133,6 +132,8 @@ def efficient(query, key, value, mask, *, compute_log_sumexp, dropout_p, is_caus
     """Its sums are padded to multiples of 32 queries, or left out."""
     y, logsumexp = _forward(query, key, value, mask, dropout_p, is_causal, scale)
     logsumexp = cast(logsumexp, "float32")
+    if not isinstance(query.shape[2], int):
+        raise Unconvertible("it pads sums of a length that is not known")
     if compute_log_sumexp:
         more = -query.shape[2] % 32
         logsumexp = op.pad(logsumexp, ((0, 0), (0, 0), (0, more)), constant_values=math.inf)

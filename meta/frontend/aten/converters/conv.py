@@ -1,6 +1,7 @@
 """Convolutions, transposed ones, their gradients, and the columns that they read."""
 
 import itertools
+import sys
 
 from meta import op
 from meta.base.dtype import COMPLEX
@@ -160,6 +161,10 @@ def convolution_backward(
     return dx, dw, db
 
 
+WHOLE = (sys.maxsize, sys.maxsize)
+"""The ends of slices that are all examples and channels."""
+
+
 def _columns(shape, kernel, dilation, padding, stride):
     """Return the padded shape of images, and for each tap of a window its begins and ends."""
     kernel, dilation, padding, stride = (_each(v, 2) for v in (kernel, dilation, padding, stride))
@@ -184,7 +189,7 @@ def im2col(x, *, kernel_size, dilation, padding, stride):
     batch, channels = x.shape[:2]
     _, counts, cuts, steps, (top, left) = _columns(x.shape, kernel_size, dilation, padding, stride)
     x = op.pad(x, ((0, 0), (0, 0), (top, top), (left, left)))
-    parts = [op.strided_slice(x, begin, (batch, channels, *end), steps) for begin, end in cuts]
+    parts = [op.strided_slice(x, begin, (*WHOLE, *end), steps) for begin, end in cuts]
     y = op.reshape(op.stack(tuple(parts), 2), (batch, channels * len(cuts), counts[0] * counts[1]))
     return op.squeeze(y, 0) if one else y
 
@@ -201,14 +206,12 @@ def col2im(x, *, output_size, kernel_size, dilation, padding, stride):
     taps = op.reshape(x, (batch, channels, len(cuts), *counts))
     total = None
     for i, (begin, end) in enumerate(cuts):
-        part = op.squeeze(op.strided_slice(taps, (0, 0, i), (batch, channels, i + 1)), 2)
-        spread = op.strided_slice_dx(
-            part, (batch, channels, *padded), begin, (batch, channels, *end), steps
-        )
+        part = op.squeeze(op.strided_slice(taps, (0, 0, i), (*WHOLE, i + 1)), 2)
+        spread = op.strided_slice_dx(part, (batch, channels, *padded), begin, (*WHOLE, *end), steps)
         total = spread if total is None else op.add(total, spread)
     y = op.strided_slice(
         total,
         (0, 0, top, left),
-        (batch, channels, top + output_size[0], left + output_size[1]),
+        (*WHOLE, top + output_size[0], left + output_size[1]),
     )
     return op.squeeze(y, 0) if one else y

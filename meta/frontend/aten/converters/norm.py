@@ -8,10 +8,12 @@ from math import prod
 
 from meta import op
 from meta.base.dtype_info import finfo
+from meta.frontend.aten.arguments import value_of
 from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.pullback import pullback
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+from meta.op.core.function import device_of
 from meta.op.norm import statistics_dtype
 
 
@@ -48,15 +50,13 @@ def _train(x, weight, bias, momentum, eps, running):
 
     One call gives all: running statistics that follow at once are those of the batch.
     """
-    count = prod(x.shape) // x.shape[1] if all(map(_is_int, x.shape)) and x.shape[1] else None
-    if count is None or count < 2:
-        raise Unconvertible("there are too few values per channel, or their number is not known")
-    wide = statistics_dtype(x.dtype)
+    wide, count = statistics_dtype(x.dtype), prod(x.shape[i] for i in _others(x))
+    if isinstance(count, int) and count < 2:
+        raise Unconvertible("there are too few values per channel")
     weight, bias = _ones(weight, bias)
-    like = op.sum(_wide(x[:1]), _others(x))
-    mean, var = op.zeros_like(like), op.zeros_like(like)
+    mean, var = (op.zeros((x.shape[1],), wide, device_of(x)) for _ in range(2))
     y, mean, var = op.batch_norm_train(x, mean, var, weight, bias, 1.0, eps)
-    inv = op.rsqrt(op.add(op.multiply(var, (count - 1) / count), eps))
+    inv = op.rsqrt(op.add(op.multiply(var, _share(count, wide)), eps))
     new = tuple(
         None
         if old is None
@@ -69,8 +69,12 @@ def _train(x, weight, bias, momentum, eps, running):
     return y, mean, inv, new
 
 
-def _is_int(extent):
-    return isinstance(extent, int)
+def _share(count, dtype):
+    """Return (count - 1) / count: what the biased variance is of the other."""
+    if isinstance(count, int):
+        return (count - 1) / count
+    values = (cast(value_of(n), dtype) for n in (count - 1, count))
+    return op.divide(*values)
 
 
 def _infer(x, weight, bias, mean, var, eps, call):

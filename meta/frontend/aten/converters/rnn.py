@@ -38,11 +38,7 @@ def _arrays(params, has_biases, projects):
 
 def _layers(step, x, hx, params, has_biases, dropout, train, bidirectional, batch_first):
     """Return the outputs of the last layer, and each of the states at the end of all."""
-    one = len(x.shape) == 2
-    if one:
-        x, hx = op.expand_dims(x, 1), tuple(op.expand_dims(h, 1) for h in hx)
-    elif batch_first:
-        x = op.permute_dims(x, (1, 0, 2))
+    x = op.permute_dims(x, (1, 0, 2)) if batch_first else x
     if not isinstance(x.shape[0], int) or x.shape[0] < 1:
         raise Unconvertible(f"its number of steps is {x.shape[0]}", hint="at least one, and known")
     projects = len(hx) == 2 and hx[0].shape[2] != hx[1].shape[2]
@@ -59,8 +55,6 @@ def _layers(step, x, hx, params, has_biases, dropout, train, bidirectional, batc
             results.append(result)
         x = op.concat(tuple(results), -1) if bidirectional else results[0]
     states = tuple(op.stack(s, 0) for s in zip(*ends, strict=True))
-    if one:
-        return op.squeeze(x, 1), *(op.squeeze(s, 1) for s in states)
     return op.permute_dims(x, (1, 0, 2)) if batch_first else x, *states
 
 
@@ -73,11 +67,8 @@ def _register(name, step, states):
 
     @aten(f"{name}_cell", op.dense)
     def cell(x, hx, weight_ih, weight_hh, bias_ih, bias_hh):
-        one, hx = len(x.shape) == 1, hx if states == 2 else (hx,)
-        if one:
-            x, hx = op.expand_dims(x, 0), tuple(op.expand_dims(h, 0) for h in hx)
+        hx = hx if states == 2 else (hx,)
         new = step(project(x, weight_ih, bias_ih), hx, weight_hh, bias_hh)
-        new = tuple(op.squeeze(h, 0) for h in new) if one else new
         return new if states == 2 else new[0]
 
     aten.refuse(f"{name}.data", why="it takes sequences of several lengths in one tensor")
