@@ -343,11 +343,12 @@ def fused_rms_norm_backward(dy, x, inv, weight, *, normalized_shape, output_mask
 
 
 def _norms(v, pow, dim):
-    """Return the norms of v over all axes but one, or over all for -1, with axes of extent 1."""
+    """Return the norms of v over all axes but one, which have the extent 1; for -1 its norm."""
     axes = tuple(range(len(v.shape))) if dim == -1 else _others(v, dim % len(v.shape))
+    kept = dim != -1
     if pow == 2:
-        return op.sqrt(op.sum(op.multiply(v, v), axes, True))
-    return op.pow(op.sum(op.pow(op.abs(v), float(pow)), axes, True), 1 / pow)
+        return op.sqrt(op.sum(op.multiply(v, v), axes, kept))
+    return op.pow(op.sum(op.pow(op.abs(v), float(pow)), axes, kept), 1 / pow)
 
 
 @aten("norm_except_dim", op.sum)
