@@ -12,10 +12,11 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, is_float
+from meta.frontend.aten.arguments import value_of
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import number_in
-from meta.ir.dims import Quotient, SymbolicDim
+from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array
@@ -30,28 +31,10 @@ def device_of(*operands: Any) -> str:
     return str(next((d for d in devices if d is not None), Device("cpu")))
 
 
-def scalar_of(extent: SymbolicDim, device: str) -> Any:
-    """Return an extent as a 0-d tensor of int64, which the run time knows."""
-    total = None
-    for atoms, coefficient in extent.terms:
-        term: Any = coefficient
-        for atom in atoms:
-            if isinstance(atom, Quotient):
-                numerator = scalar_of(atom.numerator, device)
-                value = op.floor_divide(numerator, atom.divisor)
-            else:
-                row = op.zeros((SymbolicDim(atom),), "bool", device)
-                value = op.reshape(op.shape_as_tensor(row), ())
-            term = value if isinstance(term, int) and term == 1 else op.multiply(value, term)
-        # The constant comes last, so that the first of two terms is a tensor.
-        total = term if total is None else op.add(total, term)
-    return total
-
-
 def number_as(value: Any, dtype: str, device: str) -> Any:
     """Return a number or extent so that a base operator takes it beside a tensor of a dtype."""
     if isinstance(value, SymbolicDim):
-        return cast(scalar_of(value, device), dtype)
+        return cast(value_of(value), dtype)
     if isinstance(value, complex):
         return array(value, dtype, device=device)
     if dtype in COMPLEX or is_float(dtype):
