@@ -52,6 +52,8 @@ WITHOUT_VALUES = {"empty.memory_format", "empty_like", "empty_strided", "new_emp
 }
 TIED = {"kthvalue", "median.dim", "mode", "nanmedian.dim", "sort", "topk"}
 """Overloads that return elements and their places, which are those of any of equal elements."""
+SIGNED = {"_linalg_eigh", "linalg_eigh"}
+"""Overloads that return eigenvectors, which may have either sign."""
 
 
 @dataclass
@@ -120,6 +122,9 @@ class Watch(TorchDispatchMode):
 
             if into.name in TIED:
                 found, expected = _by_elements(func, args, kwargs, found, expected)
+            if into.name in SIGNED:
+                found = (found[0], meta.abs(found[1]))
+                expected = (expected[0], expected[1].abs())
 
             def exact() -> Any:
                 wide = pytree.tree_map(widened, (args, kwargs))

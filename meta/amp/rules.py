@@ -43,6 +43,8 @@ never(op.sum, op.var, op.l2norm, op.cumsum, op.cumprod, op.dft, op.fft_r2c)
 never(op.linalg_inv, op.linalg_solve, op.linalg_solve_triangular, op.linalg_pinv)
 never(op.linalg_det, op.linalg_cofactor, op.linalg_slogdet, op.linalg_cholesky, op.linalg_qr)
 never(op.linalg_svd, op.linalg_svdvals, op.linalg_eigh, op.linalg_eigvalsh)
+never(op.linalg_eig, op.linalg_eigvals, op.linalg_lu_factor, op.linalg_lu_solve)
+never(op.linalg_matrix_exp)
 never(op.ctc_losses, op.ctc_losses_dx)
 # The parts of a complex number are at least float32.
 never(op.complex)

@@ -10,7 +10,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import COMPLEX
 from meta.base.errors import GradientError
-from meta.grad.core import collapse, gradient, holomorphic
+from meta.grad.core import collapse, gradient, holomorphic, not_differentiable
 from meta.ir.types import TensorType
 
 
@@ -227,3 +227,24 @@ def linalg_eigvalsh(x, dy):
     _require_real(x, op.linalg_eigvalsh)
     _, v = op.linalg_eigh(x)
     return v * _row(dy) @ _t(v)
+
+
+not_differentiable(
+    op.linalg_lu_factor, op.linalg_lu_solve, why="solve and det have one, of the matrix itself"
+)
+not_differentiable(op.linalg_eig, op.linalg_eigvals, why="eigh and eigvalsh have one")
+
+
+@gradient(op.linalg_matrix_exp)
+@holomorphic
+def linalg_matrix_exp(x, dy):
+    """dx = the upper right block of exp [[x.T, dy], [0, x.T]].
+
+    Mathias, "A chain rule for matrix functions and applications", 1996, theorem 2.1.
+    """
+    n, turned = x.shape[-1], _t(x)
+    above = op.concat((turned, dy), -1)
+    below = op.concat((op.zeros_like(turned), turned), -1)
+    whole = op.linalg_matrix_exp(op.concat((above, below), -2))
+    upper = op.split(whole, (n,), -2)[0]
+    return op.split(upper, (n,), -1)[1]

@@ -12,7 +12,7 @@ A symmetric matrix is read from its lower triangle, as by LAPACK, numpy and torc
 the symmetric one, as torch's.
 """
 
-from meta.base.dtype import PARTS
+from meta.base.dtype import PARTS, complex_of
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
@@ -227,3 +227,71 @@ def linalg_eigvalsh(x: Tensor) -> Tensor:
     """
     _require_square(x, "x")
     return _real(x.with_shape(x.shape[:-1]))
+
+
+@op(complex=True)
+def linalg_lu_factor(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The LU decomposition with exchanges of rows, as LAPACK packs it: (lu, pivots).
+
+    x: (..., m, n), real or complex. lu: of its type; l is below the diagonal, which is one of ones,
+    u above and on it. pivots: int32 (..., min(m, n)), counted from 1: row i was exchanged with row
+    ``pivots[i]``, one after the other. A singular matrix has zeros on the diagonal of u. Raises
+    TypeInferError for other types.
+    """
+    _require_matrix(x, "x")
+    return x, x.with_shape((*x.shape[:-2], _smaller(x))).with_dtype("int32")
+
+
+@op(complex=True)
+def linalg_lu_solve(lu: Tensor, pivots: Tensor, x2: Tensor, adjoint: bool = False) -> Tensor:
+    """The solution y of ``x1 @ y = x2`` for the x1 of which `linalg_lu_factor` gave lu and pivots.
+
+    lu: (..., n, n). pivots: integers (..., n). x2: (..., n, k) of lu's dtype; batch axes are
+    broadcast. ``adjoint``: of the conjugate transpose of x1. Result: (..., n, k). Of a singular
+    matrix it has infinities or NaN. Raises TypeInferError for other types.
+    """
+    _require_square(lu, "lu")
+    _require_matrix(x2, "x2")
+    require_same_dtype(lu, x2)
+    found = f"lu={lu}, pivots={pivots}, x2={x2}"
+    fits = "int" in pivots.dtype and fit(pivots.shape, lu.shape[:-1])
+    expected = f"integers of shape {list(lu.shape[:-1])}"
+    require(fits, "pivots do not fit lu", expected=expected, found=found)
+    fits = fit(x2.shape[-2:-1], lu.shape[-1:])
+    require(fits, "x2 has another number of rows than lu", found=found)
+    batch = broadcast_shapes(lu.shape[:-2], x2.shape[:-2])
+    return lu.with_shape((*batch, *x2.shape[-2:]))
+
+
+@op(complex=True)
+def linalg_eig(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The eigenvalues and eigenvectors, in columns, of each square matrix; both are complex.
+
+    x: (..., n, n), real or complex. Results: (..., n) and (..., n, n), complex64 for float32 and
+    complex128 for float64. Their order, and the phases of vectors of length 1, are the library's.
+    Raises TypeInferError for other types and LinAlgError for a matrix with NaN or infinity.
+    """
+    _require_square(x, "x")
+    dtype = complex_of(x.dtype)
+    return x.with_shape(x.shape[:-1]).with_dtype(dtype), x.with_dtype(dtype)
+
+
+@op(complex=True)
+def linalg_eigvals(x: Tensor) -> Tensor:
+    """The eigenvalues of each square matrix, complex, in the order of `linalg_eig`.
+
+    x: (..., n, n), real or complex. Result: (..., n). Raises TypeInferError for other types and
+    LinAlgError for a matrix with NaN or infinity.
+    """
+    _require_square(x, "x")
+    return x.with_shape(x.shape[:-1]).with_dtype(complex_of(x.dtype))
+
+
+@op(complex=True)
+def linalg_matrix_exp(x: Tensor) -> Tensor:
+    """The exponential of each square matrix, the sum of x**k / k!.
+
+    x: (..., n, n), real or complex; the result has its type. Raises TypeInferError for other types.
+    """
+    _require_square(x, "x")
+    return x

@@ -78,6 +78,25 @@ def pinv(x, rtol=None):
     return x.mT @ torch.linalg.inv(x @ x.mT)
 
 
+def lu_solve(lu, pivots, x2, adjoint=False):
+    """By the product of the three matrices."""
+    eye = torch.eye(lu.shape[-1], dtype=lu.dtype)
+    rows = list(range(lu.shape[-1]))
+    for i, pivot in enumerate(pivots.tolist()):
+        rows[i], rows[pivot - 1] = rows[pivot - 1], rows[i]
+    x1 = eye[rows].mT @ (lu.tril(-1) + eye) @ lu.triu()
+    return torch.linalg.inv(x1.mT if adjoint else x1) @ x2
+
+
+def matrix_exp(x):
+    """By its series."""
+    total = term = torch.eye(x.shape[-1], dtype=x.dtype).expand(x.shape)
+    for k in range(1, 60):
+        term = term @ x / k
+        total = total + term
+    return total
+
+
 SQUARES = [sample(regular(3, 3)), sample(regular(2, 1, 4, 4)), sample(regular(1, 1))]
 NOTHING = [sample(F(0, 0)), sample(F(0, 3, 3))]
 SYMMETRICS = [
@@ -85,6 +104,11 @@ SYMMETRICS = [
     sample(positive(2, 3, 3)),
     sample(F(0, 0)),
     sample(F(0, 2, 2)),
+]
+EIGEN = [
+    sample(C([[1.0, 2.0, 0.0], [-2.0, 1.0, 0.5], [0.0, 0.0, 5.0]])),
+    sample(C([[[4.0, 1.0], [0.0, 2.0]], [[0.0, 1.0], [-1.0, 0.5]]])),
+    sample(F(0, 0)),
 ]
 SHAPES = [(4, 3), (3, 4), (3, 3), (2, 3, 2), (1, 1)]
 MATRICES = [regular(*shape) for shape in SHAPES]
@@ -190,6 +214,27 @@ CASES = [
     OpCase(
         "linalg_eigvalsh", SYMMETRICS, torch.linalg.eigvalsh, grad=False, why=SYMMETRIC, **REGULAR
     ),
+    OpCase(
+        "linalg_lu_factor",
+        [*SQUARES, *NOTHING, *(sample(x) for x in MATRICES)],
+        lambda x: torch.linalg.lu_factor(x),
+        grad=False,
+        **REGULAR,
+    ),
+    OpCase(
+        "linalg_lu_solve",
+        [
+            sample(regular(3, 3), C([1, 2, 3], "int32"), F(3, 2)),
+            sample(regular(3, 3), C([3, 3, 3], "int32"), F(2, 3, 1), True),
+            sample(F(0, 0), C([], "int32"), F(0, 2)),
+        ],
+        lu_solve,
+        grad=False,
+        **REGULAR,
+    ),
+    OpCase("linalg_eig", EIGEN[1:], torch.linalg.eig, grad=False, **SIGNED),
+    OpCase("linalg_eigvals", EIGEN, torch.linalg.eigvals, grad=False, **REGULAR),
+    OpCase("linalg_matrix_exp", [*SQUARES, *NOTHING], matrix_exp, **REGULAR),
 ]
 
 
@@ -208,8 +253,14 @@ SYSTEM = [
 CASES += refusals(
     {
         "linalg_inv linalg_det linalg_cofactor linalg_slogdet linalg_cholesky": SQUARE,
-        "linalg_eigh linalg_eigvalsh": SQUARE,
-        "linalg_pinv linalg_svd linalg_svdvals": MATRIX,
+        "linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_matrix_exp": SQUARE,
+        "linalg_pinv linalg_svd linalg_svdvals linalg_lu_factor": MATRIX,
+        "linalg_lu_solve": [
+            error(_WIDE, C([1, 2], "int32"), F(2, 1), match="lu must be a square matrix"),
+            error(F(2, 2), C([1, 2, 2], "int32"), F(2, 1), match="pivots do not fit lu"),
+            error(F(2, 2), F(2), F(2, 1), match="pivots do not fit lu"),
+            error(F(2, 2), C([1, 2], "int32"), F(3, 1), match="another number of rows"),
+        ],
         "linalg_qr": [*MATRIX, error(_WIDE, "raw", match="unknown mode")],
         "linalg_solve": [*SYSTEM, error(F(3, 3), F(), match="x2 must be a vector or a matrix")],
         "linalg_solve_triangular": [

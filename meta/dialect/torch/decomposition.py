@@ -138,3 +138,31 @@ def eigh(x):
 def eigvalsh(x):
     with _not_converging(op.linalg_eigvalsh):
         return torch.linalg.eigvalsh(x).contiguous()
+
+
+@dialect.kernel(op.linalg_lu_factor, plevel=LIBRARY)
+def lu_factor(x):
+    return _compact(*torch.linalg.lu_factor_ex(x)[:2])
+
+
+@dialect.kernel(op.linalg_lu_solve, plevel=LIBRARY)
+def lu_solve(lu, pivots, x2, adjoint):
+    found = torch.linalg.lu_solve(lu, pivots.to(torch.int32), x2, adjoint=adjoint)
+    return found.resolve_conj().contiguous()
+
+
+@_kernel(op.linalg_eig)
+def eig(x):
+    with _not_converging(op.linalg_eig):
+        return _compact(*torch.linalg.eig(x))
+
+
+@_kernel(op.linalg_eigvals)
+def eigvals(x):
+    with _not_converging(op.linalg_eigvals):
+        return torch.linalg.eigvals(x).resolve_conj().contiguous()
+
+
+@_kernel(op.linalg_matrix_exp)
+def matrix_exp(x):
+    return torch.linalg.matrix_exp(x).resolve_conj().contiguous()

@@ -41,8 +41,11 @@ STRIDED = {
     *("sym_stride", "sym_stride.int", "stride", "stride.int"),
     *("sym_storage_offset", "storage_offset"),
     *("is_contiguous", "sym_is_contiguous", "is_contiguous.memory_format"),
+    *("_linalg_det", "_linalg_slogdet"),
 }
-"""Overloads that ask how their first argument lies in memory."""
+"""Overloads that ask how their first argument lies in memory; the factors that determinants come
+with are those of the transposed matrix if that is by rows.
+"""
 
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 

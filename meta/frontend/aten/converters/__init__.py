@@ -11,6 +11,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     foreach,
     fourier,
     indexing,
+    linalg,
     logic,
     loss,
     masks,
