@@ -19,7 +19,9 @@ from meta.op.core.function import operand
 from meta.op.products import common_extent, matrix_transpose, outer, tensordot, vecdot
 
 __all__ = [
+    "EigResult",
     "EighResult",
+    "LUFactorResult",
     "LstsqResult",
     "QRResult",
     "SVDResult",
@@ -28,11 +30,16 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "inv",
     "lstsq",
+    "lu_factor",
+    "lu_solve",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -62,6 +69,9 @@ det = op.linalg_det
 cholesky = op.linalg_cholesky
 svdvals = op.linalg_svdvals
 eigvalsh = op.linalg_eigvalsh
+eigvals = op.linalg_eigvals
+lu_solve = op.linalg_lu_solve
+matrix_exp = op.linalg_matrix_exp
 
 
 class SlogdetResult(NamedTuple):
@@ -93,6 +103,20 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+class EigResult(NamedTuple):
+    """Eigenvalues, and eigenvectors in columns, both complex."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class LUFactorResult(NamedTuple):
+    """Two triangles in one matrix, and the exchanges of rows, counted from 1."""
+
+    LU: Array
+    pivots: Array
+
+
 class LstsqResult(NamedTuple):
     """The solution, the sum of squares of what it leaves of each column, the rank of the matrix and
     its singular values.
@@ -122,6 +146,16 @@ def svd(x: Array, *, full_matrices: bool = True) -> SVDResult:
 def eigh(x: Array) -> EighResult:
     """Return eigenvalues and vectors of each symmetric matrix; see `meta.op.linalg_eigh`."""
     return EighResult(*op.linalg_eigh(x))
+
+
+def eig(x: Array) -> EigResult:
+    """Return eigenvalues and vectors of each square matrix; see `meta.op.linalg_eig`."""
+    return EigResult(*op.linalg_eig(x))
+
+
+def lu_factor(x: Array) -> LUFactorResult:
+    """Return the LU decomposition of each matrix; see `meta.op.linalg_lu_factor`."""
+    return LUFactorResult(*op.linalg_lu_factor(x))
 
 
 def _refused(name: str, what: str, **more: Any) -> TypeInferError:

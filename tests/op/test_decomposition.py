@@ -361,3 +361,19 @@ def test_what_makes_no_sense_is_refused(name: str) -> None:
     call, match = REFUSED[name]
     with pytest.raises(TypeInferError, match=match):
         call()
+
+
+def test_eigenvectors_are_multiplied_by_their_eigenvalues() -> None:
+    x = meta.array(matrices(2, 4, 4))
+    values, vectors = linalg.eig(x)
+    whole = op.astype(x, "complex128")
+    torch.testing.assert_close(
+        (whole @ vectors).torch(), (vectors * op.expand_dims(values, -2)).torch()
+    )
+    assert vectors.dtype == "complex128"
+
+
+def test_a_factored_matrix_solves() -> None:
+    x, b = meta.array(regular(2, 3, 3)), meta.array(matrices(2, 3, 2))
+    found = linalg.lu_solve(*linalg.lu_factor(x), b)
+    torch.testing.assert_close((x @ found).torch(), b.torch())

@@ -39,8 +39,16 @@ _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
 }
 
 _GAPS: dict[str, tuple[str, ...]] = {
-    "no eigenvalues of matrices that are not symmetric": ("linalg.eig", "linalg.eigvals"),
-    "no LU decomposition": ("linalg.lu", "linalg.lu_factor", "linalg.lu_factor_ex", "lu"),
+    "no gradient of eigenvalues of matrices that are not symmetric": (
+        "linalg.eig",
+        "linalg.eigvals",
+    ),
+    "no gradient of the LU decomposition": (
+        "linalg.lu",
+        "linalg.lu_factor",
+        "linalg.lu_factor_ex",
+        "lu",
+    ),
     "no greatest common divisor": ("gcd", "lcm"),
     "no incomplete gamma function": ("igamma", "igammac"),
     "no polygamma or zeta function": (

@@ -31,10 +31,11 @@ CHECKS = {
     "_assert_async.msg",
     "_assert_scalar",
     "_assert_tensor_metadata",
+    "_linalg_check_errors",
     "sym_constrain_range",
     "sym_constrain_range_for_size",
 }
-"""Overloads that check what the types say already."""
+"""Overloads that check what the types say already, or an operator here by itself."""
 
 STRIDED = {
     *("as_strided", "as_strided_copy", "as_strided_scatter"),

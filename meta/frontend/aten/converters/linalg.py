@@ -97,11 +97,8 @@ SOLVE = (op.linalg_solve, op.swapaxes, op.expand_dims, op.squeeze)
 
 @aten("_linalg_solve_ex", op.linalg_lu_factor, *SOLVE, ignore=("check_errors",))
 def solve_with_factors(x, b, *, left):
-    """The solution, and the decomposition, which what is derived of it takes: that of the matrix
-    that was solved, for systems from the right the transposed one.
-    """
-    factors = op.linalg_lu_factor(x if left else transposed(x))
-    return solved(x, b, left), *factors, information(x)
+    """The solution, and the decomposition, which its gradient takes."""
+    return solved(x, b, left), *op.linalg_lu_factor(x), information(x)
 
 
 @aten("linalg_solve_ex", *SOLVE, ignore=("check_errors",))
@@ -322,6 +319,3 @@ aten.refuse(
     why="the packed form in which LAPACK leaves a decomposition is not made",
 )
 aten.refuse("linalg_lstsq", why="which of its results are empty depends on the driver of LAPACK")
-aten.refuse(
-    "_linalg_check_errors", why="a matrix without a result is an error of the operator itself"
-)
