@@ -153,7 +153,15 @@ class NonFiniteError(MetaError, FloatingPointError):
 
 
 class FormatError(MetaError, ValueError):
-    """A file that is damaged, foreign or does not fit the object it is loaded into."""
+    """A file that is damaged, foreign or does not fit the object it is loaded into.
+
+    Attributes
+    ----------
+    failures: of a program that is not supported, each call that stands against it (see
+    `meta.frontend.core.Failure`).
+    """
+
+    failures: tuple[Any, ...] = ()
 
 
 class FileError(MetaError, OSError):

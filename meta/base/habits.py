@@ -197,7 +197,6 @@ MODULE: dict[str, str] = {
     "cumulative_sum": "meta.cumsum",
     "cumulative_trapezoid": "meta.cumsum",
     "delete": "x[mask], a mask of what stays",
-    "detach": "x.detach()",
     "diag_embed": "meta.eye(n) * meta.expand_dims(x, -1)",
     "diagflat": "meta.eye(n) * x",
     "digitize": "meta.searchsorted",

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_op, _ops, _compile, _profile, _relay, _env, _cache, _selftest, _demo):
+    for add in (_op, _ops, _compile, _profile, _import, _relay, _env, _cache, _selftest, _demo):
         add(commands)
     return top
 
@@ -109,6 +109,29 @@ def _profile(commands: Commands) -> None:
     )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.profile:run")
+
+
+def _import(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "import",
+        help="read a model of PyTorch (.pt2), ONNX or Relay: what is supported; run and time it",
+        description="Say what of a file is supported, convert it, and run it compiled on inputs: "
+        "those of --inputs, or those that a .pt2 file holds. Results are compared with those of "
+        "the source's own runtime, where that is installed: torch, onnxruntime.",
+        epilog="Exit status: 0 done, 1 something is not supported or results differ, 2 bad input.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a .pt2 or .onnx file, or a Relay program")
+    parser.add_argument("--check", action="store_true", help="only say what is supported")
+    parser.add_argument("--inputs", metavar="FILE", help="inputs: .npz by name, .npy, or .pt")
+    parser.add_argument("--out", metavar="NPZ", help="write the results: out0, out1, ...")
+    parser.add_argument(
+        "--time", action="store_true", help="time a run, beside the source's runtime"
+    )
+    parser.add_argument("--params", metavar="FILE", help="the file of parameters, for Relay")
+    _add_device(parser)
+    parser.add_argument("--dialect", help="the dialect to prefer, such as torch")
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.importing:run")
 
 
 def _relay(commands: Commands) -> None:

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from meta.frontend.dynamo.report import CompileReport
     from meta.frontend.onnx import from_onnx
     from meta.frontend.relax import from_relax
+    from meta.frontend.report import check
     from meta.frontend.torch import from_torch
 
 _PLACES = {
+    "check": "meta.frontend.report",
     "from_onnx": "meta.frontend.onnx",
     "from_relax": "meta.frontend.relax",
     "from_torch": "meta.frontend.torch",
 }
 _SOURCES = ("dynamo", "onnx", "relax", "relay", "torch")
 
-__all__ = ["explain_compile", "from_onnx", "from_relax", "from_torch"]
+__all__ = ["check", "explain_compile", "from_onnx", "from_relax", "from_torch"]
 
 
 def explain_compile(model: Callable[..., Any], *args: Any, **kwargs: Any) -> CompileReport:

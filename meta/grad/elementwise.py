@@ -9,7 +9,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import COMPLEX, has_gradient, is_float
-from meta.grad.core import collapse, gradient, gradients, holomorphic, onto
+from meta.grad.core import collapse, gradient, gradients, holomorphic, not_differentiable, onto
 from meta.ir.types import TensorType
 
 HOLOMORPHIC = {
@@ -47,6 +47,9 @@ gradients(
         op.nan_to_num: lambda x, dy: onto(x, lambda: op.where(op.isfinite(x), dy, 0)),
     }
 )
+
+
+not_differentiable(op.detach, why="that is what it is for")
 
 
 @gradient(op.ceil, op.floor, op.round, op.trunc)

@@ -174,6 +174,10 @@ class Model:
         """
         return {k: v for k, v in vars(self).items() if not k.startswith("_")}
 
+    def settable(self) -> dict[str, Any]:
+        """Return the dictionary in which traced code may set arrays: that of the attributes."""
+        return vars(self)
+
     def call_signature(self) -> inspect.Signature | None:
         """Return what a call takes; None, the usual case, for what ``forward`` says."""
         return None

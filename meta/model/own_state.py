@@ -25,8 +25,8 @@ class OwnState:
         self.held = [
             (model, name, value)
             for model in models
-            for name, value in vars(model).items()
-            if isinstance(value, ndarray) and not name.startswith("_")
+            for name, value in model.settable().items()
+            if isinstance(value, ndarray) and name in model.members()
         ]
 
     @contextmanager
@@ -36,8 +36,8 @@ class OwnState:
             yield
         finally:
             for model, name, array in self.held:
-                if isinstance(vars(model).get(name), Value):
-                    setattr(model, name, array)
+                if isinstance(model.settable().get(name), Value):
+                    model.settable()[name] = array
 
     def assigned(self, trace: Trace, site: Span | None) -> dict[Expr, Value]:
         """Set the attributes back that hold another array, or a value of this trace; return these
@@ -46,7 +46,7 @@ class OwnState:
         """
         found: dict[Expr, Value] = {}
         for model, name, array in self.held:
-            new = vars(model).get(name)
+            new = model.settable().get(name)
             if new is array or not isinstance(new, Value | ndarray):
                 continue
             if isinstance(new, Value) and new.trace is not trace:
@@ -69,7 +69,7 @@ class OwnState:
                 )
             if found.setdefault(old.atom, value) is not value:
                 raise TraceError(f"{what}, and the same array under another name", span=site)
-            setattr(model, name, array)
+            model.settable()[name] = array
         return found
 
 

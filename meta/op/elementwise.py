@@ -63,6 +63,15 @@ def copy(x: Scalar | Tensor) -> Tensor:
     return same(lambda n: n, x)
 
 
+@op(float8=True)
+def detach(x: Scalar | Tensor) -> Tensor:
+    """The values of ``x``, any shape and dtype, which no gradient reaches through the result.
+
+    ``x.detach()`` of an array shares its memory.
+    """
+    return same(lambda n: n, x)
+
+
 ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "ceil": (np.ceil, "The smallest whole number not below x."),
     "floor": (np.floor, "The largest whole number not above x."),

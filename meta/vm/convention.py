@@ -127,7 +127,8 @@ _MAX_NESTING = 64
 
 
 def convention_to_json(convention: Convention) -> dict[str, Any]:
-    """Return a convention as plain data; a named tuple is written as a plain one.
+    """Return a convention as plain data; a named tuple is written as a plain one, an object as the
+    dict of its parts.
 
     Raises ArgumentError for a Python value that is no literal: an object of a class.
     """
@@ -148,6 +149,8 @@ def convention_to_json(convention: Convention) -> dict[str, Any]:
 def _written(structure: Any, where: str) -> Any:
     if structure is tree.LEAF:
         return {"array": True}
+    if isinstance(structure, tree.Opened):
+        return _written(structure.parts, where)
     if isinstance(structure, dict):
         return {"dict": [[_literal(k, where), _written(v, where)] for k, v in structure.items()]}
     if isinstance(structure, list | tuple):

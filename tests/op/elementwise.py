@@ -88,6 +88,7 @@ CASES = [
     *_real("rsqrt", torch.rsqrt, POSITIVE, [16.0, -1.0, *EDGES]),
     _unary_floats("copy", torch.clone, TENSORS),
     _unary_others("copy", torch.clone, [*OTHERS, sample(C(EDGES))]),
+    _unary_others("detach", torch.clone, [*TENSORS, *OTHERS, sample(C(EDGES))]),
 ]
 
 

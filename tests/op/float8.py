@@ -88,6 +88,7 @@ CASES = [
     ),
     _moved("broadcast_to", [sample(float8(3, 1), (2, 3, 4))], torch.broadcast_to),
     _moved("copy", [sample(float8(3, 2))], lambda x: x),
+    _moved("detach", [sample(float8(3, 2))], lambda x: x),
     OpCase(
         "device_copy",
         [sample(float8(3, 2), "cpu", "cpu")],

@@ -158,8 +158,9 @@ def test_every_usual_name_is_there_or_answered(other):
 
 def test_an_operator_of_a_usual_name_is_a_method():
     usual = set(dir(torch.Tensor)) | set(dir(np.ndarray))
-    # Spelled with care in `Methods`, properties, or with another meaning in torch or NumPy.
-    apart = {"copy", "equal", "imag", "numel", "real", "repeat", "reshape"}
+    # Spelled with care in `Methods`, properties, with another meaning in torch or NumPy, or, as
+    # `detach`, of an array's own.
+    apart = {"copy", "detach", "equal", "imag", "numel", "real", "repeat", "reshape"}
     apart |= {"shape", "size", "split", "where"}
     for name in usual & ({*OPERATORS} | {*FUNCTIONS}) - apart:
         assert getattr(meta.ndarray, name) is (OPERATORS.get(name) or FUNCTIONS[name])

@@ -53,6 +53,7 @@ def _of_floats(function):
 of_one(
     {
         op.copy: torch.clone,
+        op.detach: torch.clone,
         op.sqrt: torch.sqrt,
         op.square: torch.square,
         op.exp: torch.exp,

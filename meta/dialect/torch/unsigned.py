@@ -24,8 +24,8 @@ SAME_BITS = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
 """The dtype as which one is moved."""
 AS_THEY_ARE = frozenset(
     (
-        *("assign", "astype", "cast_like", "copy", "defuse_tensor", "device_copy", "dynamic_full"),
-        "torch_call",
+        *("assign", "astype", "cast_like", "copy", "defuse_tensor", "detach"),
+        *("device_copy", "dynamic_full", "torch_call"),
         *("full", "full_like", "fuse_tensor", "group_cast", "ones", "ones_like"),
         *("optimization_barrier", "reinterpret", "zeros", "zeros_like"),
     )

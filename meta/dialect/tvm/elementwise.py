@@ -39,7 +39,7 @@ _OF_LIBM = (
 )  # fmt: skip
 table({getattr(op, name): of_libm(name) for name in _OF_LIBM})
 table({op.atan2: of_libm("atan2")}, BROADCAST)
-table({op.copy: lambda v: v}, raw=True)
+table({op.copy: lambda v: v, op.detach: lambda v: v}, raw=True)
 
 
 @pointwise(op.sqrt_dx)

@@ -19,6 +19,7 @@ from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError
 from meta.base.progress import bar
+from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.registry import AtenError, aten, bound, name_of
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
 from meta.ir.types import TensorType
@@ -51,18 +52,26 @@ with are those of the transposed matrix if that is by rows.
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
 
-def unsupported(graph: fx.Graph) -> list[Failure]:
-    """Return a failure for each call of an overload that is not converted."""
+def unsupported(module: fx.GraphModule) -> list[Failure]:
+    """Return a failure for each call of an overload that is not converted, in functions that the
+    graph calls too.
+    """
     failures = []
-    for node in graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-            name = name_of(node.target)
-            try:
-                if name not in CHECKS:
-                    aten.require(name, {})
-            except Unconvertible as error:
-                failures.append(Failure(name, error.why, error.hint, node.name))
+    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
+    for node in (n for graph in graphs for n in graph.nodes if n.op == "call_function"):
+        try:
+            _require_converter(node.target)
+        except Unconvertible as error:
+            failures.append(Failure(shown(node.target), error.why, error.hint, node.name))
     return failures
+
+
+def _require_converter(target: Any) -> None:
+    """Raise Unconvertible for an operator without one."""
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        converter_of(target)
+    elif isinstance(target, torch._ops.OpOverload) and name_of(target) not in CHECKS:
+        aten.require(name_of(target), {})
 
 
 class Walker:
@@ -86,6 +95,12 @@ class Walker:
 
         Raises AtenError, listing them, for calls that are not converted.
         """
+        result = self._walk(inputs)
+        if self.failures:
+            raise failed(self.failures, AtenError)
+        return result
+
+    def _walk(self, inputs: Sequence[Any]) -> Any:
         values: dict[fx.Node, Any] = {}
         given, nodes = iter(inputs), self.module.graph.nodes
         with bar(len(nodes), "converting", delay=1.0) as progress:
@@ -101,8 +116,6 @@ class Walker:
                 else:
                     raise AtenError(f"a graph of ATen has no node {node.op!r}", found=node.name)
                 progress.update()
-        if self.failures:
-            raise failed(self.failures, AtenError)
         return result
 
     def _constant(self, name: str) -> Any:
@@ -112,10 +125,21 @@ class Walker:
         if name not in self._constants:
             found = operator.attrgetter(name)(self.module)
             if isinstance(found, fx.GraphModule):
-                self._constants[name] = Walker(found, outside=self.outside, training=self.training)
+                self._constants[name] = self._inner(found)
             else:
-                self._constants[name] = array(found.detach())
+                self._constants[name] = array(found.detach(), device=_here(()))
         return self._constants[name]
+
+    def _inner(self, module: fx.GraphModule) -> Walker:
+        """Return the walker of a function that the graph calls."""
+        inner = Walker(module, outside=self.outside, training=self.training)
+        inner.failures = self.failures
+        return inner
+
+    def function(self, *inputs: Any) -> tuple[Any, ...]:
+        """Return the outputs as a tuple; what an operator that takes functions calls."""
+        result = self._walk(inputs)
+        return tuple(result) if isinstance(result, tuple | list) else (result,)
 
     def _call(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
         args: Any = fx.map_arg(node.args, values.__getitem__)
@@ -125,17 +149,31 @@ class Walker:
             if name_of(target) in CHECKS:
                 return None
             return self._overload(node, target, args, kwargs)
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self._higher_order(node, target, args, kwargs)
         # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
         return target(*args, **kwargs)  # type: ignore[operator]
 
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
     ) -> Any:
-        name = name_of(overload)
-        try:
-            if name in STRIDED:
+        def run() -> Any:
+            if name_of(overload) in STRIDED:
                 _require_compact(node.args[0])
-            result = convert(overload, args, kwargs, training=self.training)
+            return convert(overload, args, kwargs, training=self.training)
+
+        return self._checked(node, args, kwargs, run)
+
+    def _higher_order(
+        self, node: fx.Node, target: torch._ops.HigherOrderOperator, args: Any, kwargs: Any
+    ) -> Any:
+        functions = [a.function if isinstance(a, Walker) else a for a in args]
+        return self._checked(node, args, kwargs, lambda: converter_of(target)(*functions, **kwargs))
+
+    def _checked(self, node: fx.Node, args: Any, kwargs: Any, run: Callable[[], Any]) -> Any:
+        """Return the result of a converter that is of the type that torch says."""
+        try:
+            result = run()
             wrong = _mismatch(node.meta.get("val"), result)
             if wrong is not None:
                 raise Unconvertible(wrong)
@@ -143,7 +181,8 @@ class Walker:
         except Unconvertible as error:
             if self.outside is not None:
                 return self.outside(node, args, kwargs, error)
-            self.failures.append(Failure(name, error.why, error.hint, node.name))
+            failure = Failure(shown(node.target), error.why, error.hint, node.name)
+            self.failures.append(failure)
             return self._stand_in(node.meta.get("val"))
         except MetaError as error:
             error.note(f"converting {node.format_node()}")
@@ -182,11 +221,20 @@ def convert(
     Raises Unconvertible for one that is not converted.
     """
     operands, attributes = bound(overload, args, kwargs)
-    trace = current()
-    device: Device = trace.device if isinstance(trace, Trace) else _device_of(operands)
-    given = frozenset(attributes)
+    given, device = frozenset(attributes), _here(operands)
     site = CallSite(name_of(overload), given=given, training=training, device=device)
     return aten.apply(site, operands, attributes)
+
+
+def shown(target: Any) -> str:
+    """Return the name of an operator for errors."""
+    return name_of(target) if isinstance(target, torch._ops.OpOverload) else str(target)
+
+
+def _here(values: Any) -> Device:
+    """Return where a program runs; eagerly, the device of the first array."""
+    trace = current()
+    return trace.device if isinstance(trace, Trace) else _device_of(values)
 
 
 def _device_of(values: Any) -> Device:

@@ -33,6 +33,7 @@ def failed(failures: Iterable[Failure], kind: type[_Error], hint: str | None = N
     count = sum(map(len, grouped.values()))
     calls = "call of this program is" if count == 1 else "calls of this program are"
     error = kind(f"{count} {calls} not supported", hint=hint)
+    error.failures = tuple(found for group in grouped.values() for found in group)
     for (operator, why), found in most:
         times = "once" if len(found) == 1 else f"{len(found)} times"
         place = f", first at {found[0].place}" if found[0].place else ""

@@ -59,6 +59,12 @@ class ImportedModel(Model):
         """Return the state by the source's names."""
         return self.arrays
 
+    def settable(self) -> dict[str, Any]:
+        """Return the state by the source's names, which `convert` may set: arrays that the program
+        writes to.
+        """
+        return self.arrays
+
     def call_signature(self) -> inspect.Signature:
         """Return the inputs, by the source's names where these are Python's, else ``in0``."""
         return self._signature

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import tvm
 from tvm import ir
@@ -114,41 +114,15 @@ def from_relax(
         raise ArgumentError("main is no Relax function", found=type(main).__name__)
     names = [str(p.name) for p in main.params]
     given = _given(main, names, params)
-    return model_of(RelaxModel, mod, [n for n in names if n not in given], given)
-
-
-_Model = TypeVar("_Model", bound=RelaxModel)
-
-
-def model_of(
-    model: type[_Model],
-    module: Any,
-    input_names: Sequence[str],
-    state: Mapping[str, ndarray],
-    state_names: Mapping[str, str] | None = None,
-    *,
-    trainable: Collection[str] | None = None,
-    **more: Any,
-) -> _Model:
-    """Return the model, built with ``more``, of a module whose main takes the inputs and the state,
-    in any order.
-
-    state: arrays by the names of main's parameters. state_names: the source's names of these.
-    trainable: which of them may be trained; all if it is None.
-    """
-    failures = unsupported(module)
+    failures = unsupported(mod)
     if failures:
         raise failed(failures, RelaxError)
-    main = module["main"]
-    module = _inputs_first(module, state)
-    renamed = state_names or {}
-    order = [str(p.name) for p in main.params if str(p.name) in state]
-    arrays = {renamed.get(n, n): state[n] for n in order}
-    fixed = _statistics(module)
-    for name, value in state.items():
-        may = trainable is None or name in trainable
-        value.requires_grad = may and is_float(value.dtype) and name not in fixed
-    return model(module, arrays, input_names, **more)
+    module = _inputs_first(mod, given)
+    statistics = _statistics(module)
+    for name, value in given.items():
+        value.requires_grad = is_float(value.dtype) and name not in statistics
+    arrays = {n: given[n] for n in names if n in given}
+    return RelaxModel(module, arrays, [n for n in names if n not in given])
 
 
 def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:

@@ -1,7 +1,6 @@
 """The registry of Relax's converters, which the families in `converters/` fill.
 
-Names are TVM's without the leading "relax.", as "nn.conv2d"; what the importer of PyTorch calls
-beside Relax (see `walker.py`) is "torch.embedding". Besides arrays and symbols, positional
+Names are TVM's without the leading "relax.", as "nn.conv2d". Besides arrays and symbols, positional
 arguments may be numbers, text, `Shape`s, tuples of these, and None for `null_value`. To convert a
 further operator, write a function in the family file of `converters/` that fits (see
 `meta.frontend.core.converter`).

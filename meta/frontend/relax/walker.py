@@ -38,11 +38,8 @@ from meta.op.core.handler import use
 from meta.op.core.tracing import Symbol
 from meta.runtime.ndarray import ndarray
 
-EMBEDDING = "meta.embedding"
-OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape", EMBEDDING: "torch.embedding"}
-"""Functions outside of programs, and the operators that are meant: TVM lowers some early, and
-importers of ours call what Relax has no operator for.
-"""
+OUTSIDE = {"vm.builtin.tensor_to_shape": "tensor_to_shape"}
+"""Functions outside of programs, and the operators that are meant: TVM lowers some early."""
 SMALL = 4096
 """Elements of an array that is still computed while converting."""
 

@@ -1,6 +1,4 @@
-"""PyTorch modules become models, by `torch.export` and TVM's importer. TVM is imported with this
-package.
-"""
+"""PyTorch modules become models, by `torch.export` and converters of ATen."""
 
 from meta.frontend.torch.model import TorchModel, from_torch
 

@@ -5,6 +5,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from meta.ir.types import TensorType
 from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ndarray
 
+_COMPARED = (bool, int, str, np.generic, torch.dtype, torch.device)
 LEAF = object()
 """Stands for an array in a structure."""
 
@@ -33,6 +35,40 @@ class Same:
         return id(self.value)
 
 
+@dataclass(frozen=True)
+class Kind:
+    """How objects of a class are taken apart and put together.
+
+    opened: returns an object's parts by name, and what it is besides, of plain Python values.
+    built: makes an object of both.
+    """
+
+    opened: Callable[[Any], tuple[dict[str, Any], Any]]
+    built: Callable[[dict[str, Any], Any], Any]
+
+
+KINDS: dict[type, Kind] = {}
+"""Classes whose objects are containers, as `adopt` was told."""
+
+
+def adopt(kind: type, opened: Callable[[Any], Any], built: Callable[..., Any]) -> None:
+    """Let objects of a class, if they hold arrays, be containers: see `Kind`."""
+    KINDS.setdefault(kind, Kind(opened, built))
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """Stands for an object of a class in ``KINDS``: the structures of its parts, and the rest."""
+
+    kind: type
+    parts: dict[str, Any]
+    rest: Any
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={part!r}" for name, part in self.parts.items())
+        return f"{self.kind.__name__}({inner})"
+
+
 def is_array(value: object) -> bool:
     """Whether a value is tensor-like or traced, as opposed to a container or a Python constant.
 
@@ -45,11 +81,15 @@ def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[li
     """Return the leaves in order and the structure: the same containers with `LEAF` in place of
     each leaf.
 
-    Tuples (named ones too), lists and dicts are containers; everything else that is no leaf is part
-    of the structure.
+    Tuples (named ones too), lists, dicts and objects of adopted classes that hold leaves are
+    containers; everything else that is no leaf is part of the structure.
     """
     if is_leaf(tree):
         return [tree], LEAF
+    if type(tree) in KINDS:
+        inside, rest = KINDS[type(tree)].opened(tree)
+        leaves, parts = flatten(inside, is_leaf)
+        return leaves, Opened(type(tree), parts, rest) if leaves else tree
     if isinstance(tree, dict):
         parts = [flatten(v, is_leaf) for v in tree.values()]
         return _leaves(parts), dict(zip(tree, (s for _, s in parts), strict=True))
@@ -86,13 +126,15 @@ def text(structure: Any, label: Callable[[int], str] = lambda _: "array") -> str
     ``(float32[2], {'a': int64[]})``.
     """
     count = len(leaf_names(structure))
-    return repr(unflatten(structure, [_Label(label(i)) for i in range(count)]))
+    return repr(_fill(structure, iter([_Label(label(i)) for i in range(count)]), shown=True))
 
 
 def leaf_names(structure: Any, prefix: str = "") -> list[str]:
     """Return a readable name per leaf: ``prefix``, with the path to the leaf."""
     if structure is LEAF:
         return [prefix]
+    if isinstance(structure, Opened):
+        return leaf_names(structure.parts, prefix)
     if isinstance(structure, dict):
         items = structure.items()
     elif isinstance(structure, tuple | list):
@@ -102,13 +144,19 @@ def leaf_names(structure: Any, prefix: str = "") -> list[str]:
     return [n for k, v in items for n in leaf_names(v, f"{prefix}.{k}" if prefix else str(k))]
 
 
-def _fill(structure: Any, leaves: Any) -> Any:
+def _fill(structure: Any, leaves: Any, shown: bool = False) -> Any:
+    """Return the tree; to be shown, objects are their `Opened`."""
     if structure is LEAF:
         return next(leaves)
+    if isinstance(structure, Opened):
+        parts = _fill(structure.parts, leaves, shown)
+        if shown:
+            return Opened(structure.kind, parts, structure.rest)
+        return KINDS[structure.kind].built(parts, structure.rest)
     if isinstance(structure, dict):
-        return {k: _fill(v, leaves) for k, v in structure.items()}
+        return {k: _fill(v, leaves, shown) for k, v in structure.items()}
     if isinstance(structure, tuple | list):
-        return _like(structure, [_fill(v, leaves) for v in structure])
+        return _like(structure, [_fill(v, leaves, shown) for v in structure])
     return structure
 
 
@@ -126,6 +174,8 @@ def fingerprint(structure: Any) -> Any:
     """Return a hashable key of a structure: Python values by type and value, others by identity."""
     if structure is LEAF:
         return "*"
+    if isinstance(structure, Opened):
+        return (structure.kind, fingerprint(structure.parts), fingerprint(structure.rest))
     if isinstance(structure, dict):
         return ("dict", *((k, fingerprint(v)) for k, v in structure.items()))
     if isinstance(structure, tuple | list):
@@ -134,6 +184,6 @@ def fingerprint(structure: Any) -> Any:
         return (slice, *map(fingerprint, (structure.start, structure.stop, structure.step)))
     if isinstance(structure, float):
         return structure.hex()
-    if structure is None or isinstance(structure, bool | int | str | np.generic):
+    if structure is None or isinstance(structure, _COMPARED):
         return (type(structure), structure)
     return Same(structure)

@@ -55,12 +55,6 @@ def take(x, indices, *, axis, mode, call):
     return op.take(x, indices, axis, _mode(mode))
 
 
-@relax("torch.embedding", op.embedding)
-def embedding(weight, indices, padding):
-    """Rows of a table, of which that of padding gets no gradient; below 0 there is none."""
-    return op.embedding(indices, weight, None if padding < 0 else padding)
-
-
 @relax("grad.take_backward", op.take_dx)
 def take_backward(dy, x, indices, *, axis, mode):
     return op.take_dx(x, dy, indices, axis, _mode(mode))

@@ -1,0 +1,177 @@
+"""`torch.export` of modules, without decompositions: composite operators stay whole, and what is
+written to in place is written functionally.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from meta.base.errors import MetaError
+from meta.frontend.aten.registry import AtenError
+from meta.frontend.torch.containers import adopt, adopt_classes, flat, is_leaf
+from meta.model.host_draws import refuse_host_draws
+from meta.op.core import tree
+
+NO_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
+_detach = torch.ops.aten.detach.default
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program of torch's, and how it is called.
+
+    Attributes
+    ----------
+    program: without decompositions, functional. objects: the structures of the objects among the
+    inputs, which the program takes as lists of their leaves. result: makes the result of its
+    outputs.
+    """
+
+    program: ExportedProgram
+    objects: list[Any]
+    result: Callable[[list[Any]], Any]
+
+
+def of_program(program: ExportedProgram) -> Exported:
+    """Return a program that torch.export made, ready to be converted."""
+    structure = program.call_spec.out_spec
+    adopt_classes(structure)
+    return Exported(
+        functional(program), [], lambda leaves: pytree.tree_unflatten(leaves, structure)
+    )
+
+
+def exported(
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    keywords: Mapping[str, Any],
+    dynamic_shapes: Any,
+    *,
+    training: bool,
+) -> Exported:
+    """Export a module in train or eval mode, which it is in afterwards again if it was before.
+
+    Raises AtenError if torch.export refuses it, and TraceError if the module draws random numbers
+    that are none of torch's.
+    """
+    given = (tuple(inputs), dict(keywords))
+    adopt(given)
+    (args, kwargs), objects = flat(given)
+    forward = module.forward
+    structures: list[Any] = []
+
+    @functools.wraps(forward)
+    def flattened(*args: Any, **kwargs: Any) -> list[Any]:
+        if objects:
+            _, whole = tree.flatten(given, is_leaf)
+            args, kwargs = tree.unflatten(whole, tree.flatten((args, kwargs), is_leaf)[0])
+        found = forward(*args, **kwargs)
+        adopt(found)
+        leaves, structure = tree.flatten(found, is_leaf)
+        structures.append(structure)
+        return leaves
+
+    def run() -> ExportedProgram:
+        return functional(torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes))
+
+    with _mode(module, training), _with_forward(module, flattened), _refusals():
+        program = refuse_host_draws(run, lambda: forward(*inputs, **keywords), forward, None)
+    return Exported(program, objects, lambda leaves: tree.unflatten(structures[-1], leaves))
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Return a program that writes to nothing, whose composite operators are whole."""
+    with _refusals(), _detached(program.graph_module):
+        found: ExportedProgram = program.run_decompositions({})
+        return found
+
+
+@contextlib.contextmanager
+def _detached(module: fx.GraphModule) -> Iterator[None]:
+    """Detach what comes out of blocks of `torch.no_grad`, which decomposing inlines: the blocks
+    themselves are lost. (A block inside of another is exported beside it.)
+    """
+    added: list[tuple[fx.Graph, fx.Node, fx.Node]] = []
+    try:
+        for graph in _blocks_without_gradient(module):
+            for node in list(graph.nodes):
+                outside = [u for u in node.users if u.op == "output"]
+                if not outside or not isinstance(node.meta.get("val"), torch.Tensor):
+                    continue
+                with graph.inserting_after(node):
+                    made = graph.call_function(_detach, (node,))
+                made.meta["val"] = node.meta["val"]
+                for user in outside:
+                    user.replace_input_with(node, made)
+                added.append((graph, node, made))
+        yield
+    finally:
+        for graph, node, made in added:
+            made.replace_all_uses_with(node)
+            graph.erase_node(made)
+
+
+def _blocks_without_gradient(module: fx.GraphModule) -> Iterator[fx.Graph]:
+    for inner in module.modules():
+        if not isinstance(inner, fx.GraphModule):
+            continue
+        for node in inner.graph.nodes:
+            if node.op == "call_function" and node.target is NO_GRADIENT and not node.args[0]:
+                yield getattr(inner, node.args[1].target).graph
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Make an AtenError of what torch.export or the module, which it runs, raises; keep back a
+    warning that torch.export gives about its own code.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        try:
+            yield
+        except MetaError:
+            raise
+        except Exception as error:
+            raise AtenError(
+                f"torch.export refuses the module: {type(error).__name__}: {error}",
+                hint="call the module with the example inputs; if that works, write what is named "
+                "with other operators of torch",
+            ) from error
+
+
+@contextlib.contextmanager
+def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
+    """Put a module in a mode for a block. One that is in train mode already stays as it is, with
+    parts of it in eval mode.
+    """
+    modes = {m: m.training for m in module.modules()}
+    if not (training and module.training):
+        module.train(training)
+    try:
+        yield
+    finally:
+        for m, mode in modes.items():
+            m.training = mode
+
+
+@contextlib.contextmanager
+def _with_forward(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Let a module have another forward for a block."""
+    own = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:
+            module.forward = own

@@ -1,0 +1,206 @@
+"""`TorchProgram`: an exported program with what a call of it means: where its arguments come from,
+which inputs it accepts, and what its outputs are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from meta import op
+from meta.base.dtype import FROM_TORCH
+from meta.base.errors import ArgumentError
+from meta.frontend.aten.graph import Walker, shown, unsupported
+from meta.frontend.aten.registry import AtenError
+from meta.frontend.core import Failure, active_trace, failed
+from meta.frontend.torch.containers import flat
+from meta.frontend.torch.export import Exported
+from meta.frontend.torch.extents import Extents
+from meta.op.core import tree
+from meta.runtime.ndarray import array, ndarray
+
+
+@dataclass(frozen=True)
+class Output:
+    """What becomes of an output of the graph: it is a result, or the new value of an array."""
+
+    written: str | None = None
+
+
+class _Walker(Walker):
+    """Walks a program that may be differentiated afterwards, unlike AOTAutograd's."""
+
+    def _overload(
+        self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
+    ) -> Any:
+        if overload is torch.ops.aten.detach.default:
+            return op.detach(args[0])
+        return super()._overload(node, overload, args, kwargs)
+
+    def _inner(self, module: fx.GraphModule) -> Walker:
+        inner = _Walker(module, outside=self.outside, training=self.training)
+        inner.failures = self.failures
+        return inner
+
+
+class TorchProgram:
+    """An exported program. Copies of a model have it in common.
+
+    Attributes
+    ----------
+    exported: how it is called, in torch's terms. state: the names of parameters and buffers, by
+    placeholder; of buffers that are not saved, only those that the program writes to.
+    constants: other tensors by placeholder. written: the names of the buffers that it writes to.
+    """
+
+    def __init__(self, exported: Exported) -> None:
+        self.exported = exported
+        program = exported.program
+        signature = program.graph_signature
+        self.module: fx.GraphModule = program.graph_module
+        self.placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+        self.outputs = [self._output(s) for s in signature.output_specs]
+        self.written = {o.written for o in self.outputs if o.written is not None}
+        self.state: dict[str, str] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        for spec, node in zip(signature.input_specs, self.placeholders, strict=True):
+            saved = spec.kind is InputKind.PARAMETER or spec.persistent
+            if spec.target is None:
+                continue
+            if saved or spec.target in self.written:
+                self.state[node.name] = spec.target
+            elif isinstance(program.constants.get(spec.target), torch.Tensor):
+                self.constants[node.name] = program.constants[spec.target]
+            else:
+                raise AtenError(
+                    f"the module uses {spec.target!r}, which is no tensor", found=spec.kind.name
+                )
+        self.inputs = {
+            node.name: spec.arg
+            for spec, node in zip(signature.input_specs, self.placeholders, strict=True)
+        }
+        self._arrays: dict[tuple[str, str], ndarray] = {}
+
+    def _output(self, spec: Any) -> Output:
+        if spec.kind is OutputKind.USER_OUTPUT:
+            return Output()
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            return Output(spec.target)
+        what = f"{spec.kind.name} of {spec.target!r}"
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            what = f"the module writes to its input {spec.target!r}"
+        raise AtenError(
+            f"{what}, which is not supported",
+            hint="write to a copy of it, x.clone(), and return what the caller needs",
+        )
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return parameters and buffers by name."""
+        program = self.exported.program
+        found = {**program.constants, **program.state_dict}
+        return {name: found[name] for name in self.state.values()}
+
+    def operators(self) -> Counter[str]:
+        """Return how often each operator is called, in functions that the program calls too."""
+        graphs = [m.graph for m in self.module.modules() if isinstance(m, fx.GraphModule)]
+        calls = [n.target for graph in graphs for n in graph.nodes if n.op == "call_function"]
+        operators = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+        return Counter(shown(target) for target in calls if isinstance(target, operators))
+
+    def unsupported(self) -> list[Failure]:
+        """Return a failure for each call that is not converted."""
+        return unsupported(self.module)
+
+    def require_supported(self) -> None:
+        """Raise AtenError listing every call that is not converted."""
+        failures = self.unsupported()
+        if failures:
+            raise failed(failures, AtenError)
+
+    def __call__(
+        self, arrays: dict[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], training: bool
+    ) -> Any:
+        """Convert the program under the trace in force; set what it writes to in ``arrays``."""
+        trace = active_trace()
+        given = iter(self._leaves(args, kwargs))
+        extents = Extents(self.exported.program.range_constraints)
+        values: list[Any] = []
+        for node in self.placeholders:
+            if node.name in self.state:
+                values.append(trace.lift(arrays[self.state[node.name]]))
+            elif node.name in self.constants:
+                values.append(self._constant(node.name, str(trace.device)))
+            else:
+                values.append(self._input(node, next(given), extents))
+        extents.check()
+        found = _Walker(self.module, training=training)(*values)
+        results = []
+        for output, value in zip(self.outputs, found, strict=True):
+            if output.written is None:
+                results.append(value)
+            else:
+                arrays[output.written] = trace.lift(value)
+        return self.exported.result(results)
+
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return what the placeholders of inputs are given; ArgumentError for another structure."""
+        given, objects = flat((tuple(args), dict(kwargs)))
+        leaves, structure = pytree.tree_flatten(given)
+        wanted = self.exported.program.call_spec.in_spec
+        same = list(map(tree.fingerprint, objects))
+        if structure != wanted or same != list(map(tree.fingerprint, self.exported.objects)):
+            raise ArgumentError(
+                "the inputs have another structure than the example inputs",
+                expected=_shown(wanted, self.exported.objects),
+                found=_shown(structure, objects),
+            )
+        return leaves
+
+    def _constant(self, name: str, device: str) -> ndarray:
+        if (name, device) not in self._arrays:
+            self._arrays[name, device] = array(self.constants[name].detach(), device=device)
+        return self._arrays[name, device]
+
+    def _input(self, node: fx.Node, value: Any, extents: Extents) -> Any:
+        """Return what a placeholder stands for; ArgumentError if the program is not for it."""
+        name, wanted = node.name, self.inputs[node.name]
+        if isinstance(wanted, ConstantArgument):
+            same = type(value) is type(wanted.value) and value == wanted.value
+            if not same:
+                raise ArgumentError(
+                    f"the program is exported for one value of the input {name!r}",
+                    expected=repr(wanted.value),
+                    found=repr(value),
+                    hint="import the module with this value, or make it a tensor",
+                )
+            return value
+        said = node.meta["val"]
+        if not isinstance(said, torch.Tensor):
+            extents.meet(f"the input {name!r}", said, value)
+            return value
+        dtype = FROM_TORCH.get(said.dtype)
+        found = getattr(value, "dtype", type(value).__name__)
+        if found != dtype:
+            raise ArgumentError(
+                f"the input {name!r} has another dtype than the example",
+                expected=dtype,
+                found=found,
+                hint=f"x.astype({str(dtype)!r})",
+            )
+        if len(value.shape) != said.ndim:
+            raise extents.wrong(name, said.shape, value.shape)
+        for axis, (extent, own) in enumerate(zip(said.shape, value.shape, strict=True)):
+            if not extents.meet(f"axis {axis} of the input {name!r}", extent, own):
+                raise extents.wrong(name, said.shape, value.shape)
+        return value
+
+
+def _shown(structure: pytree.TreeSpec, objects: Sequence[Any]) -> str:
+    return " with ".join([str(structure), *map(tree.text, objects)])

@@ -1,0 +1,146 @@
+"""The command: ``python -m tools.client_models``.
+
+Each model is imported, run operator by operator, compiled, and differentiated in train mode by the
+tape and by a compiled step; results and gradients are compared with torch's. `measure.py` says when
+they are equal. Libraries that are not installed are skipped, and said so.
+
+Exit status: 0 all models pass, or miss for a cause in torch that is named; 1 some do not; 2 bad
+usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from functools import cache, partial
+
+from meta.base.progress import bar
+from tools.client_models.measure import Outcome, measure
+from tools.client_models.row import Row
+
+STAGES = ("eager", "compiled", "gradients", "compiled gradients")
+
+
+def _transformers() -> dict[str, Row]:
+    from tools.client_models.transformers_rows import ROWS
+
+    return ROWS
+
+
+def _torchvision() -> dict[str, Row]:
+    from tools.client_models.vision_rows import torchvision_rows
+
+    return torchvision_rows()
+
+
+def _timm() -> dict[str, Row]:
+    from tools.client_models.vision_rows import timm_rows
+
+    return timm_rows()
+
+
+LIBRARIES: dict[str, Callable[[], dict[str, Row]]] = {
+    "transformers": _transformers,
+    "torchvision": _torchvision,
+    "timm": _timm,
+}
+
+
+@cache
+def rows(library: str) -> dict[str, Row]:
+    """Return a library's rows; ImportError if it is not installed."""
+    return LIBRARIES[library]()
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m tools.client_models",
+        description="Import, run, compile and differentiate models of transformers, torchvision "
+        "and timm, and compare with torch.",
+        epilog="Exit status: 0 all pass, 1 some do not, 2 bad usage.",
+    )
+    top.add_argument("--filter", default="", metavar="TEXT", help="models whose name contains it")
+    top.add_argument("--library", choices=LIBRARIES, action="append", help="instead of all")
+    top.add_argument("--stage", choices=STAGES, action="append", help="instead of all four")
+    top.add_argument(
+        "--dialect", help="preferred in compiled programs; by default each call has its best"
+    )
+    top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    top.add_argument("--json", action="store_true", help="print everything as JSON")
+    return top
+
+
+def _one(dialect: str | None, stages: list[str], key: tuple[str, str]) -> Outcome:
+    library, name = key
+    return measure(name, rows(library)[name], dialect, stages)
+
+
+def outcomes(options: argparse.Namespace, keys: list[tuple[str, str]]) -> Iterator[Outcome]:
+    """Yield the outcome of every model, in order."""
+    one = partial(_one, options.dialect, options.stage or list(STAGES))
+    if options.jobs == 1:
+        yield from map(one, keys)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+        yield from pool.map(one, keys)
+
+
+def line(outcome: Outcome) -> str:
+    """Return a model's line of the table."""
+    if outcome.refused is not None:
+        return f"{outcome.name:20} refused by torch: {outcome.refused}"
+    cells = [f"{outcome.errors[s]:8.1e}" if s in outcome.errors else " " * 8 for s in STAGES]
+    seconds = f"{sum(outcome.seconds.values()):6.1f}s"
+    said = [f"{s} {why}" for s, why in outcome.rounding.items()]
+    said += [f"{s} FAILS: {' '.join(why.split())[:300]}" for s, why in outcome.failed.items()]
+    return "  ".join([f"{outcome.name:20}", *cells, seconds, *said])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    options = parser().parse_args(arguments)
+    keys: list[tuple[str, str]] = []
+    skipped = {}
+    for library in options.library or LIBRARIES:
+        try:
+            keys += [(library, name) for name in rows(library) if options.filter in name]
+        except ImportError as error:
+            skipped[library] = str(error)
+    if not options.json:
+        print(
+            "  ".join(
+                [f"{'model':20}", *(f"{s.replace('compiled g', 'comp. g')[:8]:8}" for s in STAGES)]
+            )
+        )
+    found = []
+    with bar(len(keys), "models", delay=1.0) as progress:
+        for outcome in outcomes(options, keys):
+            found.append(outcome)
+            progress.update()
+            if not options.json:
+                print(line(outcome), flush=True)
+    failed = [o.name for o in found if not o.passes]
+    if options.json:
+        print(json.dumps({"models": [asdict(o) for o in found], "skipped": skipped}, indent=2))
+    else:
+        for library, why in skipped.items():
+            print(f"{library} is skipped: {why}")
+        refused = sum(o.refused is not None for o in found)
+        passed = len(found) - len(failed) - refused
+        print(f"{passed} of {len(found)} pass, {refused} refused by torch", end="")
+        print(f", {len(failed)} fail: {', '.join(failed)}" if failed else "")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
