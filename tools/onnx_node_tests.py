@@ -109,12 +109,12 @@ def outcome(case: Any) -> Outcome:
 
 
 def _constants(model: Any, inputs: list[Any], behind: int) -> dict[str, Any]:
-    """Return the inputs from a place on that are vectors or single numbers."""
+    """Return the inputs from a place on that are vectors, single numbers or text."""
     named = list(zip([i.name for i in model.graph.input], inputs, strict=False))
     return {
         n: np.asarray(v)
         for n, v in named[behind:]
-        if isinstance(v, np.ndarray | np.generic) and np.ndim(v) <= 1 and v.dtype.kind not in "OUS"
+        if isinstance(v, np.ndarray | np.generic) and (np.ndim(v) <= 1 or v.dtype.kind in "OUS")
     }
 
 
@@ -139,6 +139,11 @@ def _check(case: Any, inputs: list[Any], expected: list[Any], constants: dict[st
 
 
 def _compare(found: Any, wanted: Any, rtol: float, atol: float) -> None:
+    if isinstance(wanted, np.ndarray) and wanted.dtype.kind in "OUS":
+        texts = found.tolist() if isinstance(found, np.ndarray) else found
+        if texts != wanted.tolist():
+            raise _Failed("compare", "another text")
+        return
     if isinstance(wanted, list) or wanted is None or isinstance(found, list) or found is None:
         if type(found) is not type(wanted) or len(found or ()) != len(wanted or ()):
             raise _Failed("compare", "another structure")
@@ -161,6 +166,12 @@ def _compare(found: Any, wanted: Any, rtol: float, atol: float) -> None:
         raise _Failed("compare", "other values")
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a value is nested lists of text."""
+    leaves = np.array(value, object).reshape(-1) if isinstance(value, list) and value else ()
+    return len(leaves) > 0 and all(isinstance(v, str) for v in leaves)
+
+
 def _is_in(values: Any, dtype: Any) -> bool:
     """Whether a dtype has all of these numbers."""
     wide = values.astype(np.float32)
@@ -180,6 +191,8 @@ def _array(value: Any) -> Any:
 
 def _numpy(value: Any) -> Any:
     """Return an array of NumPy, a list of them, or None."""
+    if isinstance(value, str) or _is_text(value):
+        return np.array(value, object)
     if isinstance(value, list | tuple):
         return [_numpy(v) for v in value]
     if value is None:

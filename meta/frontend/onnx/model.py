@@ -17,6 +17,7 @@ from meta.frontend.core import ImportedModel, Unconvertible, active_trace
 from meta.frontend.onnx.narrow import HELD, as_declared, held, name_of
 from meta.frontend.onnx.program import Program, taken_apart
 from meta.frontend.onnx.registry import OnnxError
+from meta.frontend.onnx.text import as_lists
 from meta.frontend.onnx.values import dtype_of
 from meta.frontend.onnx.walker import Walker
 from meta.op.core.tracing import Symbol
@@ -56,7 +57,7 @@ class OnnxModel(ImportedModel):
             _require_fitting(declared, value)
             values[declared.name] = as_declared(declared.type, value)
         walker = Walker(program.functions, self.training)
-        results = held(walker.main(program.graph, program.opsets, values))
+        results = as_lists(held(walker.main(program.graph, program.opsets, values)))
         return results if len(results) > 1 else results[0]
 
 

@@ -31,6 +31,7 @@ from meta.frontend.onnx.registry import (
     plain,
     schema_of,
 )
+from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of
 from meta.frontend.onnx.walker import MAX_DEPTH, FunctionKey, opset_of, place_of
 from meta.runtime.ndarray import ndarray
@@ -72,7 +73,7 @@ class Program:
     inputs: tuple[ValueInfoProto, ...]
     opsets: Mapping[str, int]
     functions: Mapping[FunctionKey, FunctionProto]
-    constants: Mapping[str, ndarray | Narrow]
+    constants: Mapping[str, ndarray | Narrow | Text]
     statistics: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -138,10 +139,10 @@ def _places(nodes: Iterable[NodeProto], places: Mapping[str, tuple[int, ...]]) -
     }
 
 
-def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray | Narrow]:
+def _given(model: ModelProto, given: Mapping[str, object]) -> dict[str, ndarray | Narrow | Text]:
     """Return the values of inputs that are constants."""
     inputs = {i.name: i for i in model.graph.input}
-    constants: dict[str, ndarray | Narrow] = {}
+    constants: dict[str, ndarray | Narrow | Text] = {}
     for name, value in given.items():
         if name not in inputs:
             raise ArgumentError(f"the model has no input {name!r}", hint=nearest(name, inputs))

@@ -41,6 +41,7 @@ from meta.frontend.onnx.registry import (
     plain,
     schema_of,
 )
+from meta.frontend.onnx.text import folded, is_of_text
 from meta.frontend.onnx.values import array_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import use
@@ -241,6 +242,9 @@ class Walker:
             return self._function(scope, function, inputs, stated)
         name, opset = full_name(node.domain, node.op_type), opset_of(scope.opsets, node.domain)
         attributes = {**defaults_of(name, opset), **stated}
+        if is_of_text(name, inputs, attributes):
+            opsets = {**scope.opsets, node.domain: opset}
+            return folded(_stating(node, stated), opsets, inputs, active_trace().device)
         if onnx.get(name) is None:
             body = body_of(name, opset, _stating(node, attributes), inputs)
             if body is not None:

@@ -19,6 +19,7 @@ from meta.frontend.core.arguments import (
 )
 from meta.frontend.onnx.extents import shape_of
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of
 from meta.ir.dims import UnknownDim, product
 from meta.op.core.check import normalize_axis
@@ -67,9 +68,11 @@ def constant_(
     for name, number in numbers.items():
         if name in call.given:
             return constant(np.array(number, _VALUES[name]), _VALUES[name].__name__, call)
+    if "value_string" in call.given or "value_strings" in call.given:
+        return Text(np.array(value_strings if value_string is None else value_string, object))
     tensor = value if sparse_value is None else sparse_value
     if tensor is None:
-        raise Unconvertible("text is no array")
+        raise Unconvertible("it has no value")
     return array_of(tensor, call.device)
 
 

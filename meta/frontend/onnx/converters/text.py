@@ -1,4 +1,6 @@
-"""TfIdfVectorizer, of integers; operators of text are refused, which no array holds."""
+"""TfIdfVectorizer, of integers, and operators of text, which `meta.frontend.onnx.text` computes
+where it is constant.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,13 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import constant, static_extent
 from meta.frontend.onnx.registry import onnx
 
-_TEXT = ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")
-onnx.refuse(*_TEXT, why="arrays have no texts: prepare them before the model")
+onnx.refuse("RegexFullMatch", why="patterns of a file are not searched for")
+
+
+@onnx("StringConcat", "StringNormalizer", "StringSplit")
+def of_text(*inputs, **attributes):
+    """Never called with text."""
+    raise Unconvertible("its input is no text")
 
 
 def _grams(pool, starts, least, most, columns):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+from onnx import TensorProto
 
 from tests.frontend.onnx.records import OnnxCase
 
@@ -44,6 +47,41 @@ def present(x: np.ndarray) -> np.ndarray:
 
 
 WEIGHTS = ", weights = [2.0, 2.0, 3.0, 3.0, 5.0, 7.0, 0.5]"
+WORDS = np.array([["ab", "c"], ["", "ab"]], object)
+TEXTS = [
+    (
+        *("StringConcat", "string[2, 2] x, string[2] z", "string[2, 2] y"),
+        *("y = StringConcat(x, z)", (WORDS, WORDS[0])),
+    ),
+    (
+        *("StringSplit", "string[2] x", "string y, int64[2] n"),
+        *('y, n = StringSplit<delimiter = "b">(x)', (WORDS[0],)),
+    ),
+    (
+        *("StringNormalizer", "string[2] x", "string y"),
+        *(
+            'y = StringNormalizer<case_change_action = "UPPER", stopwords = ["c"], '
+            "is_case_sensitive = 1>(x)",
+            (WORDS[0],),
+        ),
+    ),
+    (
+        *("Equal", "string[2, 2] x, string[2] z", "float[2, 2] y"),
+        *("e = Equal(x, z) y = Cast<to = 1>(e)", (WORDS, WORDS[0])),
+    ),
+    (
+        *("Identity", "string[2, 2] x", "string[4] y, seq(string) s"),
+        *(
+            "n = Constant<value = int64[1] {4}>() y = Reshape(x, n) i = Identity(y) "
+            "s = SequenceConstruct(i, x)",
+            (WORDS,),
+        ),
+    ),
+    (
+        *("Cast", "float[2] x", "string[2] y"),
+        *(f"y = Cast<to = {TensorProto.STRING}>(x)", (np.array([1.5, 2.0], np.float32),)),
+    ),
+]
 CASES = [
     *(
         case("TF", MIXED, skip, lengths)
@@ -56,11 +94,36 @@ CASES = [
     case("IDF", STRAIGHT, 5, (1, 2), WEIGHTS),
     case("TFIDF", STRAIGHT, 1, (1, 2), WEIGHTS),
     case("TFIDF", MIXED, 1, (1, 2), WEIGHTS, refused="not in the order of their columns"),
+    *(
+        OnnxCase(
+            name,
+            f"({declared}) => ({results}) {{ {nodes} }}",
+            inputs,
+            20,
+            constants=tuple(re.findall(r"\] (\w+)", declared)),
+            label=str(i),
+        )
+        for i, (name, declared, results, nodes, inputs) in enumerate(TEXTS)
+    ),
     OnnxCase(
         "StringConcat",
-        '() => (string[2] y) { x = Constant<value = string[2] {"a", "b"}>() '
-        "y = StringConcat(x, x) }",
-        refused="arrays have no texts",
+        "(float[2] x) => (string[2] y) { y = StringConcat(x, x) }",
+        (np.ones(2, np.float32),),
+        20,
+        refused="its input is no text",
+    ),
+    OnnxCase(
+        "Cast",
+        f"(float[2] x) => (string[2] y) {{ y = Cast<to = {TensorProto.STRING}>(x) }}",
+        (np.ones(2, np.float32),),
+        20,
+        refused="has to follow from constants",
+    ),
+    OnnxCase(
+        "RegexFullMatch",
+        '() => (bool[2] y) { x = Constant<value = string[2] {"a", "b"}>() '
+        'y = RegexFullMatch<pattern = "a*">(x) }',
+        refused="patterns of a file are not searched for",
         opset=20,
     ),
 ]
