@@ -60,3 +60,66 @@ class OnnxCase:
         imports = ", ".join(f'"{domain}" : {version}' for domain, version in versions)
         text = f"<ir_version: 10, opset_import: [{imports}]> g {self.graph}"
         return onnx.parser.parse_model(text)
+
+
+KINDS = {"float32": "float", "float64": "double"}
+"""What ONNX's text calls dtypes that have another name there."""
+
+
+def calls(
+    name: str,
+    *inputs: Any,
+    opsets: tuple[int, ...] = (23,),
+    results: int = 1,
+    domain: str = "",
+    constants: str = "",
+    label: str = "",
+    expected: Callable[..., Any] | None = None,
+    tolerance: float = 1e-5,
+    refused: str | None = None,
+    **attributes: Any,
+) -> list[OnnxCase]:
+    """Return cases of one node, for several opsets. Its inputs are called a, b, c, ...;
+    ``constants`` has the letters of those that are given as constants.
+    """
+    letters = "abcdefgh"
+    given = [(n, v) for n, v in zip(letters, inputs, strict=False) if v is not None]
+    declared = ", ".join(f"{_kind(v)} {n}" for n, v in given)
+    names = ", ".join(n if v is not None else "" for n, v in zip(letters, inputs, strict=False))
+    outputs = "yzuv"[:results]
+    stated = ", ".join(f"{n} = {_text(v)}" for n, v in attributes.items())
+    stated = f"<{stated}>" if stated else ""
+    operator = f"{domain}.{name}" if domain else name
+    graph = (
+        f"({declared}) => ({', '.join(f'float {o}' for o in outputs)}) "
+        f"{{ {', '.join(outputs)} = {operator}{stated}({names}) }}"
+    )
+    return [
+        OnnxCase(
+            operator,
+            graph,
+            tuple(v for _, v in given),
+            opset,
+            ((domain, 1),) if domain else (),
+            expected,
+            tuple(constants),
+            tolerance,
+            refused,
+            label or ",".join(f"{n}={v}" for n, v in attributes.items()),
+        )
+        for opset in opsets
+    ]
+
+
+def _kind(value: Any) -> str:
+    name = value.dtype.name
+    extents = f"[{', '.join(map(str, value.shape))}]" if value.ndim else ""
+    return KINDS.get(name, name) + extents
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    return repr(value)

@@ -36,7 +36,8 @@ def gather(x, indices, *, axis):
 
 @onnx("GatherElements", op.take_along_axis)
 def gather_elements(x, indices, *, axis):
-    return op.take_along_axis(x, indices, axis)
+    """Along the other axes there may be fewer indices than elements."""
+    return op.take_along_axis.plain(x, indices, axis)
 
 
 def _coordinates(indices):

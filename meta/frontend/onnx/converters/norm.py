@@ -52,12 +52,9 @@ def instance_normalization(x, scale, bias, *, epsilon):
     return op.instance_norm.plain(x, scale, bias, epsilon)
 
 
-@onnx("GroupNormalization", op.group_norm, op.repeat, ignore=("stash_type",))
-def group_normalization(x, scale, bias, *, epsilon, num_groups, call):
-    """Before opset 21 there is one scale for each group."""
-    if call.opset < 21:
-        times = x.shape[1] // num_groups
-        scale, bias = (op.repeat(v, times, 0) for v in (scale, bias))
+@onnx("GroupNormalization", op.group_norm, ignore=("stash_type",))
+def group_normalization(x, scale, bias, *, epsilon, num_groups):
+    """One scale for each channel; onnx's checker refuses opset 18, which had one for each group."""
     return op.group_norm.plain(x, num_groups, scale, bias, epsilon)
 
 
