@@ -1,8 +1,9 @@
 """The command: ``python -m tools.client_models``.
 
 Each model is imported, run operator by operator, compiled, and differentiated in train mode by the
-tape and by a compiled step; results and gradients are compared with torch's. `measure.py` says when
-they are equal. Libraries that are not installed are skipped, and said so.
+tape and by a compiled step; the module itself runs and trains under
+``torch.compile(backend="meta", fullgraph=True)``. Results and gradients are compared with torch's;
+`measure.py` says when they are equal. Libraries that are not installed are skipped, and said so.
 
 Exit status: 0 all models pass, or miss for a cause in torch that is named; 1 some do not; 2 bad
 usage; 130 interrupted.
@@ -20,10 +21,10 @@ from dataclasses import asdict
 from functools import cache, partial
 
 from meta.base.progress import bar
-from tools.client_models.measure import Outcome, measure
+from tools.client_models.measure import STAGES, Outcome, measure
 from tools.client_models.row import Row
 
-STAGES = ("eager", "compiled", "gradients", "compiled gradients")
+TITLES = ("eager", "compiled", "grads", "c. grads", "t.comp.", "t.c.grads")
 
 
 def _transformers() -> dict[str, Row]:
@@ -67,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--filter", default="", metavar="TEXT", help="models whose name contains it")
     top.add_argument("--library", choices=LIBRARIES, action="append", help="instead of all")
-    top.add_argument("--stage", choices=STAGES, action="append", help="instead of all four")
+    top.add_argument("--stage", choices=STAGES, action="append", help="instead of all six")
     top.add_argument(
         "--dialect", help="preferred in compiled programs; by default each call has its best"
     )
@@ -114,11 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ImportError as error:
             skipped[library] = str(error)
     if not options.json:
-        print(
-            "  ".join(
-                [f"{'model':20}", *(f"{s.replace('compiled g', 'comp. g')[:8]:8}" for s in STAGES)]
-            )
-        )
+        print("  ".join([f"{'model':20}", *(f"{title:8}" for title in TITLES)]))
     found = []
     with bar(len(keys), "models", delay=1.0) as progress:
         for outcome in outcomes(options, keys):

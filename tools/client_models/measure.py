@@ -1,4 +1,5 @@
-"""What becomes of a model: imported, run, compiled and differentiated, compared with torch.
+"""What becomes of a model: imported, run, compiled and differentiated, and under `torch.compile`,
+compared with torch.
 
 A tensor is right if it is within 1e-4 of the largest number in it of what torch computes in
 float32, or else no further from what torch computes in float64 than rounding leads
@@ -14,11 +15,13 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 import meta
+import meta.frontend.dynamo
 from meta import op
 from meta.frontend import from_torch
 from meta.frontend.torch.containers import adopt
@@ -27,6 +30,9 @@ from meta.op.core import tree
 from tools.client_models.rounding import bounded
 from tools.client_models.row import Row
 
+IMPORTED = ("eager", "compiled", "gradients", "compiled gradients")
+"""Stages of the model that `from_torch` makes."""
+STAGES = (*IMPORTED, "torch.compile", "torch.compile gradients")
 TOLERANCE = 1e-4
 Tensors = dict[str, torch.Tensor]
 Run = Callable[[torch.nn.Module, dict[str, torch.Tensor]], Tensors]
@@ -38,8 +44,8 @@ class Outcome:
 
     Attributes
     ----------
-    errors: by stage ("eager", "compiled", "gradients", "compiled gradients"), the largest error of
-    a tensor, in parts of the largest number in it. rounding: stages with tensors that are further
+    errors: by stage (`STAGES`), the largest error of a tensor, in parts of the largest number in
+    it. rounding: stages with tensors that are further
     from torch's than `TOLERANCE` and left out there, but right. failed: by stage, why. seconds: by
     stage. refused: why torch does not export the module, where that is what the row says.
     """
@@ -135,6 +141,13 @@ def measure(name: str, row: Row, dialect: str | None, stages: list[str]) -> Outc
         model = from_torch(module, (), inputs)
         return {}
 
+    def under_torch_compile(run: Run) -> Tensors:
+        torch._dynamo.reset()
+        network = copy.deepcopy(module)
+        options = {"fallback": "error", **({"dispatch": dialect} if dialect else {})}
+        network.compile(backend="meta", fullgraph=True, options=options)
+        return run(network, inputs)
+
     model: Any = None
     runs = {
         "import": (imported, None),
@@ -142,10 +155,14 @@ def measure(name: str, row: Row, dialect: str | None, stages: list[str]) -> Outc
         "compiled": (compiled, results),
         "gradients": (tape, gradients),
         "compiled gradients": (step, gradients),
+        "torch.compile": (partial(under_torch_compile, results), results),
+        "torch.compile gradients": (partial(under_torch_compile, gradients), gradients),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for stage in ["import", *stages]:
+            if model is None and stage in IMPORTED:  # what is wrong with it has been said
+                continue
             start = time.perf_counter()
             try:
                 found = runs[stage][0]()
@@ -156,8 +173,6 @@ def measure(name: str, row: Row, dialect: str | None, stages: list[str]) -> Outc
                     outcome.refused = row.cause
                     break
                 outcome.failed[stage] = f"{type(error).__name__}: {error}"
-                if stage == "import":
-                    break
     return outcome
 
 
