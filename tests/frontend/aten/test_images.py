@@ -103,7 +103,9 @@ def test_gradients_of_convolutions(weight: torch.Tensor, options: Any, mask: lis
     check(call("convolution_backward", draws(*y.shape), X, weight, [6], *options, mask), mask)
 
 
-@pytest.mark.parametrize("x", [X, X[0], X.double(), TIES], ids=["batch", "one", "double", "ties"])
+@pytest.mark.parametrize(
+    "x", [X, X[0], X.double(), TIES, NAN], ids=["batch", "one", "double", "ties", "nan"]
+)
 @pytest.mark.parametrize("window", [([3, 2], [2, 1], [1, 0], [1, 2], True), ([2, 2], [], [0], [1])])
 def test_gradients_of_maxima(x: torch.Tensor, window: Any) -> None:
     y, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
@@ -132,6 +134,11 @@ N4 = (("n", 4, 7, 6),)
         ("im2col", lambda x: (x, [2, 2], [1, 1], [0, 0], [1, 1]), N4),
         ("upsample_bilinear2d.vec", lambda x: (x, None, False, [1.3, 0.7]), N4),
         ("upsample_nearest2d.vec", lambda x: (x, None, [2.0, 2.0]), (("n", 4, "h", "w"),)),
+        (
+            "upsample_bilinear2d",
+            lambda x: (x, [x.shape[2] * 2, x.shape[3] * 3], False, 2.0, 3.0),
+            (("n", 4, "h", "w"),),
+        ),
     ],
 )
 def test_of_symbolic_extents(name: str, arguments: Any, extents: Any) -> None:

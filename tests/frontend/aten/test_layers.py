@@ -32,6 +32,7 @@ P, T = draws(3, 4), draws(3, 4).flip(0)
 PROBABILITIES = T.sigmoid()
 TABLE, INDICES = draws(7, 4), torch.tensor([1, 2, 2, 6, 3, 0])
 BAGS = torch.tensor([0, 2, 2, 5])
+TIED = torch.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 3.0], [0.0, 1.0, 2.0]])
 DY = draws(3, 4, 5, 2).flip(0)
 
 FUNCTIONAL = "_native_batch_norm_legit_functional"
@@ -93,6 +94,14 @@ CASES = [
     call("_cdist_forward", P, draws(5, 4), 1.5, None),
     call("_cdist_forward", P, draws(5, 4), float("inf"), None),
     call("_cdist_backward", draws(3, 5), P, draws(5, 4), 2.0, torch.cdist(P, draws(5, 4))),
+    *(
+        call("_cdist_backward", draws(3, 3), TIED, TIED, p, torch.cdist(TIED, TIED, p))
+        for p in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf"))
+    ),
+    *(
+        call("_pdist_backward", draws(3), TIED, p, torch.pdist(TIED, p))
+        for p in (0.0, 0.5, 1.0, 2.0, 3.0, float("inf"))
+    ),
     call("_pdist_forward", draws(5, 4), 2.0),
     call("_pdist_backward", draws(10), draws(5, 4), 2.0, torch.pdist(draws(5, 4))),
     call("cosine_similarity", P, T[:1], 1),
@@ -184,6 +193,9 @@ EXTENTS = [
     ("nll_loss_forward", lambda x, y: (x, y, None, 1, -100), (SCORES, NEGATIVE),
      (("n", 4), ("n",))),
     ("cross_entropy_loss", lambda x, y: (x, y), (SCORES, LABELS), (("n", 4), ("n",))),
+    ("_cdist_backward", lambda d, x, y, r: (d, x, y, 2.0, r),
+     (draws(3, 5), P, draws(5, 4), torch.cdist(P, draws(5, 4))),
+     (("n", "m"), ("n", 4), ("m", 4), ("n", "m"))),
     ("mse_loss_backward", lambda d, x, y: (d, x, y, 1), (draws(1)[0], P, T),
      ((), ("n", 4), ("n", 4))),
     ("embedding_dense_backward", lambda d, i: (d, i, 7, 0, False), (draws(6, 4), INDICES),

@@ -1,14 +1,15 @@
 """Distances of vectors, and angles between them."""
 
+import math
+
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.promotion import promoted
-from meta.frontend.aten.pullback import pullback
+from meta.frontend.aten.arguments import constant
+from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.distances import length
-from meta.runtime.ndarray import array
 
 
 @aten("cdist", "_cdist_forward", op.cdist, ignore=("compute_mode",))
@@ -21,33 +22,65 @@ def euclidean_dist(x1, x2):
     return op.cdist(x1, x2, 2.0)
 
 
-@aten("_cdist_backward", op.cdist)
-def cdist_backward(dy, x1, x2, _distances, *, p):
+def _slope(difference, distance, p):
+    """Return the gradient of a distance by each coordinate; that of 0 is 0, and of equal maxima
+    each gets all, as torch has it.
+    """
+    sign, size = op.sign(difference), op.abs(difference)
     if p == 0:
+        return op.zeros_like(difference)
+    if p == 1:
+        return sign
+    if p == math.inf:
+        return op.where(op.equal(size, distance), sign, 0.0)
+    flat = op.equal(distance, 0)
+    divisor = op.where(flat, 1.0, distance)
+    if p == 2:
+        return op.where(flat, 0.0, op.divide(difference, divisor))
+    still = op.equal(size, 0)
+    powers = op.divide(op.pow(op.where(still, 1.0, size), p - 1.0), op.pow(divisor, p - 1.0))
+    return op.where(op.logical_or(flat, still), 0.0, op.multiply(sign, powers))
+
+
+def _gradient(dy, x1, x2, distance, p):
+    """Return the gradient by x1 of the distances of its rows from those of x2."""
+    difference = op.subtract(op.expand_dims(x1, -2), op.expand_dims(x2, -3))
+    slope = _slope(difference, op.expand_dims(distance, -1), p)
+    return cast(op.sum(op.multiply(slope, op.expand_dims(dy, -1)), -2), x1.dtype)
+
+
+@aten("_cdist_backward", op.subtract, op.sum)
+def cdist_backward(dy, x1, x2, distance, *, p):
+    if 0 in dy.shape or 0 in x1.shape:
         return op.zeros_like(x1)
-    return pullback(lambda x: op.cdist(x, x2, p), (x1,), dy)[0]
+    return _gradient(dy, x1, x2, distance, p)
 
 
-def _pairs(x, p, call):
-    """Return the distance of each row from each later one."""
+def _count(x):
     if not isinstance(x.shape[0], int):
         raise Unconvertible("the number of rows is not known")
-    first, second = (
-        array(i.astype(np.int64), device=call.device) for i in np.triu_indices(x.shape[0], 1)
-    )
-    return length(op.subtract(op.take(x, first, 0), op.take(x, second, 0)), p, -1)
+    return x.shape[0]
 
 
 @aten("pdist", "_pdist_forward", op.take, op.subtract)
 def pdist(x, *, p, call):
-    return _pairs(x, p, call)
+    """The distance of each row from each later one."""
+    first, second = (constant(i, "int64", call) for i in np.triu_indices(_count(x), 1))
+    return length(op.subtract(op.take(x, first, 0), op.take(x, second, 0)), p, -1)
 
 
-@aten("_pdist_backward")
-def pdist_backward(dy, x, _distances, *, p, call):
-    if p == 0:
+@aten("_pdist_backward", op.take, op.subtract, op.sum)
+def pdist_backward(dy, x, distance, *, p, call):
+    """Of all pairs: those behind the diagonal of a square are before it as well."""
+    count = _count(x)
+    if count < 2:
         return op.zeros_like(x)
-    return pullback(lambda x: _pairs(x, p, call), (x,), dy)[0]
+    places = np.zeros((count, count), np.int64)
+    places[np.triu_indices(count, 1)] = np.arange(count * (count - 1) // 2)
+    places = constant(places + places.T, "int64", call)
+    other = constant(~np.eye(count, dtype=bool), "bool", call)
+    dy, distance = (op.where(other, op.take(t, places, 0), 0.0) for t in (dy, distance))
+    return _gradient(dy, x, x, distance, p)
 
 
 @aten("pairwise_distance", op.pairwise_distance)

@@ -97,10 +97,17 @@ def _nearest(kind, size, out, scale):
 
 def _is_whole(sizes, outs, scales):
     """Whether the extents follow from the scales, so that these say nothing else."""
-    return all(
-        scale is None or scale == 0 or size * scale == out
-        for size, out, scale in zip(sizes, outs, scales, strict=True)
-    )
+    return all(map(_follows, sizes, outs, scales))
+
+
+def _follows(size, out, scale):
+    if not scale or isinstance(size, int):
+        return not scale or size * scale == out
+    return float(scale).is_integer() and _is_zero(size * int(scale) - out)
+
+
+def _is_zero(dim):
+    return isinstance(dim, int) and dim == 0
 
 
 def _by_matrices(x, outs, matrix):
