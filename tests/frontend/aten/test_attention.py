@@ -56,6 +56,34 @@ def test_as_torch(one: Call) -> None:
     check(one)
 
 
+WIDTH = 8
+LAYER = [
+    draws(24, WIDTH), draws(24), draws(WIDTH, WIDTH), draws(WIDTH),
+    draws(WIDTH) + 1, draws(WIDTH), draws(WIDTH) + 2, draws(WIDTH) - 1,
+    draws(12, WIDTH), draws(12), draws(WIDTH, 12), draws(WIDTH) * 2,
+]  # fmt: skip
+SEQUENCES = draws(2, 5, WIDTH)
+PAIRS = torch.ones(5, 5).triu(1).bool()
+PADDED = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("use_gelu", [False, True])
+@pytest.mark.parametrize(
+    "mask", [(None, None), (PAIRS, 0), (PADDED, 1)], ids=["all", "pairs", "padded"]
+)
+def test_layers_of_transformers(mask: Any, use_gelu: bool, norm_first: bool) -> None:
+    options = (use_gelu, norm_first, 1e-5)
+    args = (SEQUENCES, WIDTH, 2, *LAYER[:4], *options, *LAYER[4:], *mask)
+    check(Call("_transformer_encoder_layer_fwd", args))
+    options = (False, True, mask[1])
+    args = (*(SEQUENCES,) * 3, WIDTH, 2, *LAYER[:4], mask[0], *options)
+    expected = aten._native_multi_head_attention.default(*args)[0]
+    x = meta.array(SEQUENCES)
+    found = convert(aten._native_multi_head_attention.default, (x, x, x, *ours(args[3:])), {})[0]
+    torch.testing.assert_close(found.torch(), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("mask", [None, MASK], ids=["plain", "masked"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_take_what_the_result_saves(

@@ -33,6 +33,7 @@ PROBABILITIES = T.sigmoid()
 TABLE, INDICES = draws(7, 4), torch.tensor([1, 2, 2, 6, 3, 0])
 BAGS = torch.tensor([0, 2, 2, 5])
 TIED = torch.tensor([[0.0, 1.0, 2.0], [1.0, 1.0, 3.0], [0.0, 1.0, 2.0]])
+HALVES = torch.arange(-8, 8) / 4
 DY = draws(3, 4, 5, 2).flip(0)
 
 FUNCTIONAL = "_native_batch_norm_legit_functional"
@@ -115,8 +116,17 @@ CASES = [
         for pad in (-1, 2)
     ),
     call("_embedding_bag", TABLE, INDICES, BAGS, False, 0, False, draws(6)),
+    call("embedding_bag.padding_idx", TABLE, INDICES, BAGS, False, 1, False, None, False, -5),
+    call("fake_quantize_per_tensor_affine_cachemask", X, 0.1, 3, -8, 7),
+    call("fake_quantize_per_tensor_affine_cachemask", HALVES, 0.5, 1, -3, 3, label="halves"),
+    call("fake_quantize_per_tensor_affine", X.half(), 0.07, 0, 0, 255),
+    call("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", X, torch.tensor([0.1]),
+         torch.tensor([3]), torch.tensor([0]), -8, 7),
+    call("fake_quantize_per_channel_affine_cachemask", X, VAR, torch.tensor([0, 1, 2, -1]).int(), 1, -8,
+         7),
+    call("fake_quantize_per_tensor_affine_cachemask_backward", X, X > 0),
     call("_embedding_bag_forward_only", TABLE, INDICES, BAGS, False, 0, False, None, True),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("one", CASES, ids=lambda c: c.id)

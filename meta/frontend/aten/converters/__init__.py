@@ -21,6 +21,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     optimizer,
     padding,
     pool,
+    quantized,
     random,
     reduce,
     resize,
@@ -32,6 +33,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     slices,
     sort,
     special,
+    transformer,
     vision,
     windows,
 )

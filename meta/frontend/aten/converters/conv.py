@@ -108,6 +108,16 @@ def conv_dilated(x, weight, bias, *, stride, padding, dilation):
 
 
 @aten(
+    "slow_conv_transpose2d",
+    "slow_conv_transpose3d",
+    *_TRANSPOSED[1:],
+    ignore=("kernel_size",),
+)
+def slow_conv_transpose(x, weight, bias, *, stride, padding, output_padding, dilation):
+    return _conv_transpose(x, weight, bias, stride, padding, output_padding, 1, dilation)
+
+
+@aten(
     "thnn_conv2d",
     "_slow_conv2d_forward",
     "slow_conv3d",

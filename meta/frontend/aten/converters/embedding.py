@@ -106,6 +106,17 @@ def embedding_bag(
     return y, cast(belongs, offsets.dtype), sizes, cast(best, offsets.dtype)
 
 
+@aten("embedding_bag", op.embedding_bag, ignore=("sparse",))
+def embedding_bag_without_padding(weight, indices, offsets, factors, *, call, **options):
+    return embedding_bag(weight, indices, offsets, factors, padding_idx=-1, call=call, **options)
+
+
+@aten("embedding_bag.padding_idx", op.embedding_bag, ignore=("sparse",))
+def embedding_bag_with_padding(weight, indices, offsets, factors, *, padding_idx, call, **options):
+    row = -1 if padding_idx is None else padding_idx % weight.shape[0]
+    return embedding_bag(weight, indices, offsets, factors, padding_idx=row, call=call, **options)
+
+
 def _maxima(weight, indices, belongs, counted, y):
     """Return the index of the row that has the maximum of a bag, 0 for an empty bag."""
     rows = op.embedding(cast(indices, "int64"), weight)
