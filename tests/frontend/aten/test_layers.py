@@ -122,8 +122,7 @@ CASES = [
     call("fake_quantize_per_tensor_affine", X.half(), 0.07, 0, 0, 255),
     call("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", X, torch.tensor([0.1]),
          torch.tensor([3]), torch.tensor([0]), -8, 7),
-    call("fake_quantize_per_channel_affine_cachemask", X, VAR, torch.tensor([0, 1, 2, -1]).int(), 1, -8,
-         7),
+    call("fake_quantize_per_channel_affine_cachemask", X, VAR, torch.arange(4).int(), 1, -8, 7),
     call("fake_quantize_per_tensor_affine_cachemask_backward", X, X > 0),
     call("_embedding_bag_forward_only", TABLE, INDICES, BAGS, False, 0, False, None, True),
 ]  # fmt: skip
