@@ -178,32 +178,42 @@ def _sides(axes: Sequence[Taps]) -> list[tuple[int, int]]:
 
 
 def _places(x: Any, y: Any, axes: Sequence[Taps]) -> Any:
-    """Return where the maximum of each window, by `_hit`, is among the elements of its channel:
-    int64.
+    """Return where the maximum of each window is among the elements of its channel: int64. It is
+    the first of equal elements, and the last NaN, as torch has it.
+
+    A tap is some elements behind the place of the first one, the same number in all windows; from
+    the last to the first, each that is the maximum replaces those behind it.
     """
     where = device_of(x)
-    sizes = tuple(axis.size for axis in axes)
-    inside = op.full((1, 1, *sizes), True, "bool", where)
-    around, hits = _sides(axes), []
-    wide, inside = op.pad(x, around), op.pad(inside, around, constant_values=False)
+    sizes = tuple(_extents(axis)[0] for axis in axes)
+    dtype = "int32" if math.prod(sizes) < 2**31 else "int64"
+    widths = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    begin: Any = 0  # of each window; it may lie in the padding
+    first: Any = 0  # how far behind it is the first element that does not
+    for i, (axis, width) in enumerate(zip(axes, widths, strict=True)):
+        windows = op.arange(0, axis.out, 1, dtype, where)
+        start = windows * axis.stride - axis.before
+        outside = op.floor_divide(op.maximum(-start, 0) + (axis.dilation - 1), axis.dilation)
+        shape = (-1,) + (1,) * (len(axes) - 1 - i)
+        begin = begin + op.reshape(start * width, shape)
+        first = first + op.reshape(outside * (axis.dilation * width), shape)
+    wide = op.pad(x, _sides(axes), constant_values=-math.inf)
     steps = (1, 1, *(axis.stride for axis in axes))
     spans = [(_extents(axis)[1] - 1) * axis.stride for axis in axes]
-    for rank, taps in enumerate(itertools.product(*(range(axis.kernel) for axis in axes))):
-        begin = [k * axis.dilation for k, axis in zip(taps, axes, strict=True)]
-        end = [b + s + 1 for b, s in zip(begin, spans, strict=True)]
-        read, known = (
-            op.strided_slice(t, (0, 0, *begin), (*WHOLE, *end), steps) for t in (wide, inside)
-        )
-        hits.append(op.where(known, _hit(read, y, rank), 0))
-    tap = op.argmax(op.stack(tuple(hits), 0), 0)
-    coordinates: list[Any] = []
-    for i, axis in reversed(list(enumerate(axes))):
-        shape = (axis.out,) + (1,) * (len(axes) - 1 - i)
-        first = op.reshape(op.arange(0, axis.out, 1, "int64", where), shape) * axis.stride
-        k = op.remainder(tap, axis.kernel)
-        tap = op.floor_divide(tap, axis.kernel)
-        coordinates.insert(0, first - axis.before + k * axis.dilation)
-    return _flat(coordinates, sizes)
+    taps = []
+    for tap in itertools.product(*(range(axis.kernel) for axis in axes)):
+        at = [k * axis.dilation for k, axis in zip(tap, axes, strict=True)]
+        end = [b + s + 1 for b, s in zip(at, spans, strict=True)]
+        read = op.strided_slice(wide, (0, 0, *at), (*WHOLE, *end), steps)
+        taps.append((sum(b * width for b, width in zip(at, widths, strict=True)), read))
+    found = first
+    for behind, read in reversed(taps):
+        found = op.where(op.equal(read, y), behind, found)
+    for behind, read in taps:
+        found = op.where(op.isnan(read), behind, found)
+    # Padding is no element, though it equals a maximum of -inf.
+    found = op.where(op.equal(y, -math.inf), first, found)
+    return op.astype(found + begin, "int64")
 
 
 def _hit(read: Any, y: Any, rank: Any) -> Any:

@@ -1,8 +1,7 @@
 """Pooling over windows and regions, its gradients and its reverse.
 
-The gradient of a maximum goes to where `max_pool2d_dx` and its like find it, which is where torch's
-indices say. Places of maxima are computed beside the maxima, and are dead code where nothing reads
-them.
+Places of maxima are computed beside the maxima, and are dead code where nothing reads them. The
+gradients of maxima read them, as torch's do: that is cheaper than to look for the maxima again.
 """
 
 from math import prod
@@ -14,6 +13,8 @@ from meta.frontend.aten.pullback import pullback
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.core.function import device_of
+
+WINDOW = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
 
 def _each(values, n):
@@ -51,9 +52,18 @@ def _window(n, kernel_size, stride, padding):
     return _each(kernel_size, n), _each(stride or kernel_size, n), _each(padding, n)
 
 
+def _spread(dy, x, indices, n):
+    """Return zeros of the type of x, plus dy where indices say, which count within a channel."""
+    lead = tuple(x.shape[: len(x.shape) - n])
+    flat = (*lead, prod(x.shape[len(lead) :]))
+    places = (*lead, prod(dy.shape[len(lead) :]))
+    dy, indices = (op.reshape(t, places) for t in (dy, indices))
+    found = op.scatter_add(op.zeros(flat, dy.dtype, device_of(dy)), len(lead), indices, dy)
+    return op.reshape(found, tuple(x.shape))
+
+
 def _max(n):
     pool = getattr(op, f"max_pool{n}d")
-    pool_dx = getattr(op, f"max_pool{n}d_dx")
 
     @aten(f"max_pool{n}d", pool)
     def max_pool(x, *, kernel_size, stride, padding, dilation, ceil_mode):
@@ -62,16 +72,17 @@ def _max(n):
 
     @aten(f"max_pool{n}d_with_indices", pool)
     def max_pool_with_indices(x, *, kernel_size, stride, padding, dilation, ceil_mode):
+        if not all(isinstance(extent, int) for extent in x.shape[-n:]):
+            raise Unconvertible("it finds maxima in images of extents that are not known")
         window = _window(n, kernel_size, stride, padding)
         return _in_floating(lambda x: pool(x, *window, _each(dilation, n), ceil_mode, True), x)
 
     if n == 1:
         return
 
-    @aten(f"max_pool{n}d_with_indices_backward", pool_dx)
-    def backward(dy, x, _indices, *, kernel_size, stride, padding, dilation, ceil_mode):
-        window = (*_window(n, kernel_size, stride, padding), _each(dilation, n), ceil_mode)
-        return _batched(lambda x, dy: pool_dx(x, pool(x, *window), dy, *window), n, x, dy)
+    @aten(f"max_pool{n}d_with_indices_backward", op.scatter_add, ignore=WINDOW)
+    def backward(dy, x, indices):
+        return _spread(dy, x, indices, n)
 
 
 def _average(n):
@@ -123,19 +134,15 @@ def _adaptive(n):
 
     if n == 1:
         return
-    average_dx, maximum_dx = (getattr(op, f"{p.name}_dx") for p in (average, maximum))
+    average_dx = getattr(op, f"{average.name}_dx")
 
     @aten(f"_adaptive_avg_pool{n}d_backward", average_dx)
     def avg_backward(dy, x):
         return _batched(lambda x, dy: average_dx(x, dy, dy, tuple(dy.shape[2:])), n, x, dy)
 
-    @aten(f"adaptive_max_pool{n}d_backward", maximum_dx)
-    def max_backward(dy, x, _indices):
-        def of_batch(x, dy):
-            shape = tuple(dy.shape[2:])
-            return maximum_dx(x, maximum(x, shape), dy, shape)
-
-        return _batched(of_batch, n, x, dy)
+    @aten(f"adaptive_max_pool{n}d_backward", op.scatter_add)
+    def max_backward(dy, x, indices):
+        return _spread(dy, x, indices, n)
 
 
 def _fractional(n):
@@ -152,15 +159,7 @@ def _fractional(n):
         ignore=("kernel_size", "output_size"),
     )
     def backward(dy, x, indices):
-        flat = (*x.shape[: len(x.shape) - n], prod(x.shape[len(x.shape) - n :]))
-        places = (*flat[:-1], prod(dy.shape[len(flat) - 1 :]))
-        spread = op.scatter_add(
-            op.reshape(op.zeros_like(x), flat),
-            -1,
-            op.reshape(indices, places),
-            op.reshape(dy, places),
-        )
-        return op.reshape(spread, tuple(x.shape))
+        return _spread(dy, x, indices, n)
 
 
 def _fractions(x, samples, kernel, sizes):
