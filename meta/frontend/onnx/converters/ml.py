@@ -87,8 +87,6 @@ def _column(floats, integers, tensor, call):
     return constant(integers, "int64", call) if integers else None
 
 
-_TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
-onnx.refuse(*(f"{DOMAIN}.{n}" for n in _TREES), why="trees of decisions are no arrays' arithmetic")
 _MAPS = ("CastMap", "CategoryMapper", "DictVectorizer", "ZipMap")
 onnx.refuse(*(f"{DOMAIN}.{n}" for n in _MAPS), why="maps and text are no arrays")
 _OTHERS = (
