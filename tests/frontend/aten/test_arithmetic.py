@@ -83,6 +83,7 @@ CASES = [
     call("round", H),
     call("round.decimals", F, decimals=1),
     call("round.decimals", F * 100, decimals=-1),
+    *(call("frexp.Tensor", x, label=str(x.dtype)) for x in (F, F.double(), H, B, F * 1e-39)),
     call("nan_to_num", F),
     call("nan_to_num", H, 1.0, 2.0, -2.0),
     call("nan_to_num", I),

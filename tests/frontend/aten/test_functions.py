@@ -90,6 +90,13 @@ CASES = [
     call("_fft_c2c", C, [0], 0, True),
     call("_fft_c2r", C, [0], 2, 7),
     call("_fft_c2r", C, [0], 1, 6),
+    *(call(f"fft_{n}", M, norm="ortho") for n in ("fft", "ifft", "rfft", "ihfft")),
+    *(call(f"fft_{n}", C, 5, 0, "forward") for n in ("irfft", "hfft")),
+    *(call(f"fft_{n}", M, [3, -1]) for n in ("fft2", "ifft2", "rfft2", "fftn")),
+    call("fft_irfftn", M + 0j, [5], None),
+    call("fft_fft", torch.tensor([1, 2, 3])),
+    call("fft_fftshift", M),
+    call("fft_ifftshift", M, [1]),
 ]
 
 

@@ -16,6 +16,7 @@ from meta.frontend.aten.converters import (  # noqa: F401
     loss,
     masks,
     matmul,
+    matrix_norm,
     movement,
     norm,
     optimizer,

@@ -89,6 +89,13 @@ def rrelu(x, *, lower, upper, training):
     return op.leaky_relu(x, (lower + upper) / 2)
 
 
+@aten("rrelu_with_noise_functional", op.leaky_relu, ignore=("generator",))
+def rrelu_with_noise(x, noise, *, lower, upper, training):
+    if training:
+        raise Unconvertible("random slopes are not drawn in one call")
+    return op.leaky_relu(x, (lower + upper) / 2), noise
+
+
 @aten("rrelu_with_noise_backward", op.leaky_relu_dx, op.multiply)
 def rrelu_backward(dy, x, noise, lower, upper, *, training, self_is_result):
     if training and upper - lower > 1e-6:

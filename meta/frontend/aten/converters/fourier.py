@@ -4,7 +4,7 @@ three operators. Numbers that are made of their parts are in `creation`.
 
 from math import pi
 
-from meta import op
+from meta import fft, op
 from meta.base.dtype import COMPLEX, PARTS, has_gradient
 from meta.frontend.aten.promotion import promoted
 from meta.frontend.aten.registry import aten
@@ -74,3 +74,49 @@ def fft_r2c(x, *, dim, normalization, onesided):
 @aten("_fft_c2r", op.fft_c2r)
 def fft_c2r(x, *, dim, normalization, last_dim_size):
     return op.fft_c2r(transforms(x), dim, last_dim_size, INVERSE[normalization])
+
+
+# What torch composes of them, where a program keeps it whole.
+
+
+def float_or_complex(x):
+    (x,) = promoted(x, floating=True)
+    return transforms(x)
+
+
+def along_one(transform):
+    def converted(x, *, n, dim, norm):
+        return transform(float_or_complex(x), n=n, axis=dim, norm=norm or "backward")
+
+    return converted
+
+
+def along_several(transform):
+    def converted(x, *, s, dim, norm):
+        x, axes = float_or_complex(x), (dim,) if isinstance(dim, int) else dim
+        if s is not None:
+            axes = tuple(range(-len(s), 0)) if axes is None else axes
+            # -1 keeps an extent.
+            pairs = zip(s, axes, strict=True)
+            s = tuple(x.shape[a] if isinstance(n, int) and n == -1 else n for n, a in pairs)
+        return transform(x, s=s, axes=axes, norm=norm or "backward")
+
+    return converted
+
+
+TRANSFORMS = (op.fft_c2c, op.fft_r2c, op.fft_c2r)
+for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
+    aten(f"fft_{_name}", *TRANSFORMS)(along_one(getattr(fft, _name)))
+for _name in ("fftn", "ifftn", "rfftn", "irfftn"):
+    aten(f"fft_{_name}", *TRANSFORMS)(along_several(getattr(fft, _name)))
+    aten(f"fft_{_name[:-1]}2", *TRANSFORMS)(along_several(getattr(fft, _name)))
+
+
+@aten("fft_fftshift", op.roll)
+def fftshift(x, *, dim):
+    return fft.fftshift(x, axes=dim)
+
+
+@aten("fft_ifftshift", op.roll)
+def ifftshift(x, *, dim):
+    return fft.ifftshift(x, axes=dim)

@@ -130,3 +130,9 @@ def is_all_true(x):
 @aten("_is_any_true", op.any)
 def is_any_true(x):
     return op.any(x)
+
+
+aten.refuse(
+    *("allclose", "equal"),
+    why="its result is a bool of Python's, which a program decides by before the values are there",
+)
