@@ -17,13 +17,14 @@ from torch import fx
 
 from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
-from meta.base.errors import MetaError
+from meta.base.errors import MetaError, TypeInferError
 from meta.base.progress import bar
 from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.registry import AtenError, aten, bound, name_of
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
 from meta.ir.types import TensorType
 from meta.op.core.handler import current
+from meta.op.core.op import NOT_COMPLEX
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import array
 
@@ -223,7 +224,13 @@ def convert(
     operands, attributes = bound(overload, args, kwargs)
     given, device = frozenset(attributes), _here(operands)
     site = CallSite(name_of(overload), given=given, training=training, device=device)
-    return aten.apply(site, operands, attributes)
+    try:
+        return aten.apply(site, operands, attributes)
+    except TypeInferError as error:
+        # Which operators take complex numbers is theirs to know, not of each converter.
+        if error.what != NOT_COMPLEX:
+            raise
+        raise Unconvertible(f"{error.op} does not take complex numbers", error.hint) from error
 
 
 def shown(target: Any) -> str:

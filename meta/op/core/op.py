@@ -30,6 +30,7 @@ from meta.runtime.ndarray import described, ndarray
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
+NOT_COMPLEX = "this operator does not take complex numbers"
 
 _ABSENT: Any = object()
 _new = object.__new__
@@ -185,7 +186,7 @@ class Op(OpNode):
         found = {t.dtype for t in flat if isinstance(t, TensorType)}
         if found & COMPLEX and not self.complex:
             raise TypeInferError(
-                "this operator does not take complex numbers",
+                NOT_COMPLEX,
                 op=self.name,
                 expected="tensors of other dtypes",
                 found=self._describe(args),

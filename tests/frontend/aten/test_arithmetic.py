@@ -54,6 +54,10 @@ CASES = [
     call("fmod.Tensor", F, torch.tensor(-0.7)),
     call("pow.Tensor_Scalar", I, 2),
     call("pow.Tensor_Scalar", I, 0.5),
+    *(call("pow.Tensor_Scalar", F, p, label=str(p)) for p in (2, 0.5, -0.5, -1, 3, 0, -2)),
+    call("clamp", I, None, 2.5),
+    call("clamp", U, 3),
+    call("clamp", F, None, float("nan")),
     call("pow.Scalar", 2, I.abs()),
     call("pow.Tensor_Tensor", C, C),
     call("float_power.Tensor_Scalar", F, 2),
@@ -143,6 +147,8 @@ def test_extents_are_numbers(name: str, arguments: Any, dtype: torch.dtype) -> N
 
 def test_complex_numbers_that_no_base_operator_takes_are_declined() -> None:
     x = meta.array(C)
+    with pytest.raises(Unconvertible, match="silu does not take complex numbers"):
+        convert(torch.ops.aten.silu.default, (x,), {})
     with pytest.raises(Unconvertible, match="complex64"):
         convert(torch.ops.aten.deg2rad.default, (x,), {})
     with pytest.raises(Unconvertible, match="does not take complex64"):

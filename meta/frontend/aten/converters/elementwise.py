@@ -1,5 +1,7 @@
 """Elementwise arithmetic and functions of one tensor that need no special function."""
 
+from math import inf
+
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
 from meta.frontend.aten.operands import device_of, number_as, operands, tensor_as
@@ -123,7 +125,6 @@ BINARY = {
     "multiply.Scalar": op.multiply,
     "nextafter": op.nextafter,
     "pow.Tensor_Tensor": op.pow,
-    "pow.Tensor_Scalar": op.pow,
     "pow.Scalar": op.pow,
     "remainder.Tensor": op.remainder,
     "remainder.Scalar": op.remainder,
@@ -210,6 +211,19 @@ def floor_divide(x, y):
     return op.floor_divide(*operands(x, y))
 
 
+POWERS = {2: op.square, 0.5: op.sqrt, -0.5: op.rsqrt, -1: op.reciprocal}
+"""Powers that are functions of their own, in torch, too."""
+
+
+@aten("pow.Tensor_Scalar", op.pow, *POWERS.values())
+def power(x, exponent):
+    x, y = operands(x, exponent)
+    known = POWERS.get(y) if is_number(y) else None
+    if known is not None and is_float(x.dtype):
+        return known(x)
+    return op.pow(x, y)
+
+
 @aten("float_power.Tensor_Tensor", "float_power.Tensor_Scalar", "float_power.Scalar", op.pow)
 def float_power(x, y):
     """The power in the widest dtype of its kind."""
@@ -252,9 +266,9 @@ def bounded(x, low, high):
     dtype, device = result_dtype(x, low, high), device_of(x)
     x = cast(x, dtype)
     of_dtype(op.clip, x)
-    plain = [isinstance(b, bool | int | float) for b in (low, high)]
-    if all(plain) and dtype != "bool":
-        return clipped(x, low, high)
+    if all(b is None or isinstance(b, bool | int | float) for b in (low, high)) and dtype != "bool":
+        # The gradient at a bound passes, as torch's does, but not all of that of `maximum`.
+        return clipped(x, -inf if low is None else low, inf if high is None else high)
     if low is not None:
         x = op.maximum(x, tensor_as(low, dtype, device))
     return x if high is None else op.minimum(x, tensor_as(high, dtype, device))
