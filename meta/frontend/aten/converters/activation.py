@@ -4,7 +4,7 @@ A gradient is written as torch's own is defined at a kink and of a NaN.
 """
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import COMPLEX, is_float
 from meta.frontend.aten.converters.elementwise import of_dtype
 from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
@@ -236,7 +236,7 @@ def sigmoid_backward(dy, y):
 
 @aten("tanh_backward", op.tanh_dx, op.conj)
 def tanh_backward(dy, y):
-    return op.tanh_dx(None, y, dy)
+    return op.tanh_dx(None, op.conj(y) if y.dtype in COMPLEX else y, dy)
 
 
 @aten("log_sigmoid_backward", op.multiply, op.sigmoid, op.negative)

@@ -236,23 +236,28 @@ def ldexp(x, exponent):
     return op.multiply(*operands(x, op.pow(*operands(2.0, exponent))))
 
 
-@aten("lerp.Tensor", "lerp.Scalar", op.lerp)
+@aten("lerp.Tensor", "lerp.Scalar", op.lerp, op.add, op.multiply, op.subtract)
 def lerp(x, end, weight):
-    of_dtype(op.lerp, x)
-    return op.lerp(*operands(x, end, weight))
+    x, end, weight = operands(x, end, weight)
+    if x.dtype in COMPLEX:
+        return op.add(x, op.multiply(op.subtract(end, x), weight))
+    return op.lerp(x, end, weight)
 
 
-@aten("addcmul", op.addcmul)
+@aten("addcmul", op.addcmul, op.add, op.multiply)
 def addcmul(x, a, b, *, value):
-    of_dtype(op.addcmul, x)
     x, a, b = operands(x, a, b)
-    return op.addcmul(x, a, b, number_as(value, x.dtype, device_of(x)))
+    value = number_as(value, x.dtype, device_of(x))
+    if x.dtype in COMPLEX:
+        return op.add(x, op.multiply(op.multiply(a, b), value))
+    return op.addcmul(x, a, b, value)
 
 
-@aten("addcdiv", op.addcdiv)
+@aten("addcdiv", op.addcdiv, op.add, op.multiply, op.divide)
 def addcdiv(x, a, b, *, value):
-    of_dtype(op.addcdiv, x)
     x, a, b = operands(x, a, b)
+    if x.dtype in COMPLEX:
+        return op.add(x, op.divide(op.multiply(a, number_as(value, x.dtype, device_of(x))), b))
     return op.addcdiv(x, a, b, value)
 
 
