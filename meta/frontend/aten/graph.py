@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._prims_common import is_contiguous_or_false
+from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
@@ -201,8 +203,10 @@ class Walker:
 
 
 def is_compact(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's elements are in row-major order, from the beginning of its memory."""
-    return tensor.is_contiguous() and tensor.storage_offset() == 0
+    """Whether a tensor's elements are known to be in row-major order, from the beginning of its
+    memory.
+    """
+    return is_contiguous_or_false(tensor) and guard_or_false(tensor.storage_offset() == 0)
 
 
 def _require_compact(node: Any) -> None:

@@ -5,6 +5,7 @@ import sys
 
 from meta import op
 from meta.base.dtype import COMPLEX
+from meta.frontend.aten.converters.slices import sliced
 from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -191,6 +192,12 @@ def _columns(shape, kernel, dilation, padding, stride):
     return padded, counts, cuts, (1, 1, *stride), padding
 
 
+def _cut(x, begin, end, steps):
+    for axis in (2, 3):
+        x = sliced(x, axis, begin[axis], end[axis - 2], steps[axis])
+    return x
+
+
 @aten("im2col", op.pad, op.strided_slice, op.stack)
 def im2col(x, *, kernel_size, dilation, padding, stride):
     """What each window reads: [n, c * taps, windows]."""
@@ -199,7 +206,7 @@ def im2col(x, *, kernel_size, dilation, padding, stride):
     batch, channels = x.shape[:2]
     _, counts, cuts, steps, (top, left) = _columns(x.shape, kernel_size, dilation, padding, stride)
     x = op.pad(x, ((0, 0), (0, 0), (top, top), (left, left)))
-    parts = [op.strided_slice(x, begin, (*WHOLE, *end), steps) for begin, end in cuts]
+    parts = [_cut(x, begin, end, steps) for begin, end in cuts]
     y = op.reshape(op.stack(tuple(parts), 2), (batch, channels * len(cuts), counts[0] * counts[1]))
     return op.squeeze(y, 0) if one else y
 

@@ -38,6 +38,8 @@ def bound_of(bound, extent, default):
     """A slice's bound from the start, where it can be known; beyond the end it is the extent."""
     if bound is None:
         return default
+    if isinstance(bound, UnknownDim):
+        raise Unconvertible("a bound of a slice is an extent that only the run time knows")
     if type(bound) is int and bound >= WHOLE:
         return extent
     negative = bound < 0 if type(bound) is int else False
@@ -64,19 +66,27 @@ def sliced(x, axis, start, end, step=1):
         return x
     length = stop - begin
     count = length if step == 1 else (length + step - 1) // step
-    tail = type(begin) is int and stop == extent
-    if tail or (type(begin) is int and type(stop) is int):
-        found = cut(x, axis, begin, WHOLE if tail else stop, step)
-    elif isinstance(begin, int) and type(end) is int and end < 0:
-        found = cut(x, axis, begin, end, step)
+    bounds = _number(begin, extent), _number(stop, extent)
+    if None in bounds:
+        found = op.dynamic_strided_slice(x, *_vectors(axis, begin, stop, step))
     else:
-        found = op.dynamic_strided_slice(x, *_bounds(axis, begin, stop, step))
+        found = cut(x, axis, *bounds, step)
     # An extent that could be negative is not told to the program, which finds it by itself.
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return op.reshape(found, shape) if _at_least(count, 0) else found
 
 
-def _bounds(axis, begin, end, step):
+def _number(bound, extent):
+    """A bound as a number, counted from the end if it is an extent; None if neither is one."""
+    if isinstance(bound, int):
+        return bound
+    behind = bound - extent
+    if not isinstance(behind, int):
+        return None
+    return WHOLE if behind == 0 else behind if behind < 0 else None
+
+
+def _vectors(axis, begin, end, step):
     """Bounds of a slice as vectors, for all axes up to one."""
     each = ((0, begin), (WHOLE, end), (1, step))
     return (vector_of((*(whole,) * axis, own)) for whole, own in each)
