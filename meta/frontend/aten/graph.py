@@ -22,6 +22,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError, TypeInferError
 from meta.base.progress import bar
 from meta.frontend.aten.control_flow import converter_of
+from meta.frontend.aten.extents import computed
 from meta.frontend.aten.registry import AtenError, aten, bound, name_of
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
 from meta.ir.types import TensorType
@@ -155,7 +156,8 @@ class Walker:
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self._higher_order(node, target, args, kwargs)
         # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
-        return target(*args, **kwargs)  # type: ignore[operator]
+        assert callable(target)
+        return computed(target, args, kwargs)
 
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any

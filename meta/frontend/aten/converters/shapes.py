@@ -17,7 +17,10 @@ from meta.op.core.check import broadcast_shapes
 
 def reshaped(x, shape):
     """An extent that only the run time knows is inferred, if it is the only one."""
-    return op.reshape(x, tuple(-1 if isinstance(d, UnknownDim) else d for d in shape))
+    found = tuple(-1 if isinstance(d, UnknownDim) else d for d in shape)
+    if sum(type(d) is int and d == -1 for d in found) > 1:
+        raise Unconvertible("it has several extents that only the run time knows")
+    return op.reshape(x, found)
 
 
 @aten("view", "view_copy", "_unsafe_view", "_reshape_copy", op.reshape)
