@@ -36,11 +36,12 @@ class CompiledGraph:
         self, graph: fx.GraphModule, converted: Converted, executable: Executable | None
     ) -> None:
         self.converted, self.executable = converted, executable
-        said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        said = [n.meta.get("val") for n in places]
         self._inputs = converted.inputs
         device = torch.device(str(converted.device))
         self._fits = [
-            _fit(said[i], order, device)
+            _no_token if _is_token(places[i]) else _fit(said[i], order, device)
             for i, order in zip(converted.inputs, converted.orders, strict=True)
         ]
         self._plain = all(fit is _compact for fit in self._fits)
@@ -125,6 +126,20 @@ class CompiledGraph:
 
 def _compact(tensor: Tensor) -> Tensor:
     return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def _is_token(place: fx.Node) -> bool:
+    """Whether an input only orders calls that have effects: None is given for it."""
+    return bool(place.users) and all(
+        isinstance(user.target, torch._ops.HigherOrderOperator)
+        and user.target.name() == "with_effects"
+        and user.args[0] is place
+        for user in place.users
+    )
+
+
+def _no_token(_: Tensor | None) -> Tensor:
+    return torch.empty(0)
 
 
 def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> Fit:
