@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.ir.expr import Binding, Block, Var
@@ -41,6 +43,11 @@ class BlockBuilder:
         if self._finished:
             raise IRError("this block is finished; nothing can be added to it")
         self._bindings.append(binding)
+
+    @property
+    def bindings(self) -> Sequence[Binding]:
+        """The bindings up to now, in order."""
+        return self._bindings
 
     def finish(self, result: Expr) -> Block:
         """Return the block; nothing can be added afterwards."""

@@ -21,6 +21,8 @@ INLINE_LIMIT = 16
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the elements' bytes, from any device and any strides."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
+    if flat.numel() <= 1:  # contiguous by any stride, but not seen as bytes by any
+        flat = flat.as_strided((flat.numel(),), (1,))
     return flat.view(torch.uint8).numpy().data
 
 

@@ -168,6 +168,11 @@ class Executable:
         """The addresses of memory that is kept between calls, where a result may be."""
         return self._kept_memory
 
+    @property
+    def written(self) -> frozenset[int]:
+        """The numbers of the arguments, arrays among them, that a call may write in place."""
+        return self._linked.written
+
     def _verified(self, inputs: list[Any]) -> Any:
         """Run the program; compare the values, if these are the first arguments of their shapes."""
         shapes = tuple(t.shape for t in inputs)

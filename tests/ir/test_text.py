@@ -35,6 +35,7 @@ from meta.ir import (
     text,
     verify,
 )
+from meta.ir.constants import tensor_bytes
 from meta.ir.literals import literal_text
 from tests.ir.programs import ADD, BARE, CLIP, SUM, literals, modules, types
 
@@ -256,3 +257,8 @@ def test_any_text_is_read_or_refused(noise: str) -> None:
             parse(source)
         except ValueError as error:
             assert type(error).__name__ == "IRError"
+
+
+def test_the_bytes_of_what_is_compact_by_any_stride() -> None:
+    assert bytes(tensor_bytes(torch.tensor(5).expand(0))) == b""
+    assert bytes(tensor_bytes(torch.tensor(5).expand(1))) == bytes(tensor_bytes(torch.tensor([5])))

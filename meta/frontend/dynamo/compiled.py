@@ -6,7 +6,6 @@ the graph is compiled, or at its first call.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from meta.frontend.dynamo.conversion import Converted
-from meta.frontend.dynamo.layout import is_usual, placed
+from meta.frontend.dynamo.layout import inverse, is_usual, placed
 from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
 from meta.vm.executable import Executable
 from meta.vm.steps import buffer
@@ -54,7 +53,7 @@ class CompiledGraph:
         # Results that a call has to copy, as they lie in memory of somebody else; None before the
         # first call.
         self._copied: tuple[int, ...] | None = None
-        self._lock = threading.Lock()
+        self._written = () if executable is None else tuple(sorted(executable.written))
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Run the graph on its inputs; return its outputs."""
@@ -74,6 +73,8 @@ class CompiledGraph:
         results: Sequence[Tensor] = ()
         if self.executable is not None:
             results = self.executable.on_tensors(tensors)
+            for i in self._written:
+                self._bring_back(i, tensors[i], args[self._inputs[i]])
             if self._copied is None:
                 self._copied = self._shared(results, tensors)
             if self._copied:
@@ -82,6 +83,11 @@ class CompiledGraph:
                     found[i] = found[i].clone()
                 results = found
         return results if self._simple else self._outputs(args, results, extents)
+
+    def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
+        """Copy what was written to an input, if it was not written where it lies."""
+        if buffer(tensor) != buffer(given):
+            given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
     def _outputs(
         self, args: Sequence[Any], results: Sequence[Tensor], extents: dict[str, int]
@@ -132,7 +138,7 @@ def _is_token(place: fx.Node) -> bool:
     """Whether an input only orders calls that have effects: None is given for it."""
     return bool(place.users) and all(
         isinstance(user.target, torch._ops.HigherOrderOperator)
-        and user.target.name() == "with_effects"
+        and str(user.target) == "with_effects"
         and user.args[0] is place
         for user in place.users
     )

@@ -43,6 +43,7 @@ def backend(
         inference_compiler=partial(compiler, role="inference"),
         decompositions=decompositions,
         partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,  # as copies at the end of a graph
     )
     tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

@@ -30,8 +30,9 @@ from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
 from meta.frontend.dynamo.outputs import Output, outputs_of
-from meta.ir import Function, Module, TensorType, Var, type_of
+from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim
+from meta.op.core.call import View, map_tensors
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace
 
@@ -143,8 +144,10 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
     def walk() -> Any:
         given = [extents.of(v) if isinstance(v, torch.SymInt) else v for v in said]
         for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
+            walker.inputs[places[i]] = symbol, order
             given[i] = symbol if is_usual(order) else op.permute_dims(symbol, inverse(order))
-        return outputs_of(graph, walker(*given), extents, trace.device)
+        outputs, results = outputs_of(graph, walker(*given), extents, trace.device)
+        return outputs, walker.write(results)
 
     outputs, results = trace.run(walk)
     if not extents.symbolic:
@@ -192,6 +195,9 @@ class GraphWalker(Walker):
         self.trace, self.extents, self.fallback = trace, extents, fallback
         self.calls_back: list[Failure] = []
         self.kept: list[KeptCall] = []
+        # By placeholder, the parameter of the program, and in which order its axes are.
+        self.inputs: dict[fx.Node, tuple[Symbol, Order]] = {}
+        self.writes: dict[Expr, Any] = {}
 
     def _call(self, node: fx.Node, values: Any) -> Any:
         self.trace.node = node
@@ -221,6 +227,8 @@ class GraphWalker(Walker):
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
     ) -> Any:
         name = name_of(overload)
+        if name == "copy_" and isinstance(node.args[0], fx.Node):
+            return self._write(node.args[0], args)
         if name in _BY_STRIDES and not kwargs:
             return self._by_strides(node, overload, args)
         try:
@@ -232,6 +240,46 @@ class GraphWalker(Walker):
                 raise NotForAllSizes(str(error)) from error
             why = Unconvertible(f"its converter fails: {str(error).splitlines()[0]}")
             return self._call_back(node, args, kwargs, why)
+
+    def _write(self, target: fx.Node, args: Any) -> Any:
+        """Write a value to an input: AOTAutograd has a graph do so at its end."""
+        if target not in self.inputs:
+            raise AtenError("a graph writes to what is no input", found=target.format_node())
+        memory, order = self.inputs[target]
+        value = op.astype(op.broadcast_to(args[1], tuple(args[0].shape)), args[0].dtype)
+        self.writes[memory.atom] = value if is_usual(order) else op.permute_dims(value, order)
+        return args[0]
+
+    def write(self, results: list[Any]) -> list[Any]:
+        """Write to inputs, at the end; return the results, copies of those that are in the memory
+        that is written.
+        """
+        written = list(self.writes)
+        if not written:
+            return results
+
+        def before(value: Any) -> Any:
+            memory = self._memory_of(self.trace.lift(value).atom)
+            return op.copy(value) if memory in written else value
+
+        results = [before(r) for r in results]
+        values = [before(v) for v in self.writes.values()]
+        symbols = {symbol.atom: symbol for symbol, _ in self.inputs.values()}
+        for atom, value in zip(written, values, strict=True):
+            op.assign(symbols[atom], value)
+        return results
+
+    def _memory_of(self, atom: Expr) -> Expr:
+        """Return what an atom is a view of, if it is one."""
+        made = {b.var: b.value for b in self.trace.builder.bindings}
+        while isinstance(call := made.get(atom), Call) and isinstance(call.callee, Op):  # type: ignore[call-overload]
+            given = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
+            types = map_tensors(call.callee, given, type_of)
+            out = call.callee.call_values(types, self.trace.device).out
+            if not isinstance(out, View):
+                break
+            atom = call.args[out.slot]
+        return atom
 
     def _by_strides(self, node: fx.Node, overload: torch._ops.OpOverload, args: Any) -> Any:
         """Convert what reads the memory of its first argument, in the order in which it lies."""

@@ -103,7 +103,7 @@ def explain(
         breaks = [_break_text(reason) for reason in found.break_reasons if reason.graph_break]
         torch._dynamo.reset()
         with watching() as graphs:
-            run = torch.compile(_own(model), backend=backend)
+            run: Any = torch.compile(_own(model), backend=backend)
             _differentiate(run(*_own(args), **_own(kwargs)))
         torch._dynamo.reset()
     return CompileReport(tuple(map(_report_of, graphs)), tuple(breaks))

@@ -365,3 +365,47 @@ def test_numbers_in_python_may_change() -> None:
     x = torch.ones(3)
     for s in (2.0, 3.5, 4, -1.25):
         same(run(x, s), x * s)
+
+
+def test_what_was_before_a_write_is_kept() -> None:
+    def f(x, y):
+        before = x.clone()
+        flat = x.reshape(-1).clone()
+        x.add_(1.0)
+        held = y.clone()
+        y.copy_(x)
+        x.copy_(held)
+        return before, flat, held
+
+    for trained in (False, True):
+        inputs = torch.randn(2, 3), torch.randn(2, 3)
+        w = torch.randn(2, 3, requires_grad=trained)
+
+        def g(x, y, w):
+            results = f(x, y)
+            return *results, (w * results[0] * 2).sum()
+
+        (found, given), (expected, wanted) = both(g, *inputs, w)
+        same(found, expected)
+        same(given, wanted)
+        places = {t.untyped_storage().data_ptr() for t in (*found, *given)}
+        assert len(places) == len(found) + len(given)
+
+
+def test_inputs_are_exchanged() -> None:
+    def f(x, y):
+        held = x.clone()
+        x.copy_(y)
+        y.copy_(held)
+
+    (_, given), (_, wanted) = both(f, torch.randn(2, 3), torch.randn(2, 3))
+    same(given, wanted)
+
+
+def test_a_half_precision_input_is_written() -> None:
+    def f(x, y):
+        x.copy_(y)
+        x.mul_(2.0)
+
+    (_, given), (_, wanted) = both(f, torch.zeros(2, 3).bfloat16(), torch.randn(3))
+    same(given, wanted)

@@ -14,11 +14,14 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tools.torch_samples.entries import ENTRIES, differentiable, dtypes_of, of_torch, samples
+from tools.torch_samples.entries import ENTRIES, dtypes_of, of_torch, samples
 
 MOST = 6
 """Samples of an entry: each is compiled."""
-REFUSED = {"as_strided|partial_views": "may read what is no part of it"}
+REFUSED = {
+    "as_strided|partial_views": "may read what is no part of it",
+    "chalf": "programs do not have the dtype of a result",
+}
 """By entry, what the error says of samples that the backend refuses."""
 
 
@@ -54,10 +57,12 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return made.detach().requires_grad_(tensor.requires_grad)
 
 
-def _run(call: Callable[..., Any], sample: Any) -> tuple[Any, list[Any], list[torch.Tensor]]:
+def _run(
+    call: Callable[..., Any], sample: Any, seed: int = 0
+) -> tuple[Any, list[Any], list[torch.Tensor]]:
     """Return the result of a call on copies, the gradients of its tensors, and these tensors."""
     tensors, arguments = _fresh(sample)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     result = call(*arguments(tensors))
     trained = [t for t in tensors if t.requires_grad]
     outs = [t for t in _tensors(result) if t.requires_grad]
@@ -93,9 +98,9 @@ def test_samples_are_as_in_eager_pytorch(key: str) -> None:
         with of_torch():
             try:
                 expected = _run(call, sample)
-            except NotImplementedError:
-                pytest.skip("torch does not run it on the CPU")
-            again = _run(lambda *a: (torch.rand(1), call(*a))[1], sample)
+            except (RuntimeError, AssertionError) as error:
+                pytest.skip(f"torch does not run it on the CPU: {error}")
+            again = _run(call, sample, seed=1)
         torch._dynamo.reset()
         run = torch.compile(call, backend="meta", fullgraph=True, options={"dispatch": "torch"})
         try:
@@ -111,7 +116,10 @@ def test_samples_are_as_in_eager_pytorch(key: str) -> None:
             raise
         what = f"{key} of {sample}"
         pairs = zip(_tensors(expected[0]), _tensors(again[0]), strict=True)
-        if not all(torch.allclose(a.detach(), b.detach(), equal_nan=True) for a, b in pairs):
+        known = "empty" not in key  # which has whatever is in memory
+        if not known or not all(
+            torch.allclose(a.detach(), b.detach(), equal_nan=True) for a, b in pairs
+        ):
             shapes = [[(t.shape, t.dtype) for t in _tensors(r[0])] for r in (found, expected)]
             assert shapes[0] == shapes[1], what
             continue

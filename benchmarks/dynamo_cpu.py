@@ -1,0 +1,197 @@
+"""`torch.compile(model, backend="meta")` on the CPU beside Inductor and eager PyTorch, in one run.
+
+    python benchmarks/dynamo_cpu.py [--models bert,resnet] [--modes infer,train] [--threads 2]
+    python benchmarks/dynamo_cpu.py --json          # one JSON object
+    python benchmarks/dynamo_cpu.py --check         # exit 1 if a goal is missed
+
+The models are in `models/dynamo_rows.py`: small transformers and convolutional networks. Inference
+is in ``torch.no_grad()``; a training step is forward and backward. Results, losses and gradients
+are compared with those of eager PyTorch before anything is timed.
+
+The contenders take turns; a step is the median of all calls. *Compile* is the time of the first
+call, less that of the backend "aot_eager_decomp_partition", which records and differentiates but
+compiles nothing: each first call is in a process of its own, with empty caches on disk.
+
+The goals, which ``--check`` holds: the geometric mean of Inductor's step times over those of
+`meta`'s is 1 or more, and that of the compile times of `meta` over Inductor's 1/3 or less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from models.dynamo_rows import ROWS, call_of
+from report import conditions, has_compiler, plain
+
+import meta.frontend.dynamo  # noqa: F401  (registers the backend)
+
+BACKENDS = {"meta": "meta", "inductor": "inductor", "trace": "aot_eager_decomp_partition"}
+MODES = ("infer", "train")
+AWAKE_SECONDS, TURN_SECONDS, LEAST_CALLS = 0.025, 0.1, 3
+LEAST_SPEED, MOST_COMPILE = 1.0, 1 / 3
+
+
+def compiled(backend: str | None) -> Any:
+    """Return what compiles a model for a backend; None: nothing does."""
+    if backend is None:
+        return lambda model: model
+    return lambda model: torch.compile(model, backend=BACKENDS[backend])
+
+
+def measure(name: str, mode: str, backends: list[str], rounds: int) -> dict[str, float]:
+    """Return the milliseconds of a step by contender, after their results were compared."""
+    calls = {"eager": call_of(ROWS[name], mode, compiled(None))}
+    for backend in backends:
+        torch._dynamo.reset()
+        calls[backend] = call_of(ROWS[name], mode, compiled(backend))
+        for found, expected in zip(calls[backend](), calls["eager"](), strict=True):
+            largest = max(expected.abs().max().item(), 1e-3)
+            wanted = expected.expand_as(found)
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3 * largest)
+    times: dict[str, list[float]] = {contender: [] for contender in calls}
+    for _ in range(rounds):
+        for contender, call in calls.items():
+            times[contender] += turn(call)
+    return {contender: 1e3 * statistics.median(seconds) for contender, seconds in times.items()}
+
+
+def turn(call: Any) -> list[float]:
+    """Return the seconds of the calls of one turn, after some that wake up its threads."""
+    until = time.perf_counter() + AWAKE_SECONDS
+    while time.perf_counter() < until:
+        call()
+    seconds: list[float] = []
+    until = time.perf_counter() + TURN_SECONDS
+    while len(seconds) < LEAST_CALLS or time.perf_counter() < until:
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def first_call(name: str, mode: str, backend: str, threads: int) -> float:
+    """Return the seconds of a first call, in this process."""
+    torch.set_num_threads(threads)
+    call = call_of(ROWS[name], mode, compiled(backend))
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def first_call_apart(name: str, mode: str, backend: str, threads: int) -> float:
+    """Return the seconds of a first call, in a process of its own with empty caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "META_CACHE_DIR": f"{folder}/meta",
+            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+            "TVM_NUM_THREADS": str(threads),
+        }
+        given = [name, mode, backend, str(threads)]
+        command = [sys.executable, str(Path(__file__)), "--first-call", *given]
+        found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return float(found.stdout.splitlines()[-1])
+
+
+def record(name: str, mode: str, backends: list[str], options: Any) -> dict[str, Any]:
+    """Return everything about one model in one mode."""
+    found: dict[str, Any] = {"model": name, "mode": mode}
+    found["ms"] = measure(name, mode, backends, options.rounds)
+    if not options.no_first_call:
+        first = {
+            backend: first_call_apart(name, mode, backend, options.threads)
+            for backend in (*backends, "trace")
+        }
+        found["first"] = first
+        found["compile"] = {b: max(first[b] - first["trace"], 1e-3) for b in backends}
+    return found
+
+
+def geometric_mean(values: list[float]) -> float:
+    """Return the geometric mean, 1 of nothing."""
+    return statistics.geometric_mean(values) if values else 1.0
+
+
+def summary(records: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the geometric means: speed by mode and of all, and the share of compile time."""
+    both = [r for r in records if "inductor" in r["ms"]]
+    speeds = {
+        mode: [r["ms"]["inductor"] / r["ms"]["meta"] for r in both if r["mode"] == mode]
+        for mode in MODES
+    }
+    compiles = [r["compile"]["meta"] / r["compile"]["inductor"] for r in both if "compile" in r]
+    found = {f"speed {mode}": geometric_mean(values) for mode, values in speeds.items()}
+    found["speed"] = geometric_mean([v for values in speeds.values() for v in values])
+    found["compile"] = geometric_mean(compiles)
+    return found
+
+
+def rows(records: list[dict[str, Any]]) -> list[list[str]]:
+    """Return the table as text, the head first."""
+    names = ("eager", "inductor", "meta")
+    head = ["model", "mode", *(f"{n}, ms" for n in names), "speed"]
+    head += [f"compile {n}, s" for n in names[1:]]
+    table = [head]
+    for r in records:
+        ms, seconds = r["ms"], r.get("compile", {})
+        speed = f"{ms['inductor'] / ms['meta']:.2f}x" if "inductor" in ms else ""
+        line = [r["model"], r["mode"], *(f"{ms[n]:.2f}" if n in ms else "" for n in names), speed]
+        table.append([*line, *(f"{seconds[n]:.1f}" if n in seconds else "" for n in names[1:])])
+    return table
+
+
+def main() -> int:
+    """Measure and print; return 1 if ``--check`` finds a goal missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", default=",".join(ROWS), help="comma-separated names")
+    parser.add_argument("--modes", default=",".join(MODES), help="infer, train or both")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out")
+    parser.add_argument("--no-first-call", action="store_true", help="time steps only")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first_call:
+        name, mode, backend, threads = options.first_call
+        print(first_call(name, mode, backend, int(threads)))
+        return 0
+    chosen, modes = options.models.split(","), options.modes.split(",")
+    for name, known in [(n, ROWS) for n in chosen] + [(m, MODES) for m in modes]:
+        if name not in known:
+            parser.error(f"{name!r} is none of {', '.join(known)}")
+    torch.set_num_threads(options.threads)
+    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    compiler = not options.no_inductor and has_compiler()
+    backends = ["meta", *(["inductor"] if compiler else [])]
+    records = []
+    for name in chosen:
+        for mode in modes:
+            records.append(record(name, mode, backends, options))
+            if sys.stderr.isatty():
+                print(name, mode, records[-1]["ms"], file=sys.stderr, flush=True)
+    where, means = conditions(compiler, f"medians of {options.rounds} turns"), summary(records)
+    if options.json:
+        print(json.dumps({"conditions": where, "models": records, "means": means}))
+    else:
+        print(f"{where}\n\n{plain(rows(records))}\n")
+        print(", ".join(f"{name} {value:.2f}x" for name, value in means.items()))
+    missed = means["speed"] < LEAST_SPEED or means["compile"] > MOST_COMPILE
+    return int(options.check and missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
