@@ -20,6 +20,8 @@ from models.network import state_of
 from models.task import Task, scores
 
 NAMES = ("meta", "eager", "compile", "reduce-overhead")
+DYNAMO = "torch.compile by meta"
+"""The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
 RATES, WEIGHT_DECAY = {"sgd": 1e-3, "adamw": 1e-4}, 0.01
 Call = Callable[[], torch.Tensor]
 
@@ -102,6 +104,10 @@ def _batch(row: Row, task: Task, device: str) -> tuple[torch.Tensor, torch.Tenso
 
 
 def _options(name: str) -> dict[str, Any]:
+    if name == DYNAMO:
+        import meta.frontend.dynamo  # noqa: F401  (registers the backend)
+
+        return {"backend": "meta"}
     return {"mode": "reduce-overhead"} if name == "reduce-overhead" else {}
 
 
