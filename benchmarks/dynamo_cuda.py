@@ -1,5 +1,5 @@
-"""`torch.compile(model, backend="meta")` on an NVIDIA GPU beside torch eager, Inductor, and Inductor
-with CUDA graphs: the rows of models_cuda.py, PyTorch's models all.
+"""`torch.compile(model, backend="meta")` on an NVIDIA GPU beside torch eager, Inductor, and
+Inductor with CUDA graphs: the rows of models_cuda.py, PyTorch's models all.
 
     python benchmarks/dynamo_cuda.py [--rows bert1-train-fp16] [--tiny]
     python benchmarks/dynamo_cuda.py --json         # one JSON object
