@@ -271,8 +271,8 @@ class GraphWalker(Walker):
 
     def _memory_of(self, atom: Expr) -> Expr:
         """Return what an atom is a view of, if it is one."""
-        made = {b.var: b.value for b in self.trace.builder.bindings}
-        while isinstance(call := made.get(atom), Call) and isinstance(call.callee, Op):  # type: ignore[call-overload]
+        made: dict[Expr, Expr] = {b.var: b.value for b in self.trace.builder.bindings}
+        while isinstance(call := made.get(atom), Call) and isinstance(call.callee, Op):
             given = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
             types = map_tensors(call.callee, given, type_of)
             out = call.callee.call_values(types, self.trace.device).out
