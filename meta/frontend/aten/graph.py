@@ -17,6 +17,7 @@ from torch import fx
 from torch._prims_common import is_contiguous_or_false
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from meta import op
 from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import MetaError, TypeInferError
@@ -51,6 +52,23 @@ STRIDED = {
 }
 """Overloads that ask how their first argument lies in memory; the factors that determinants come
 with are those of the transposed matrix if that is by rows.
+"""
+
+MIXED = {
+    "_batch_norm_with_update_functional",
+    "_fused_rms_norm_backward",
+    "_native_batch_norm_legit.no_stats",
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training",
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+    "native_layer_norm",
+    "native_layer_norm_backward",
+}
+"""Overloads of data and parameters that may differ in dtype, where the results of torch's kernels
+may have another dtype than stands beside the node. What follows was made for the latter.
 """
 
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
@@ -179,6 +197,8 @@ class Walker:
         """Return the result of a converter that is of the type that torch says."""
         try:
             result = run()
+            if shown(node.target) in MIXED and "val" in node.meta:
+                result = tuple(map(_as_said, node.meta["val"], result))
             wrong = _mismatch(node.meta.get("val"), result)
             if wrong is not None:
                 raise Unconvertible(wrong)
@@ -258,6 +278,14 @@ def _device_of(values: Any) -> Device:
         if getattr(value, "device", None) is not None:
             return Device(value.device)
     return CPU
+
+
+def _as_said(said: Any, found: Any) -> Any:
+    """Return a result in the dtype that stands beside the node."""
+    if not isinstance(said, torch.Tensor) or found is None:
+        return found
+    dtype = FROM_TORCH[said.dtype]
+    return found if found.dtype == dtype else op.astype(found, dtype)
 
 
 def _mismatch(wanted: Any, found: Any) -> str | None:

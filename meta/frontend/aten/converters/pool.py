@@ -72,8 +72,6 @@ def _max(n):
 
     @aten(f"max_pool{n}d_with_indices", pool)
     def max_pool_with_indices(x, *, kernel_size, stride, padding, dilation, ceil_mode):
-        if not all(isinstance(extent, int) for extent in x.shape[-n:]):
-            raise Unconvertible("it finds maxima in images of extents that are not known")
         window = _window(n, kernel_size, stride, padding)
         return _in_floating(lambda x: pool(x, *window, _each(dilation, n), ceil_mode, True), x)
 
