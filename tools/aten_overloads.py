@@ -130,6 +130,7 @@ class Watch(TorchDispatchMode):
                 wide = pytree.tree_map(widened, (args, kwargs))
                 return func(*wide[0], **wide[1])
 
+            expected = pytree.tree_map_only(torch.Tensor, _in_memory, expected)
             compare(found, expected, GRADIENT_TOLERANCE, "result", exact)
         except Unconvertible as error:
             into.declined[error.why] += 1
@@ -153,6 +154,12 @@ def _by_elements(func: Any, args: Any, kwargs: Any, found: Any, expected: Any) -
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone()
+
+
+def _in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that has elements: torch's zeros of its gradients may have none."""
+    zero = tensor._is_zerotensor()
+    return torch.zeros(tensor.shape, dtype=tensor.dtype) if zero else tensor
 
 
 def _shown(args: Any) -> str:
