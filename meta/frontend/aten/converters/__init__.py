@@ -3,6 +3,7 @@
 from meta.frontend.aten.converters import (  # noqa: F401
     activation,
     attention,
+    calculus,
     conv,
     creation,
     distance,

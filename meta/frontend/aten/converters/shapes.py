@@ -294,6 +294,9 @@ for _name, _dtype in _CASTS.items():
     _register_cast(_name, _dtype)
 
 
+aten.refuse("chalf", why="torch.complex32 is no dtype here")
+
+
 @aten("view_as_real", "view_as_real_copy", op.stack, op.real, op.imag)
 def view_as_real(x):
     return op.stack((op.real(x), op.imag(x)), -1)
