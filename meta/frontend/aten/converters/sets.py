@@ -70,9 +70,10 @@ def begins(rows):
     return op.concat((ones, op.any(differ, 1)), 0)
 
 
-def runs(x, axis, ordered, return_inverse, return_counts):
+def runs(x, axis, ordered):
     """Return a slice of each run of equal ones along an axis, in which run each slice is, and the
-    lengths; of neighbours, or with ``ordered`` of all after they are sorted.
+    lengths; of neighbours, or with ``ordered`` of all after they are sorted. torch gives all three
+    whether they are asked for or not.
     """
     require_real(x)
     rows = rows_of(x, axis)
@@ -83,35 +84,34 @@ def runs(x, axis, ordered, return_inverse, return_counts):
     (starts,) = op.nonzero(new)
     chosen = starts if order is None else op.take(order, starts, 0)
     values = op.take(x, chosen, axis)
-    inverse = lengths = _nothing()
-    if return_inverse:
-        group = op.subtract(op.cumsum.plain(cast(new, "int64"), 0, "int64", False), 1)
-        inverse = group
-        if order is not None:
-            inverse = op.scatter.plain(op.zeros_like(order), 0, order, group)
-    if return_counts:
-        ends = op.concat((starts, op.full((1,), count, "int64")), 0)
-        lengths = op.subtract(part(ends, 0, 1, None), starts)
+    inverse = op.subtract(op.cumsum.plain(cast(new, "int64"), 0, "int64", False), 1)
+    if order is not None:
+        inverse = op.scatter.plain(op.zeros_like(order), 0, order, inverse)
+    ends = op.concat((starts, op.full((1,), count, "int64")), 0)
+    lengths = op.subtract(part(ends, 0, 1, None), starts)
     return values, inverse, lengths
 
 
-@aten("unique_dim", op.argsort, op.nonzero, op.take, ignore=("sorted",))
-def unique_dim(x, *, dim, return_inverse, return_counts):
-    return runs(x, dim, True, return_inverse, return_counts)
+ASKED = ("return_inverse", "return_counts")
 
 
-@aten("unique_dim_consecutive", op.nonzero, op.take)
-def unique_dim_consecutive(x, *, dim, return_inverse, return_counts):
-    return runs(x, dim, False, return_inverse, return_counts)
+@aten("unique_dim", op.argsort, op.nonzero, op.take, ignore=("sorted", *ASKED))
+def unique_dim(x, *, dim):
+    return runs(x, dim, True)
+
+
+@aten("unique_dim_consecutive", op.nonzero, op.take, ignore=ASKED)
+def unique_dim_consecutive(x, *, dim):
+    return runs(x, dim, False)
 
 
 @aten("unique_consecutive", op.nonzero, op.take, op.reshape)
 def unique_consecutive(x, *, return_inverse, return_counts, dim):
     if dim is not None:
-        return runs(x, dim, False, return_inverse, return_counts)
-    flat = op.reshape(x, (-1,))
-    values, inverse, lengths = runs(flat, 0, False, return_inverse, return_counts)
-    return values, op.reshape(inverse, x.shape) if return_inverse else inverse, lengths
+        return runs(x, dim, False)
+    values, inverse, lengths = runs(op.reshape(x, (-1,)), 0, False)
+    inverse = op.reshape(inverse, x.shape) if return_inverse else _nothing()
+    return values, inverse, lengths if return_counts else _nothing()
 
 
 # Counts.
