@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+import meta
+from meta.frontend import from_torch
 from tests.frontend.aten.calls import Call, call, check, check_symbolic
 
 A = torch.tensor([[1.0, -2.5, 3.0], [0.5, 3.0, 3.0]])
@@ -139,3 +141,16 @@ def test_as_torch(one: Call) -> None:
 )
 def test_extents_that_are_not_known(name: str, arguments: Any) -> None:
     check_symbolic(name, arguments, A)
+
+
+class Distinct(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows, counts = torch.unique(x, dim=0, return_counts=True)
+        return x.unique(), rows, counts, torch.unique_consecutive(x)
+
+
+def test_extents_that_the_data_says() -> None:
+    x = torch.tensor([[2.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
+    found = from_torch(Distinct(), (x,))(meta.array(x))
+    for f, e in zip(found, Distinct()(x), strict=True):
+        torch.testing.assert_close(f.torch(), e)

@@ -295,23 +295,30 @@ def cross(x, y, *, dim):
     return op.subtract(ahead, op.multiply(turned(x, 2), turned(y, 1)))
 
 
-@aten("linalg_pinv.atol_rtol_tensor", op.linalg_svd, op.where, op.matmul)
+PINV = (op.linalg_svd, op.linalg_eigh, op.where, op.matmul)
+
+
+@aten("linalg_pinv.atol_rtol_tensor", *PINV)
 def pinv(x, absolute=None, relative=None, *, hermitian):
-    """The inverse by singular values that are above a bound, as torch takes it."""
-    if hermitian or 0 in x.shape[-2:]:
-        raise Unconvertible("of symmetric matrices, and of empty ones, it is not converted")
-    u, s, vh = op.linalg_svd(x, False)
+    """The inverse by singular values, or eigenvalues, that are above a bound, as torch takes it."""
     rows, columns = (static_extent(d, "a matrix") for d in x.shape[-2:])
+    if 0 in (rows, columns):
+        return op.zeros_like(transposed(x))
+    if hermitian:
+        s, left = op.linalg_eigh(x)
+        right, size = left, op.abs(s)
+    else:
+        left, s, vh = op.linalg_svd(x, False)
+        right, size = adjoint(vh), s
     least = max(rows, columns) * (2.0**-52 if s.dtype == "float64" else 2.0**-23)
-    zero = op.zeros((), s.dtype)
-    absolute = zero if absolute is None else op.astype(absolute, s.dtype)
+    absolute = op.zeros((), s.dtype) if absolute is None else op.astype(absolute, s.dtype)
     if relative is None:
         relative = op.where(op.greater(absolute, 0.0), 0.0, op.full_like(absolute, least))
-    bound = op.maximum(absolute, op.multiply(op.astype(relative, s.dtype), op.max(s, -1)))
-    kept = op.greater(s, op.expand_dims(bound, -1))
+    bound = op.multiply(op.astype(relative, s.dtype), op.max(size, -1))
+    kept = op.greater(size, op.expand_dims(op.maximum(absolute, bound), -1))
     inverse = op.where(kept, op.divide(1.0, op.where(kept, s, 1.0)), 0.0)
-    scaled = op.multiply(op.astype(op.expand_dims(inverse, -1), x.dtype), adjoint(u))
-    return op.matmul(adjoint(vh), scaled)
+    scaled = op.multiply(op.astype(op.expand_dims(inverse, -1), x.dtype), adjoint(left))
+    return op.matmul(right, scaled)
 
 
 aten.refuse(
