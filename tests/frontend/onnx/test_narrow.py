@@ -56,6 +56,20 @@ def test_an_input_is_cast_to_its_dtype() -> None:
         model(meta.array([1, 2, 3, 4], "int32"))
 
 
+def test_a_constant_of_a_shape() -> None:
+    proto = OnnxCase(
+        "ConstantOfShape", "(int64[1] s) => (int4 y) { y = ConstantOfShape(s) }"
+    ).model()
+    value = numpy_helper.from_array(np.array([-3]).astype(ml_dtypes.int4))
+    proto.graph.node[0].attribute.append(helper.make_attribute("value", value))
+    assert from_onnx(proto, {"s": [2]})().numpy().tolist() == [-3, -3]
+    assert from_onnx(proto)(meta.array([2])).numpy().tolist() == [-3, -3]
+    value = numpy_helper.from_array(np.array(["a"], object))
+    proto.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("value", value))
+    with pytest.raises(OnnxError, match="arrays have no texts"):
+        from_onnx(proto)(meta.array([2]))
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, np.int8, np.int64])
 def test_a_constant_of_a_few_bits(dtype: Any) -> None:
     graph = "(int4[3] x, float s) => (float[3] y) { y = DequantizeLinear(x, s) }"

@@ -13,6 +13,7 @@ from meta.frontend.core import Unconvertible, active_trace, known
 from meta.frontend.core.arguments import constant, known_number, static_extent, vector
 from meta.frontend.onnx.narrow import held, named, names
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.text import has_text
 from meta.ir.dims import UnknownDim
 from meta.model.control_flow import cond, scan, while_loop
 from meta.op.core.check import normalize_axis
@@ -36,20 +37,33 @@ def if_(condition, *, then_branch, else_branch):
     chosen = known_number(condition)
     if chosen is not None:
         return then_branch() if chosen else else_branch()
-    dtypes = []
+    dtypes, types = [], []
 
     def of(branch):
         def run():
             found = branch()
+            if has_text(found):
+                raise Unconvertible("its branches return text, and its condition is not known")
             dtypes.append(names(found))
+            types.append(_described(found))
+            if types[0] != types[-1]:
+                raise Unconvertible(
+                    f"its branches return {types[0]} and {types[-1]}, and which one is run is not "
+                    "known while converting",
+                    hint="make the condition a constant: from_onnx(model, constants={...})",
+                )
             return held(found)
 
         return run
 
-    found = cond(_flag(condition), of(then_branch), of(else_branch))
-    if dtypes[0] != dtypes[-1]:
-        raise Unconvertible(f"its branches return {dtypes[0]} and {dtypes[-1]}")
-    return named(found, dtypes[0])
+    return named(cond(_flag(condition), of(then_branch), of(else_branch)), dtypes[0])
+
+
+def _described(value):
+    """Return the type of a value as text."""
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(_described, value))}]"
+    return "nothing" if value is None else f"{value.dtype}[{', '.join(map(str, value.shape))}]"
 
 
 def _is_array(value):

@@ -15,18 +15,25 @@ from meta.frontend.core.arguments import (
 )
 from meta.frontend.core.arithmetic import cast_to, number_in
 from meta.frontend.onnx.extents import shape_of
+from meta.frontend.onnx.narrow import as_narrow, held
 from meta.frontend.onnx.registry import onnx
+from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of, dtype_of
 from meta.op.core.tracing import Symbol
 
 
 @onnx("ConstantOfShape", op.full, op.dynamic_full)
 def constant_of_shape(shape, *, value, call):
-    filling = array_of(value, call.device) if value is not None else constant(0.0, "float32", call)
+    found = array_of(value, call.device) if value is not None else constant(0.0, "float32", call)
+    if isinstance(found, Text):
+        raise Unconvertible("arrays have no texts")
+    filling = held(found)
     extents = shape_of(shape)
     if extents is None:
-        return op.dynamic_full(op.reshape(filling, ()), shape, filling.dtype)
-    return filled(extents, filling, filling.dtype, call)
+        full = op.dynamic_full(op.reshape(filling, ()), shape, filling.dtype)
+    else:
+        full = filled(extents, filling, filling.dtype, call)
+    return as_narrow(full, found.dtype)
 
 
 def filled(extents, number, dtype, call):

@@ -10,6 +10,7 @@ from meta.frontend.core.arguments import constant, static_extent
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import array_of
+from meta.runtime.ndarray import ndarray
 
 DOMAIN = "ai.onnx.ml"
 
@@ -67,7 +68,7 @@ def label_encoder(
     if keys is None or values is None:
         raise Unconvertible("it has no keys or no values")
     if default_tensor is not None:
-        otherwise = op.reshape(array_of(default_tensor, call.device), ())
+        otherwise = op.reshape(_plain(default_tensor, call), ())
     else:
         number = default_float if "float" in values.dtype else default_int64
         otherwise = constant(number, values.dtype, call)
@@ -79,9 +80,17 @@ def label_encoder(
     return op.where(op.any(hits, x.ndim), op.take(values, place), otherwise)
 
 
+def _plain(tensor, call):
+    """Return a tensor of an attribute as an array."""
+    found = array_of(tensor, call.device)
+    if not isinstance(found, ndarray):
+        raise Unconvertible("keys or values of a dtype that no array has")
+    return found
+
+
 def _column(floats, integers, tensor, call):
     if tensor is not None:
-        return op.reshape(array_of(tensor, call.device), (-1,))
+        return op.reshape(_plain(tensor, call), (-1,))
     if floats:
         return constant(floats, "float32", call)
     return constant(integers, "int64", call) if integers else None

@@ -18,6 +18,13 @@ BRANCHES = (
 )
 
 
+SHAPES = (
+    "(bool c, float[2, 3] x) => (float y) { y = If<then_branch = t () => (float[2, 3] a) "
+    "{ a = Neg(x) }, else_branch = e () => (float[3, 2] b) "
+    "{ b = Transpose<perm = [1, 0]>(x) }>(c) }"
+)
+
+
 def number(value: int, dtype: Any = np.int64) -> Any:
     return np.array(value, dtype)
 
@@ -121,13 +128,28 @@ CASES = [
     ),
     OnnxCase(
         "If",
-        "(bool c, float[2, 3] x) => (float y) { y = If<then_branch = t () => (float[2, 3] a) "
-        "{ a = Neg(x) }, else_branch = e () => (float[3, 2] b) "
-        "{ b = Transpose<perm = [1, 0]>(x) }>(c) }",
+        SHAPES,
         (FALSE, X),
         16,
         constants=("c",),
         label="shapes",
+    ),
+    OnnxCase(
+        "If",
+        '(bool c) => (string y) { x = Constant<value_string = "a">() y = If<then_branch = t () => '
+        "(string a) { a = Identity(x) }, else_branch = e () => (string b) { b = Identity(x) }>(c) }",
+        (FALSE,),
+        16,
+        refused="its branches return text",
+        label="text",
+    ),
+    OnnxCase(
+        "If",
+        SHAPES,
+        (FALSE, X),
+        16,
+        refused=r"its branches return \[float32\[2, 3\]\] and \[float32\[3, 2\]\]",
+        label="shapes-input",
     ),
     OnnxCase(
         "If",
