@@ -136,8 +136,9 @@ CASES = [
     ),
     OnnxCase(
         "If",
-        '(bool c) => (string y) { x = Constant<value_string = "a">() y = If<then_branch = t () => '
-        "(string a) { a = Identity(x) }, else_branch = e () => (string b) { b = Identity(x) }>(c) }",
+        '(bool c) => (string y) { x = Constant<value_string = "a">() y = If<then_branch = t () '
+        "=> (string a) { a = Identity(x) }, else_branch = e () => (string b) "
+        "{ b = Identity(x) }>(c) }",
         (FALSE,),
         16,
         refused="its branches return text",
