@@ -6,6 +6,7 @@ the graph is compiled, or at its first call.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -17,6 +18,8 @@ from torch import Tensor, fx
 from meta.frontend.dynamo.conversion import Converted
 from meta.frontend.dynamo.layout import inverse, is_usual, placed
 from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
+from meta.runtime.ndarray import ndarray
+from meta.runtime.replace import replace_tensor
 from meta.vm.executable import Executable
 from meta.vm.steps import buffer
 
@@ -28,13 +31,22 @@ class CompiledGraph:
 
     Attributes
     ----------
-    converted: the program as it was converted. executable: None where nothing is computed.
+    converted: the program as it was converted. executable: None where nothing is computed, and,
+    where inputs are bound, before the first call: it is made with them.
     """
 
     def __init__(
-        self, graph: fx.GraphModule, converted: Converted, executable: Executable | None
+        self,
+        graph: fx.GraphModule,
+        converted: Converted,
+        make: Callable[[Sequence[ndarray]], Executable] | None,
     ) -> None:
-        self.converted, self.executable = converted, executable
+        self.converted = converted
+        self.executable: Executable | None = None
+        self._make = make
+        self._arrays: list[ndarray] = []
+        self._places: list[int] = []
+        self._lock = threading.Lock()
         places = [n for n in graph.graph.nodes if n.op == "placeholder"]
         said = [n.meta.get("val") for n in places]
         self._inputs = converted.inputs
@@ -53,7 +65,9 @@ class CompiledGraph:
         # Results that a call has to copy, as they lie in memory of somebody else; None before the
         # first call.
         self._copied: tuple[int, ...] | None = None
-        self._written = () if executable is None else tuple(sorted(executable.written))
+        self._written: tuple[int, ...] = ()
+        if make is not None and not converted.bound:
+            self._compile(())
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Run the graph on its inputs; return its outputs."""
@@ -63,6 +77,10 @@ class CompiledGraph:
         else:
             tensors = [fit(t) for fit, t in zip(self._fits, tensors, strict=True)]
         converted = self.converted
+        bound: list[Tensor] = []
+        if converted.bound:
+            bound = tensors[-converted.bound :]
+            del tensors[-converted.bound :]
         extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
         for name in converted.sizes:  # nobody reads its elements
             memory = torch.zeros(1, dtype=torch.uint8, device=self._device)
@@ -71,18 +89,42 @@ class CompiledGraph:
             drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
             tensors += torch.split(drawn, 1)
         results: Sequence[Tensor] = ()
-        if self.executable is not None:
-            results = self.executable.on_tensors(tensors)
+        if self._make is not None:
+            if converted.bound:
+                results = self._run_bound(tensors, bound)
+            else:
+                assert self.executable is not None
+                results = self.executable.on_tensors(tensors)
             for i in self._written:
                 self._bring_back(i, tensors[i], args[self._inputs[i]])
             if self._copied is None:
-                self._copied = self._shared(results, tensors)
+                self._copied = self._shared(results, [*tensors, *bound])
             if self._copied:
                 found = list(results)
                 for i in self._copied:
                     found[i] = found[i].clone()
                 results = found
         return results if self._simple else self._outputs(args, results, extents)
+
+    def _compile(self, arrays: Sequence[ndarray]) -> None:
+        assert self._make is not None
+        self.executable = self._make(arrays)
+        given = len(self._inputs) - self.converted.bound  # those that are bound are written there
+        self._written = tuple(sorted(i for i in self.executable.written if i < given))
+
+    def _run_bound(self, tensors: list[Tensor], bound: list[Tensor]) -> Any:
+        """Run the program with inputs that it knows where to find: it is told if they moved."""
+        with self._lock:
+            places = [t.data_ptr() for t in bound]
+            if self.executable is None:
+                self._arrays = [ndarray(t.detach()) for t in bound]
+                self._compile(self._arrays)
+            elif places != self._places:
+                for array, tensor in zip(self._arrays, bound, strict=True):
+                    replace_tensor(array, tensor.detach())
+            self._places = places
+            assert self.executable is not None
+            return self.executable.on_tensors(tensors)
 
     def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
         """Copy what was written to an input, if it was not written where it lies."""

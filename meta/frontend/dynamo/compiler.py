@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,17 +13,20 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 from torch._logging._internal import trace_structured
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
 from meta.frontend.dynamo.compiled import CompiledGraph
-from meta.frontend.dynamo.conversion import Converted, convert_graph
+from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of
 from meta.frontend.dynamo.decompositions import decompositions
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.options import Options, read_options
+from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
+from meta.vm.executable import Executable
 
 
 def backend(
@@ -36,7 +40,7 @@ def backend(
 
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
-    compiler = partial(GraphCompiler, options=read_options(mode, options))
+    compiler = partial(GraphCompiler, options=read_options(mode, options), static=set())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -68,6 +72,21 @@ def _no_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+BOUND_ON = ("cuda",)
+"""Kinds of device on which programs are compiled for parameters where they lie: CUDA graphs use
+them in place, and copy what else they are given.
+"""
+
+
+def _static_names(graph: fx.GraphModule) -> list[str]:
+    """Return the names of the inputs of a forward graph that are the same tensors in each call."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    places = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    indices = [] if metadata is None else metadata.static_input_indices
+    return [places[i] for i in indices if i < len(places)]
+
+
 _watched: list[list[GraphCompiler]] = []
 
 
@@ -92,7 +111,13 @@ class GraphCompiler:
     """
 
     def __init__(
-        self, graph: fx.GraphModule, _example_inputs: Sequence[Any], *, role: str, options: Options
+        self,
+        graph: fx.GraphModule,
+        _example_inputs: Sequence[Any],
+        *,
+        role: str,
+        options: Options,
+        static: set[str],
     ) -> None:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         self.graph, self.role, self.options = graph, role, options
@@ -101,6 +126,9 @@ class GraphCompiler:
         self.by_sizes: dict[Any, CompiledGraph] = {}
         for found in _watched:
             found.append(self)
+        if role != "backward":  # whose inputs have the names of the forward graph
+            static.update(_static_names(graph))
+        self.static = static
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -129,24 +157,31 @@ class GraphCompiler:
     def _compiled(self, extents: Extents) -> CompiledGraph:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
-            converted = convert_graph(self.graph, extents, fallback=self.options.fallback)
+            on = device_of(self.said).kind
+            static = self.static if on in BOUND_ON and not extents.values else ()
+            fallback = self.options.fallback
+            converted = convert_graph(self.graph, extents, fallback=fallback, static=static)
             trace_structured(
                 "artifact",
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
-            return CompiledGraph(self.graph, converted, self._executable(converted, extents))
+            if not converted.module.main.body.bindings and not converted.outputs:
+                return CompiledGraph(self.graph, converted, None)
+            make = partial(self._executable, converted, extents)
+            return CompiledGraph(self.graph, converted, make)
 
-    def _executable(self, converted: Converted, extents: Extents) -> Any:
-        if not converted.module.main.body.bindings and not converted.outputs:
-            return None
+    def _executable(
+        self, converted: Converted, extents: Extents, arrays: Sequence[ndarray]
+    ) -> Executable:
+        """Compile a program for inputs that are bound, ``arrays``."""
         dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
-        with kept:
+        with kept, _disable_current_modes(), torch.no_grad(), self.options.in_force():
             return compile(
-                module_program(converted.module),
+                replace(module_program(converted.module), arrays=tuple(arrays)),
                 device=converted.device,
                 dims=dims,
                 memory_budget=self.options.memory_budget,

@@ -8,7 +8,7 @@ PyTorch from within the program. A graph is never split.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -47,9 +47,10 @@ class Converted:
 
     Attributes
     ----------
-    module: main takes ``inputs``, in the order of the graph's placeholders that are tensors; then a
-    tensor for each of ``sizes``, symbols that no tensor has as an extent by itself, with that
-    extent; then ``keys`` random keys. It returns a tuple.
+    module: main takes ``inputs``, the numbers of the graph's placeholders that are tensors, but
+    for the last ``bound`` of them; then a tensor for each of ``sizes``, symbols that no tensor has
+    as an extent by itself, with that extent; then ``keys`` random keys; then the bound inputs,
+    which are the same tensors in each call. It returns a tuple.
     orders: of each tensor, the order of its axes in which the program takes it. outputs: what the
     graph's outputs are made of. calls_back: the calls that PyTorch runs, and why.
     kept: what these need that is in no program.
@@ -62,6 +63,7 @@ class Converted:
     keys: int
     outputs: list[Output]
     device: Device
+    bound: int = 0
     calls_back: list[Failure] = field(default_factory=list)
     kept: list[KeptCall] = field(default_factory=list)
 
@@ -107,6 +109,12 @@ def device_of(values: Sequence[Any]) -> Device:
     return CPU if on_cuda is None else Device(str(on_cuda))
 
 
+def is_taken(tensor: torch.Tensor, device: Device) -> bool:
+    """Whether a program takes a tensor as it lies in memory."""
+    lies = order_of(tensor) is not None and str(tensor.device) == str(device)
+    return lies and not tensor.is_conj() and not tensor.is_neg()
+
+
 def type_in(tensor: torch.Tensor, extents: Extents, order: Order, name: str) -> TensorType:
     """Return the type of an input, with its axes in an order."""
     dtype = FROM_TORCH.get(tensor.dtype)
@@ -120,11 +128,14 @@ def type_in(tensor: torch.Tensor, extents: Extents, order: Order, name: str) -> 
     return TensorType(tuple(shape[axis] for axis in order), dtype)
 
 
-def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> Converted:
+def convert_graph(
+    graph: fx.GraphModule, extents: Extents, *, fallback: str, static: Collection[str] = ()
+) -> Converted:
     """Return the program of a graph.
 
     extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
-    not converted. Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
+    not converted. static: names of placeholders for which the same tensors are given in each call.
+    Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
     complete(graph)
@@ -132,6 +143,8 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
     said = [n.meta.get("val") for n in places]
     trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
     inputs = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]
+    same = [i for i in inputs if places[i].name in static and is_taken(said[i], trace.device)]
+    inputs = [*(i for i in inputs if i not in same), *same]
     orders = [order_of(said[i]) or tuple(range(said[i].ndim)) for i in inputs]
     names = [places[i].name for i in inputs]
     pairs = [
@@ -158,7 +171,9 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
         sizes = [n for n in names if SymbolicDim(n) not in known]
     carriers = [trace.parameter(TensorType((SymbolicDim(n),), "uint8"), n)[0] for n in sizes]
     body = trace.finish(tuple(results))
-    main = Function((*params, *carriers, *trace.keys), body, type_of(body.result))
+    given = len(params) - len(same)
+    parameters = (*params[:given], *carriers, *trace.keys, *params[given:])
+    main = Function(parameters, body, type_of(body.result))
     return Converted(
         Module({"main": main, **trace.functions}, trace.types),
         inputs,
@@ -167,6 +182,7 @@ def convert_graph(graph: fx.GraphModule, extents: Extents, *, fallback: str) -> 
         len(trace.keys),
         outputs,
         trace.device,
+        len(same),
         walker.calls_back,
         walker.kept,
     )
