@@ -84,6 +84,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize("one", CASES, ids=lambda c: c.id)
 def test_as_torch(one: Call) -> None:
     check(one)

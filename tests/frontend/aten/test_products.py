@@ -59,6 +59,7 @@ CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated")
 @pytest.mark.parametrize("one", CASES, ids=lambda c: c.id)
 def test_as_torch(one: Call) -> None:
     check(one)
@@ -118,6 +119,7 @@ def test_recurrent_layers(
     check(Call(f"{name}.input", (draws(*shape), hx, params, *options)))
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
 def test_a_projected_lstm_with_the_batch_first() -> None:
     layer = torch.nn.LSTM(4, 5, 2, proj_size=3)
     params = [p.detach() for p in layer._flat_weights]

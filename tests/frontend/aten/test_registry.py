@@ -20,9 +20,16 @@ def test_unknown_names_lead_nowhere(name: str) -> None:
     assert overload_of(name) is None and defaults_of(name) is None
 
 
+OTHER_VERSIONS = {"cholesky", "qr"} | {
+    f"_upsample_lanczos2d_aa{form}" for form in ("", ".vec", "_backward")
+}
+"""Overloads that some versions of torch lack: the first two are gone from 2.14 on."""
+
+
 def test_every_converter_is_of_an_overload_that_there_is() -> None:
     """Those of packages that are not installed may be registered, too."""
-    assert [n for n in aten if overload_of(n) is None and "torchvision" not in n] == []
+    unknown = {n for n in aten if overload_of(n) is None and "torchvision" not in n}
+    assert unknown <= OTHER_VERSIONS
 
 
 def test_operands_are_tensors_and_numbers_without_a_default() -> None:
