@@ -49,6 +49,8 @@ CASES = [
     call("one_hot", torch.tensor([[2, 0]]), 4),
     call("one_hot", torch.zeros(0, 2, dtype=torch.int64), 3),
     call("vander", X[0], 3, True),
+    call("linalg_vander", X, N=3),
+    call("linalg_vander", ZERO, N=2),
     call("vander", X[0].int(), 0),
     *(
         call(f"{name}_window.periodic", length, periodic)

@@ -66,6 +66,7 @@ CASES = [
     call("hstack", [ZERO, ZERO]),
     call("block_diag", [I, ZERO, X[0, 0]]),
     call("pad_sequence", [X[0], X[1, :1]], True, -1.0, "left"),
+    call("_chunk_cat", [C, C[:1]], 0, 2),
     call("split.Tensor", X, 3, -1),
     call("split.Tensor", EMPTY, 2),
     call("split_with_sizes", X, [1, 0, 3], 2),

@@ -331,7 +331,7 @@ def one_hot(x, *, num_classes):
 
 @aten("linalg_vander", op.multiply, op.stack)
 def linalg_vander(x, *, N, call):
-    return vander(x, N=N, increasing=True, call=call)
+    return vander(lifted(x), N=N, increasing=True, call=call)
 
 
 @aten("vander", op.multiply, op.stack)

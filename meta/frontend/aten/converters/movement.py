@@ -68,6 +68,21 @@ def block_diag(tensors, *, call):
     return op.concat(tuple(rows), 0)
 
 
+@aten("_chunk_cat", op.concat, op.zeros)
+def chunk_cat(tensors, *, dim, num_chunks, call):
+    """Parts of all tensors side by side: a row for each part, the last ones filled with zeros."""
+    rows = []
+    for t in promoted(*tensors):
+        axis = axis_of(dim, t.ndim)
+        size = -(-t.shape[axis] // num_chunks)
+        missing = size * num_chunks - t.shape[axis]
+        if missing:
+            shape = (*t.shape[:axis], missing, *t.shape[axis + 1 :])
+            t = op.concat((t, op.zeros(shape, t.dtype, str(call.device))), axis)
+        rows.append(op.reshape(t, (*t.shape[:axis], num_chunks, -1)))
+    return op.concat(tuple(rows), rows[0].ndim - 1)
+
+
 @aten("pad_sequence", op.stack, op.pad)
 def pad_sequence(tensors, *, batch_first, padding_value, padding_side):
     longest = max(t.shape[0] for t in tensors)
