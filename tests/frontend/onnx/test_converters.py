@@ -14,7 +14,8 @@ import meta
 from meta.base.dtype import TO_NUMPY
 from meta.frontend import from_onnx
 from meta.frontend.onnx.narrow import HELD
-from meta.frontend.onnx.registry import OnnxError, attributes_of
+from meta.frontend.onnx.program import all_nodes
+from meta.frontend.onnx.registry import OnnxError, attributes_of, full_name, onnx
 from tests.frontend.onnx.records import OnnxCase
 
 FAMILIES = sorted((Path(__file__).parent / "converters").glob("*.py"))
@@ -23,6 +24,14 @@ CASES: list[OnnxCase] = [
     for path in FAMILIES
     for case in import_module(f"tests.frontend.onnx.converters.{path.stem}").CASES
 ]
+DRAWS = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
 RESULTS = [pytest.param(c, id=c.id) for c in CASES if c.refused is None]
 REFUSED = [pytest.param(c, id=c.id) for c in CASES if c.refused is not None]
 
@@ -110,3 +119,11 @@ def test_refused(case: OnnxCase) -> None:
 
 def test_cases_are_of_operators_that_there_are() -> None:
     assert all(attributes_of(c.name) is not None for c in CASES)
+
+
+def test_every_converter_has_a_case() -> None:
+    """Those that draw numbers are tested in `test_random.py`."""
+    called = {c.name for c in CASES}
+    for case in CASES:
+        called |= {full_name(n.domain, n.op_type) for n in all_nodes(case.model().graph.node)}
+    assert {n for n in onnx if onnx[n].function is not None} - called == DRAWS

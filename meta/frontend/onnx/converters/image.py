@@ -24,8 +24,8 @@ METHODS = {
 """Names of methods before and since opset 20."""
 
 
-@onnx("GridSample", op.grid_sample)
-def grid_sample(x, grid, *, align_corners, mode, padding_mode):
+@onnx("GridSample", op.grid_sample, op.where)
+def grid_sample(x, grid, *, align_corners, mode, padding_mode, call):
     if mode not in METHODS:
         raise Unconvertible(f"the mode {mode!r} is unknown", hint=", ".join(METHODS))
     if x.ndim > 4 and METHODS[mode] == "bicubic":
@@ -33,6 +33,12 @@ def grid_sample(x, grid, *, align_corners, mode, padding_mode):
     if x.ndim not in (4, 5):
         raise Unconvertible(f"sampling of {x.ndim - 2} spatial axes is not supported")
     grid = cast_to(grid, x.dtype)
+    if METHODS[mode] == "bicubic" and padding_mode == "border":
+        # ONNX moves positions outside to the border, `grid_sample` each of the elements around.
+        extents = [static_extent(d, "the image") for d in x.shape[:1:-1]]
+        ends = constant([1 if align_corners else 1 - 1 / e for e in extents], x.dtype, call)
+        outside = op.greater(op.abs(grid), 1.0)
+        grid = op.where(outside, op.multiply(op.sign(grid), ends), grid)
     return op.grid_sample(x, grid, METHODS[mode], padding_mode, bool(align_corners))
 
 

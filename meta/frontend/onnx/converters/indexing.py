@@ -229,22 +229,51 @@ def top_k(x, count=None, *, axis, k, largest):
     return tuple(op.topk(x, int(number), axis, largest))
 
 
-@onnx("Unique", op.unique, op.sort, op.take)
+MAX_COLUMNS = 1024
+"""Elements of a slice, by which slices are told apart one after another."""
+
+
+@onnx("Unique", op.unique, op.scatter_reduce, op.take)
 def unique(x, *, axis, sorted, call):
-    """(values, where each occurs first, the place of every element among them, counts)."""
-    if axis is not None:
-        raise Unconvertible("distinct slices along an axis are not supported")
-    flat = op.reshape(x, (-1,))
-    values, inverse, counts = op.unique(flat, True, True)
-    size = static_extent(flat.shape[0], "the input")
+    """(values, where each occurs first, the place of every element among them, counts), of elements
+    or of slices along an axis.
+    """
+    if axis is None:
+        x, axis = op.reshape(x, (-1,)), 0
+    axis = normalize_axis(axis, x.ndim)
+    ranks = _ranks(x, axis)
+    _, inverse, counts = op.unique(ranks, True, True)
+    size = static_extent(ranks.shape[0], "the input")
     places = constant(np.arange(size), "int64", call)
     first = op.scatter_reduce(op.full_like(counts, size), 0, inverse, places, "amin")
     if not sorted:
         order = op.argsort(first)
         rank = op.scatter(op.zeros_like(order), 0, order, _numbers_like(order))
-        values, counts, first = (op.take(v, order, 0) for v in (values, counts, first))
+        counts, first = (op.take(v, order, 0) for v in (counts, first))
         inverse = op.take(rank, inverse, 0)
-    return values, first, inverse, counts
+    return op.take(x, first, axis), first, inverse, counts
+
+
+def _ranks(x, axis):
+    """Return a number for each slice along an axis: equal ones have equal numbers, which are in the
+    order of the slices, element by element.
+    """
+    extents = [static_extent(d, "the input") for d in x.shape]
+    columns = prod(e for i, e in enumerate(extents) if i != axis)
+    if columns > MAX_COLUMNS:
+        raise Unconvertible(f"slices of more than {MAX_COLUMNS} elements are not told apart")
+    order = (axis, *(i for i in range(x.ndim) if i != axis))
+    rows = op.reshape(op.permute_dims(x, order), (extents[axis], columns))
+    ranks = None
+    for column in op.split(rows, columns, 1) if columns > 1 else (rows,):
+        own = op.reshape(column, (extents[axis],))
+        if columns == 1:
+            return own
+        _, own = op.unique(own, True)
+        if ranks is not None:
+            _, own = op.unique(op.add(op.multiply(ranks, extents[axis]), own), True)
+        ranks = own
+    return ranks
 
 
 def _numbers_like(order):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import TensorProto
 
 from tests.frontend.onnx.records import OnnxCase, calls, data
 
@@ -128,5 +129,8 @@ CASES: list[OnnxCase] = [
         refused="LEFT or RIGHT",
     ),
     *calls("Where", TRUTH, X, data(3), opsets=(9, 16)),
+    *calls("BitCast", X, opsets=(26,), to=TensorProto.INT32),
+    *calls("BitCast", np.array([True, False]), opsets=(26,), to=TensorProto.UINT8),
+    *calls("BitCast", X, opsets=(26,), to=TensorProto.INT16, refused="not of the same width"),
     *calls("Identity", X, opsets=(1, 13, 23)),
 ]

@@ -15,6 +15,7 @@ PLACES = np.array([[0, -1], [2, 1]])
 WHERE = np.array([[0, -1, 2], [1, 2, 0]])
 UPDATES = data(2, 3)
 LAST = np.iinfo(np.int64).max
+ROWS = np.float32([[[2, 1], [1, 1], [2, 1]], [[0, 1], [0, 0], [0, 1]], [[2, 1], [1, 1], [2, 1]]])
 REPEATED = np.array([[2, 1, 1], [3, 4, 3]], np.float32)
 
 
@@ -153,6 +154,16 @@ CASES: list[OnnxCase] = [
     *calls("TopK", SMALL, ints(2), opsets=(10, 11, 24), results=2, constants="b", axis=0),
     *calls("TopK", SMALL, ints(3), opsets=(11,), results=2, constants="b", largest=0),
     *calls("TopK", SMALL, ints(3), opsets=(11,), results=2, label="a number of the run time"),
+    *(c for axis in (0, 1, -2) for c in calls("Unique", ROWS, opsets=(11,), results=4, axis=axis)),
+    *calls(
+        "Unique",
+        ROWS[:, :, 0],
+        opsets=(11,),
+        results=4,
+        axis=1,
+        sorted=0,
+        expected=lambda x: (x[:, [0, 1]], ints(0, 1), ints(0, 1, 0), ints(2, 1)),
+    ),
     *calls("Unique", REPEATED, opsets=(11,), results=4),
     *calls(
         "Unique",
