@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -148,6 +149,11 @@ def test_nan_payload_is_kept() -> None:
     again = parse_function(text(function)).body.result
     assert isinstance(again, Constant)
     assert again.data.view(torch.int32).item() == 0x7FC00001
+
+
+def test_a_tensor_without_elements_has_no_bytes() -> None:
+    # The stride of an empty array of NumPy is 0 in torch, of which no view of bytes is made.
+    assert bytes(tensor_bytes(torch.from_numpy(np.zeros(0, np.int64)))) == b""
 
 
 def test_names_are_made_unique_and_legal() -> None:
