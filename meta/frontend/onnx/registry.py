@@ -15,6 +15,7 @@ it, "com.microsoft.Gelu". Rules for converters, besides those of `meta.frontend.
   differs. ``call.results`` says how many results the node names.
 - A tuple that is returned is several results, in order; anything else is the first. A list is a
   value: ONNX's sequence.
+- NotImplemented, returned, leaves a call to the function that ONNX defines the operator by.
 - Values that are known while converting are arrays (`known`); shapes, axes and the like mostly are.
 
 An operator without converter is expanded, if its schema defines it by others. To convert one, write

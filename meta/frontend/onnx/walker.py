@@ -264,7 +264,13 @@ class Walker:
         if _is_known(name, inputs, attributes):
             with use(None), dialect.prefer("torch"):
                 return applied(name, partial(_apply, site, attributes), inputs)
-        return applied(name, partial(_apply, site, attributes), inputs)
+        result = applied(name, partial(_apply, site, attributes), inputs)
+        if result is not NotImplemented:
+            return result
+        body = body_of(name, opset, _stating(node, attributes), inputs)
+        if body is None:
+            raise Unconvertible("neither its converter nor ONNX says what these inputs give")
+        return self._function(scope, body, inputs, attributes)
 
     def _attributes(self, scope: Scope, node: NodeProto) -> dict[str, Any]:
         """Return the attributes that a node states, those of its function put in."""
