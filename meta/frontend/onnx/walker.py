@@ -376,12 +376,14 @@ def _stating(node: NodeProto, attributes: Mapping[str, Any]) -> NodeProto:
     """
     stated = NodeProto()
     stated.CopyFrom(node)
-    graphs = [a for a in node.attribute if a.type in (a.GRAPH, a.GRAPHS)]
+    own = {a.name: a for a in node.attribute}
     del stated.attribute[:]
-    stated.attribute.extend(graphs)
     for name, value in attributes.items():
-        if value is not None and name not in {g.name for g in graphs}:
-            stated.attribute.append(helper.make_attribute(name, value))
+        if name in own and not own[name].ref_attr_name:
+            stated.attribute.append(own[name])
+        elif value is not None:
+            kind = own[name].type if name in own else None
+            stated.attribute.append(helper.make_attribute(name, value, attr_type=kind))
     return stated
 
 

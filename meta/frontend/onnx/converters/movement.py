@@ -40,6 +40,14 @@ def required(value, what):
     return numbers
 
 
+def required_number(value, what):
+    """Return a known number; Unconvertible otherwise."""
+    number = known_number(value)
+    if number is None:
+        raise _unknown(what)
+    return number
+
+
 def _unknown(what):
     return Unconvertible(
         f"{what} depends on the values of inputs", hint="give such inputs as constants"

@@ -7,8 +7,9 @@ runs repeatable.
 from __future__ import annotations
 
 from meta import op, random
-from meta.frontend.core.arguments import known_number, static_extent
+from meta.frontend.core.arguments import static_extent
 from meta.frontend.core.arithmetic import cast_to
+from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.values import dtype_of
 
@@ -72,11 +73,13 @@ def dropout(x, ratio_=None, training_mode=None, *, ratio, is_test, call):
 
     Until opset 6 ``is_test`` says that nothing is, and until opset 10 the mask has the dtype of x.
     """
-    share = ratio if ratio_ is None else known_number(ratio_)
-    share = 0.5 if share is None else float(share)
-    asked = False if training_mode is None else known_number(training_mode)
+    asked = training_mode is not None and required_number(training_mode, "the mode")
     drops = bool(asked) or (call.training and not is_test)
     mask_dtype = x.dtype if call.opset < 10 else "bool"
+    share = ratio
+    if drops and ratio_ is not None:
+        share = required_number(ratio_, "the share that is dropped")
+    share = 0.5 if share is None else float(share)
     if not drops or share == 0.0:
         return x, op.ones_like(x, mask_dtype)
     y, mask, _ = op.dropout_train(x, share)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from meta import op
-from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import constant, known_number
+from meta.frontend.core.arguments import constant
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.core.operators import above, per_class, suppressed
+from meta.frontend.onnx.converters.movement import required_number
 from meta.frontend.onnx.registry import onnx
 
 
 def _number(value, what, otherwise):
     if value is None:
         return otherwise
-    number = known_number(value)
-    if number is None:
-        raise Unconvertible(
-            f"{what} depends on the values of inputs", hint="give such inputs as constants"
-        )
-    return number
+    return required_number(value, what)
 
 
 @onnx("NonMaxSuppression", op.non_max_suppression, op.argwhere)

@@ -168,4 +168,20 @@ CASES: list[OnnxCase] = [
         constants="bc",
         expected=lambda x, r, t: x,
     ),
+    *calls(
+        "Dropout",
+        X,
+        np.float32(0.5),
+        opsets=(13,),
+        label="a share of the run time",
+        expected=lambda x, r: x,
+    ),
+    *calls(
+        "Dropout",
+        X,
+        np.float32(0.5),
+        np.bool_(True),
+        opsets=(13,),
+        refused="the mode depends on the values of inputs",
+    ),
 ]

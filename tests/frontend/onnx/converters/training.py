@@ -122,5 +122,5 @@ CASES: list[OnnxCase] = [
         intercepts=[0.5, -0.5],
         expected=lambda x: x @ np.float32([[1, 3], [2, 4]]) + np.float32([0.5, -0.5]),
     ),
-    *calls("SVMRegressor", data(3, 2), domain=ML, n_supports=1, refused="models of scikit-learn"),
+    *calls("SVMRegressor", data(3, 2), domain=ML, n_supports=1, refused="support vectors"),
 ]
