@@ -34,9 +34,16 @@ def torchvision_rows() -> dict[str, Row]:
     def built(make: Callable[[], torch.nn.Module], size: int) -> Row:
         return Row(make, images("x", size), noise=NOISE)
 
+    def narrow_vgg() -> torch.nn.Module:
+        module = models.vgg11_bn(weights=None)
+        width = module.classifier[0].in_features
+        layers = [torch.nn.Linear(width, 32), torch.nn.ReLU(), torch.nn.Linear(32, CLASSES)]
+        module.classifier = torch.nn.Sequential(*layers)
+        return module
+
     return {
         "alexnet": named("alexnet", dropout=0.0),
-        "vgg11-bn": named("vgg11_bn", 32, dropout=0.0),
+        "vgg11-bn": built(narrow_vgg, 32),
         "squeezenet": named("squeezenet1_1", dropout=0.0),
         "resnet18": built(lambda: resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2], CLASSES), 64),
         "resnet50": built(

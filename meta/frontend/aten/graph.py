@@ -20,12 +20,13 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from meta import op
 from meta.base.device import CPU, Device
 from meta.base.dtype import FROM_TORCH
-from meta.base.errors import MetaError, TypeInferError
+from meta.base.errors import ArgumentError, MetaError, TypeInferError
 from meta.base.progress import bar
 from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.extents import computed
 from meta.frontend.aten.registry import AtenError, aten, bound, name_of
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
+from meta.ir.dims import UNKNOWN, UnknownDim
 from meta.ir.types import TensorType
 from meta.op.core.handler import current
 from meta.op.core.op import NOT_COMPLEX
@@ -168,11 +169,15 @@ class Walker:
         kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
         target = node.target
         if isinstance(target, torch._ops.OpOverload):
-            if name_of(target) in CHECKS:
-                return None
-            return self._overload(node, target, args, kwargs)
+            if name_of(target) not in CHECKS:
+                return self._overload(node, target, args, kwargs)
+            if args and args[0] is False:
+                raise ArgumentError("the program is not for these inputs", found=args[-1])
+            return None
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self._higher_order(node, target, args, kwargs)
+        if any(isinstance(a, UnknownDim) for a in args):
+            return UNKNOWN
         # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
         assert callable(target)
         return computed(target, args, kwargs)
@@ -219,7 +224,7 @@ class Walker:
             return tuple(map(self._stand_in, val))
         if not isinstance(val, torch.Tensor) or not isinstance(current(), Trace):
             raise failed(self.failures, AtenError)
-        shape = tuple(d if isinstance(d, int) else d.node.hint for d in val.shape)
+        shape = tuple(d if isinstance(d, int) else d.node.hint or 2 for d in val.shape)
         type_ = TensorType(shape, FROM_TORCH[val.dtype])
         return active_trace().parameter(type_, "unsupported")[1]
 

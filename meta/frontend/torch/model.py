@@ -65,7 +65,7 @@ class TorchModel(ImportedModel):
 
     def convert(self, *inputs: Any) -> Any:
         """Call the operators of the program under the trace in force."""
-        program = self._programs_of_torch.of(self.training)
+        program = self.torch_program()
         unknown = sorted(set(program.state.values()) - set(self.arrays))
         if unknown:
             raise AtenError(
@@ -75,6 +75,10 @@ class TorchModel(ImportedModel):
         keywords = self.input_names[self._positional :]
         named = dict(zip(keywords, inputs[self._positional :], strict=True))
         return program(self.arrays, inputs[: self._positional], named, self.training)
+
+    def torch_program(self, training: bool | None = None) -> TorchProgram:
+        """Return what torch.export made of the module in a mode; None is the model's."""
+        return self._programs_of_torch.of(self.training if training is None else training)
 
     def load_state_dict(self, state: Mapping[str, object], *, strict: bool = True) -> Any:
         """As `Model.load_state_dict`; buffers that torch does not save stay as they are."""

@@ -211,6 +211,19 @@ def grouped_mm(x, y, ends, bias, *, out_dtype):
     return cast(_by_rows(x, y, ends, groups), dtype)
 
 
+@aten("transformers.grouped_mm_fallback", op.matmul, op.batch_matmul)
+def rows_of_experts(x, y, ends):
+    """What transformers has for `_grouped_mm` of two and three axes."""
+    return _by_rows(x, y, ends, ends.shape[0])
+
+
+@aten("transformers.grouped_mm_fallback_backward", op.matmul, op.batch_matmul)
+def rows_of_experts_backward(x, y, ends, dy):
+    groups = ends.shape[0]
+    dx = _by_rows(dy, op.permute_dims(y, (0, 2, 1)), ends, groups)
+    return dx, _by_inner(op.permute_dims(x, (1, 0)), dy, ends, groups)
+
+
 def _members(ends, count, groups, like):
     """Return which of ``count`` places belong to each group: bool [groups, count]."""
     places = op.arange(0, count, 1, "int64", device_of(like))
