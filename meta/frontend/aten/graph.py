@@ -26,7 +26,6 @@ from meta.frontend.aten.control_flow import converter_of
 from meta.frontend.aten.extents import computed
 from meta.frontend.aten.registry import AtenError, aten, bound, name_of
 from meta.frontend.core import CallSite, Failure, Unconvertible, active_trace, failed
-from meta.ir.dims import UNKNOWN, UnknownDim
 from meta.ir.types import TensorType
 from meta.op.core.handler import current
 from meta.op.core.op import NOT_COMPLEX
@@ -176,8 +175,6 @@ class Walker:
             return None
         if isinstance(target, torch._ops.HigherOrderOperator):
             return self._higher_order(node, target, args, kwargs)
-        if any(isinstance(a, UnknownDim) for a in args):
-            return UNKNOWN
         # Arithmetic of extents: operator.mul, math.floor, torch.sym_max; and of tuples.
         assert callable(target)
         return computed(target, args, kwargs)

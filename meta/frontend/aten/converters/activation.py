@@ -138,7 +138,8 @@ def safe_softmax(x, *, dim, dtype):
     """Softmax, which is 0 along an axis that is -inf throughout."""
     x = x if dtype is None else cast(x, dtype)
     masked = op.all(op.equal(x, -float("inf")), dim if x.ndim else None, True)
-    return op.where(masked, 0.0, _along(op.softmax, x, dim))
+    # Of -inf alone softmax is NaN, and so would its gradient be.
+    return op.where(masked, 0.0, _along(op.softmax, op.where(masked, 0.0, x), dim))
 
 
 def _gradient_along(base, y, dy, axis, dtype):
