@@ -263,6 +263,8 @@ class Called(nn.Module):
         lambda x: x[:, :1].squeeze((1, 2)),
         lambda x: x.mean(()),
         lambda x: x.var(()),
+        lambda x: torch.fft.fft2(x).abs() + torch.linalg.norm(x, dim=(1, 2)).sum(),
+        lambda x: torch.cross(x, x + 1, dim=1) + torch.trapezoid(x, dim=0),
         lambda x: (x * 9).int().clamp(0.5),
         lambda x: torch.sub(x, x + 1, alpha=2),
         lambda x: torch.rsub(x, x + 1, alpha=2),

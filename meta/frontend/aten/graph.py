@@ -88,6 +88,16 @@ def unsupported(module: fx.GraphModule) -> list[Failure]:
     return failures
 
 
+def without_converter(module: fx.GraphModule) -> set[torch._ops.OpOverload]:
+    """Return the overloads in a graph, and in functions that it calls, that nobody has written a
+    converter for; not those that are refused for a reason.
+    """
+    graphs = [m.graph for m in module.modules() if isinstance(m, fx.GraphModule)]
+    targets = {n.target for graph in graphs for n in graph.nodes if n.op == "call_function"}
+    overloads = (t for t in targets if isinstance(t, torch._ops.OpOverload))
+    return {t for t in overloads if name_of(t) not in CHECKS and name_of(t) not in aten}
+
+
 def _require_converter(target: Any) -> None:
     """Raise Unconvertible for an operator without one."""
     if isinstance(target, torch._ops.HigherOrderOperator):

@@ -1,5 +1,5 @@
-"""`torch.export` of modules, without decompositions: composite operators stay whole, and what is
-written to in place is written functionally.
+"""`torch.export` of modules, with few decompositions: composite operators stay whole where they are
+converted, and what is written to in place is written functionally.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from meta.base.errors import MetaError
+from meta.frontend.aten.graph import without_converter
 from meta.frontend.aten.registry import AtenError
 from meta.frontend.torch.containers import adopt, adopt_classes, flat, is_leaf
 from meta.model.host_draws import refuse_host_draws
@@ -90,10 +91,19 @@ def exported(
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Return a program that writes to nothing, whose composite operators are whole."""
+    """Return a program that writes to nothing. Its composite operators are whole, but for those
+    that have no converter: these are decomposed as torch does.
+    """
+    known = torch.export.default_decompositions()
+    table: dict[Any, Callable[..., Any]] = {}
     with _refusals(), _detached(program.graph_module):
-        found: ExportedProgram = program.run_decompositions({})
-        return found
+        while True:
+            found: ExportedProgram = program.run_decompositions(dict(table))
+            missing = without_converter(found.graph_module)
+            more = {op: known[op] for op in missing if op in known and op not in table}
+            if not more:
+                return found
+            table |= more
 
 
 @contextlib.contextmanager
