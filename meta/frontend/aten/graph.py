@@ -229,7 +229,8 @@ class Walker:
         """Return a value of a type for a program that will not run, so that walking goes on."""
         if isinstance(val, tuple | list):
             return tuple(map(self._stand_in, val))
-        if not isinstance(val, torch.Tensor) or not isinstance(current(), Trace):
+        known = isinstance(val, torch.Tensor) and val.dtype in FROM_TORCH
+        if not known or not isinstance(current(), Trace):
             raise failed(self.failures, AtenError)
         shape = tuple(d if isinstance(d, int) else d.node.hint or 2 for d in val.shape)
         type_ = TensorType(shape, FROM_TORCH[val.dtype])

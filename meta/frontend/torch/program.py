@@ -93,12 +93,15 @@ class TorchProgram:
             return Output()
         if spec.kind is OutputKind.BUFFER_MUTATION:
             return Output(spec.target)
-        what = f"{spec.kind.name} of {spec.target!r}"
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
-            what = f"the module writes to its input {spec.target!r}"
+            raise AtenError(
+                f"the module writes to its input {spec.target!r}, which is not supported",
+                hint="write to a copy of it, x.clone(), and return what the caller needs",
+            )
         raise AtenError(
-            f"{what}, which is not supported",
-            hint="write to a copy of it, x.clone(), and return what the caller needs",
+            "the program has effects, such as an assertion or what it prints",
+            found=f"an output that is {spec.kind.name}",
+            hint="leave them out of the module",
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -82,7 +82,7 @@ FIELDS = {"float32": ("int32", 23, 8), "float64": ("int64", 52, 11)}
 """Of a float the integer of its width, the bits of its fraction and those of its exponent."""
 
 
-@aten("frexp.Tensor", op.reinterpret, op.bitwise_right_shift, op.bitwise_and, op.where)
+@aten("frexp.Tensor", op.reinterpret, op.bitwise_right_shift, op.detach, op.where)
 def frexp(x):
     """A fraction of magnitude 1/2 to 1, and the exponent (int32) of 2 by which it is multiplied."""
     wide = x if x.dtype in FIELDS else op.astype(x, "float32")
@@ -91,7 +91,8 @@ def frexp(x):
     # A subnormal number has no exponent of its own: it is scaled to one that has.
     scale = 2.0**fraction
     small = op.less(op.abs(wide), 2.0 ** (1 - bias))
-    bits = op.reinterpret(op.where(small, op.multiply(wide, scale), wide), integer)
+    scaled = op.where(small, op.multiply(wide, scale), wide)
+    bits = op.reinterpret(scaled, integer)
     field = op.bitwise_and(op.bitwise_right_shift(bits, fraction), 2**width - 1)
     exponent = op.subtract(field, bias - 1)
     exponent = op.where(small, op.subtract(exponent, fraction), exponent)
@@ -99,7 +100,10 @@ def frexp(x):
     part = op.reinterpret(op.bitwise_or(kept, (bias - 1) << fraction), wide.dtype)
     # Zeros, infinities and NaN are their own fraction, of exponent 0.
     plain = op.logical_and(op.isfinite(wide), op.not_equal(wide, 0.0))
-    part = op.where(plain, part, wide)
+    # Bits have no gradient: that of the product by a power of 2 is added, whose value is 0 here.
+    factor = op.detach(op.divide(part, op.where(plain, scaled, 1.0)))
+    product = op.where(plain, op.multiply(scaled, factor), 0.0)
+    part = op.where(plain, op.add(part, op.subtract(product, op.detach(product))), wide)
     exponent = op.where(plain, op.astype(exponent, "int32"), 0)
     return cast(part, x.dtype), exponent
 
