@@ -58,6 +58,17 @@ def test_ci_runs_the_test_command() -> None:
         assert any(re.search(rf"(^|\s){re.escape(command)}(\s|$)", step) for step in steps), command
 
 
+def test_ci_has_a_job_for_each_torch_that_is_admitted() -> None:
+    """The bounds in pyproject.toml are the oldest and the newest release of the jobs."""
+    lines = (ROOT / ".ci" / "jobs").read_text("utf-8").splitlines()
+    jobs = dict(line.split() for line in lines if not line.startswith("#"))
+    minors = sorted(int(name.removeprefix("torch-2.")) for name in jobs)
+    assert jobs == {f"torch-2.{n}": f"torch==2.{n}.*" for n in minors}
+    assert minors == list(range(minors[0], minors[-1] + 1))
+    pin = f'"torch>=2.{minors[0]},<2.{minors[-1] + 1}"'
+    assert pin in (ROOT / "pyproject.toml").read_text("utf-8")
+
+
 @pytest.mark.parametrize(
     "command",
     [
