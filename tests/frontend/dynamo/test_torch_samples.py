@@ -23,7 +23,7 @@ REFUSED = {
     "chalf": "programs do not have the dtype of a result",
 }
 """By entry, what the error says of samples that the backend refuses."""
-SIZED_BY_DATA = "a size depends on data"
+SIZED_BY_DATA = "depends on data"
 """What the error says of samples that Dynamo records with sizes that nobody knows."""
 
 
