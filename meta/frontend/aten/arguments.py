@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.dtype import COMPLEX, FROM_TORCH, PARTS, is_float
+from meta.base.dtype import COMPLEX, FROM_TORCH, PARTS, has_gradient
+from meta.frontend.aten.promotion import of_number
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import number_in
 from meta.ir.dims import Quotient, SymbolicDim
@@ -57,12 +58,7 @@ def default_dtype() -> str:
 
 def dtype_of_number(value: Any) -> str:
     """Return the dtype that torch gives a tensor made of a Python number."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | SymbolicDim):
-        return "int64"
-    default = torch.get_default_dtype()
-    return FROM_TORCH[default.to_complex() if isinstance(value, complex) else default]
+    return FROM_TORCH[of_number(value)]
 
 
 def constant(values: Any, dtype: str, call: CallSite) -> Any:
@@ -90,28 +86,27 @@ def value_of(dim: int | SymbolicDim) -> Any:
     return total
 
 
-def number(value: Any, dtype: str, call: CallSite) -> Any:
-    """Return a number as operators on tensors of a dtype take it: converted to it; an extent that
-    is no number, as a scalar.
+def number(value: Any, dtype: str, device: object) -> Any:
+    """Return a number as operators on tensors of a dtype take it: one that fits, wrapped around as
+    torch does; an extent that is no number, and a complex number, as a scalar on a device.
     """
     if isinstance(value, SymbolicDim):
         return op.astype(value_of(value), dtype)
-    if dtype in COMPLEX:
-        return complex(value) if isinstance(value, complex) else float(value)
     if isinstance(value, complex):
+        if dtype in COMPLEX:
+            return array(value, dtype, device=device)
         if value.imag:
             raise Unconvertible(f"{value} has no value in {dtype}")
         value = value.real
-    return float(value) if is_float(dtype) else number_in(value, dtype)
+    return float(value) if has_gradient(dtype) else number_in(value, dtype)
 
 
 def filled(shape: Sequence[Any], value: Any, dtype: str, call: CallSite) -> Any:
     """Return a tensor of one number."""
-    found = number(value, dtype, call)
+    found = number(value, dtype, call.device)
     if isinstance(found, bool | int | float):
         return op.full(tuple(shape), found, dtype, str(call.device))
-    scalar = constant(found, dtype, call) if isinstance(found, complex) else found
-    return op.broadcast_to(scalar, tuple(shape))
+    return op.broadcast_to(found, tuple(shape))
 
 
 def by_parts(function: Any, x: Any) -> Any:

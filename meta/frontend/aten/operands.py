@@ -11,15 +11,12 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
-from meta.base.dtype import COMPLEX, is_float
-from meta.frontend.aten.arguments import value_of
+from meta.base.dtype import COMPLEX
+from meta.frontend.aten.arguments import number
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arithmetic import number_in
-from meta.ir.dims import SymbolicDim
 from meta.op.core.handler import current
 from meta.op.core.tracing import Trace
-from meta.runtime.ndarray import array
 
 
 def device_of(*operands: Any) -> str:
@@ -31,22 +28,11 @@ def device_of(*operands: Any) -> str:
     return str(next((d for d in devices if d is not None), Device("cpu")))
 
 
-def number_as(value: Any, dtype: str, device: str) -> Any:
-    """Return a number or extent so that a base operator takes it beside a tensor of a dtype."""
-    if isinstance(value, SymbolicDim):
-        return cast(value_of(value), dtype)
-    if isinstance(value, complex):
-        return array(value, dtype, device=device)
-    if dtype in COMPLEX or is_float(dtype):
-        return value
-    return number_in(value, dtype)
-
-
 def tensor_as(value: Any, dtype: str, device: str) -> Any:
     """Return an operand as a tensor of a dtype, a number as a 0-d one."""
     if not is_number(value):
         return cast(value, dtype)
-    value = number_as(value, dtype, device)
+    value = number(value, dtype, device)
     return op.full((), value, dtype, device) if is_number(value) else value
 
 
@@ -59,7 +45,7 @@ def operands(*values: Any, floating: bool = False, dtype: str | None = None) -> 
     found = result_dtype(*values) if dtype is None else dtype
     found = as_float(found) if floating else found
     device = device_of(*values)
-    return tuple(number_as(x, found, device) if is_number(x) else cast(x, found) for x in values)
+    return tuple(number(x, found, device) if is_number(x) else cast(x, found) for x in values)
 
 
 def require_real(*values: Any) -> None:

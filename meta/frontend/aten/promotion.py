@@ -31,7 +31,7 @@ def _kind(dtype: torch.dtype) -> int:
     return 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
-def _of_number(value: Any) -> torch.dtype:
+def of_number(value: Any) -> torch.dtype:
     """Return the dtype of a Python number where no tensor says another."""
     if isinstance(value, bool):
         return torch.bool
@@ -64,7 +64,7 @@ def result_dtype(*operands: Any) -> str:
     levels = (
         _joined(TO_TORCH[x.dtype] for x in tensors if len(x.shape)),
         _joined(TO_TORCH[x.dtype] for x in tensors if not len(x.shape)),
-        _joined(_of_number(x) for x in operands if is_number(x)),
+        _joined(of_number(x) for x in operands if is_number(x)),
     )
     # 0-d tensors and numbers are combined first, and then what decides with both.
     chosen = reduce(lambda weak, strong: _combined(strong, weak), reversed(levels))

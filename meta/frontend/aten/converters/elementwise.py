@@ -4,7 +4,8 @@ from math import inf
 
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
-from meta.frontend.aten.operands import device_of, number_as, operands, tensor_as
+from meta.frontend.aten.arguments import number
+from meta.frontend.aten.operands import device_of, operands, tensor_as
 from meta.frontend.aten.promotion import cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -168,8 +169,8 @@ def scaled(x, alpha, dtype):
     """Return x * alpha in a dtype; a number stays one."""
     if alpha == 1:
         return x
-    product = x * alpha if is_number(x) else op.multiply(x, number_as(alpha, dtype, device_of(x)))
-    return number_as(product, dtype, device_of()) if is_number(product) else product
+    product = x * alpha if is_number(x) else op.multiply(x, number(alpha, dtype, device_of(x)))
+    return number(product, dtype, device_of()) if is_number(product) else product
 
 
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
@@ -251,7 +252,7 @@ def lerp(x, end, weight):
 @aten("addcmul", op.addcmul, op.add, op.multiply)
 def addcmul(x, a, b, *, value):
     x, a, b = operands(x, a, b)
-    value = number_as(value, x.dtype, device_of(x))
+    value = number(value, x.dtype, device_of(x))
     if x.dtype in COMPLEX:
         return op.add(x, op.multiply(op.multiply(a, b), value))
     return op.addcmul(x, a, b, value)
@@ -261,7 +262,7 @@ def addcmul(x, a, b, *, value):
 def addcdiv(x, a, b, *, value):
     x, a, b = operands(x, a, b)
     if x.dtype in COMPLEX:
-        return op.add(x, op.divide(op.multiply(a, number_as(value, x.dtype, device_of(x))), b))
+        return op.add(x, op.divide(op.multiply(a, number(value, x.dtype, device_of(x))), b))
     return op.addcdiv(x, a, b, value)
 
 

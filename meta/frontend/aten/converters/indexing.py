@@ -144,7 +144,7 @@ def index_add(x, index, source, *, dim, alpha, call):
         if x.dtype == "bool":
             source = op.logical_and(source, bool(alpha))
         else:
-            source = op.multiply(source, number(alpha, source.dtype, call))
+            source = op.multiply(source, number(alpha, source.dtype, call.device))
     return _slices(op.index_add, x, dim, index, source)
 
 
@@ -167,7 +167,7 @@ def _chosen(x, dim, index):
 
 @aten("index_fill.int_Scalar", op.where, op.scatter)
 def index_fill(x, index, value, *, dim, call):
-    return op.where(_chosen(x, dim, index), number(value, x.dtype, call), x)
+    return op.where(_chosen(x, dim, index), number(value, x.dtype, call.device), x)
 
 
 @aten("index_fill.int_Tensor", op.where, op.scatter)
@@ -317,7 +317,7 @@ def _clamped(x, indices):
 
 @aten("_unsafe_masked_index", op.where, op.adv_index)
 def masked_index(x, mask, indices, fill, *, call):
-    value = number(fill, x.dtype, call)
+    value = number(fill, x.dtype, call.device)
     if 0 in x.shape:
         y = indexed(
             op.pad(x, ((0, 1),) * x.ndim),
@@ -331,7 +331,7 @@ def masked_index(x, mask, indices, fill, *, call):
 def masked_index_put_accumulate(x, mask, indices, values, *, call):
     if 0 in x.shape:
         return x
-    values = op.where(mask, values, number(0, x.dtype, call))
+    values = op.where(mask, values, number(0, x.dtype, call.device))
     return put(x, _clamped(x, indices), values, True)
 
 

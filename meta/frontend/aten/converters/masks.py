@@ -34,7 +34,7 @@ def nonzero_static(x, *, size, fill_value, call):
 
 @aten("masked_fill.Scalar", op.where)
 def masked_fill(x, mask, value, *, call):
-    return op.where(mask, number(value, x.dtype, call), x)
+    return op.where(mask, number(value, x.dtype, call.device), x)
 
 
 @aten("masked_fill.Tensor", op.where)
@@ -68,7 +68,7 @@ def masked_scatter_backward(dy, mask, *, sizes, call):
     flat = op.reshape(mask, (total,))
     # What is not masked adds nothing to the first place.
     at = op.where(flat, _ranks(mask), 0)
-    given = op.where(flat, dy, number(0, dy.dtype, call))
+    given = op.where(flat, dy, number(0, dy.dtype, call.device))
     return op.reshape(op.scatter_add(zeros, 0, at, given), sizes)
 
 

@@ -48,7 +48,7 @@ def padded(x, pad, mode, value, call):
         x = _cropped(x, pairs)
         if not any(w != 0 for pair in _positive(pairs) for w in pair):
             return x
-        return op.pad(x, _positive(pairs), constant_values=number(value, x.dtype, call))
+        return op.pad(x, _positive(pairs), constant_values=number(value, x.dtype, call.device))
     # What is taken off is still mirrored or repeated.
     wide = by_parts(lambda part: op.pad(part, _positive(pairs), mode=MODES[mode]), x)
     return _cropped(wide, pairs)

@@ -305,7 +305,7 @@ def _kept(x, p, whole, call):
 def _alpha_dropped(x, p, whole, call):
     """Dropped elements get the value that keeps mean and variance (Klambauer et al., 2017)."""
     if p == 1:
-        return op.multiply(x, number(0, x.dtype, call))
+        return op.multiply(x, number(0, x.dtype, call.device))
     alpha = 1.7580993408473766
     scale = 1 / math.sqrt((alpha**2 * p + 1) * (1 - p))
     kept = _kept(x, p, whole, call)
@@ -319,7 +319,7 @@ def feature_dropout(x, *, p, train, call):
     if p == 0 or not train or 0 in x.shape:
         return x
     if p == 1:
-        return op.multiply(x, number(0, x.dtype, call))
+        return op.multiply(x, number(0, x.dtype, call.device))
     return op.multiply(x, op.multiply(_kept(x, p, True, call), 1 / (1 - p)))
 
 
