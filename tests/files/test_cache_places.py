@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.files.places import PLACES
@@ -194,12 +196,22 @@ def _inputs(folder: Path) -> str:
     return "inputs.npz"
 
 
+def _onnx(folder: Path) -> str:
+    """Write an ONNX model of one node; return its path."""
+    array = partial(onnx.helper.make_tensor_value_info, elem_type=1, shape=(2, 3))
+    node = onnx.helper.make_node("Softmax", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "one", [array("x")], [array("y")])
+    onnx.save(onnx.helper.make_model(graph), path := str(folder / "model.onnx"))
+    return path
+
+
 COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "demo": lambda folder: ["meta", "demo", "--epochs", "2"],
     "op": lambda folder: ["meta", "op", "softmax"],
     "ops": lambda folder: ["meta", "ops"],
     "env": lambda folder: ["meta", "env"],
     "cache": lambda folder: ["meta", "cache"],
+    "import": lambda folder: ["meta", "import", _onnx(folder)],
     "compile": lambda folder: ["meta", "compile", *_model(folder)],
     "profile": lambda folder: ["meta", "profile", *_model(folder)],
     "relay info": lambda folder: ["meta", "relay", "info", *_relay(folder)],
