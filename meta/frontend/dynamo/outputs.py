@@ -86,7 +86,7 @@ def outputs_of(
         whole = wholes.get(_memory(said), at)
         if node in places:
             outputs.append(Given(places.index(node)))
-        elif whole != at and _memory(said) not in given:
+        elif whole != at and _memory(said) not in given and _alike(said, wanted[whole].meta["val"]):
             if extents.symbolic:
                 raise NotForAllSizes("an output is a view of another one")
             shape, strides = map(extents.of, said.shape), map(extents.of, said.stride())
@@ -121,6 +121,14 @@ def _is_tensor(node: fx.Node) -> bool:
 def _memory(said: torch.Tensor) -> int:
     found: int = said.untyped_storage()._cdata
     return found
+
+
+def _alike(view: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether two tensors read the same memory as the same numbers: a conjugate, a negative and a
+    view in another dtype, as of the parts of complex numbers, do not.
+    """
+    same = view.is_conj() == whole.is_conj() and view.is_neg() == whole.is_neg()
+    return same and view.dtype == whole.dtype
 
 
 def _wholes(wanted: Sequence[Any]) -> dict[int, int]:

@@ -188,6 +188,41 @@ def test_conjugated_and_negated_views() -> None:
 # Modes.
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda z: z.conj(),
+        lambda z: z.conj().imag,
+        lambda z: z.mT.conj(),
+        torch.view_as_real,
+        lambda z: z.real,
+        lambda z: z.imag[0],
+        lambda z: z.real.view(torch.int32),
+    ],
+)
+def test_results_that_read_the_memory_of_another_one_otherwise(view: Callable[..., Any]) -> None:
+    """As conjugates, as negatives, or in another dtype."""
+
+    def f(x):
+        z = x * (2 + 1j)
+        return z, view(z), view(z).clone()
+
+    x = torch.randn(3, 3, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    (found, _), (expected, _) = both(f, x)
+    same([t.resolve_conj().resolve_neg() for t in found], [*expected])
+
+
+def test_the_gradient_of_eigenvectors_takes_conjugates() -> None:
+    """The forward pass keeps the eigenvalues and their conjugates, which share memory."""
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    grads = []
+    for run in (torch.linalg.eig, compiled(torch.linalg.eig, fullgraph=True)):
+        values, vectors = run(x)
+        total = vectors.abs().cumsum(0).square().sum() + values.imag.square().sum()
+        grads += torch.autograd.grad(total, [x])
+    same(*grads)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo looks at it
 def test_graph_breaks() -> None:
     def f(x):

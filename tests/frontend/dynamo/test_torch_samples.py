@@ -64,10 +64,13 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 def _run(
     call: Callable[..., Any], sample: Any, seed: int = 0
 ) -> tuple[Any, list[Any], list[torch.Tensor]]:
-    """Return the result of a call on copies, the gradients of its tensors, and these tensors."""
+    """Return the result of a call on copies, the gradients of its tensors, and these tensors.
+
+    What a sample says of its result is done first: of eigenvectors it takes away the sign.
+    """
     tensors, arguments = _fresh(sample)
     torch.manual_seed(seed)
-    result = call(*arguments(tensors))
+    result = sample.output_process_fn_grad(call(*arguments(tensors)))
     trained = [t for t in tensors if t.requires_grad]
     outs = [t for t in _tensors(result) if t.requires_grad]
     if not trained or not outs:
