@@ -91,7 +91,7 @@ def _function_of(target: str) -> Callable[..., Any]:
     found = getattr(getattr(torch.ops, namespace), name, None) if name else None
     if not isinstance(found, torch._ops.OpOverloadPacket) or not hasattr(found, overload):
         raise ArgumentError("torch has no such operator", op="torch_call", found=target)
-    return getattr(found, overload)  # type: ignore[no-any-return]
+    return getattr(found, overload)  # type: ignore[no-any-return]  # torch types it Any
 
 
 def _reader(value: Any, extents: Sequence[int]) -> Callable[[Sequence[Tensor]], Any]:

@@ -63,7 +63,7 @@ def overload_of(name: str) -> torch._ops.OpOverload | None:
         if isinstance(found, torch._ops.OpOverloadPacket):
             overload = overload or "default"
             if hasattr(found, overload):
-                return getattr(found, overload)  # type: ignore[no-any-return]
+                return getattr(found, overload)  # type: ignore[no-any-return]  # torch types it Any
     return None
 
 
