@@ -15,47 +15,16 @@ import argparse
 import json
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 
 from meta.base.progress import bar
-from tools.client_models.measure import STAGES, Outcome, measure
-from tools.client_models.row import Row
+from tools.client_models.libraries import LIBRARIES, outcome, rows
+from tools.client_models.measure import STAGES, Outcome
 
 TITLES = ("eager", "compiled", "grads", "c. grads", "t.comp.", "t.c.grads")
-
-
-def _transformers() -> dict[str, Row]:
-    from tools.client_models.transformers_rows import ROWS
-
-    return ROWS
-
-
-def _torchvision() -> dict[str, Row]:
-    from tools.client_models.vision_rows import torchvision_rows
-
-    return torchvision_rows()
-
-
-def _timm() -> dict[str, Row]:
-    from tools.client_models.vision_rows import timm_rows
-
-    return timm_rows()
-
-
-LIBRARIES: dict[str, Callable[[], dict[str, Row]]] = {
-    "transformers": _transformers,
-    "torchvision": _torchvision,
-    "timm": _timm,
-}
-
-
-@cache
-def rows(library: str) -> dict[str, Row]:
-    """Return a library's rows; ImportError if it is not installed."""
-    return LIBRARIES[library]()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,14 +46,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _one(dialect: str | None, stages: list[str], key: tuple[str, str]) -> Outcome:
-    library, name = key
-    return measure(name, rows(library)[name], dialect, stages)
-
-
 def outcomes(options: argparse.Namespace, keys: list[tuple[str, str]]) -> Iterator[Outcome]:
     """Yield the outcome of every model, in order."""
-    one = partial(_one, options.dialect, options.stage or list(STAGES))
+    one = partial(outcome, options.dialect, options.stage or list(STAGES))
     if options.jobs == 1:
         yield from map(one, keys)
         return
@@ -118,11 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("  ".join([f"{'model':20}", *(f"{title:8}" for title in TITLES)]))
     found = []
     with bar(len(keys), "models", delay=1.0) as progress:
-        for outcome in outcomes(options, keys):
-            found.append(outcome)
+        for one in outcomes(options, keys):
+            found.append(one)
             progress.update()
             if not options.json:
-                print(line(outcome), flush=True)
+                print(line(one), flush=True)
     failed = [o.name for o in found if not o.passes]
     if options.json:
         print(json.dumps({"models": [asdict(o) for o in found], "skipped": skipped}, indent=2))
