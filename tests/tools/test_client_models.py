@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tools.client_models import __main__ as command
+from tools.client_models import libraries
 from tools.client_models.measure import measure
 from tools.client_models.row import Row
 from tools.client_models.transformers_rows import ROWS
@@ -22,7 +23,7 @@ def named(library: str) -> list[Any]:
     installed.
     """
     try:
-        rows = command.rows(library)
+        rows = libraries.rows(library)
     except ImportError:
         return []
     marks = {n: () if row.quick else pytest.mark.slow for n, row in rows.items()}
@@ -30,10 +31,10 @@ def named(library: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "library,name", [p for library in command.LIBRARIES for p in named(library)]
+    "library,name", [p for library in libraries.LIBRARIES for p in named(library)]
 )
 def test_architectures(library: str, name: str) -> None:
-    row = command.rows(library)[name]
+    row = libraries.rows(library)[name]
     outcome = measure(name, row, None, list(command.STAGES))
     assert outcome.passes, outcome.failed
     assert (outcome.refused is None) == (row.refused is None)
@@ -78,9 +79,11 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     def missing() -> dict[str, Row]:
         raise ImportError("no timm here")
 
-    libraries = {"transformers": lambda: {"one": row(), "bad": Row(Deciding, row().inputs)}}
-    monkeypatch.setattr(command, "LIBRARIES", {**libraries, "timm": missing})
-    command.rows.cache_clear()
+    own = {"transformers": lambda: {"one": row(), "bad": Row(Deciding, row().inputs)}}
+    known = {**own, "timm": missing}
+    monkeypatch.setattr(command, "LIBRARIES", known)
+    monkeypatch.setattr(libraries, "LIBRARIES", known)
+    libraries.rows.cache_clear()
     words = ["--stage", "eager", "--dialect", "torch"]
     try:
         assert command.main([*words, "--filter", "one"]) == 0
@@ -91,7 +94,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         assert [m["name"] for m in found["models"]] == ["one", "bad"]
         assert "import" in found["models"][1]["failed"]
     finally:
-        command.rows.cache_clear()
+        libraries.rows.cache_clear()
 
 
 def test_the_table_is_complete() -> None:
