@@ -5,11 +5,15 @@ An ordinary run takes one case of each size; the others take three minutes.
 
 from __future__ import annotations
 
+import re
+
 import pytest
+import torch
 from tvm import te, topi
 
 from meta.base.dtype import TO_TORCH
 from meta.dialect.tvm.lower import prim_func
+from meta.runtime.chip import SHARED_MEMORY
 from tests.dialect.tvm.functions import empty_like, sample, tensor
 from tests.emulator import generated
 
@@ -61,3 +65,18 @@ def test_a_transpose_is_exact(
     assert "__shared__" in generated.sources(function)
     generated.emulated(function)(given, result)
     assert result.equal(given.permute(axes).to(TO_TORCH[out]))
+
+
+@pytest.mark.parametrize("number,dtype", [(5, "float32"), (12, "float16"), (60, "float64")])
+def test_many_arrays_share_the_memory_that_there_is(number: int, dtype: str) -> None:
+    xs = [tensor(33, 70, dtype=dtype, name=f"x{i}") for i in range(number)]
+    turned = [topi.transpose(x, (1, 0)) for x in xs]
+    made = te.compute((70, 33), lambda *i: sum((t(*i) for t in turned[1:]), turned[0](*i)))
+    given, result = [sample(x) for x in xs], empty_like(made)
+    function = prim_func(xs, [made])
+    declared = re.findall(r"__shared__ .*?(\w+) \w+\[(\d+)\];", generated.sources(function))
+    size = {"half": 2, "half2": 4, "float": 4, "double": 8}
+    assert declared and sum(size[kind] * int(n) for kind, n in declared) <= SHARED_MEMORY
+    generated.emulated(function)(*given, result)
+    expected = sum(x.T for x in given)
+    torch.testing.assert_close(result, expected, rtol=1e-2 if dtype == "float16" else 1e-5, atol=0)

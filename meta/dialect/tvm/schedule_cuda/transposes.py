@@ -29,6 +29,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.walk import Access, KernelPart, Made, read_outside
+from meta.runtime.chip import SHARED_MEMORY
 
 SIDE = 4
 """Of the squares that are transposed in registers, where lines are cut into vectors; else 1."""
@@ -38,6 +39,8 @@ LINE = 64
 """Elements along each of its sides, where the axes are long enough."""
 LEAST = 16
 """Shorter axes are left to the cache."""
+ALIGNMENT = 64
+"""Bytes to which TVM aligns an array in shared memory."""
 
 
 class Transposes(Injective):
@@ -46,6 +49,8 @@ class Transposes(Injective):
     def __init__(self, parts: Sequence[KernelPart], outside: set[Any]) -> None:
         super().__init__(parts, outside)
         self.across, self.turned = self._turned()
+        while self._shared_bytes(LEAST, LEAST) > SHARED_MEMORY:
+            self.turned.popitem()  # left to the cache, as those with short axes are
         lines = self.merged[self.across], self.merged[-1]
         self.side = SIDE if all(line % SIDE == 0 for line in lines) else 1
         # Where lines are not cut into vectors, small elements of neighbouring lines still go to
@@ -66,12 +71,25 @@ class Transposes(Injective):
                 best = axis, found
         return best
 
+    def _extents(self, rows: int, columns: int) -> tuple[int, int]:
+        """Return the extents of a tile: as large as those of all arrays have shared memory for."""
+        high = min(LINE, 1 << (rows - 1).bit_length())
+        wide = min(TILE // high, 1 << (columns - 1).bit_length(), LINE)
+        while self._shared_bytes(high, wide) > SHARED_MEMORY:
+            high, wide = (high, wide // 2) if wide >= high else (high // 2, wide)
+        return high, wide
+
+    def _shared_bytes(self, high: int, wide: int) -> int:
+        """Return what tiles of these extents take of shared memory, of all arrays together."""
+        elements = high * (wide + SIDE)
+        sizes = (itemsize(self.k.in_memory(one.buffer)) for one in self.turned)
+        return sum(-(-elements * size // ALIGNMENT) * ALIGNMENT for size in sizes)
+
     def emit(self) -> Any:
         """Return the statement of the kernel."""
         k, across, last = self.k, self.across, len(self.merged) - 1
         rows, columns = self.merged[across], self.merged[last]
-        high = min(LINE, 1 << (rows - 1).bit_length())
-        wide = min(TILE // high, 1 << (columns - 1).bit_length(), LINE)
+        high, wide = self._extents(rows, columns)
         tiles = divided(rows, high), divided(columns, wide)
         values: list[Any] = [None] * (last + 1)
         block, across_last = k.parted(k.wide(k.block), tiles[1])
