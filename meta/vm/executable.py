@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -38,9 +38,11 @@ from meta.vm.convention import Convention, DimRange, convention_from_json, requi
 from meta.vm.debug import DebugRun, debug
 from meta.vm.explain import ProgramExplanation, explain_program
 from meta.vm.folder import ARRAYS, read_folder, save
+from meta.vm.grapher import lent
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.kernels import BoundProgram
 from meta.vm.link import MEMORY_HINT, Linked, link
+from meta.vm.loans import Loans
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
 from meta.vm.steps import buffer, launch_error
@@ -162,6 +164,20 @@ class Executable:
         """
         with self._lock:
             return self._launched(tensors)
+
+    def lend(self, results: Collection[int], loans: Loans) -> None:
+        """Let `on_tensors` return these results where CUDA graphs have them, and note them in
+        ``loans``. A graph is not replayed while a tensor has such memory: another one is recorded.
+        """
+        if self._graphs is not None:
+            self._graphs.lent, self._graphs.loans = lent(self.code, results), loans
+
+    def take(self, loans: Loans) -> None:
+        """Let graphs read arguments of `on_tensors` where they lie that another program lends; they
+        are given as `Loans.own` returns them.
+        """
+        if self._graphs is not None:
+            self._graphs.taken = loans
 
     @property
     def kept_memory(self) -> frozenset[int]:

@@ -8,7 +8,7 @@ A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. T
 compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
 and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
 are *static*); what else comes from outside is copied to memory of the region's own before each
-replay, and what is handed on is copied out of the graph's memory after it.
+replay, and what is handed on is copied out of the graph's memory after it, or lent (`loans.py`).
 
 `graphs.py` says what regions of one program share, and records graphs.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import increment_version
@@ -30,6 +30,7 @@ from meta.passes.random_calls import KEY_SLOT
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.code import FunctionCode, Kernel, KernelRef
+from meta.vm.loans import LENDERS, Loan
 from meta.vm.steps import Registers, Step, buffer
 
 if TYPE_CHECKING:
@@ -231,28 +232,52 @@ class GraphStep:
         self.draw = self.graphs.keys.drawer(self.keys)
         self.inner = tuple(r for r in self.region.ins if r not in self.bound)
         self.running = 0
+        # By the static arguments; several of one region where they lend.
+        self.replays: dict[tuple[int, ...], list[Replay]] = {}
         self.reset()
 
     def reset(self) -> None:
         """Forget what was recorded: static tensors are at other addresses."""
+        for replay in self.all_replays():
+            self.graphs.loans.forget(replay.loans)
         self.warm = False
         self.watched: tuple[bc.Register, ...] = ()
-        self.replays: dict[tuple[int, ...], Replay] = {}
+        self.replays.clear()
         self.status.graphs = 0
+
+    def all_replays(self) -> list[Replay]:
+        """Return all that was recorded."""
+        return [replay for found in self.replays.values() for replay in found]
 
     def __call__(self, regs: Registers) -> None:
         self.draw()
         if self.status.reason:
             self.plain(regs)
             return
-        watched = self.watched
-        replay = self.replays.get(tuple([id(regs[r]) for r in watched]) if watched else ())
+        key = self.key(regs)
+        replay = self.ready(key)
         if replay is None:
-            self.first(regs)
+            self.first(regs, key)
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain(regs)
         else:
             replay(regs)
+
+    def key(self, regs: Registers) -> tuple[int, ...]:
+        """Return which of the arguments are static, and which tensors those are."""
+        taken = self.graphs.taken
+        if taken is not None:
+            static = self.graphs.statics, taken.ids
+            found = [id(regs[r]) for r in self.inner]
+            return tuple([i if i in static[1] or i in static[0] else 0 for i in found])
+        return tuple([id(regs[r]) for r in self.watched]) if self.watched else ()
+
+    def ready(self, key: tuple[int, ...]) -> Replay | None:
+        """Return what was recorded for such arguments and may be replayed now."""
+        for replay in self.replays.get(key, ()):
+            if not replay.loans or not any(loan.is_out() for loan in replay.loans):
+                return replay
+        return None
 
     def plain(self, regs: Registers) -> None:
         """Run kernel by kernel."""
@@ -261,46 +286,59 @@ class GraphStep:
         for r in self.region.released:
             regs[r] = None
 
-    def first(self, regs: Registers) -> None:
+    def first(self, regs: Registers, key: tuple[int, ...]) -> None:
         """Run what is not recorded yet: to warm it up, or to record it."""
         statics = self.graphs.statics
         if not self.warm:
             self.warm = True
             self.plain(regs)
             return
-        if not self.replays:
-            self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
-        known = all(id(regs[r]) in statics for r in self.watched)
-        if known and len(self.replays) < MAX_VARIANTS:
-            self.record(regs)
+        known = True
+        if self.graphs.taken is None:
+            if not self.replays:
+                self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+                key = self.key(regs)
+            known = all(id(regs[r]) in statics for r in self.watched)
+        if known and self.status.graphs < MAX_VARIANTS:
+            self.record(regs, key)
         else:
             self.plain(regs)
 
-    def record(self, regs: Registers) -> None:
+    def record(self, regs: Registers, key: tuple[int, ...]) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
-        given = [r for r in self.inner if r not in self.watched]
+        if self.graphs.taken is None:
+            given = [r for r in self.inner if r not in self.watched]
+        else:
+            given = [r for r, static in zip(self.inner, key, strict=True) if not static]
+        lent = self.graphs.lent if len(self.replays.get(key, ())) < LENDERS else frozenset()
+        copied = [r for r in self.region.outs if self.escapes(r) and r not in lent]
         if any(not isinstance(regs[r], torch.Tensor) for r in given):
             self.status.reason = "it is given a value that is no tensor"
             self.graphs.refused(self.status.reason)
-        elif self.region.kernels < 2 + len(given) + sum(map(self.escapes, self.region.outs)):
+        elif self.region.kernels < 2 + len(given) + len(copied):
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
         if self.status.reason or (self.written.intersection(given) and share_memory(regs, given)):
             self.plain(regs)
             return
         try:
-            replay = self.recorded(regs, given)
+            replay = self.recorded(regs, given, lent)
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:
-            watched = tuple([id(regs[r]) for r in self.watched])
+            replay.kept = tuple([regs[r] for r in self.inner if r not in given])
             replay.finish(regs)
-            self.replays[watched] = replay
+            self.replays.setdefault(key, []).append(replay)
+            self.graphs.loans.add(replay.loans)
             self.status.graphs += 1
             return
         self.plain(regs)  # behind the block: what was made for the graph is free by then
 
-    def recorded(self, regs: Registers, given: Sequence[bc.Register]) -> Replay:
-        """Record the region for copies of its inputs, run it once, return what runs it again."""
+    def recorded(
+        self, regs: Registers, given: Sequence[bc.Register], lent: frozenset[bc.Register]
+    ) -> Replay:
+        """Record the region for copies of its inputs, run it once, return what runs it again;
+        ``lent``: registers that are not copied out.
+        """
         self.running = 0
         own = regs.copy()
         copied = {r: regs[r].clone() for r in given}
@@ -315,7 +353,7 @@ class GraphStep:
         launch = self.graphs.recorder.record(body)
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
-        return self.replay(own, copied, written, launch)
+        return self.replay(own, copied, written, lent, launch)
 
     def refuse(self, invoke: Launched, error: Exception) -> None:
         """Give up: for lack of memory altogether, which is an error where graphs are required, else
@@ -336,12 +374,14 @@ class GraphStep:
         own: Registers,
         copied: dict[bc.Register, torch.Tensor],
         written: dict[bc.Register, torch.Tensor | None],
+        lent: frozenset[bc.Register],
         launch: Callable[[], None],
     ) -> Replay:
         """Return what runs the recorded region."""
         memory = {buffer(t): r for r, t in copied.items() if t.numel()}
         views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
+        loans: list[tuple[bc.Register, Loan]] = []
         same: list[tuple[bc.Register, torch.Tensor]] = []
         for r in self.region.outs:
             tensor = own[r]
@@ -349,14 +389,18 @@ class GraphStep:
             if source is not None:
                 views.append((r, source, tuple(tensor.shape)))
             elif self.escapes(r) and not self.graphs.is_static(tensor):
-                fresh.append((r, tensor))
+                if r in lent and tensor.numel():
+                    loans.append((r, Loan(tensor)))
+                else:
+                    fresh.append((r, tensor))
             else:
                 same.append((r, tensor))
                 self.graphs.statics.add(id(tensor))  # the same tensor at every run
         back = [(r, t) for r, t in copied.items() if r in written]
         counted = [t for r, t in written.items() if t is not None and r not in copied]
         given = list(copied.items())
-        return Replay(launch, given, back, counted, views, fresh, same, self.region.released)
+        lends, released = tuple(loan for _, loan in loans), self.region.released
+        return Replay(launch, given, back, counted, views, fresh, loans, same, released, lends)
 
 
 @dataclass(slots=True)
@@ -365,7 +409,8 @@ class Replay:
 
     copied: registers to copy from, and where to, before; back: the other way, after. counted: what
     is written in place besides. views: registers that are another one with another shape.
-    fresh: what is copied out. same: what is handed on as it is. released: what is forgotten.
+    fresh: what is copied out. lent: what is lent. same: what is handed on as it is. released: what
+    is forgotten. loans: those of ``lent``. kept: the static arguments, whose ids no others may get.
     """
 
     launch: Callable[[], None]
@@ -374,8 +419,11 @@ class Replay:
     counted: list[torch.Tensor]
     views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]]
     fresh: list[tuple[bc.Register, torch.Tensor]]
+    lent: list[tuple[bc.Register, Loan]]
     same: list[tuple[bc.Register, torch.Tensor]]
     released: tuple[bc.Register, ...]
+    loans: tuple[Loan, ...]
+    kept: tuple[Any, ...] = ()
 
     def __call__(self, regs: Registers) -> None:
         for r, tensor in self.copied:
@@ -393,6 +441,8 @@ class Replay:
             regs[r] = regs[source].view(shape)
         for r, tensor in self.fresh:
             regs[r] = tensor.clone()
+        for r, loan in self.lent:
+            regs[r] = loan.give()
         for r, tensor in self.same:
             regs[r] = tensor
         for r in self.released:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 
 from meta.vm import bytecode as bc
-from meta.vm.code import Block, FunctionCode
+from meta.vm.code import Block, Code, FunctionCode
 from meta.vm.graph_regions import (
     GraphRegion,
     GraphStep,
@@ -30,7 +30,25 @@ TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
 
 def escaping(block: Block) -> frozenset[bc.Register]:
     """Return the registers whose memory may be that of a straight-line program's result."""
-    found: set[bc.Register] = set(block[-1].reads)
+    return _memory_of(block, block[-1].reads)
+
+
+def lent(code: Code, results: Collection[int]) -> frozenset[bc.Register]:
+    """Return the registers whose memory may be that of these results of a program, and of no other
+    one; none of a program that is no straight line.
+    """
+    blocks = code.functions[code.entry].blocks
+    last = blocks[0][-1]
+    if len(blocks) > 1 or not isinstance(last, bc.Return) or isinstance(last.value, int):
+        return frozenset()
+    ours = [last.value[i] for i in results]
+    others = [part for i, part in enumerate(last.value) if i not in results]
+    memory = (_memory_of(blocks[0], bc.registers_of(tuple(parts))) for parts in (ours, others))
+    return next(memory) - next(memory)
+
+
+def _memory_of(block: Block, results: Iterable[bc.Register]) -> frozenset[bc.Register]:
+    found = set(results)
     for i in reversed(block[:-1]):
         if isinstance(i, bc.Invoke | bc.AllocateTensor | bc.Release):
             continue
@@ -89,7 +107,7 @@ class Grapher:
         given = [r for r in {*inputs, *needed} if r < function.params]
 
         def short(args: list[torch.Tensor]) -> Any:
-            replay = graph.replays.get(())
+            replay = graph.ready(()) if self.graphs.taken is None else None
             if replay is None or replay.back or graph.status.reason:
                 return execute(args)
             registers: Any = dict(fixed)

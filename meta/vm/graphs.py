@@ -24,6 +24,7 @@ from meta.base.source import Span
 from meta.runtime import random
 from meta.vm.code import Code
 from meta.vm.graph_regions import GraphStep, RegionStatus, key_registers
+from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 
 _ONE = threading.Lock()
@@ -155,6 +156,10 @@ class Graphs:
         # Why single kernels are in no region.
         self.reasons: dict[str, None] = {}
         self.statics: set[int] = set()
+        # Registers that are lent; the loans; and those of another program that this one is given.
+        self.lent: frozenset[int] = frozenset()
+        self.loans = Loans()
+        self.taken: Loans | None = None
         self._static_memory: frozenset[int] = frozenset()
         self._fixed: set[int] = set()
 

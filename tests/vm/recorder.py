@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from meta.base.device import CPU
+from meta.vm import executable, graphs
 
 
 class _Log(TorchDispatchMode):
@@ -67,3 +71,18 @@ class TapeRecorder:
 
     def pool_bytes(self) -> int:
         return 1234
+
+
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> TapeRecorder:
+    """Return what records the programs that are compiled from now on."""
+    recorder = TapeRecorder()
+
+    def graphs_for(code: Any, arrays: int, device: Any, wanted: bool | None) -> Any:
+        if wanted is False:
+            return None, "cuda_graph=False"
+        return graphs.Graphs(code, arrays, CPU, recorder, bool(wanted)), ""
+
+    monkeypatch.setattr(executable, "graphs_for", graphs_for)
+    # As on CUDA, nobody looks at indices; a program that does has no graphs.
+    monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
+    return recorder

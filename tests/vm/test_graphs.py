@@ -14,7 +14,6 @@ import torch
 
 import meta
 from meta import op
-from meta.base.device import CPU
 from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
@@ -23,25 +22,15 @@ from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.runtime.replace import replace_tensor
 from meta.testing import check
 from meta.vm import bytecode as bc
-from meta.vm import compiler, executable, graphs
+from meta.vm import compiler
 from meta.vm.executable import Executable
-from tests.vm.recorder import TapeRecorder
+from tests.vm.recorder import TapeRecorder, standing_in
 
 
 @pytest.fixture
 def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
     """Programs compiled here are recorded by a stand-in."""
-    recorder = TapeRecorder()
-
-    def graphs_for(code: Any, arrays: int, device: Any, wanted: bool | None) -> Any:
-        if wanted is False:
-            return None, "cuda_graph=False"
-        return graphs.Graphs(code, arrays, CPU, recorder, bool(wanted)), ""
-
-    monkeypatch.setattr(executable, "graphs_for", graphs_for)
-    # As on CUDA, nobody looks at indices; a program that does has no graphs.
-    monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
-    yield recorder
+    yield standing_in(monkeypatch)
 
 
 KEY = partial(op.random_key, "cpu")
@@ -245,7 +234,7 @@ def test_weights_in_a_loop_are_not_copied(tape: TapeRecorder) -> None:
         check(run(x), plain(x), 0, 0)
     (step,) = (s for s in run._graphs.steps if s.replays)
     assert len(step.watched) == 2, "the weights have fixed addresses"
-    (replay,) = step.replays.values()
+    (replay,) = step.all_replays()
     assert all(t.shape != (4, 4) for _, t in replay.copied)
 
 

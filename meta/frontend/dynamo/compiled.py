@@ -21,6 +21,7 @@ from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.replace import replace_tensor
 from meta.vm.executable import Executable
+from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 
 Fit = Callable[[Tensor], Tensor]
@@ -32,7 +33,8 @@ class CompiledGraph:
     Attributes
     ----------
     converted: the program as it was converted. executable: None where nothing is computed, and,
-    where inputs are bound, before the first call: it is made with them.
+    where inputs are bound, before the first call: it is made with them. taken: what the forward
+    graph of a gradient lends to it.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class CompiledGraph:
         graph: fx.GraphModule,
         converted: Converted,
         make: Callable[[Sequence[ndarray]], Executable] | None,
+        taken: Loans | None = None,
     ) -> None:
-        self.converted = converted
+        self.converted, self._taken = converted, taken
         self.executable: Executable | None = None
         self._make = make
         self._arrays: list[ndarray] = []
@@ -88,6 +91,9 @@ class CompiledGraph:
         if converted.keys:
             drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
             tensors += torch.split(drawn, 1)
+        if self._taken is not None:
+            own = self._taken.own
+            tensors = [own(i, t) for i, t in enumerate(tensors)]
         results: Sequence[Tensor] = ()
         if self._make is not None:
             if converted.bound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,12 @@ from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of
 from meta.frontend.dynamo.decompositions import decompositions
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.options import Options, read_options
+from meta.frontend.dynamo.outputs import Output, Result, View
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
 from meta.vm.executable import Executable
+from meta.vm.loans import Loans
 
 
 def backend(
@@ -40,7 +42,8 @@ def backend(
 
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
-    compiler = partial(GraphCompiler, options=read_options(mode, options), static=set())
+    given = read_options(mode, options)
+    compiler = partial(GraphCompiler, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -87,6 +90,24 @@ def _static_names(graph: fx.GraphModule) -> list[str]:
     return [places[i] for i in indices if i < len(places)]
 
 
+def _lent(outputs: Sequence[Output], role: str) -> list[int]:
+    """Return the results of a graph that it may lend: a forward graph what its gradient needs, and
+    that what it returns, which is soon added up, or becomes a parameter's ``grad``. What is
+    returned to the user is the user's.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    if role == "inference" or metadata is None:
+        return []
+    users = metadata.num_forward_returns if role == "forward" else 0
+    seen = {o.of for o in outputs[:users] if isinstance(o, View)}
+    return [
+        o.number
+        for at, o in enumerate(outputs)
+        if at >= users and at not in seen and isinstance(o, Result)
+    ]
+
+
 _watched: list[list[GraphCompiler]] = []
 
 
@@ -118,6 +139,7 @@ class GraphCompiler:
         role: str,
         options: Options,
         static: set[str],
+        loans: Loans,
     ) -> None:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         self.graph, self.role, self.options = graph, role, options
@@ -128,7 +150,7 @@ class GraphCompiler:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph))
-        self.static = static
+        self.static, self.loans = static, loans
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -168,22 +190,34 @@ class GraphCompiler:
             )
             if not converted.module.main.body.bindings and not converted.outputs:
                 return CompiledGraph(self.graph, converted, None)
-            make = partial(self._executable, converted, extents)
-            return CompiledGraph(self.graph, converted, make)
+            lent = _lent(converted.outputs, self.role)
+            make = partial(self._executable, converted, extents, lent)
+            taken = self.loans if self.role == "backward" and on in BOUND_ON else None
+            return CompiledGraph(self.graph, converted, make, taken)
 
     def _executable(
-        self, converted: Converted, extents: Extents, arrays: Sequence[ndarray]
+        self,
+        converted: Converted,
+        extents: Extents,
+        lent: Collection[int],
+        arrays: Sequence[ndarray],
     ) -> Executable:
-        """Compile a program for inputs that are bound, ``arrays``."""
+        """Compile a program for inputs that are bound, ``arrays``; ``lent``: results that it may
+        lend.
+        """
         dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
         # What is kept by name here means nothing to another process.
         kept = config.override(META_PROGRAM_CACHE=False) if converted.kept else nullcontext()
         with kept, _disable_current_modes(), torch.no_grad(), self.options.in_force():
-            return compile(
+            executable = compile(
                 replace(module_program(converted.module), arrays=tuple(arrays)),
                 device=converted.device,
                 dims=dims,
                 memory_budget=self.options.memory_budget,
                 cuda_graph=self.options.cuda_graph if on_cuda else None,
             )
+        executable.lend(lent, self.loans if self.role == "forward" else Loans())
+        if self.role == "backward":
+            executable.take(self.loans)
+        return executable

@@ -1,0 +1,164 @@
+"""What training under `torch.compile` keeps for the gradient stays in the memory of CUDA graphs:
+here on the CPU, with a stand-in for graphs. Nobody may see it change.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+import meta
+from meta.frontend.dynamo import compiler
+from tests.frontend.dynamo.models import made
+from tests.vm.recorder import TapeRecorder, standing_in
+
+
+@pytest.fixture(autouse=True)
+def tape(monkeypatch: pytest.MonkeyPatch) -> Iterator[TapeRecorder]:
+    monkeypatch.setattr(compiler, "BOUND_ON", ("cpu",))
+    with meta.dialect.exclude("tvm"):  # of which the stand-in records nothing
+        yield standing_in(monkeypatch)
+
+
+class Deep(nn.Module):
+    """Layers enough that graphs pay, some of which keep their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) + torch.sin(x)
+        return x
+
+
+Step = Callable[[nn.Module, int], list[torch.Tensor]]
+
+
+def batch(i: int) -> torch.Tensor:
+    return torch.randn(3, 6, generator=torch.Generator().manual_seed(i))
+
+
+def once(model: nn.Module, i: int) -> list[torch.Tensor]:
+    model.zero_grad()
+    model(batch(i)).square().sum().backward()
+    return [p.grad for p in model.parameters()]
+
+
+def grads_stay(model: nn.Module, i: int) -> list[torch.Tensor]:
+    model.zero_grad(set_to_none=False)
+    model(batch(i)).square().sum().backward()
+    return [p.grad for p in model.parameters()]
+
+
+def added_up(model: nn.Module, i: int) -> list[torch.Tensor]:
+    model.zero_grad()
+    for j in range(3):
+        model(batch(3 * i + j)).square().sum().backward()
+    return [p.grad for p in model.parameters()]
+
+
+def two_before_their_gradients(model: nn.Module, i: int) -> list[torch.Tensor]:
+    model.zero_grad()
+    losses = [model(batch(5 * i + j)).square().sum() for j in range(5)]
+    for loss in (*losses[1:], losses[0]):
+        loss.backward()
+    return [p.grad for p in model.parameters()]
+
+
+def differentiated_twice(model: nn.Module, i: int) -> list[torch.Tensor]:
+    loss = model(batch(i)).square().sum()
+    first = torch.autograd.grad(loss, [*model.parameters()], retain_graph=True)
+    model(batch(i + 100)).square().sum().backward()
+    return [*first, *torch.autograd.grad(loss, [*model.parameters()])]
+
+
+def never_differentiated(model: nn.Module, i: int) -> list[torch.Tensor]:
+    kept = model(batch(i))
+    found = once(model, i + 100)
+    return [kept.detach(), *found]
+
+
+def kept_elsewhere(model: nn.Module, i: int) -> list[torch.Tensor]:
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda x: x):
+        return once(model, i)
+
+
+def with_arrays_that_move(model: nn.Module, i: int) -> list[torch.Tensor]:
+    found = once(model, i)
+    for p in model.parameters():
+        p.data = p.data.clone()
+    return found
+
+
+STEPS = [
+    once,
+    grads_stay,
+    added_up,
+    two_before_their_gradients,
+    differentiated_twice,
+    never_differentiated,
+    kept_elsewhere,
+    with_arrays_that_move,
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_gradients_are_torchs(step: Step, tape: TapeRecorder) -> None:
+    torch.manual_seed(0)
+    model = Deep()
+    other = copy.deepcopy(model)
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    kept = []
+    for i in range(7):
+        found, expected = step(run, i), step(other, i)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        kept.append((found, [x.clone() for x in found]))
+        for now, then in kept if step is once else ():
+            torch.testing.assert_close(now, then, rtol=0, atol=0)
+    assert step is with_arrays_that_move or tape.replays
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer", "tied"])
+def test_models_train_as_torchs(name: str) -> None:
+    model, inputs = made(name)
+    other = copy.deepcopy(model)
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    steps = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (model, other)]
+    for _ in range(5):
+        for f, step in zip((run, other), steps, strict=True):
+            step.zero_grad()
+            f(*inputs).square().mean().backward()
+            step.step()
+    torch.testing.assert_close(
+        dict(model.state_dict()), dict(other.state_dict()), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> None:
+    run = torch.compile(Deep(), backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        for i in range(4):
+            once(run, i)
+    forward, backward = (
+        next(s for s in g.for_all.executable._graphs.steps if s.replays) for g in graphs
+    )
+    (ahead,), (back,) = forward.all_replays(), backward.all_replays()
+    assert len(ahead.loans) >= 4 and len(ahead.copied) == 1 and len(ahead.fresh) == 1
+    assert len(back.loans) == 10 and not back.fresh
+    assert len(back.copied) == 2  # the input, and the gradient of the result
+    assert {id(loan.tensor) for loan in ahead.loans} <= {id(t) for t in back.kept}
+
+
+def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
+    run = torch.compile(Deep(), backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        kept = [run(batch(i)) for i in range(9)]
+    (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
+    assert [bool(r.loans) for r in forward.all_replays()] == [True, True, False]
+    torch.testing.assert_close(kept[3], run(batch(3)))
