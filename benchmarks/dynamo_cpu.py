@@ -4,6 +4,8 @@
     python benchmarks/dynamo_cpu.py --json          # one JSON object
     python benchmarks/dynamo_cpu.py --check         # exit 1 if a goal is missed
 
+Each record goes to stderr, as one JSON object, as soon as it is measured.
+
 The models are in `models/dynamo_rows.py`: small transformers and convolutional networks. Inference
 is in ``torch.no_grad()``; a training step is forward and backward. Results, losses and gradients
 are compared with those of eager PyTorch before anything is timed.
@@ -181,8 +183,7 @@ def main() -> int:
     for name in chosen:
         for mode in modes:
             records.append(record(name, mode, backends, options))
-            if sys.stderr.isatty():
-                print(name, mode, records[-1]["ms"], file=sys.stderr, flush=True)
+            print(json.dumps(records[-1]), file=sys.stderr, flush=True)
     where, means = conditions(compiler, f"medians of {options.rounds} turns"), summary(records)
     if options.json:
         print(json.dumps({"conditions": where, "models": records, "means": means}))
