@@ -73,6 +73,10 @@ class TypeInferError(MetaError, ValueError):
     """Argument types, shapes or attribute values that the operator's type function refuses."""
 
 
+class NoSuchAxes(ArgumentError, AttributeError):
+    """An attribute of arrays of other axes, such as ``x.T`` of a vector; so ``hasattr`` is False."""
+
+
 class NumberOutOfRange(TypeInferError, OverflowError):
     """A Python number that the dtype it is to take does not have."""
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from meta.base import array_habits
 from meta.base.dtype import COMPLEX
-from meta.base.errors import ArgumentError, UnknownName
+from meta.base.errors import ArgumentError, NoSuchAxes, UnknownName
 from meta.base.overloads import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 
@@ -174,9 +174,9 @@ class Methods(Overloads):
 
     @property
     def T(self: Any) -> Any:
-        """The transposed matrix. ArgumentError for other than 2 axes."""
+        """The transposed matrix. NoSuchAxes for other than 2 axes."""
         if self.ndim != 2:
-            raise ArgumentError(
+            raise NoSuchAxes(
                 "x.T is of a matrix",
                 expected="2 axes",
                 found=f"shape {self.shape}",
@@ -186,9 +186,9 @@ class Methods(Overloads):
 
     @property
     def mT(self: Any) -> Any:
-        """Each matrix of a stack transposed. ArgumentError for less than 2 axes."""
+        """Each matrix of a stack transposed. NoSuchAxes for less than 2 axes."""
         if self.ndim < 2:
-            raise ArgumentError(
+            raise NoSuchAxes(
                 "x.mT is of matrices", expected="2 axes or more", found=f"shape {self.shape}"
             )
         order = tuple(range(self.ndim))
@@ -196,7 +196,7 @@ class Methods(Overloads):
 
     @property
     def mH(self: Any) -> Any:
-        """Each matrix of a stack transposed and conjugated, as torch has it. ArgumentError for less
+        """Each matrix of a stack transposed and conjugated, as torch has it. NoSuchAxes for less
         than 2 axes.
         """
         transposed = self.mT
@@ -205,6 +205,9 @@ class Methods(Overloads):
 
     def __getattr__(self, name: str) -> Any:
         """Say what an attribute that there is not is called here; only missing ones come here."""
+        own = getattr(type(self), name, None)
+        if isinstance(own, property) and own.fget is not None:
+            return own.fget(self)  # which has raised an AttributeError, and says why
         hint = None
         if name in array_habits.ARRAY:
             hint = f"write {array_habits.ARRAY[name]}"

@@ -16,10 +16,10 @@ from meta.op.core.op import ComposedOp
 from meta.op.core.tracing import Symbol
 from meta.op.loss import IGNORED, cross_entropy, nll_loss
 from meta.op.reduced import (
+    as_classes,
     check_reduction,
     described,
     floating,
-    none_from_the_end,
     reduced,
     refused,
     result_dtype,
@@ -171,14 +171,16 @@ def _of_labels(
     target = target if target.dtype == "int64" else op.astype(target, "int64")
     if weight is None and not smoothing and reduction == "mean":
         # -100 is a label like others here, and no class.
-        labels = op.where(target == IGNORED, NO_CLASS, target)
-        labels = op.where(target == ignore_index, IGNORED, labels)
-        return base.plain(_rows(prediction), op.reshape(labels, (-1,)))
+        counts = target != ignore_index
+        classes = as_classes(op.where(counts, target, 0), prediction.shape[_axis(prediction)])
+        labels = op.where(classes == target, target, NO_CLASS)
+        target = op.where(counts, labels, IGNORED)
+        return base.plain(_rows(prediction), op.reshape(target, (-1,)))
     axis, logs = _axis(prediction), wide(prediction)
     if base is cross_entropy:
         logs = op.log_softmax(logs, axis)
     counts, classes = target != ignore_index, prediction.shape[axis]
-    labels = none_from_the_end(op.where(counts, target, 0))
+    labels = as_classes(op.where(counts, target, 0), classes)
     # Where nothing looks at indices, other labels do not count either.
     counts = op.logical_and(counts, target >= 0)
     if isinstance(classes, int):

@@ -15,11 +15,11 @@ from meta.base.dtype import is_float
 from meta.op.core.check import fit
 from meta.op.core.function import function, operand
 from meta.op.reduced import (
+    as_classes,
     check_alike,
     check_reduction,
     described,
     floating,
-    none_from_the_end,
     reduced,
     refused,
     result_dtype,
@@ -227,7 +227,7 @@ def multi_margin_loss(
         raise refused(name, "p is an exponent", expected="1 or 2", found=p)
     (x,) = floating(name, prediction=prediction)
     rows, labels = _rows(name, wide(x), target, 1)
-    picked = op.expand_dims(none_from_the_end(op.astype(labels, "int64")), 1)
+    picked = op.expand_dims(as_classes(op.astype(labels, "int64"), rows.shape[1]), 1)
     over = op.relu(margin - op.take_along_axis(rows, picked, 1) + rows)
     over = over * over if p == 2 else over
     if weight is not None:
@@ -261,7 +261,7 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     rows, labels = _rows(name, wide(x), target, 2)
     labels = op.astype(labels, "int64")
     ended = op.cumsum(op.astype(labels == -1, "int64"), 1, "int64") > 0
-    labels = none_from_the_end(op.where(ended, 0, labels))
+    labels = as_classes(op.where(ended, 0, labels), rows.shape[1])
     right = op.expand_dims(op.take_along_axis(rows, labels, 1), 2)
     hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)
     own = op.expand_dims(op.any(hot, 1), 1)

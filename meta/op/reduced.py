@@ -9,13 +9,11 @@ from meta.base.dtype import is_float
 from meta.base.dtype_info import result_type
 from meta.base.errors import TypeInferError
 from meta.op.core.check import broadcast_shapes, fit
-from meta.op.core.function import operand
+from meta.op.core.function import device_of, operand
 from meta.op.core.handler import mixed_precision
 from meta.op.loss import REDUCTIONS
 
 HALVES = ("float16", "bfloat16")
-OUTSIDE = -(2**63)
-"""A label that is no class, however many there are."""
 
 
 def refused(name: str, what: str, **more: Any) -> TypeInferError:
@@ -89,9 +87,16 @@ def wide(x: Any) -> Any:
     return op.astype(x, "float32") if x.dtype in HALVES else x
 
 
-def none_from_the_end(labels: Any) -> Any:
-    """Return int64 labels as indices, of which a negative one is outside, not from the end."""
-    return op.where(labels < 0, OUTSIDE, labels)
+def as_classes(labels: Any, classes: Any) -> Any:
+    """Return int64 labels as indices of classes, of which there are as many as said, a number or a
+    dimension. A negative label is out of range, and does not count from the end.
+    """
+    device = device_of(labels)
+    if isinstance(classes, int):
+        numbers = op.arange(0, classes, 1, "int64", device)
+    else:
+        numbers = op.cumsum(op.full((classes,), 1, "int64", device), 0) - 1
+    return op.embedding(labels, numbers)
 
 
 def reduced(loss: Any, reduction: str, dtype: str) -> Any:

@@ -275,25 +275,26 @@ def test_dtypes_are_promoted_as_torchs() -> None:
             getattr(meta, name)(ndarray(narrow), ndarray(P), reduction="sum")
 
 
-OUTSIDE = {
-    "a class too many": lambda: meta.cross_entropy(X, [0, 1, 2, 5]),
-    "of places": lambda: meta.cross_entropy(X[None], torch.full((1, 5), 4)),
-    "with weights": lambda: meta.cross_entropy(X, [0, 1, 2, 5], rand(5)),
-    "smoothed": lambda: meta.cross_entropy(X, [0, 1, -1, 2], label_smoothing=0.1),
-    "no reduction": lambda: meta.nll_loss(X, [0, 1, -1, 2], reduction="none"),
-    "-100, not ignored": lambda: meta.nll_loss(X, [0, -100, 1, 2], ignore_index=1),
-    "a margin": lambda: meta.multi_margin_loss(X, [0, 1, 2, 5]),
-    "a negative margin": lambda: meta.multi_margin_loss(X, [0, 1, 2, -1]),
-    "weights and a negative": lambda: meta.cross_entropy(X, [0, 1, -5, 2], rand(5)),
-    "several margins": lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), 5)),
-    "several negative margins": lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), -2)),
+OUTSIDE: dict[str, tuple[Callable[[], Any], int]] = {
+    "a class too many": (lambda: meta.cross_entropy(X, [0, 1, 2, 5]), 5),
+    "of places": (lambda: meta.cross_entropy(X[None], torch.full((1, 5), 4)), 4),
+    "with weights": (lambda: meta.cross_entropy(X, [0, 1, 2, 5], rand(5)), 5),
+    "smoothed": (lambda: meta.cross_entropy(X, [0, 1, -1, 2], label_smoothing=0.1), -1),
+    "no reduction": (lambda: meta.nll_loss(X, [0, 1, -1, 2], reduction="none"), -1),
+    "-100, not ignored": (lambda: meta.nll_loss(X, [0, -100, 1, 2], ignore_index=1), -100),
+    "a margin": (lambda: meta.multi_margin_loss(X, [0, 1, 2, 5]), 5),
+    "a negative margin": (lambda: meta.multi_margin_loss(X, [0, 1, 2, -1]), -1),
+    "weights and a negative": (lambda: meta.cross_entropy(X, [0, 1, -5, 2], rand(5)), -5),
+    "several margins": (lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), 5)), 5),
+    "several negative margins": (lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), -2)), -2),
 }
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_labels_that_are_no_classes_are_found(name: str) -> None:
-    with pytest.raises(IndexOutOfRange):
-        OUTSIDE[name]()
+    call, label = OUTSIDE[name]
+    with pytest.raises(IndexOutOfRange, match=f"index {label} at"):
+        call()
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

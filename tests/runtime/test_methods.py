@@ -70,6 +70,20 @@ def test_transposed_needs_axes():
         _ = meta.array([1.0]).T
     with pytest.raises(ArgumentError, match=r"x\.mT is of matrices"):
         _ = meta.array([1.0]).mT
+    with pytest.raises(ArgumentError, match=r"x\.mT is of matrices"):
+        _ = meta.array([1.0]).mH
+
+
+@pytest.mark.parametrize("name", ["T", "mT", "mH"])
+def test_an_array_without_axes_to_transpose_has_no_such_attribute(name: str) -> None:
+    assert hasattr(meta.array(VALUES), name)
+    assert not hasattr(meta.array([1.0]), name)
+
+    @meta.model.trace
+    def of_a_vector(x):
+        return x + int(hasattr(x, name))
+
+    assert of_a_vector(meta.array([1.0])).tolist() == [1.0]
 
 
 def test_numpy_functions_still_give_numpy_arrays():
