@@ -74,7 +74,7 @@ class TypeInferError(MetaError, ValueError):
 
 
 class NoSuchAxes(ArgumentError, AttributeError):
-    """An attribute of arrays of other axes, such as ``x.T`` of a vector; so ``hasattr`` is False."""
+    """What arrays of other axes have, such as ``x.T`` of a vector; ``hasattr`` is False."""
 
 
 class NumberOutOfRange(TypeInferError, OverflowError):

@@ -286,8 +286,10 @@ OUTSIDE: dict[str, tuple[Callable[[], Any], int]] = {
     "a negative margin": (lambda: meta.multi_margin_loss(X, [0, 1, 2, -1]), -1),
     "weights and a negative": (lambda: meta.cross_entropy(X, [0, 1, -5, 2], rand(5)), -5),
     "several margins": (lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), 5)), 5),
-    "several negative margins": (lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), -2)), -2),
-}
+    "several negative margins": (
+        lambda: meta.multilabel_margin_loss(X, torch.full((4, 5), -2)), -2,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
