@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from meta.frontend.relay.graph_json import read_json
-from meta.frontend.relay.params import write_record
 from meta.frontend.relay.text import parse_text
+from tools.relay_text.params import write_record
 
 GOALS = {"JSON": 15.0, "text": 5.0}
 _TYPE = "Tensor[(1, 64, 56, 56), float32]"

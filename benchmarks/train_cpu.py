@@ -95,19 +95,19 @@ def torch_gpt() -> nn.Module:
 TASKS = {
     "digits": Task(
         "CNN, batch 64",
-        lambda: SmallNet((1, 8, 8), 10),
-        meta.cross_entropy,
         TorchSmallNet,
         functional.cross_entropy,
         digits,
+        ours=lambda: SmallNet((1, 8, 8), 10),
+        loss=meta.cross_entropy,
     ),
     "gpt": Task(
         f"{LAYERS} layers of {WIDTH}, batch {BATCH}x{STEPS}",
-        lambda: GPT2LMHeadModel(GPT2Config(**gpt_config())),
-        causal_lm_loss,
         torch_gpt,
         successors,
         characters,
+        ours=lambda: GPT2LMHeadModel(GPT2Config(**gpt_config())),
+        loss=causal_lm_loss,
     ),
 }
 

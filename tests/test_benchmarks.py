@@ -38,6 +38,7 @@ def test_help(script: str, tmp_path: Path) -> None:
         ("models_cpu.py", "--models", "lenet"),
         ("models_cuda.py", "--rows", "bert-infer1-fp16"),
         ("models_cuda.py", "--tiny"),
+        ("dynamo_cuda.py", "--rows", "strangers"),
         ("train_cpu.py", "--models", "digits"),
     ],
     ids=" ".join,
@@ -64,7 +65,9 @@ def test_levels_follow_from_measurements(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("script", ["kernels_cuda.py", "levels.py", "models_cuda.py"])
+@pytest.mark.parametrize(
+    "script", ["kernels_cuda.py", "levels.py", "models_cuda.py", "dynamo_cuda.py"]
+)
 def test_without_a_gpu(script: str, tmp_path: Path) -> None:
     done = run(tmp_path, script)
     assert done.returncode == 2 and done.stderr.endswith("error: no CUDA device\n")

@@ -1,4 +1,6 @@
-"""What models_cuda.py compares: `Contender`, a row under one library, as a call."""
+"""What models_cuda.py and dynamo_cuda.py compare: `Contender`, a row under one library, to be
+called.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from meta.optim.step import StepMaker
 from meta.train.objective import Objective
 from models.cuda_rows import Row
 from models.network import state_of
-from models.task import Task, scores
+from models.task import Inputs, Task, TorchTask, scores
 
 NAMES = ("meta", "eager", "compile", "reduce-overhead")
-DYNAMO = "torch.compile by meta"
+DYNAMO = "dynamo"
 """The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
 RATES, WEIGHT_DECAY = {"sgd": 1e-3, "adamw": 1e-4}, 0.01
 Call = Callable[[], torch.Tensor]
@@ -46,6 +48,7 @@ class Contender:
         self.inputs: tuple[Any, ...] | None = None
         self.executable: Any = None
         if name == "meta":
+            assert isinstance(task, Task), f"the zoo of meta has no {task.what}"
             ours = task.ours().to(device=device)
             ours.load_state_dict(state_of(theirs))
             del theirs
@@ -97,10 +100,24 @@ def _optimizer(row: Row, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), rate, weight_decay=WEIGHT_DECAY, fused=True)
 
 
-def _batch(row: Row, task: Task, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return torch's inputs and targets, images laid out as the row says."""
-    x, target = (t.to(device) for t in task.batch())
-    return x.to(memory_format=torch.channels_last) if row.channels_last else x, target
+def _batch(row: Row, task: TorchTask, device: str) -> tuple[Inputs, torch.Tensor]:
+    """Return torch's inputs and targets, as dtype and layout of the row are."""
+
+    def placed(x: torch.Tensor) -> torch.Tensor:
+        x = x.to(device)
+        if row.channels_last:
+            x = x.to(memory_format=torch.channels_last)
+        return (
+            x if row.training or not x.is_floating_point() else x.to(getattr(torch, row.precision))
+        )
+
+    x, target = task.batch()
+    inputs = {k: placed(v) for k, v in x.items()} if isinstance(x, dict) else placed(x)
+    return inputs, target.to(device)
+
+
+def _called(run: Callable[..., Any], x: Inputs) -> Any:
+    return run(**x) if isinstance(x, dict) else run(x)
 
 
 def _options(name: str) -> dict[str, Any]:
@@ -111,7 +128,7 @@ def _options(name: str) -> dict[str, Any]:
     return {"mode": "reduce-overhead"} if name == "reduce-overhead" else {}
 
 
-def _training_of_torch(row: Row, task: Task, model: nn.Module, device: str, name: str) -> Call:
+def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
     if row.precision == "tf32":
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
@@ -126,8 +143,8 @@ def _training_of_torch(row: Row, task: Task, model: nn.Module, device: str, name
             return nullcontext()
         return torch.autocast(device, getattr(torch, row.precision))
 
-    def loss_of(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        return task.their_loss(model(x), target)
+    def loss_of(x: Inputs, target: torch.Tensor) -> torch.Tensor:
+        return task.their_loss(_called(model, x), target)
 
     loss = loss_of if name == "eager" else torch.compile(loss_of, **_options(name))
 
@@ -142,17 +159,17 @@ def _training_of_torch(row: Row, task: Task, model: nn.Module, device: str, name
     return call
 
 
-def _inference_of_torch(row: Row, task: Task, model: nn.Module, device: str, name: str) -> Call:
-    dtype = getattr(torch, row.precision)
-    model = model.eval().to(dtype)
+def _inference_of_torch(
+    row: Row, task: TorchTask, model: nn.Module, device: str, name: str
+) -> Call:
+    model = model.eval().to(getattr(torch, row.precision))
     if row.channels_last:
         model = model.to(memory_format=torch.channels_last)
     x, _ = _batch(row, task, device)
-    x = x.to(dtype) if x.is_floating_point() else x
     run = model if name == "eager" else torch.compile(model, **_options(name))
 
     def call() -> torch.Tensor:
         with torch.inference_mode():
-            return scores(run(x))
+            return scores(_called(run, x))
 
     return call

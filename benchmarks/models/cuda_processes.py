@@ -1,4 +1,4 @@
-"""The processes in which models_cuda.py measures: one per contender and row, `cuda_worker`.
+"""The processes in which models are measured on a GPU: one per contender and row, `cuda_worker`.
 
 One that is started with ``wait`` stops twice: when its model is made, before it compiles, and when
 it has compiled, before it is timed. So several can be made ready, or compile, at the same time:
@@ -15,11 +15,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from models.cuda_rows import ROWS
+from models.cuda_strangers import EVERY_ROW
 
 BENCHMARKS = Path(__file__).parents[1]
 
@@ -38,7 +40,7 @@ class Process:
         row: str,
         contender: str,
         folder: str,
-        flags: list[str],
+        flags: Sequence[str],
         wait: bool = False,
         crowded: bool = False,
     ) -> None:
@@ -48,18 +50,21 @@ class Process:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(paths),
             "META_CACHE_DIR": f"{folder}/meta",
-            "META_TF32": str(int(ROWS[row].precision == "tf32")),
+            "META_TF32": str(int(EVERY_ROW[row].precision == "tf32")),
             "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
             "TRITON_CACHE_DIR": f"{folder}/triton",
         }
         if crowded:  # each would start a process per core
             environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
+        # Errors of many at a time are kept apart; `measure` and `end` close the file.
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [*command, "--wait"] if wait else command,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._errors,
             text=True,
         )
 
@@ -76,10 +81,18 @@ class Process:
             self._process.stdin.flush()
 
     def measure(self) -> dict[str, Any]:
-        """Let it go on and end; return its record, which says ``failed`` if it did."""
+        """Let it go on and end; return its record, which says ``failed`` if it did. What it wrote
+        to stderr follows on this process's.
+        """
         output, _ = self._process.communicate(2 * "\n")  # a line for each of its stops
+        self._errors.seek(0)
+        errors = self._errors.read().strip()
+        self._errors.close()
+        if errors:
+            print(f"{self.row} {self.contender}:\n{errors}", file=sys.stderr, flush=True)
         if self._process.returncode:
-            return {"failed": f"exit status {self._process.returncode}"}
+            last = errors.rpartition("\n")[2]
+            return {"failed": f"exit status {self._process.returncode}: {last}"}
         found: dict[str, Any] = json.loads(output.splitlines()[-1])
         return found
 
@@ -87,3 +100,4 @@ class Process:
         """End it, if it runs."""
         self._process.kill()
         self._process.wait()
+        self._errors.close()

@@ -1,4 +1,5 @@
 """What models_cuda.py measures: one `Row` per line of its table, each a `Task` and how it is run.
+Models of torch alone are in `cuda_strangers`.
 
 To add a row, write its task as a function of ``tiny`` (small sizes, for a look at whether all of it
 runs) and name it in `ROWS`. Dropout is off everywhere, so that the libraries' losses can be
@@ -26,7 +27,7 @@ from meta.model.zoo import (
     causal_lm_loss,
     masked_lm_loss,
 )
-from models.task import Task, classes, successors
+from models.task import Task, TorchTask, classes, successors
 
 MASKED, SEED = 0.15, 1
 IGNORED = -100
@@ -41,15 +42,17 @@ class Row:
     training: a step (forward, backward, update), or inference. precision: "float16" or "bfloat16",
     mixed for training and of all arrays for inference, or "tf32". optimizer: "sgd" or "adamw".
     channels_last: whether torch's model and images are laid out so, which is faster.
-    time, memory, first_call: the goals, as shares of the best torch contender's figures; None where
-    there is none.
+    gigabytes: of the device's memory, more than one contender takes; how many run at the same time
+    follows from it. time, memory, first_call: the goals of models_cuda.py, as shares of the best
+    torch contender's figures; None where there is none.
     """
 
-    task: Callable[[bool], Task]
+    task: Callable[[bool], TorchTask]
     training: bool
     precision: str
     optimizer: str = "sgd"
     channels_last: bool = False
+    gigabytes: float = 5.0
     time: float = 0.9
     memory: float | None = None
     first_call: float | None = None
@@ -79,7 +82,9 @@ def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
         return ids, torch.where(masked, ids, IGNORED)
 
     what = f"BERT, {layers} layer{'s' * (layers > 1)}, B{batch} S{steps}"
-    return Task(what, lambda: BertForMaskedLM(config), masked_lm_loss, theirs, classes, texts)
+    return Task(
+        what, theirs, classes, texts, ours=lambda: BertForMaskedLM(config), loss=masked_lm_loss
+    )
 
 
 def gpt2(batch: int, steps: int, tiny: bool) -> Task:
@@ -107,7 +112,9 @@ def gpt2(batch: int, steps: int, tiny: bool) -> Task:
         return ids, ids
 
     what = f"GPT-2 small, B{batch} S{steps}"
-    return Task(what, lambda: GPT2LMHeadModel(config), causal_lm_loss, theirs, successors, texts)
+    return Task(
+        what, theirs, successors, texts, ours=lambda: GPT2LMHeadModel(config), loss=causal_lm_loss
+    )
 
 
 def resnet50(batch: int, tiny: bool) -> Task:
@@ -129,14 +136,16 @@ def resnet50(batch: int, tiny: bool) -> Task:
     def loss(found: Any, labels: Any) -> Any:
         return meta.cross_entropy(found, labels)
 
-    return Task(f"ResNet-50, B{batch}", lambda: ResNet(config), loss, theirs, classes, images)
+    return Task(
+        f"ResNet-50, B{batch}", theirs, classes, images, ours=lambda: ResNet(config), loss=loss
+    )
 
 
 ROWS = {
     "bert1-train-fp16": Row(partial(bert, 1, 8, 128), True, "float16"),
     "bert-train-fp16": Row(partial(bert, 12, 32, 128), True, "float16", memory=0.9, first_call=0.2),
     "bert-train-tf32": Row(partial(bert, 12, 32, 128), True, "tf32"),
-    "gpt2-train-bf16": Row(partial(gpt2, 8, 512), True, "bfloat16", "adamw"),
+    "gpt2-train-bf16": Row(partial(gpt2, 8, 512), True, "bfloat16", "adamw", gigabytes=8),
     "resnet50-train-fp16": Row(partial(resnet50, 64), True, "float16", channels_last=True),
     "resnet50-infer-fp16": Row(partial(resnet50, 64), False, "float16", channels_last=True),
     "resnet50-infer1-fp16": Row(partial(resnet50, 1), False, "float16", channels_last=True),

@@ -24,7 +24,7 @@ import torch
 
 from models.cuda_contenders import DYNAMO, NAMES, Call, Contender
 from models.cuda_profile import profile
-from models.cuda_rows import ROWS
+from models.cuda_strangers import EVERY_ROW
 
 COMPARED, WARM_UP, TIMED = 4, 10, 50
 SAMPLES = 64
@@ -36,7 +36,7 @@ NOT_OURS = ("TensorFloat32 tensor cores", "Warning: Profiler clears events")
 def main() -> None:
     """Measure one contender."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("row", choices=EVERY_ROW)
     parser.add_argument("contender", choices=(*NAMES, DYNAMO))
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
@@ -45,7 +45,7 @@ def main() -> None:
     options = parser.parse_args()
     for text in NOT_OURS:
         warnings.filterwarnings("ignore", message=text, category=UserWarning)
-    contender = Contender(ROWS[options.row], options.contender, "cuda", options.tiny)
+    contender = Contender(EVERY_ROW[options.row], options.contender, "cuda", options.tiny)
     result: dict[str, Any] = {"row": options.row, "contender": options.contender}
     if options.wait:
         wait()
@@ -56,6 +56,7 @@ def main() -> None:
             call()
         torch.cuda.synchronize()
         if options.wait:
+            torch.cuda.empty_cache()  # others compile, who need memory
             wait()
         result |= {"values": values, **steps(call)}
     print(json.dumps(result), flush=True)

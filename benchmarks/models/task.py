@@ -1,4 +1,6 @@
-"""`Task`: what is learned, or inferred, in two libraries; and losses in torch."""
+"""`Task`: what is learned, or inferred, in two libraries; `TorchTask`: in torch alone. Losses of
+torch.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,30 @@ from torch.nn.functional import cross_entropy
 
 from meta.model import Model
 
+Inputs = torch.Tensor | dict[str, torch.Tensor]
+"""What a model is called with: one tensor, or several by keyword."""
+
 
 @dataclass(frozen=True)
-class Task:
-    """What is learned, in two libraries: models with parameters of the same names, losses of a
-    result and targets, and one batch of inputs and targets, on the CPU.
+class TorchTask:
+    """What a model of torch learns: the loss of a result and targets, and one batch of inputs and
+    targets, on the CPU.
     """
 
     what: str
-    ours: Callable[[], Model]
-    loss: Callable[[Any, Any], Any]
     theirs: Callable[[], nn.Module]
     their_loss: Callable[[Any, Any], torch.Tensor]
-    batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+    batch: Callable[[], tuple[Inputs, torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Task(TorchTask):
+    """The same with a model of `meta` beside it, whose parameters have the same names. The batch is
+    one tensor of inputs.
+    """
+
+    ours: Callable[[], Model]
+    loss: Callable[[Any, Any], Any]
 
 
 def scores(output: Any) -> torch.Tensor:

@@ -1,0 +1,139 @@
+"""`Run`: rows and contenders, and how models_cuda.py and dynamo_cuda.py measure them.
+
+One after the other, or *together*: rows by groups, as many as the device's memory and the cores
+hold. All contenders of a group make their models at the same time. Then those of rows whose first
+call is asked for run, one after the other, while the rest wait; then the others compile, all at the
+same time, and are timed one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import torch
+
+from models.cuda_processes import Process
+from models.cuda_rows import Row
+
+CONTEXT_GIGABYTES = 0.7
+"""What a process takes of a device before it has an array there, or more."""
+Measured = tuple[str, str, dict[str, Any]]
+"""A row's name, a contender's, and its record."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is measured and how.
+
+    Attributes
+    ----------
+    rows: by name. first_call: the names of those whose first call is asked for; a run that is not
+    together measures all. warm: the contenders whose warm first call is measured. flags: options of
+    `cuda_worker`. processes, gigabytes: how many run at the same time, and their memory; by default
+    those of the machine.
+    """
+
+    rows: dict[str, Row]
+    contenders: list[str]
+    first_call: frozenset[str]
+    warm: tuple[str, ...] = ()
+    together: bool = False
+    flags: tuple[str, ...] = ()
+    processes: int = field(default_factory=lambda: os.cpu_count() or 1)
+    gigabytes: float = field(default_factory=lambda: _device_gigabytes())
+
+    def measured(self) -> Iterator[Measured]:
+        """Iterate over row, contender and record, as they come; a record that says ``failed`` has
+        no figures.
+        """
+        if not self.together:
+            for row, name in product(self.rows, self.contenders):
+                yield row, name, self._alone(row, name)
+            return
+        groups = self.groups()
+        for i, group in enumerate(groups):
+            _say(f"group {i + 1} of {len(groups)}: {', '.join(group)}")
+            yield from self._group(group)
+
+    def groups(self) -> list[list[str]]:
+        """Return the rows that run together: each in the first group that has room. A row that is
+        too large for any has one of its own.
+        """
+        count = len(self.contenders)
+        found: list[list[str]] = []
+        room: list[float] = []
+        for name, row in self.rows.items():
+            need = count * (row.gigabytes + CONTEXT_GIGABYTES)
+            for i, group in enumerate(found):
+                if room[i] >= need and count * (len(group) + 1) <= self.processes:
+                    group.append(name)
+                    room[i] -= need
+                    break
+            else:
+                found.append([name])
+                room.append(self.gigabytes - need)
+        return found
+
+    def _alone(self, row: str, name: str) -> dict[str, Any]:
+        """Measure one contender that has the machine for itself."""
+        with tempfile.TemporaryDirectory() as folder:
+            record = Process(row, name, folder, self.flags).measure()
+            if name in self.warm and "failed" not in record:
+                record |= _warm(Process(row, name, folder, (*self.flags, "--first-call-only")))
+            return record
+
+    def _group(self, names: list[str]) -> Iterator[Measured]:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+
+            def start(row: str, name: str, again: bool = False) -> Process:
+                crowded = row not in self.first_call
+                flags = (*self.flags, "--first-call-only") if again else self.flags
+                process = Process(row, name, f"{folder}/{row}-{name}", flags, True, crowded)
+                running.callback(process.end)
+                return process
+
+            alone = [row for row in names if row in self.first_call]
+            others = [row for row in names if row not in self.first_call]
+            cold = [start(*pair) for pair in product(alone, self.contenders)]
+            warm = {p: start(p.row, p.contender, True) for p in cold if p.contender in self.warm}
+            crowd = [start(*pair) for pair in product(others, self.contenders)]
+            for process in (*cold, *warm.values(), *crowd):
+                process.ready()
+            _say("models are made")
+            for process in cold:
+                record = process.measure()
+                if process in warm and "failed" not in record:
+                    record |= _warm(warm[process])
+                yield process.row, process.contender, record
+            for process in crowd:
+                process.go()
+            for process in crowd:
+                process.ready()
+            _say("all have compiled")
+            for process in crowd:
+                record = process.measure()
+                record.pop("first_call", None)  # others were compiled beside it
+                yield process.row, process.contender, record
+
+
+def _device_gigabytes() -> float:
+    return torch.cuda.get_device_properties(0).total_memory / 2**30
+
+
+def _warm(process: Process) -> dict[str, Any]:
+    """Return what a second process adds to a contender's record."""
+    found = process.measure()
+    return found if "failed" in found else {"warm_call": found["first_call"]}
+
+
+def _say(text: str) -> None:
+    """Print a line of progress with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

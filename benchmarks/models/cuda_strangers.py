@@ -1,0 +1,220 @@
+"""Models of timm and transformers that nobody tuned `meta` for, in the sizes in which they are
+used, for inference and for training: rows of dynamo_cuda.py.
+
+Parameters are random, of a configuration: nothing is downloaded. Dropout and stochastic depth are
+off, so that the contenders' losses can be compared. timm and transformers are imported where they
+are asked for. To add a model, write its task as a function of ``tiny`` and name it in `_MODELS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.cuda_rows import IGNORED, MASKED, ROWS, SEED, Row
+from models.task import TorchTask, classes, successors
+
+IMAGES, PIXELS, TINY_PIXELS = 64, 224, 64
+CLASSES = 1000
+ORDINARY = 4
+"""The first of the tokens that stand for no padding, mask or end of a text."""
+TINY_TEXT = {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 2}
+
+
+def image_model(what: str, name: str, small: dict[str, Any], tiny: bool) -> TorchTask:
+    """Return a model of timm that classifies random images. small: what makes it a tiny one."""
+    batch, size = (2, TINY_PIXELS) if tiny else (IMAGES, PIXELS)
+
+    def theirs() -> nn.Module:
+        import timm
+
+        options = small if tiny else {}
+        module: nn.Module = timm.create_model(
+            name, pretrained=False, num_classes=CLASSES, drop_path_rate=0.0, **options
+        )
+        return module
+
+    def images() -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        x = torch.randn(batch, 3, size, size, generator=generator)
+        return x, torch.randint(CLASSES, (batch,), generator=generator)
+
+    return TorchTask(f"{what}, B{batch}", theirs, classes, images)
+
+
+def _of_transformers(model: str, config: str, options: dict[str, Any]) -> Callable[[], nn.Module]:
+    def theirs() -> nn.Module:
+        import transformers
+
+        module: nn.Module = getattr(transformers, model)(getattr(transformers, config)(**options))
+        return module
+
+    return theirs
+
+
+def _tokens(generator: torch.Generator, words: int, *shape: int) -> torch.Tensor:
+    return torch.randint(ORDINARY, words, shape, generator=generator)
+
+
+def roberta(batch: int, steps: int, tiny: bool) -> TorchTask:
+    """Return RoBERTa-base, predicting masked words of random texts."""
+    sizes: dict[str, Any] = {"vocab_size": 50265, "max_position_embeddings": 514}
+    sizes |= {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if tiny:
+        sizes |= TINY_TEXT | {"num_attention_heads": 2, "intermediate_size": 128}
+        batch, steps = 2, 16
+
+    def texts() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        ids = _tokens(generator, sizes["vocab_size"], batch, steps)
+        masked = torch.rand(ids.shape, generator=generator) < MASKED
+        return {"input_ids": ids}, torch.where(masked, ids, IGNORED)
+
+    model = _of_transformers("RobertaForMaskedLM", "RobertaConfig", sizes | off)
+    return TorchTask(f"RoBERTa-base, B{batch} S{steps}", model, classes, texts)
+
+
+SMOLLM = {
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
+"""SmolLM-135M, which is a Llama."""
+QWEN2 = {
+    "vocab_size": 151936,
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+"""Qwen2-0.5B."""
+
+
+def decoder(
+    what: str, family: str, sizes: dict[str, Any], batch: int, steps: int, tiny: bool
+) -> TorchTask:
+    """Return a model of a family ("Llama", "Qwen2") that predicts the next token of texts."""
+    if tiny:
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128}
+        sizes = sizes | TINY_TEXT | heads
+        batch, steps = 2, 16
+
+    def texts() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        ids = _tokens(generator, sizes["vocab_size"], batch, steps)
+        return {"input_ids": ids}, ids
+
+    options = {**sizes, "use_cache": False, "bos_token_id": 1, "eos_token_id": 2}
+    model = _of_transformers(f"{family}ForCausalLM", f"{family}Config", options)
+    return TorchTask(f"{what}, B{batch} S{steps}", model, successors, texts)
+
+
+def t5(batch: int, steps: int, answer: int, tiny: bool) -> TorchTask:
+    """Return T5-base, answering random texts by random texts."""
+    sizes: dict[str, Any] = {"vocab_size": 32128, "d_model": 768, "d_kv": 64, "d_ff": 3072}
+    sizes |= {"num_layers": 12, "num_heads": 12}
+    if tiny:
+        sizes = {"vocab_size": 512, "d_model": 64, "d_kv": 32, "d_ff": 128}
+        sizes |= {"num_layers": 2, "num_heads": 2}
+        batch, steps, answer = 2, 16, 8
+
+    def texts() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        ids = _tokens(generator, sizes["vocab_size"], batch, steps)
+        answers = _tokens(generator, sizes["vocab_size"], batch, answer)
+        return {"input_ids": ids, "decoder_input_ids": answers}, answers
+
+    off = {"dropout_rate": 0.0, "use_cache": False, "decoder_start_token_id": 0}
+    model = _of_transformers("T5ForConditionalGeneration", "T5Config", sizes | off)
+    return TorchTask(f"T5-base, B{batch} S{steps}+{answer}", model, successors, texts)
+
+
+def whisper(batch: int, steps: int, tiny: bool) -> TorchTask:
+    """Return Whisper-tiny, writing random texts of 30 seconds of noise."""
+    frames = 3000
+    sizes: dict[str, Any] = {"vocab_size": 51865, "num_mel_bins": 80, "d_model": 384}
+    for part in ("encoder", "decoder"):
+        sizes |= {f"{part}_layers": 4, f"{part}_attention_heads": 6, f"{part}_ffn_dim": 1536}
+    if tiny:
+        sizes |= {"vocab_size": 512, "d_model": 64, "max_source_positions": 32}
+        for part in ("encoder", "decoder"):
+            sizes |= {f"{part}_layers": 2, f"{part}_attention_heads": 2, f"{part}_ffn_dim": 128}
+        sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        batch, steps, frames = 2, 8, 64
+
+    def speech() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+        generator = torch.Generator().manual_seed(SEED)
+        noise = torch.randn(batch, sizes["num_mel_bins"], frames, generator=generator)
+        ids = _tokens(generator, sizes["vocab_size"], batch, steps)
+        return {"input_features": noise, "decoder_input_ids": ids}, ids
+
+    off = {"dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    options = {**sizes, **off, "use_cache": False, "decoder_start_token_id": 1}
+    model = _of_transformers("WhisperForConditionalGeneration", "WhisperConfig", options)
+    return TorchTask(f"Whisper-tiny, B{batch} S{steps}", model, successors, speech)
+
+
+_CONVNEXT = {"depths": (1, 1, 1, 1), "dims": (16, 32, 64, 128)}
+_VIT = {"img_size": TINY_PIXELS, "embed_dim": 64, "depth": 2, "num_heads": 2}
+_SWIN = {"img_size": TINY_PIXELS, "window_size": 2, "embed_dim": 32}
+_SWIN |= {"depths": (1, 1, 1, 1), "num_heads": (1, 2, 4, 8)}
+
+
+_MODELS: dict[str, tuple[Callable[[bool], TorchTask], dict[str, Any]]] = {
+    "convnext": (
+        partial(image_model, "ConvNeXt-T", "convnext_tiny", _CONVNEXT),
+        {"channels_last": True, "gigabytes": 8},
+    ),
+    "efficientnet": (
+        partial(image_model, "EfficientNet-B0", "efficientnet_b0", {}),
+        {"channels_last": True, "gigabytes": 7},
+    ),
+    "vit": (
+        partial(image_model, "ViT-B/16", "vit_base_patch16_224", _VIT),
+        {"gigabytes": 9},
+    ),
+    "swin": (
+        partial(image_model, "Swin-T", "swin_tiny_patch4_window7_224", _SWIN),
+        {"gigabytes": 10},
+    ),
+    "regnet": (
+        partial(image_model, "RegNetY-1.6GF", "regnety_016", {}),
+        {"channels_last": True, "gigabytes": 7},
+    ),
+    "roberta": (partial(roberta, 16, 256), {"gigabytes": 9}),
+    "smollm": (partial(decoder, "SmolLM-135M", "Llama", SMOLLM, 8, 512), {"gigabytes": 11}),
+    "qwen2": (partial(decoder, "Qwen2-0.5B", "Qwen2", QWEN2, 4, 256), {"gigabytes": 16}),
+    "t5": (partial(t5, 8, 256, 128), {"gigabytes": 9}),
+    "whisper": (partial(whisper, 8, 128), {"gigabytes": 5}),
+}
+"""Tasks, with what is particular of their rows; the memory is that of training."""
+INFERENCE_GIGABYTES = 4
+
+STRANGERS = {
+    f"{name}-{'train' if training else 'infer'}-bf16": Row(
+        task,
+        training,
+        "bfloat16",
+        "adamw",
+        **(more if training else more | {"gigabytes": INFERENCE_GIGABYTES}),
+    )
+    for name, (task, more) in _MODELS.items()
+    for training in (False, True)
+}
+"""The rows by the names that ``--rows`` takes."""
+EVERY_ROW = {**ROWS, **STRANGERS}
+"""Those of models_cuda.py, too."""

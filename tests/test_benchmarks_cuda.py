@@ -1,0 +1,252 @@
+"""The benchmarks of models on a GPU, as far as they go without one: what is run when, what is kept,
+how figures become shares and goals; and that the models that are strangers run at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+KNOWN, STRANGER = "bert-train-fp16", "roberta-train-bf16"
+TINY_NAMES = [
+    f"{name}-{mode}-bf16"
+    for name in ("roberta", "smollm", "qwen2", "t5", "whisper")
+    for mode in ("infer", "train")
+]
+IMAGE_NAMES = [
+    f"{name}-{mode}-bf16"
+    for name in ("convnext", "efficientnet", "vit", "swin", "regnet")
+    for mode in ("infer", "train")
+]
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what imports a file of benchmarks/ by name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module
+
+
+def figures(ms: float, peak: float = 100.0, first: float | None = None) -> dict[str, Any]:
+    found = {"ms": ms, "host_ms": ms, "peak_mb": peak, "values": [[1.0]]}
+    return found if first is None else found | {"first_call": first}
+
+
+class Process:
+    """A process that writes down what happens to it, and measures nothing."""
+
+    log: list[str]
+
+    def __init__(self, row: str, contender: str, folder: str, flags: Any, *how: bool) -> None:
+        self.row, self.contender = row, contender
+        self.name = f"{row} {contender}{' again' * ('--first-call-only' in flags)}"
+        self.crowded = how == (True, True)
+        self.log.append(f"start {self.name}")
+
+    def ready(self) -> None:
+        self.log.append(f"ready {self.name}")
+
+    def go(self) -> None:
+        self.log.append(f"go {self.name}")
+
+    def measure(self) -> dict[str, Any]:
+        self.log.append(f"measure {self.name}")
+        return figures(1.0, first=2.0)
+
+    def end(self) -> None:
+        self.log.append(f"end {self.name}")
+
+
+@pytest.fixture
+def run_of(benchmarks: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes a `Run` of the contenders dynamo and eager whose processes are recorded."""
+    running = benchmarks("models.cuda_running")
+    monkeypatch.setattr(running, "Process", Process)
+    monkeypatch.setattr(Process, "log", [], raising=False)
+    every = benchmarks("models.cuda_strangers").EVERY_ROW
+
+    def make(names: list[str], **options: Any) -> Any:
+        options = {"first_call": frozenset(), "processes": 16, "gigabytes": 80.0, **options}
+        return running.Run({n: every[n] for n in names}, ["dynamo", "eager"], **options)
+
+    return make
+
+
+def test_one_after_the_other(run_of: Any) -> None:
+    found = list(run_of([KNOWN, STRANGER], warm=("dynamo",)).measured())
+    assert [f[:2] for f in found] == list(product((KNOWN, STRANGER), ("dynamo", "eager")))
+    assert [("warm_call" in f[2], "first_call" in f[2]) for f in found] == 2 * [
+        (True, True),
+        (False, True),
+    ]
+    assert Process.log[:4] == [
+        f"{did} {KNOWN} dynamo{again}" for again in ("", " again") for did in ("start", "measure")
+    ]
+
+
+def test_together_first_calls_are_alone(run_of: Any) -> None:
+    run = run_of([KNOWN, STRANGER], together=True, first_call=frozenset([KNOWN]), warm=("dynamo",))
+    found = {f[:2]: f[2] for f in run.measured()}
+    assert found[KNOWN, "dynamo"]["first_call"] == found[KNOWN, "dynamo"]["warm_call"] == 2.0
+    assert "first_call" not in found[STRANGER, "dynamo"]
+    assert [line for line in Process.log if line.split()[0] in ("go", "measure")] == [
+        f"measure {KNOWN} dynamo",
+        f"measure {KNOWN} dynamo again",
+        f"measure {KNOWN} eager",
+        *(f"go {STRANGER} {c}" for c in ("dynamo", "eager")),
+        *(f"measure {STRANGER} {c}" for c in ("dynamo", "eager")),
+    ]
+    first_go = Process.log.index(f"measure {KNOWN} dynamo")
+    assert sum(line.startswith("ready") for line in Process.log[:first_go]) == 5
+    assert sum(line.startswith("end") for line in Process.log) == 5
+
+
+def test_groups_have_room(run_of: Any, benchmarks: Any) -> None:
+    names = list(benchmarks("models.cuda_strangers").STRANGERS)
+    assert [len(g) for g in run_of(names, processes=8, gigabytes=1e3).groups()] == [4] * 5
+    one = run_of([STRANGER]).rows[STRANGER]
+    rows = {str(i): replace(one, gigabytes=size) for i, size in enumerate((9.3, 19.3, 1.3, 50.0))}
+    run = replace(run_of([STRANGER], gigabytes=60.0), rows=rows)
+    assert run.groups() == [["0", "1"], ["2"], ["3"]]
+
+
+def test_each_stranger_has_a_machine(benchmarks: Any) -> None:
+    rows = benchmarks("models.cuda_strangers").STRANGERS
+    contenders = benchmarks("dynamo_cuda").CONTENDERS
+    need = benchmarks("models.cuda_running").CONTEXT_GIGABYTES
+    assert len(rows) == 20 and {r.precision for r in rows.values()} == {"bfloat16"}
+    assert max(len(contenders) * (r.gigabytes + need) for r in rows.values()) < 80
+
+
+def test_rows_are_kept(run_of: Any, benchmarks: Any, tmp_path: Path, capsys: Any) -> None:
+    records = benchmarks("models.cuda_records")
+    file = tmp_path / "rows.jsonl"
+    assert records.kept(file) == (None, {})
+    found = records.collect(run_of([KNOWN, STRANGER]), "a card", file)
+    assert records.kept(file) == ("a card", found) and set(found) == {KNOWN, STRANGER}
+    assert f"{KNOWN:22s} dynamo" in capsys.readouterr().err
+    with file.open("a") as lines:
+        print(json.dumps({"conditions": "another", "row": "x", "contenders": {}}), file=lines)
+    with pytest.raises(ValueError, match="a card and of another"):
+        records.kept(file)
+
+
+def test_a_whole_file_needs_no_gpu(
+    run_of: Any, benchmarks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    records, program = benchmarks("models.cuda_records"), benchmarks("dynamo_cuda")
+    file = tmp_path / "rows.jsonl"
+    records.collect(run_of([STRANGER]), "a card", file)
+    command = ["dynamo_cuda.py", "--rows", STRANGER, "--contenders", "dynamo,eager", "--check"]
+    monkeypatch.setattr(sys, "argv", [*command, "--records", str(file)])
+    assert program.main() == 0
+    text = capsys.readouterr().out
+    assert text.startswith("a card\n") and "RoBERTa-base, B16 S256 train" in text
+    assert "strangers to best 1.00x" in text
+
+
+def test_results_are_compared(benchmarks: Any) -> None:
+    records = benchmarks("models.cuda_records")
+    right, wrong = figures(1.0), figures(1.0) | {"values": [[1.05]]}
+    for row, name, is_wrong in [
+        ("roberta-train-bf16", "dynamo", True),
+        ("roberta-infer-bf16", "dynamo", False),
+        (KNOWN, "compile", True),
+    ]:
+        found = {"eager": dict(right), name: dict(wrong)}
+        records.compare(row, found)
+        assert ("failed" in found[name]) == is_wrong
+    found = {"eager": dict(right), "dynamo": figures(1.0) | {"values": [[float("nan")]]}}
+    records.compare("roberta-infer-bf16", found)
+    assert "differ" in found["dynamo"]["failed"]
+
+
+def test_goals(benchmarks: Any) -> None:
+    program = benchmarks("dynamo_cuda")
+
+    def result(row: str, own: float, first: float = 1.0) -> Any:
+        found = {
+            "dynamo": figures(own, 50.0, first),
+            "eager": figures(20.0),
+            "compile": figures(8.0, 100.0, 10.0),
+            "reduce-overhead": figures(10.0, 80.0, 9.0),
+        }
+        return program.result(row, found, False)
+
+    good = result(KNOWN, 7.0)
+    assert [good[n] for n in program.SHARES] == pytest.approx([7 / 8, 0.7, 0.5, 1 / 9])
+    assert good["missed"] == []
+    assert result(KNOWN, 7.5, 3.0)["missed"] == ["to best", "first call"]
+    slow = result("vit-train-bf16", 10.6, 9.0)
+    assert slow["missed"] == ["to graphs"]
+    both = [good, slow, result("vit-infer-bf16", 6.0)]
+    assert program.means(both)["strangers"]["graphs"] == pytest.approx((1.06 * 0.6) ** 0.5)
+    assert program.missed(both) == ["vit-train-bf16: to graphs"]
+    assert program.missed([result("vit-train-bf16", 8.6)]) == ["the mean of strangers"]
+    assert "known to best 0.88x" in program.sentence(both)
+    table = program.rows(both)
+    assert all(len(line) == len(table[0]) for line in table)
+
+
+def test_a_failed_contender_has_no_share(benchmarks: Any) -> None:
+    program = benchmarks("dynamo_cuda")
+    found = {"dynamo": {"failed": "exit status 1"}, "eager": figures(1.0)}
+    record = program.result(KNOWN, found, True)
+    assert record["time"] is None and record["missed"] == []
+    assert benchmarks("models.cuda_records").failed([record])
+    assert "failed" in program.rows([record])[1]
+
+
+def results_of(benchmarks: Any, row: str, name: str, precision: str = "") -> list[torch.Tensor]:
+    """Return the results of three calls of a contender on the CPU, in a tiny size."""
+    found = benchmarks("models.cuda_strangers").STRANGERS[row]
+    found = replace(found, precision=precision or found.precision)
+    call = benchmarks("models.cuda_contenders").Contender(found, name, "cpu", True).compiled()
+    return [call().detach().float() for _ in range(3)]
+
+
+def check_tiny(benchmarks: Any, row: str) -> None:
+    found = results_of(benchmarks, row, "eager")
+    assert all(f.isfinite().all() for f in found) and found[0].abs().max() > 0
+    if "train" in row:
+        assert found[0].shape == () and found[2] < found[0]
+    else:
+        torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("row", TINY_NAMES)
+def test_tiny_strangers_of_transformers(benchmarks: Any, row: str) -> None:
+    pytest.importorskip("transformers")
+    check_tiny(benchmarks, row)
+
+
+@pytest.mark.parametrize("row", IMAGE_NAMES)
+def test_tiny_strangers_of_timm(benchmarks: Any, row: str) -> None:
+    pytest.importorskip("timm")
+    check_tiny(benchmarks, row)
+
+
+def test_all_strangers_are_tried(benchmarks: Any) -> None:
+    rows = benchmarks("models.cuda_strangers").STRANGERS
+    assert set(rows) == {*TINY_NAMES, *IMAGE_NAMES}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["t5-train-bf16", "whisper-infer-bf16"])
+def test_a_tiny_stranger_under_the_backend(benchmarks: Any, row: str) -> None:
+    pytest.importorskip("transformers")
+    torch._dynamo.reset()
+    found = results_of(benchmarks, row, "dynamo")
+    expected = results_of(benchmarks, row, "eager")
+    for one, other in zip(found, expected, strict=True):
+        bound = 3e-2 * other.abs().max().item()
+        torch.testing.assert_close(one, other, rtol=0, atol=bound)
