@@ -35,7 +35,7 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core import Op
-from meta.op.core.check import normalize_axes
+from meta.op.core.check import normalize_axes, permutation
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import called_op, named_args, new_call, tensor_of, tensor_type
 from meta.passes.lifetimes import type_bytes
@@ -279,6 +279,9 @@ class _Function:
     def __init__(self, function: Function, buffers: Buffers) -> None:
         self._function, self._buffers = function, buffers
         self._uses = DefUse(function)
+        self._written = {
+            owner(b) for bound in function.body.bindings for b in buffers.written_by(bound)
+        }
         self._made: list[Binding] = []
         self._last: dict[Expr, Var] = {}
         # Arrays that there are with the channels last only.
@@ -330,6 +333,8 @@ class _Function:
         site, called = None, called_op(value)
         if called is not None and isinstance(value, Call):
             args = named_args(called, value)
+            if called is op.permute_dims and self._permuted(binding, args["x"], args["axes"]):
+                return
             site = ImageCall(called, args, self, binding.var, binding.span)
         written = None if site is None else _RULES.get(site.op, elementwise)(site)
         if written is None:
@@ -337,6 +342,24 @@ class _Function:
             self._made.append(binding)
             return
         self._made.append(Binding(self._result(binding.var), written, binding.span))
+
+    def _permuted(self, binding: Binding, source: Expr, axes: Any) -> bool:
+        """Take a permutation that is written in the program, from or to the channels last, for what
+        it is: of a program that gets and returns arrays in this order, nothing is transposed.
+        """
+        if not is_image(type_of(source)) or owner(self._buffers.of(source)) in self._written:
+            return False
+        order = permutation(axes, 4)
+        if order == FIRST and isinstance(source, Var) and source not in self._only:
+            self._last[binding.var] = source
+            self._made.append(binding)
+            return True
+        if order == LAST and source in self._last:
+            last = self._last[source]
+            view = new_call(op.reshape, last, tensor_of(last).static_shape)
+            self._made.append(Binding(binding.var, view, binding.span))
+            return True
+        return False
 
     def _result(self, var: Var) -> Var:
         """Return what the result of an operator with the channels last is bound to."""

@@ -12,7 +12,7 @@ from meta.ir import Call, Module, parse
 from meta.model import Model, layers, trace
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.optim import with_sgd
-from meta.passes import channels_last, infer_type
+from meta.passes import channels_last, dead_code, infer_type
 
 IMAGE, KERNEL = "float16[2, 8, 6, 6]", "float16[8, 8, 3, 3]"
 
@@ -112,6 +112,37 @@ def test_what_was_written_is_transposed_anew() -> None:
     head = f"%x: {IMAGE}, %w: {KERNEL}"
     found = names(converted(body, "(%a, %b)", head))
     assert found.count("permute_dims") == 5  # x once, w twice, and the results
+
+
+LAST_IMAGE, LAST_KERNEL = "float16[2, 6, 6, 8]", "float16[8, 3, 3, 8]"
+
+
+def test_what_is_given_and_returned_with_the_channels_last_is_not_transposed() -> None:
+    body = """%a = permute_dims(%x, axes=(0, 3, 1, 2))
+    %v = permute_dims(%w, axes=(0, 3, 1, 2))
+    %b = conv2d(%a, %v, padding=1)
+    %c = relu(%b)
+    %d = permute_dims(%c, axes=(0, 2, 3, 1))"""
+    found = converted(body, "(%d, %c)", f"%x: {LAST_IMAGE}, %w: {LAST_KERNEL}")
+    used = names(dead_code(found))
+    assert used.count("permute_dims") == 1 and used.count("reshape") == 1  # of %c, and of %d
+
+
+def test_what_is_written_later_is_transposed_before() -> None:
+    body = """%a = permute_dims(%x, axes=(0, 3, 1, 2))
+    %b = conv2d(%a, %w, padding=1)
+    %d = permute_dims(%a, axes=(0, 2, 3, 1))
+    %u = assign(%x, %y)"""
+    head = f"%x: {LAST_IMAGE}, %w: {KERNEL}, %y: {LAST_IMAGE}"
+    found = converted(body, "(%b, %d)", head)
+    assert names(found).count("permute_dims") == 4  # x to %a and back, w, and %b
+    x, y = (torch.randn(2, 6, 6, 8).half() for _ in range(2))
+    w = torch.randn(8, 8, 3, 3).half()
+    with meta.PassContext(disabled=["channels_last"]):
+        run = meta.vm.compile(found)
+    given = meta.array(x.clone())
+    _, returned = run(given, meta.array(w), meta.array(y))
+    assert returned.torch().equal(x) and given.torch().equal(y)
 
 
 class Block(Model):

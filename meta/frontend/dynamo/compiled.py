@@ -7,7 +7,7 @@ the graph is compiled, or at its first call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -33,8 +33,8 @@ class CompiledGraph:
     Attributes
     ----------
     converted: the program as it was converted. executable: None where nothing is computed, and,
-    where inputs are bound, before the first call: it is made with them. taken: what the forward
-    graph of a gradient lends to it.
+    where inputs are bound, before the first call: it is made with them. lent: the results that
+    nobody writes and only a gradient reads. taken: what the forward graph of a gradient lends it.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class CompiledGraph:
         graph: fx.GraphModule,
         converted: Converted,
         make: Callable[[Sequence[ndarray]], Executable] | None,
+        lent: Collection[int] = (),
         taken: Loans | None = None,
     ) -> None:
-        self.converted, self._taken = converted, taken
+        self.converted, self._lent, self._taken = converted, lent, taken
         self.executable: Executable | None = None
         self._make = make
         self._arrays: list[ndarray] = []
@@ -168,10 +169,15 @@ class CompiledGraph:
         assert self.executable is not None
         taken = {buffer(t) for t in tensors}
         before = set(self.executable.kept_memory)
+        among_lent: set[int] = set()
         copied = []
         for output, result in zip(self._results, results, strict=True):
             where = buffer(result)
             if where in before or (where in taken and not output.shares):
+                copied.append(output.number)
+            elif output.number in self._lent:
+                among_lent.add(where)
+            elif where in among_lent:
                 copied.append(output.number)
             else:
                 before.add(where)

@@ -193,7 +193,8 @@ class GraphCompiler:
             lent = _lent(converted.outputs, self.role)
             make = partial(self._executable, converted, extents, lent)
             taken = self.loans if self.role == "backward" and on in BOUND_ON else None
-            return CompiledGraph(self.graph, converted, make, taken)
+            saved = lent if self.role == "forward" else ()  # gradients may be written
+            return CompiledGraph(self.graph, converted, make, saved, taken)
 
     def _executable(
         self,

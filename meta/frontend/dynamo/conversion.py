@@ -33,6 +33,7 @@ from meta.frontend.dynamo.outputs import Output, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.call import View, map_tensors
+from meta.op.core.check import permutation
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace
 
@@ -69,16 +70,34 @@ class Converted:
 
 
 class _ProgramTrace(Trace):
-    """A program whose random keys are parameters, and whose lines are those of the user's model."""
+    """A program whose random keys are parameters, and whose lines are those of the user's model.
+    Permutations of permutations are one.
+    """
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.keys: list[Var] = []
+        # By the result of a permutation, what is permuted, and in which order.
+        self._turned: dict[Expr, tuple[Symbol, Order]] = {}
         self.node: fx.Node | None = None
         self.site = self._line
 
     def _line(self) -> Span | None:
         return None if self.node is None else span_of(self.node)
+
+    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if op.name != "permute_dims":
+            return super().__call__(op, args, kwargs)
+        x, axes = op.schema.bind(args, kwargs, self.lift_tensor)
+        order = permutation(axes, x.ndim)
+        # Inputs and outputs are turned as they come and go, much of it for nothing.
+        source, first = self._turned.get(x.atom, (x, tuple(range(x.ndim))))
+        whole = tuple(first[axis] for axis in order)
+        if is_usual(whole):
+            return source
+        result = super().__call__(op, (source, whole), {})
+        self._turned[result.atom] = source, whole
+        return result
 
     def draw_key(self) -> Symbol:
         """Return a key of this call alone."""
