@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from meta.base import config
 from meta.frontend.dynamo.compiled import CompiledGraph
 from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of
-from meta.frontend.dynamo.decompositions import decompositions
+from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result, View
@@ -43,6 +43,7 @@ def backend(
     mode, options: those of `torch.compile`; see `meta.frontend.dynamo.options`.
     """
     given = read_options(mode, options)
+    keep_attention(graph)
     compiler = partial(GraphCompiler, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
