@@ -71,6 +71,12 @@ MIXED = {
 may have another dtype than stands beside the node. What follows was made for the latter.
 """
 
+COUNTED = {"_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
+"""Overloads of which torch 2.11 writes that places and counts are of the data's dtype; they are
+int64, and what follows was made for something else.
+"""
+FROM_2_12 = "PyTorch 2.11 takes it for another dtype; from 2.12 on it is right"
+
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
 
@@ -211,9 +217,10 @@ class Walker:
             result = run()
             if shown(node.target) in MIXED and "val" in node.meta:
                 result = tuple(map(_as_said, node.meta["val"], result))
-            wrong = _mismatch(node.meta.get("val"), result)
+            wrong = _mismatch(_said(node), result)
             if wrong is not None:
-                raise Unconvertible(wrong)
+                counted = shown(node.target) in COUNTED
+                raise Unconvertible(wrong, FROM_2_12 if counted else None)
             return result
         except Unconvertible as error:
             if self.outside is not None:
@@ -299,6 +306,18 @@ def _as_said(said: Any, found: Any) -> Any:
         return found
     dtype = FROM_TORCH[said.dtype]
     return found if found.dtype == dtype else op.astype(found, dtype)
+
+
+def _said(node: fx.Node) -> Any:
+    """Return the types that stand beside a node; in those of `COUNTED`, None for results that
+    nothing reads.
+    """
+    said = node.meta.get("val")
+    parts = all(user.target is operator.getitem for user in node.users)
+    if shown(node.target) not in COUNTED or said is None or not parts:
+        return said
+    read = {user.args[1] for user in node.users if user.users}
+    return tuple(s if i in read else None for i, s in enumerate(said))
 
 
 def _mismatch(wanted: Any, found: Any) -> str | None:

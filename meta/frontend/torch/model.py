@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -138,7 +139,10 @@ def load(path: str | Path) -> ExportedProgram:
     """Read the file of an exported program; AtenError if it is none."""
     require_file(path)
     try:
-        return torch.export.load(str(path))
+        with warnings.catch_warnings():
+            # torch 2.11 says so of what it has read itself, and writes to none of it.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            return torch.export.load(str(path))
     except Exception as error:  # torch raises many kinds
         raise AtenError(
             f"torch.export.load refuses the file: {type(error).__name__}: {error}",

@@ -7,6 +7,7 @@ import torch
 
 from meta.frontend.aten.registry import REQUIRED, aten, bound, defaults_of, name_of, overload_of
 from meta.frontend.core import Unconvertible
+from tests.frontend.aten.calls import GONE_FROM, NEW_IN, is_there
 
 
 @pytest.mark.parametrize("name", ["add.Tensor", "relu", "_softmax", "max.dim", "sym_size.int"])
@@ -20,17 +21,11 @@ def test_unknown_names_lead_nowhere(name: str) -> None:
     assert overload_of(name) is None and defaults_of(name) is None
 
 
-OTHER_VERSIONS = {"cholesky", "qr"} | {
-    f"_upsample_lanczos2d_aa{form}" for form in ("", ".vec", "_backward")
-}
-"""Overloads that some versions of torch lack: the first two are gone from 2.14 on."""
-
-
 def test_every_converter_is_of_an_overload_that_there_is() -> None:
     """Those of packages that are not installed may be registered, too."""
     packages = ("torchvision.", "transformers.")
     unknown = {n for n in aten if overload_of(n) is None and not n.startswith(packages)}
-    assert unknown <= OTHER_VERSIONS
+    assert unknown == {name for name in (*NEW_IN, *GONE_FROM) if not is_there(name)}
 
 
 def test_operands_are_tensors_and_numbers_without_a_default() -> None:

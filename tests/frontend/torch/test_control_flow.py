@@ -16,9 +16,6 @@ import meta
 from meta.frontend import from_torch
 from meta.frontend.aten import AtenError
 
-# torch's own code, while it exports.
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
-
 
 class Branching(nn.Module):
     def __init__(self) -> None:
@@ -41,8 +38,21 @@ class Scanning(nn.Module):
         self.w = nn.Parameter(torch.randn(4))
 
     def forward(self, x: torch.Tensor) -> Any:
-        last, sums = scan(lambda c, row: (c * self.w + row, (c * row).sin()), x.sum(0), x, dim=0)
+        last, sums = scan(self.step, x.sum(0), x, dim=0)
         return last, sums
+
+    def step(self, c: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return c * self.w + row, (c * row).sin()
+
+    def in_python(self, x: torch.Tensor) -> Any:
+        """The same as a plain loop, whose gradients are right in every torch: before 2.13, those
+        of torch's scan leave out what comes through the carry.
+        """
+        c, sums = x.sum(0), []
+        for row in x:
+            c, y = self.step(c, row)
+            sums.append(y)
+        return c, torch.stack(sums)
 
 
 class Mapping(nn.Module):
@@ -81,7 +91,7 @@ def test_results(kind: Any) -> None:
 def test_gradients(kind: Any) -> None:
     torch.manual_seed(0)
     module, x = kind(), torch.rand(5, 4)
-    results = module(x)
+    results = getattr(module, "in_python", module)(x)
     results = results if isinstance(results, tuple) else (results,)
     sum(r.square().sum() for r in results).backward()
     found = from_torch(module, (x,))
