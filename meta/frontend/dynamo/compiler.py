@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
 from meta.frontend.dynamo.compiled import CompiledGraph
-from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of
+from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of, put_right
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.options import Options, read_options
@@ -50,7 +50,7 @@ def backend(
         bw_compiler=partial(compiler, role="backward"),
         inference_compiler=partial(compiler, role="inference"),
         decompositions=decompositions,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partition,
         keep_inference_input_mutations=True,  # as copies at the end of a graph
     )
     tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
@@ -60,6 +60,12 @@ def backend(
     with states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     return compiled
+
+
+def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """Return the graphs of the result and of the gradient."""
+    put_right(joint)  # before its types become those of what one graph saves for the other
+    return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 @contextmanager

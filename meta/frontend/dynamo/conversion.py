@@ -7,6 +7,7 @@ PyTorch from within the program. A graph is never split.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
@@ -158,6 +159,7 @@ def convert_graph(
     are symbolic and the graph is another one for other sizes.
     """
     complete(graph)
+    put_right(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     said = [n.meta.get("val") for n in places]
     trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
@@ -218,6 +220,21 @@ def complete(graph: fx.GraphModule) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
         with mode or nullcontext():
             node.meta["val"] = node.target(*args, **kwargs)
+
+
+def put_right(graph: fx.GraphModule) -> None:
+    """Write beside calls the dtypes that torch's kernels give where torch says others: before 2.13,
+    that the logsumexp of attention of float64 on the CPU is float32.
+    """
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    for node in graph.graph.find_nodes(op="call_function", target=attention):
+        y, logsumexp = node.meta["val"]
+        if y.dtype == torch.float64 and logsumexp.dtype != y.dtype:
+            said = logsumexp.to(y.dtype)
+            node.meta["val"] = y, said
+            for user in node.users:
+                if user.target is operator.getitem and user.args[1] == 1:
+                    user.meta["val"] = said
 
 
 class GraphWalker(Walker):
