@@ -58,7 +58,8 @@ def _combined(strong: torch.dtype | None, weak: torch.dtype | None) -> torch.dty
 def result_dtype(*operands: Any) -> str:
     """Return the dtype that torch computes in for tensors and numbers: "float32", "int64".
 
-    Raises Unconvertible for one that is no dtype of ours, complex32.
+    Raises Unconvertible for one that is no dtype of ours: complex32, or bcomplex32, which PyTorch
+    2.14 and later compute in for bfloat16 and a complex number.
     """
     tensors = [x for x in operands if x is not None and not is_number(x)]
     levels = (

@@ -35,8 +35,11 @@ CASES = [
     call("arange.start_step", 5, 1, -2, dtype=torch.float16),
     call("arange.start_step", 0.5, 3, 0.5),
     call("arange.start_step", 0.5, 4.5, 1, dtype=torch.int64, label="whole numbers"),
-    call("arange.start_step", 0.0, -8.1, -4.0, dtype=torch.int64),
-    call("arange.start_step", 0.0, -8.1, -4.0, dtype=torch.int32),
+    *(
+        call("arange.start_step", *bounds, dtype=dtype)
+        for bounds in ((0.0, -8.1, -4.0), (0.5, 3, 1.5), (-0.5, 2.6, 1))
+        for dtype in (torch.int64, torch.int32)
+    ),
     call("range", 0, 3),
     call("linspace", 0, 7, 4, dtype=torch.int32),
     call("linspace", -1.0, 1.0, 1),

@@ -7,6 +7,7 @@ it made the program is not asked for.
 import math
 
 import numpy as np
+import torch
 
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
@@ -24,6 +25,9 @@ from meta.frontend.aten.promotion import is_number, promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, known
 from meta.ir.dims import SymbolicDim
+
+COUNTS_WHOLE = torch.__version__ < (2, 14)  # type: ignore[operator]  # a TorchVersion
+"""Whether this torch makes the bounds of a range in int64 integers before it counts."""
 
 PLACES = ("device", "pin_memory")
 LIKE = (*PLACES, "memory_format")
@@ -141,7 +145,7 @@ def ranged(start, end, step, dtype, call):
     if whole:
         made = "int64" if not is_float(dtype) or dtype in ("float16", "bfloat16") else dtype
         return converted(op.arange(start, end, step, made, str(call.device)), dtype)
-    if dtype == "int64":
+    if dtype == "int64" and COUNTS_WHOLE:
         return op.arange(int(start), int(end), int(step), dtype, str(call.device))
     length = max(0, math.ceil((end - start) / step))
     if not is_float(dtype):
