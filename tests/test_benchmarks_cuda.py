@@ -110,6 +110,20 @@ def test_together_first_calls_are_alone(run_of: Any) -> None:
     assert sum(line.startswith("end") for line in Process.log) == 5
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_process_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> None:
+    process = benchmarks("models.cuda_processes").Process(
+        STRANGER, "eager", str(tmp_path), ["--tiny"], True, True
+    )
+    process.ready()
+    process.go()
+    process.ready()
+    record = process.measure()
+    assert record["failed"].startswith("exit status 1: ") and "CUDA" in record["failed"]
+    assert f"{STRANGER} eager:\nTraceback" in capfd.readouterr().err
+
+
 def test_groups_have_room(run_of: Any, benchmarks: Any) -> None:
     names = list(benchmarks("models.cuda_strangers").STRANGERS)
     assert [len(g) for g in run_of(names, processes=8, gigabytes=1e3).groups()] == [4] * 5
@@ -134,6 +148,7 @@ def test_rows_are_kept(run_of: Any, benchmarks: Any, tmp_path: Path, capsys: Any
     found = records.collect(run_of([KNOWN, STRANGER]), "a card", file)
     assert records.kept(file) == ("a card", found) and set(found) == {KNOWN, STRANGER}
     assert f"{KNOWN:22s} dynamo" in capsys.readouterr().err
+    assert len(file.read_text().splitlines()) == 2
     with file.open("a") as lines:
         print(json.dumps({"conditions": "another", "row": "x", "contenders": {}}), file=lines)
     with pytest.raises(ValueError, match="a card and of another"):
@@ -201,7 +216,7 @@ def test_a_failed_contender_has_no_share(benchmarks: Any) -> None:
     program = benchmarks("dynamo_cuda")
     found = {"dynamo": {"failed": "exit status 1"}, "eager": figures(1.0)}
     record = program.result(KNOWN, found, True)
-    assert record["time"] is None and record["missed"] == []
+    assert record["time"] is None and record["missed"] == ["failed"]
     assert benchmarks("models.cuda_records").failed([record])
     assert "failed" in program.rows([record])[1]
 

@@ -37,8 +37,8 @@ def parser_for(
         "--records",
         type=Path,
         metavar="FILE",
-        help="keep rows in a file as soon as they are measured; those that it has are not measured "
-        "again, so a run that was ended goes on",
+        help="keep rows in a file as soon as they are measured; those that it has without a "
+        "failure are not measured again, so a run that was ended goes on",
     )
     parser.add_argument("--profile", action="store_true", help="also print where the time goes")
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
@@ -62,6 +62,7 @@ def measure(
         parser.error("--markdown is for all rows, in their full size")
     before, found = kept(options.records) if options.records else (None, {})
     whole = {n: f for n, f in found.items() if set(f) >= set(options.contenders)}
+    whole = {n: f for n, f in whole.items() if not any("failed" in r for r in f.values())}
     left = {name: EVERY_ROW[name] for name in options.rows if name not in whole}
     if before is not None and not left:
         return before, {name: whole[name] for name in options.rows}

@@ -84,10 +84,14 @@ class Process:
         """Let it go on and end; return its record, which says ``failed`` if it did. What it wrote
         to stderr follows on this process's.
         """
-        output, _ = self._process.communicate(2 * "\n")  # a line for each of its stops
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.go()
+        self.go()  # a line for each of its stops
+        output = self._process.stdout.read()
+        self._process.wait()
         self._errors.seek(0)
         errors = self._errors.read().strip()
-        self._errors.close()
+        self.end()
         if errors:
             print(f"{self.row} {self.contender}:\n{errors}", file=sys.stderr, flush=True)
         if self._process.returncode:
@@ -97,7 +101,10 @@ class Process:
         return found
 
     def end(self) -> None:
-        """End it, if it runs."""
+        """End it, if it runs, and close what leads to it."""
         self._process.kill()
         self._process.wait()
-        self._errors.close()
+        for file in (self._process.stdin, self._process.stdout, self._errors):
+            assert file is not None
+            with suppress(BrokenPipeError):  # a line may be left that it did not take
+                file.close()
