@@ -16,6 +16,7 @@ replay, and what is handed on is copied out of the graph's memory after it, or l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ class GraphRegion:
     ----------
     kernels: the kernels launched. keys: the registers of random keys, in the order of drawing.
     ins: registers that are read and were set before. outs: those that are set and needed later.
-    released: those of ``ins`` that nobody needs any more.
+    released: those of ``ins`` that nobody needs any more. views: what views of ``ins`` set.
     """
 
     begin: int
@@ -59,6 +60,7 @@ class GraphRegion:
     ins: tuple[bc.Register, ...]
     outs: tuple[bc.Register, ...]
     released: tuple[bc.Register, ...]
+    views: frozenset[bc.Register]
 
 
 def why_not(instruction: bc.Instruction, kernel: Kernel | None, env: OpEnv | None) -> str | None:
@@ -105,8 +107,9 @@ def regions(
     """Return the regions of a block, in order, as long as they can be.
 
     ``fixed``: registers that are the same in every activation (`FunctionCode.fixed`). ``reason``
-    says why a graph cannot hold an instruction that is no terminator and no call. A region begins
-    and ends with a kernel: what stands around it costs the host no more than it does inside.
+    says why a graph cannot hold an instruction that is no terminator and no call. A region ends
+    with a kernel: what stands behind it costs the host no more than it does inside. It begins with
+    the allocations and views before its first kernel: a view of a static argument is static there.
     """
     found: list[GraphRegion] = []
     begin: int | None = None
@@ -121,8 +124,8 @@ def regions(
             begin = None
         elif isinstance(instruction, bc.Invoke):
             if begin is None:
-                begin = at  # the allocations that the kernel fills come before it
-                while begin and isinstance(block[begin - 1], bc.AllocateTensor):
+                begin = at
+                while begin and isinstance(block[begin - 1], _NEUTRAL):
                     begin -= 1
             last = at
     return found
@@ -138,6 +141,7 @@ def _region(
     ins: dict[bc.Register, None] = {}
     made: set[bc.Register] = set()
     released: set[bc.Register] = set()
+    views: set[bc.Register] = set()
     keys: list[bc.Register] = []
     kernels = 0
     for i in block[begin:end]:
@@ -146,6 +150,8 @@ def _region(
             continue
         ins.update((r, None) for r in i.reads if r not in made and r not in fixed)
         made.update(r for r in i.results if r not in fixed)
+        if isinstance(i, bc.ViewTensor) and (i.source in ins or i.source in views):
+            views.add(i.out)
         if isinstance(i, bc.Invoke):
             if is_key(i):
                 keys.append(i.outs[0])
@@ -157,6 +163,7 @@ def _region(
     return GraphRegion(
         *(begin, end, kernels, tuple(keys), tuple(ins), tuple(sorted(needed))),
         tuple(sorted(released & ins.keys())),
+        frozenset(views),
     )
 
 
@@ -306,22 +313,30 @@ class GraphStep:
 
     def record(self, regs: Registers, key: tuple[int, ...]) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
-        if self.graphs.taken is None:
+        taken = self.graphs.taken
+        if taken is None:
             given = [r for r in self.inner if r not in self.watched]
         else:
             given = [r for r, static in zip(self.inner, key, strict=True) if not static]
         lent = self.graphs.lent if len(self.replays.get(key, ())) < LENDERS else frozenset()
-        copied = [r for r in self.region.outs if self.escapes(r) and r not in lent]
+        handed = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
+        copied = [r for r in handed if r not in lent]
         if any(not isinstance(regs[r], torch.Tensor) for r in given):
             self.status.reason = "it is given a value that is no tensor"
             self.graphs.refused(self.status.reason)
-        elif self.region.kernels < 2 + len(given) + len(copied):
+        pays = self.region.kernels >= 2 + len(given) + len(copied)
+        if not pays and not self.replays:
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
-        if self.status.reason or (self.written.intersection(given) and share_memory(regs, given)):
+        if (
+            not pays
+            or self.status.reason
+            or (self.written.intersection(given) and share_memory(regs, given))
+        ):
             self.plain(regs)
             return
         try:
-            replay = self.recorded(regs, given, lent)
+            with nullcontext() if taken is None else taken.held_after():
+                replay = self.recorded(regs, given, lent)
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:

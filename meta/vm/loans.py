@@ -9,7 +9,8 @@ may read them there. So what a forward pass keeps for its gradient is not copied
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -32,9 +33,10 @@ class Loan:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self._memory = tensor.untyped_storage()._cdata
-        self.held = self._uses()
+        self.held = self.uses()
 
-    def _uses(self) -> int:
+    def uses(self) -> int:
+        """Return how many tensors have the memory."""
         count: int = torch._C._storage_Use_Count(self._memory)
         return count
 
@@ -44,7 +46,7 @@ class Loan:
 
     def is_out(self) -> bool:
         """Whether somebody has the memory."""
-        return self._uses() > self.held
+        return self.uses() > self.held
 
     def own(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the program's for what was given, in its shape."""
@@ -79,6 +81,14 @@ class Loans:
             self._loans.pop(loan.tensor.data_ptr(), None)
         self._known.clear()
         self.ids.clear()
+
+    @contextmanager
+    def held_after(self) -> Iterator[None]:
+        """Count what a recording in the block keeps of the loans as the programs' own."""
+        before = [(loan, loan.uses()) for loan in self._loans.values()]
+        yield
+        for loan, uses in before:
+            loan.held += loan.uses() - uses
 
     def own(self, argument: int, tensor: torch.Tensor) -> torch.Tensor:
         """Return for a tensor that is lent the one that always stands for it; another as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -97,22 +98,25 @@ def _static_names(graph: fx.GraphModule) -> list[str]:
     return [places[i] for i in indices if i < len(places)]
 
 
-def _lent(outputs: Sequence[Output], role: str) -> list[int]:
+def _users(role: str) -> int:
+    """Return how many of a graph's outputs the user gets, all of one that is no forward graph: the
+    others of that are for its gradient.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    return sys.maxsize if role != "forward" or metadata is None else metadata.num_forward_returns
+
+
+def _lent(outputs: Sequence[Output], users: int, role: str) -> list[int]:
     """Return the results of a graph that it may lend: a forward graph what its gradient needs, and
     that what it returns, which is soon added up, or becomes a parameter's ``grad``. What is
     returned to the user is the user's.
     """
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
-    if role == "inference" or metadata is None:
-        return []
-    users = metadata.num_forward_returns if role == "forward" else 0
+    if role == "backward":
+        return [o.number for o in outputs if isinstance(o, Result)]
     seen = {o.of for o in outputs[:users] if isinstance(o, View)}
-    return [
-        o.number
-        for at, o in enumerate(outputs)
-        if at >= users and at not in seen and isinstance(o, Result)
-    ]
+    ours = ((at, o) for at, o in enumerate(outputs) if at >= users and at not in seen)
+    return [o.number for _, o in ours if isinstance(o, Result)]
 
 
 _watched: list[list[GraphCompiler]] = []
@@ -157,7 +161,7 @@ class GraphCompiler:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph))
-        self.static, self.loans = static, loans
+        self.static, self.loans, self.users = static, loans, _users(role)
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -189,7 +193,9 @@ class GraphCompiler:
             on = device_of(self.said).kind
             static = self.static if on in BOUND_ON and not extents.values else ()
             fallback = self.options.fallback
-            converted = convert_graph(self.graph, extents, fallback=fallback, static=static)
+            converted = convert_graph(
+                self.graph, extents, fallback=fallback, static=static, users=self.users
+            )
             trace_structured(
                 "artifact",
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
@@ -197,7 +203,7 @@ class GraphCompiler:
             )
             if not converted.module.main.body.bindings and not converted.outputs:
                 return CompiledGraph(self.graph, converted, None)
-            lent = _lent(converted.outputs, self.role)
+            lent = _lent(converted.outputs, self.users, self.role)
             make = partial(self._executable, converted, extents, lent)
             taken = self.loans if self.role == "backward" and on in BOUND_ON else None
             saved = lent if self.role == "forward" else ()  # gradients may be written

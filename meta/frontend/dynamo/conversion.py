@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -37,7 +38,11 @@ from meta.op.core.call import View, map_tensors
 from meta.op.core.check import permutation
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace
+from meta.op.shapes import permute_dims
 
+_ATTENTION = ("fused_attention", "fused_attention_dx")
+_HEADS_BEHIND = (0, 2, 1, 3)
+"""The axes of [batch, heads, steps, width] in the order with the steps first; and back."""
 _LINE = re.compile(r'File "(.+)", line (\d+)')
 _BY_STRIDES = ("as_strided", "as_strided_copy", "as_strided_scatter")
 """Overloads whose first argument is its memory, whatever its shape."""
@@ -87,6 +92,8 @@ class _ProgramTrace(Trace):
         return None if self.node is None else span_of(self.node)
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if op.name in _ATTENTION:
+            return self._attention(op, args, kwargs)
         if op.name != "permute_dims":
             return super().__call__(op, args, kwargs)
         x, axes = op.schema.bind(args, kwargs, self.lift_tensor)
@@ -99,6 +106,27 @@ class _ProgramTrace(Trace):
         result = super().__call__(op, (source, whole), {})
         self._turned[result.atom] = source, whole
         return result
+
+    def _attention(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an attention on heads behind steps where that is how they lie: models turn what
+        their projections give, and turn the result back.
+        """
+        given = dict(
+            zip(op.schema.names, op.schema.bind(args, kwargs, self.lift_tensor), strict=True)
+        )
+        heads = [n for n in ("query", "key", "value", "y", "dy") if n in given]
+        lying = [self._turned.get(given[n].atom) for n in heads]
+        behind = [source for source, order in filter(None, lying) if order == _HEADS_BEHIND]
+        if given["layout"] != "BHSD" or 2 * len(behind) <= len(heads):
+            return super().__call__(op, tuple(given.values()), {})
+        for n in heads:
+            given[n] = self._permuted(given[n])
+        results = super().__call__(op, (*{**given, "layout": "BSHD"}.values(),), {})
+        turned = [self._permuted(r) if r.ndim == 4 else r for r in results]
+        return tuple(turned)
+
+    def _permuted(self, x: Symbol) -> Symbol:
+        return cast(Symbol, self(permute_dims, (x, _HEADS_BEHIND), {}))
 
     def draw_key(self) -> Symbol:
         """Return a key of this call alone."""
@@ -149,12 +177,18 @@ def type_in(tensor: torch.Tensor, extents: Extents, order: Order, name: str) -> 
 
 
 def convert_graph(
-    graph: fx.GraphModule, extents: Extents, *, fallback: str, static: Collection[str] = ()
+    graph: fx.GraphModule,
+    extents: Extents,
+    *,
+    fallback: str,
+    static: Collection[str] = (),
+    users: int = sys.maxsize,
 ) -> Converted:
     """Return the program of a graph.
 
     extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
     not converted. static: names of placeholders for which the same tensors are given in each call.
+    users: how many of the outputs the user gets: the others are given to a graph of ours.
     Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
@@ -180,7 +214,7 @@ def convert_graph(
         for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
             walker.inputs[places[i]] = symbol, order
             given[i] = symbol if is_usual(order) else op.permute_dims(symbol, inverse(order))
-        outputs, results = outputs_of(graph, walker(*given), extents, trace.device)
+        outputs, results = outputs_of(graph, walker(*given), extents, trace.device, users)
         return outputs, walker.write(results)
 
     outputs, results = trace.run(walk)

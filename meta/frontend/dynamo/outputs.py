@@ -65,11 +65,12 @@ Output = Given | Known | Result | View
 
 
 def outputs_of(
-    graph: fx.GraphModule, values: Any, extents: Extents, device: Device
+    graph: fx.GraphModule, values: Any, extents: Extents, device: Device, users: int
 ) -> tuple[list[Output], list[Any]]:
     """Return what outputs are made of, and the program's results among the values of the outputs.
 
-    values: of the graph's output node, as the walker returns them.
+    values: of the graph's output node, as the walker returns them. users: how many outputs the user
+    gets; the others go to a graph of ours, which is given their elements, however they lie.
     """
     nodes = list(graph.graph.nodes)
     places = [n for n in nodes if n.op == "placeholder"]
@@ -93,18 +94,20 @@ def outputs_of(
             offset = extents.of(said.storage_offset())
             outputs.append(View(whole, tuple(shape), tuple(strides), offset))
         else:
-            made, symbol = _result(len(results), said, value, extents, device)
+            made, symbol = _result(len(results), said, value, extents, device, at >= users)
             outputs.append(replace(made, shares=_memory(said) in given))
             results.append(symbol)
     return outputs, results
 
 
 def _result(
-    number: int, said: torch.Tensor, value: Any, extents: Extents, device: Device
+    number: int, said: torch.Tensor, value: Any, extents: Extents, device: Device, ours: bool
 ) -> tuple[Result, Any]:
     """Return what an output is, and what the program returns for it."""
     order = order_of(said)
     elsewhere = None if str(said.device) == str(device) else said.device
+    if order is None and ours:
+        return Result(number, None, None, elsewhere), value
     if order is None:
         if extents.symbolic:
             raise NotForAllSizes("an output is not dense")

@@ -155,6 +155,18 @@ def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> N
     assert {id(loan.tensor) for loan in ahead.loans} <= {id(t) for t in back.kept}
 
 
+def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
+    model, inputs = made("transformer")  # statistics, parts of projections, views of what is kept
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        for _ in range(4):
+            model.zero_grad()
+            run(*inputs).square().sum().backward()
+    steps = [g.for_all.executable._graphs.steps for g in graphs]
+    ((ahead,), (back,)) = ([r for s in part for r in s.all_replays()] for part in steps)
+    assert (len(ahead.copied), len(ahead.fresh), len(back.copied), len(back.fresh)) == (1, 1, 2, 0)
+
+
 def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
     with compiler.watching() as graphs:
