@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant
           down(got, up(got) + up(z[i].at[j]));  // rounded, as others read it
 #endif
 #ifdef MASK
-          bool counts = up(y[i].at[j]) > 0.0f;
+          bool counts = !(up(y[i].at[j]) <= 0.0f);  // of NaN, too
           bits |= (unsigned)counts << j;
           if (!counts) down(got, 0.0f);
 #endif

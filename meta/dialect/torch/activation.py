@@ -90,8 +90,7 @@ def relu(x):
 
 @dialect.kernel(op.relu_dx, strided=False)
 def relu_dx(x, y, dy, out):
-    positive = (x if y is None else y) > 0
-    return out.copy_(dy.masked_fill(~positive, 0))
+    return out.copy_(dy.masked_fill((x if y is None else y) <= 0, 0))
 
 
 @dialect.kernel(op.prelu, strided=False)

@@ -255,7 +255,7 @@ def gelu(v, *, approximate):
 
 @pointwise(op.relu_dx)
 def relu_dx(v, y, d):
-    return tirx.Select((v if y is None else y) > constant(0, d), d, constant(0, d))
+    return tirx.Select((v if y is None else y) <= constant(0, d), constant(0, d), d)
 
 
 @pointwise(op.gelu_dx)

@@ -161,8 +161,10 @@ def log_softmax_backward(dy, y, *, dim, input_dtype):
 # Gradients.
 
 
-@aten("threshold_backward", op.threshold_dx)
+@aten("threshold_backward", op.threshold_dx, op.relu_dx)
 def threshold_backward(dy, x, threshold):
+    if threshold == 0:  # the gradient of relu, by its result
+        return op.relu_dx(None, x, dy)
     return op.threshold_dx(x, dy, threshold)
 
 

@@ -135,8 +135,8 @@ def efficient(query, key, value, mask, *, compute_log_sumexp, dropout_p, is_caus
     if not isinstance(query.shape[2], int):
         raise Unconvertible("it pads sums of a length that is not known")
     if compute_log_sumexp:
-        more = -query.shape[2] % 32
-        logsumexp = op.pad(logsumexp, ((0, 0), (0, 0), (0, more)), constant_values=math.inf)
+        if more := -query.shape[2] % 32:
+            logsumexp = op.pad(logsumexp, ((0, 0), (0, 0), (0, more)), constant_values=math.inf)
     else:
         logsumexp = logsumexp[:, :, :0]
     return y, logsumexp, *_seeds(call)
