@@ -345,6 +345,8 @@ def _define_gradient(forward: Op, formula: str) -> None:
 
 for _forward, _formula in GRADIENTS.items():
     _define_gradient(_forward, _formula)
-relu_dx = gradient_by_x_or_y(relu, "0 where y <= 0 (equivalently x <= 0), else dy: also where y is NaN")
+relu_dx = gradient_by_x_or_y(
+    relu, "0 where y <= 0 (equivalently x <= 0), else dy: also where y is NaN"
+)
 tanh_dx = gradient_by_x_or_y(tanh, "dy * (1 - y**2)")
 sigmoid_dx = gradient_by_x_or_y(sigmoid, "dy * y * (1 - y)")

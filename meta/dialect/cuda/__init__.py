@@ -9,6 +9,7 @@
   its gradient, with the sum behind it; the gradient of `rms_norm`.
 - Batch normalisation with the channels last, with the sum and relu that follow it in a residual
   network, and the gradients of all that.
+- Depthwise convolutions with the channels last, and their gradients.
 - The gradient of an embedding, with the sum behind it.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 
