@@ -167,6 +167,16 @@ def test_the_gradient_of_weights_and_bias(dtype: str, sizes: tuple[int, int, int
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("sizes", [(256, 768, 128), (33, 7, 5)])
+def test_the_gradient_of_weights_in_float32(dtype: str, sizes: tuple[int, int, int]) -> None:
+    rows, inner, outer = sizes
+    x, dy = normal(rows, inner, dtype=dtype), normal(rows, outer, dtype=dtype)
+    out = torch.empty(inner, outer, device="cuda")
+    found = run("matmul_tn_wide", out, x=x, dy=dy, dtype="float32")
+    near(found, x.double().t() @ dy.double(), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_the_gradient_of_gelu_is_part_of_a_product(dtype: str) -> None:
     h, dy = normal(2, 1024, 1024, dtype=dtype), normal(2048, 256, dtype=dtype)
     w = normal(256, 1024, dtype=dtype)

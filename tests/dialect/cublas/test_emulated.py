@@ -155,6 +155,16 @@ def test_the_gradient_of_gelu_is_part_of_a_large_product() -> None:
     assert "cublas.matmul_gelu_dx" not in loss_of(model, *small)[1]
 
 
+def test_a_gradient_of_weights_in_float32_is_not_rounded_in_between() -> None:
+    x, dy = (t.half() for t in tensors((64, 16), (64, 24)))
+    wide = meta.model.trace(lambda x, dy: op.astype(op.matmul_tn(x, dy), "float32"))
+    found, kernels = loss_of(wide, meta.array(x), meta.array(dy))
+    assert kernels == {"cublas.matmul_tn_wide": 1} and found.dtype == "float32"
+    check(found, meta.array((x.double().t() @ dy.double()).float()), 1e-5, 1e-4)
+    narrow = meta.model.trace(lambda x, dy: op.astype(op.matmul_tn(x, dy), "bfloat16"))
+    assert "cublas.matmul_tn_wide" not in loss_of(narrow, meta.array(x), meta.array(dy))[1]
+
+
 def test_refusals_say_why() -> None:
     model = layer(lambda y: op.gelu(y, "tanh"))
     arrays = [meta.array(t.double()) for t in tensors((4, 3), (5, 3), (5,))]
