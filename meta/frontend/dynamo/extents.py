@@ -128,7 +128,8 @@ def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[in
         for size in sizes:
             if not isinstance(size, torch.SymInt):
                 continue
-            for symbol, range_ in size.node.shape_env.var_to_range.items():
+            guarded: Any = size.node.shape_env
+            for symbol, range_ in guarded.var_to_range.items():
                 if str(symbol) in names:
                     found[str(symbol)] = (max(_bound(range_.lower, 1), 1), _most(range_.upper))
     return found

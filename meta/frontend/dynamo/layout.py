@@ -17,7 +17,7 @@ Order = tuple[int, ...]
 
 
 def _hint(size: Any) -> int:
-    found = size.node.hint if isinstance(size, torch.SymInt) else size
+    found: Any = size.node.hint if isinstance(size, torch.SymInt) else size
     return int(found)
 
 
