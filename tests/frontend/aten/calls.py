@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,15 @@ def ours(values: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, meta.array, values)
 
 
+def of_torch(overload: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Return what torch makes of a call. From 2.15 on, overloads give the warnings that torch's
+    functions give: of what is deprecated, in beta, or has no result that says something.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return overload(*args, **kwargs)
+
+
 def check(one: Call, mask: list[bool] | None = None) -> None:
     """Compare a call with torch, eagerly and as a program, where base operators are given operands
     of one dtype only. mask: which of the results are asked for, all unless given; the others are
@@ -76,7 +86,7 @@ def check(one: Call, mask: list[bool] | None = None) -> None:
 
     overload = overload_of(one.name)
     assert overload is not None
-    expected = asked(overload(*one.args, **one.kwargs))
+    expected = asked(of_torch(overload, *one.args, **one.kwargs))
     leaves, structure = pytree.tree_flatten((one.args, one.kwargs))
     tensors = [meta.array(x) for x in leaves if isinstance(x, torch.Tensor)]
 
@@ -91,7 +101,7 @@ def check(one: Call, mask: list[bool] | None = None) -> None:
 
     def exact() -> Any:
         args, kwargs = pytree.tree_map(widened, (one.args, one.kwargs))
-        return asked(overload(*args, **kwargs))
+        return asked(of_torch(overload, *args, **kwargs))
 
     with meta.strict_dtypes(), meta.dialect.prefer("torch"):
         compare(run(tensors), expected, TOLERANCE, "eagerly", exact)
@@ -124,7 +134,7 @@ def check_symbolic(
         TensorType(tuple(SymbolicDim(d) if isinstance(d, str) else d for d in shape), x.dtype)
         for shape, x in zip(shapes, arrays, strict=True)
     ]
-    expected = overload(*arguments(*tensors))
+    expected = of_torch(overload, *arguments(*tensors))
     with meta.strict_dtypes(), meta.dialect.prefer("torch"):
         found = meta.vm.compile(run, types)(arrays)
     for f, e in zip(leaves_of(found), leaves_of(expected), strict=True):
