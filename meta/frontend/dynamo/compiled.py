@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from meta.frontend.aten import AtenError
+from meta.frontend.core import Failure
 from meta.frontend.dynamo.conversion import Converted
 from meta.frontend.dynamo.layout import inverse, is_usual, placed
 from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
@@ -25,6 +27,27 @@ from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 
 Fit = Callable[[Tensor], Tensor]
+
+
+class TorchGraph:
+    """A graph that no program can express: PyTorch runs it, node by node.
+
+    Attributes
+    ----------
+    calls_back: why, as the calls back of a program. executable: None.
+    """
+
+    def __init__(self, graph: fx.GraphModule, why: AtenError) -> None:
+        first = next(iter(why.failures), None)
+        text = why.what if first is None else f"{first.operator}: {first.why}"
+        place = str(why.span or "") if first is None else first.place
+        self.calls_back = [Failure("the whole graph", text.splitlines()[0], None, place)]
+        self.executable: Executable | None = None
+        self._graph = graph
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """Run the graph on its inputs; return its outputs."""
+        return self._graph(*args)
 
 
 class CompiledGraph:
@@ -72,6 +95,11 @@ class CompiledGraph:
         self._written: tuple[int, ...] = ()
         if make is not None and not converted.bound:
             self._compile(())
+
+    @property
+    def calls_back(self) -> list[Failure]:
+        """The calls that PyTorch runs, and why."""
+        return self.converted.calls_back
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Run the graph on its inputs; return its outputs."""

@@ -19,8 +19,14 @@ from torch._logging._internal import trace_structured
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
-from meta.frontend.dynamo.compiled import CompiledGraph
-from meta.frontend.dynamo.conversion import Converted, convert_graph, device_of, put_right
+from meta.frontend.dynamo.compiled import CompiledGraph, TorchGraph
+from meta.frontend.dynamo.conversion import (
+    Converted,
+    NoProgram,
+    convert_graph,
+    device_of,
+    put_right,
+)
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.options import Options, read_options
@@ -139,7 +145,8 @@ class GraphCompiler:
     """A graph of AOTAutograd's, which is called with a list of its inputs, and empties it.
 
     A graph without symbolic sizes is compiled at once, and so is one that is the same for all of
-    them; another one for the sizes of each call that has new ones.
+    them; another one for the sizes of each call that has new ones. One that no program can express
+    runs in PyTorch, unless the options say that this is an error.
     """
 
     def __init__(
@@ -155,8 +162,8 @@ class GraphCompiler:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
-        self.for_all: CompiledGraph | None = None
-        self.by_sizes: dict[Any, CompiledGraph] = {}
+        self.for_all: CompiledGraph | TorchGraph | None = None
+        self.by_sizes: dict[Any, CompiledGraph | TorchGraph] = {}
         for found in _watched:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
@@ -176,26 +183,31 @@ class GraphCompiler:
         args.clear()
         return found
 
-    def programs(self) -> list[CompiledGraph]:
+    def programs(self) -> list[CompiledGraph | TorchGraph]:
         """Return what was compiled until now."""
         return [p for p in (self.for_all, *self.by_sizes.values()) if p is not None]
 
-    def _of_sizes(self, args: Sequence[Any]) -> CompiledGraph:
+    def _of_sizes(self, args: Sequence[Any]) -> CompiledGraph | TorchGraph:
         key = tuple([a.shape if isinstance(a, torch.Tensor) else a for a in args])
         found = self.by_sizes.get(key)
         if found is None:
             found = self.by_sizes[key] = self._compiled(Extents.of_call(self.said, args))
         return found
 
-    def _compiled(self, extents: Extents) -> CompiledGraph:
+    def _compiled(self, extents: Extents) -> CompiledGraph | TorchGraph:
         # AOTAutograd compiles while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad(), self.options.in_force():
             on = device_of(self.said).kind
             static = self.static if on in BOUND_ON and not extents.values else ()
             fallback = self.options.fallback
-            converted = convert_graph(
-                self.graph, extents, fallback=fallback, static=static, users=self.users
-            )
+            try:
+                converted = convert_graph(
+                    self.graph, extents, fallback=fallback, static=static, users=self.users
+                )
+            except NoProgram as error:
+                if fallback == "error":
+                    raise
+                return TorchGraph(self.graph, error)
             trace_structured(
                 "artifact",
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},

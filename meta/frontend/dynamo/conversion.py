@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 from torch._guards import detect_fake_mode
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from meta import op
@@ -46,6 +47,12 @@ _HEADS_BEHIND = (0, 2, 1, 3)
 _LINE = re.compile(r'File "(.+)", line (\d+)')
 _BY_STRIDES = ("as_strided", "as_strided_copy", "as_strided_scatter")
 """Overloads whose first argument is its memory, whatever its shape."""
+
+
+class NoProgram(AtenError):
+    """A graph that is no program: of dtypes or layouts that programs do not have, with sizes that
+    depend on data, or one that reads memory that no tensor is.
+    """
 
 
 @dataclass
@@ -167,7 +174,7 @@ def type_in(tensor: torch.Tensor, extents: Extents, order: Order, name: str) -> 
     """Return the type of an input, with its axes in an order."""
     dtype = FROM_TORCH.get(tensor.dtype)
     if dtype is None or tensor.layout is not torch.strided:
-        raise AtenError(
+        raise NoProgram(
             f"the input {name} is of a kind that programs do not have",
             expected=f"a dense tensor of one of {', '.join(FROM_TORCH.values())}",
             found=f"{tensor.dtype}, {tensor.layout}",
@@ -189,13 +196,14 @@ def convert_graph(
     extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
     not converted. static: names of placeholders for which the same tensors are given in each call.
     users: how many of the outputs the user gets: the others are given to a graph of ours.
-    Raises AtenError for what no program can have, and NotForAllSizes if ``extents``
+    Raises NoProgram for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
     complete(graph)
     put_right(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     said = [n.meta.get("val") for n in places]
+    require_known_sizes(graph)
     trace = _ProgramTrace(device_of([n.meta.get("val") for n in graph.graph.nodes]))
     inputs = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]
     same = [i for i in inputs if places[i].name in static and is_taken(said[i], trace.device)]
@@ -271,6 +279,19 @@ def put_right(graph: fx.GraphModule) -> None:
                     user.meta["val"] = said
 
 
+def require_known_sizes(graph: fx.GraphModule) -> None:
+    """Raise NoProgram for a size in a graph that depends on data."""
+    for node in graph.graph.nodes:
+        if free_unbacked_symbols(node.meta.get("val")):
+            raise NoProgram(
+                "a size depends on data, which is known at run time only",
+                found=node.format_node(),
+                span=span_of(node),
+                hint="torch._dynamo.config.capture_scalar_outputs = False and "
+                "capture_dynamic_output_shape_ops = False break the graph there",
+            )
+
+
 class GraphWalker(Walker):
     """Walks a graph of AOTAutograd's; what is not converted calls back into PyTorch."""
 
@@ -289,25 +310,13 @@ class GraphWalker(Walker):
         self.trace.node = node
         said = node.meta.get("val")
         if isinstance(said, torch.SymInt | torch.SymFloat | torch.SymBool):
-            return self._size(node, said)
+            return self.extents.of(said)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             args: Any = fx.map_arg(node.args, values.__getitem__)
             kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
             why = Unconvertible("it takes functions")
             return self._call_back(node, args, kwargs, why)
         return super()._call(node, values)
-
-    def _size(self, node: fx.Node, said: Any) -> Any:
-        try:
-            return self.extents.of(said)
-        except KeyError:
-            raise AtenError(
-                "a size depends on data, which is known at run time only",
-                found=node.format_node(),
-                span=span_of(node),
-                hint="torch._dynamo.config.capture_scalar_outputs = False and "
-                "capture_dynamic_output_shape_ops = False break the graph there",
-            ) from None
 
     def _overload(
         self, node: fx.Node, overload: torch._ops.OpOverload, args: Any, kwargs: Any
@@ -374,7 +383,7 @@ class GraphWalker(Walker):
             raise NotForAllSizes(name_of(overload))
         order = order_of(said)
         if order is None or said.storage_offset():
-            raise AtenError(
+            raise NoProgram(
                 "as_strided of a part of a tensor's memory may read what is no part of it",
                 found=node.format_node(),
                 span=span_of(node),
@@ -403,7 +412,7 @@ class GraphWalker(Walker):
             text, tensors, dims = call_text(target, args, kwargs)
             types = [self._type(t) for t in _tensors_in(said)]
         except ArgumentError as error:
-            raise failed([Failure(name, str(error), None, failure.place)], AtenError) from error
+            raise failed([Failure(name, str(error), None, failure.place)], NoProgram) from error
         shapes = tuple(d for t in types for d in t.shape)
         ends = tuple(sum(t.ndim for t in types[: i + 1]) for i in range(len(types)))
         dtypes = ",".join(t.dtype for t in types)
@@ -436,12 +445,7 @@ class GraphWalker(Walker):
         dtype = FROM_TORCH.get(tensor.dtype)
         if dtype is None:
             raise ArgumentError("programs do not have the dtype of a result", found=tensor.dtype)
-        try:
-            return TensorType(self.extents.shape_of(tensor), dtype)
-        except KeyError as error:
-            raise ArgumentError(
-                "the size of a result depends on data", found=error.args[0]
-            ) from None
+        return TensorType(self.extents.shape_of(tensor), dtype)
 
 
 def _tensors_in(said: Any) -> list[torch.Tensor]:

@@ -148,7 +148,7 @@ def _report_of(compiler: GraphCompiler) -> GraphReport:
     for one in made:
         if one.executable is not None:
             kernels.update(_kernels_of(one.executable))
-    back = tuple(f for one in made for f in one.converted.calls_back)
+    back = tuple(f for one in made for f in one.calls_back)
     return GraphReport(compiler.role, operators, kernels, back, compiler.for_all is not None)
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from meta.frontend.dynamo.compiler import GraphCompiler
+import meta
+from meta.frontend.dynamo.compiler import GraphCompiler, watching
 from tests.frontend.dynamo.models import Block, cnn, mlp
 
 
@@ -109,13 +110,37 @@ def test_a_size_alone() -> None:
         assert run(n).tolist() == list(range(n))
 
 
-def test_sizes_that_depend_on_data_are_refused() -> None:
-    def f(x):
-        return x.nonzero() + 1
+BY_DATA = torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 
-    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
-        run = torch.compile(f, backend="meta", fullgraph=True)
-        with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="depends on data"):
-            run(torch.tensor([0.0, 1.0, 2.0]))
-    torch._dynamo.reset()
-    assert torch.compile(f, backend="meta")(torch.tensor([0.0, 1.0])).tolist() == [[2]]
+
+def by_data(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    kept = x[x > 0] * 2
+    return kept.exp().sum(), kept
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_graph_with_sizes_that_depend_on_data_runs_in_pytorch(dynamic: bool | None) -> None:
+    run = torch.compile(by_data, backend="meta", fullgraph=True, dynamic=dynamic)
+    with BY_DATA, watching() as graphs:
+        for n in (4, 6, 7):
+            x = torch.randn(n, requires_grad=True)
+            (total, kept), expected = run(x), by_data(x)
+            same((total, kept), expected)
+            (found,) = torch.autograd.grad(total + kept.sum(), x)
+            (wanted,) = torch.autograd.grad(expected[0] + expected[1].sum(), x)
+            same(found, wanted)
+    back = {(c.operator, c.why) for g in graphs for p in g.programs() for c in p.calls_back}
+    assert back == {("the whole graph", "a size depends on data, which is known at run time only")}
+
+
+def test_sizes_that_depend_on_data_are_an_error_if_wished() -> None:
+    run = torch.compile(by_data, backend="meta", fullgraph=True, options={"fallback": "error"})
+    refused = pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="depends on data")
+    with BY_DATA, refused:
+        run(torch.tensor([0.0, 1.0, 2.0]))
+
+
+def test_such_sizes_break_the_graph_where_dynamo_is_told_to() -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False):
+        report = meta.explain_compile(by_data, torch.tensor([0.0, 1.0]))
+    assert report.breaks and not report.calls_back

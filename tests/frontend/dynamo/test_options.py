@@ -56,7 +56,7 @@ def test_an_operator_without_converter_is_called_back() -> None:
     torch.testing.assert_close(found, f(x))
     (graph,) = graphs
     assert graph.for_all is not None
-    names = [c.operator for c in graph.for_all.converted.calls_back]
+    names = [c.operator for c in graph.for_all.calls_back]
     assert names.count("meta_tests.shifted") == names.count("meta_tests.parted") == 1
 
 
@@ -72,6 +72,31 @@ def test_all_that_is_not_converted_is_listed_at_once() -> None:
     assert "meta_tests.shifted" in text
     assert "meta_tests.parted" in text
     assert "test_options.py" in text
+
+
+NO_PROGRAMS = {
+    "a dtype that there is not": (lambda x: x.chalf().real.float() * 2, "do not have the dtype"),
+    "memory around a tensor": (
+        lambda x: torch.as_strided(x[2:], (2, 2), (2, 1), 1) * 2, "a part of a tensor's memory",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_PROGRAMS)
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+def test_a_graph_that_is_no_program_runs_in_pytorch(name: str) -> None:
+    f, why = NO_PROGRAMS[name]
+    x = torch.randn(9, requires_grad=True)
+    with watching() as graphs:
+        found = torch.compile(f, backend="meta", fullgraph=True)(x)
+    torch.testing.assert_close(found, f(x))
+    given = [torch.autograd.grad(y.sum(), x)[0] for y in (found, f(x))]
+    torch.testing.assert_close(*given)
+    assert any(why in c.why for g in graphs for p in g.programs() for c in p.calls_back)
+    assert "calls back the whole graph: " in str(meta.explain_compile(f, x))
+    torch._dynamo.reset()
+    with pytest.raises(FAILED, match=r"not supported|may read what"):
+        torch.compile(f, backend="meta", fullgraph=True, options={"fallback": "error"})(x)
 
 
 def test_a_call_back_of_dynamic_sizes() -> None:

@@ -20,7 +20,6 @@ aten.same("mish", op.mish)
 aten.same("celu", op.celu)
 aten.same("selu", op.selu)
 aten.same("gelu", op.gelu)
-aten.same("silu", op.silu)
 aten.same("softplus", op.softplus)
 aten.same("softshrink", op.softshrink)
 aten.same("glu", op.glu, dim="axis")
@@ -173,9 +172,21 @@ def gelu_backward(dy, x, *, approximate):
     return op.gelu_dx(x, None, dy, approximate)
 
 
-@aten("silu_backward", op.silu_dx)
+@aten("silu", op.silu, op.exp, op.divide)
+def silu(x):
+    if x.dtype not in COMPLEX:
+        return op.silu(x)
+    return op.divide(x, op.add(op.exp(op.negative(x)), 1))
+
+
+@aten("silu_backward", op.silu_dx, op.exp, op.divide, op.conj)
 def silu_backward(dy, x):
-    return op.silu_dx(x, dy)
+    if x.dtype not in COMPLEX:
+        return op.silu_dx(x, dy)
+    wave = op.add(op.exp(op.negative(x)), 1)
+    sigmoid = op.divide(op.ones_like(x), wave)
+    slope = op.multiply(sigmoid, op.add(op.multiply(x, op.subtract(1, sigmoid)), 1))
+    return op.multiply(dy, op.conj(slope))
 
 
 @aten("mish_backward", op.mish_dx)
