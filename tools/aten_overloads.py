@@ -19,7 +19,7 @@ import json
 import multiprocessing
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -182,9 +182,16 @@ def _shown(args: Any) -> str:
 
 
 def run(
-    key: str, wanted: str, dtypes: tuple[torch.dtype, ...], limit: int | None
+    key: str,
+    wanted: str,
+    dtypes: tuple[torch.dtype, ...],
+    limit: int | None,
+    refused: Callable[[str], Any] = lambda _: None,
 ) -> dict[str, Overload]:
-    """Run the samples of an entry; return what came of the overloads it calls."""
+    """Run the samples of an entry; return what came of the overloads it calls.
+
+    refused: is told why torch does not run a sample itself.
+    """
     entry, watch = ENTRIES[key], Watch(key, wanted)
     for dtype in dtypes_of(key):
         if dtypes and dtype not in dtypes:
@@ -198,8 +205,8 @@ def run(
                     if differentiable(key, dtype):
                         _backward(result, sample)
                 # A sample that torch refuses itself, or an entry that it has for GPUs only.
-                except (RuntimeError, NotImplementedError, AssertionError):
-                    continue
+                except (RuntimeError, NotImplementedError, AssertionError) as error:
+                    refused(next(iter(str(error).splitlines()), type(error).__name__))
     return watch.found
 
 
