@@ -18,7 +18,7 @@ from torch import Tensor, fx
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.conversion import Converted
-from meta.frontend.dynamo.layout import inverse, is_usual, placed
+from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
 from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.replace import replace_tensor
@@ -44,10 +44,25 @@ class TorchGraph:
         self.calls_back = [Failure("the whole graph", text.splitlines()[0], None, place)]
         self.executable: Executable | None = None
         self._graph = graph
+        # What a program of ours saves for a gradient is dense, whatever torch says of it.
+        places = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
+        self._strides = {i: said.stride() for i, said in enumerate(places) if _has_gaps(said)}
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Run the graph on its inputs; return its outputs."""
-        return self._graph(*args)
+        given = list(args)
+        for i, strides in self._strides.items():
+            if given[i].stride() != strides:
+                given[i] = placed(given[i], strides)
+        return self._graph(*given)
+
+
+def _has_gaps(said: Any) -> bool:
+    """Whether an input is a tensor of known sizes that is dense in no order of its axes."""
+    if not isinstance(said, Tensor) or said.layout is not torch.strided:
+        return False
+    known = all(isinstance(n, int) for n in (*said.shape, *said.stride()))
+    return known and order_of(said) is None
 
 
 class CompiledGraph:
