@@ -28,7 +28,6 @@ than torch eager; under a budget, planned is within it, losses agree, and a step
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -40,6 +39,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from command import add_outputs, parser_of
 from models.contenders import MOMENTUM, RATE
 from models.encoder import encoder
 from models.network import Network, WithLoss
@@ -209,15 +209,12 @@ def table(rows: list[Row]) -> list[list[str]]:
 
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--layers", type=int, default=1)
     parser.add_argument("--budget-layers", type=int, nargs="*", default=[1, 4])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser, page=False)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel

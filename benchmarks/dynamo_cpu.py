@@ -32,14 +32,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from command import add_names, add_outputs, parser_of
 from models.dynamo_rows import ROWS, call_of
-from report import conditions, has_compiler, plain
+from report import conditions, has_compiler, write
+from turns import add_threads, in_turns, set_threads
 
 import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 
 BACKENDS = {"meta": "meta", "inductor": "inductor", "trace": "aot_eager_decomp_partition"}
 MODES = ("infer", "train")
-AWAKE_SECONDS, TURN_SECONDS, LEAST_CALLS = 0.025, 0.1, 3
 LEAST_SPEED, MOST_COMPILE = 1.0, 1 / 3
 
 
@@ -60,25 +61,7 @@ def measure(name: str, mode: str, backends: list[str], rounds: int) -> dict[str,
             largest = max(expected.abs().max().item(), 1e-3)
             wanted = expected.expand_as(found)
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3 * largest)
-    times: dict[str, list[float]] = {contender: [] for contender in calls}
-    for _ in range(rounds):
-        for contender, call in calls.items():
-            times[contender] += turn(call)
-    return {contender: 1e3 * statistics.median(seconds) for contender, seconds in times.items()}
-
-
-def turn(call: Any) -> list[float]:
-    """Return the seconds of the calls of one turn, after some that wake up its threads."""
-    until = time.perf_counter() + AWAKE_SECONDS
-    while time.perf_counter() < until:
-        call()
-    seconds: list[float] = []
-    until = time.perf_counter() + TURN_SECONDS
-    while len(seconds) < LEAST_CALLS or time.perf_counter() < until:
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+    return in_turns(calls, rounds)
 
 
 def first_call(name: str, mode: str, backend: str, threads: int) -> float:
@@ -154,42 +137,30 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(ROWS), help="comma-separated names")
-    parser.add_argument("--modes", default=",".join(MODES), help="infer, train or both")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = parser_of(__doc__)
+    add_names(parser, "--models", ROWS)
+    add_names(parser, "--modes", MODES)
+    add_threads(parser, threads=2)
     parser.add_argument("--no-inductor", action="store_true", help="leave Inductor out")
     parser.add_argument("--no-first-call", action="store_true", help="time steps only")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser, page=False)
     parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_call:
         name, mode, backend, threads = options.first_call
         print(first_call(name, mode, backend, int(threads)))
         return 0
-    chosen, modes = options.models.split(","), options.modes.split(",")
-    for name, known in [(n, ROWS) for n in chosen] + [(m, MODES) for m in modes]:
-        if name not in known:
-            parser.error(f"{name!r} is none of {', '.join(known)}")
-    torch.set_num_threads(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    set_threads(options.threads)
     compiler = not options.no_inductor and has_compiler()
     backends = ["meta", *(["inductor"] if compiler else [])]
     records = []
-    for name in chosen:
-        for mode in modes:
+    for name in options.models:
+        for mode in options.modes:
             records.append(record(name, mode, backends, options))
             print(json.dumps(records[-1]), file=sys.stderr, flush=True)
     where, means = conditions(compiler, f"medians of {options.rounds} turns"), summary(records)
-    if options.json:
-        print(json.dumps({"conditions": where, "models": records, "means": means}))
-    else:
-        print(f"{where}\n\n{plain(rows(records))}\n")
-        print(", ".join(f"{name} {value:.2f}x" for name, value in means.items()))
+    note = ", ".join(f"{name} {value:.2f}x" for name, value in means.items())
+    write(options, where, {"models": records, "means": means}, rows(records), [note])
     missed = means["speed"] < LEAST_SPEED or means["compile"] > MOST_COMPILE
     return int(options.check and missed)
 

@@ -21,7 +21,6 @@ others, and at most 0.3 of the first call of the quicker one of Inductor's two. 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Collection
@@ -32,7 +31,7 @@ from models.cuda_contenders import DYNAMO
 from models.cuda_records import COMPILED, failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
 from models.cuda_strangers import EVERY_ROW, STRANGERS
-from report import plain, replace_section, table_in_markdown
+from report import write
 
 BEGIN = "<!-- written by benchmarks/dynamo_cuda.py --markdown -->"
 CONTENDERS = (DYNAMO, "eager", *COMPILED)
@@ -120,14 +119,9 @@ def main() -> int:
     options = parser.parse_args()
     where, found = measure(parser, options, EVERY_ROW, () if options.no_first_call else ROWS)
     records = [result(name, found[name], options.tiny) for name in options.rows]
-    if options.json:
-        print(json.dumps({"conditions": where, "rows": records, "means": means(records)}))
-    else:
-        print(f"{where}\n\n{plain(rows(records))}\n\n{sentence(records)}")
-        print(f"Goals missed: {', '.join(missed(records)) or 'none'}.")
-    if options.markdown:
-        table = table_in_markdown(rows(records))
-        replace_section(BEGIN, f"{where}.\n\n{table}\n\n{sentence(records)}\n")
+    notes = [sentence(records), f"Goals missed: {', '.join(missed(records)) or 'none'}."]
+    figures = {"rows": records, "means": means(records)}
+    write(options, where, figures, rows(records), notes, BEGIN)
     return int(failed(records) or (options.check and bool(missed(records))))
 
 

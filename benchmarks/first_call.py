@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from command import parser_of
 from models.cuda_contenders import Contender
 from models.cuda_rows import ROWS
 
@@ -147,9 +148,7 @@ def in_a_process(cache: str, *arguments: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", default="bert-train-fp16,resnet50-train-fp16")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small sizes")

@@ -19,10 +19,7 @@ dispatcher runs torch there. Chains of operators count in the mean only.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -30,8 +27,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from command import add_outputs, parser_of
 from kernel_list import KERNELS, Kernel
-from report import conditions, has_compiler, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, write
+from turns import add_threads, set_threads
 
 import meta
 
@@ -185,37 +184,26 @@ def summary(records: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds the goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", help="only kernels whose name contains this")
     parser.add_argument("--dialect", help="prefer this dialect instead of the default")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=15)
+    add_threads(parser, rounds=15)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 if the goal is missed")
+    add_outputs(parser)
     options = parser.parse_args()
     kernels = [k for k in KERNELS if options.filter in k.name]
     if not kernels:
         parser.error(f"no kernel's name contains {options.filter!r}")
     if options.markdown and (len(kernels) < len(KERNELS) or options.dialect):
         parser.error("--markdown is for all kernels and the default dialects")
-    torch.set_num_threads(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    set_threads(options.threads)
     compiler = not options.no_compile and has_compiler()
     with torch.no_grad():
         records = measure(kernels, options.dialect, compiler, options.rounds)
     where = conditions(compiler, f"least of {options.rounds} rounds")
     table, notes = rows(records), summary(records)
-    if options.json:
-        print(json.dumps({"conditions": where, "kernels": records, "summary": notes}))
-    else:
-        print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
-    if options.markdown:
-        body = table_in_markdown(table)
-        replace_section(BEGIN, f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n")
+    figures = {"kernels": records, "summary": notes}
+    write(options, where, figures, table, notes, BEGIN)
     missed = mean(records, "to_eager") < MEAN_GOAL or any(r["too_slow"] for r in records)
     return int(options.check and missed)
 

@@ -20,8 +20,6 @@ of 0.85; for matrix products and convolutions 0.97 of the better torch time inst
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import statistics
 import sys
@@ -30,9 +28,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from command import add_outputs, parser_of
 from cuda_kernel import Kernel, size
 from kernel_list_cuda import KERNELS
-from report import conditions_cuda, plain, replace_section, table_in_markdown
+from report import conditions_cuda, write
 
 import meta
 from meta.base import config
@@ -211,17 +210,13 @@ def summary(records: list[dict[str, Any]], failed: list[str]) -> list[str]:
 
 def main() -> int:
     """Measure and print; return 1 if a result is wrong or ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", help="only kernels whose name contains this")
     parser.add_argument("--group", help="only kernels of this group")
     parser.add_argument("--dtype", choices=list(DTYPES), help="only this precision")
     parser.add_argument("--dialect", help="prefer this dialect instead of the default")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser)
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("no CUDA device")
@@ -257,14 +252,8 @@ def main() -> int:
     measured = f"copy at {limit / 1e12:.2f} TB/s, medians of {ROUNDS} rounds{note}"
     where, notes = conditions_cuda(measured), summary(records, failed)
     table = rows(records, compiler)
-    if options.json:
-        found = {"kernels": records, "failed": failed, "summary": notes}
-        print(json.dumps({"conditions": where, **found}))
-    else:
-        print(f"{where}\n\n{plain(table)}\n\n" + "\n".join(notes))
-    if options.markdown:
-        body = table_in_markdown(table)
-        replace_section(BEGIN, f"{where}.\n\n{body}\n\n" + "\n\n".join(notes) + "\n")
+    figures = {"kernels": records, "failed": failed, "summary": notes}
+    write(options, where, figures, table, notes, BEGIN)
     return int(bool(failed) or (options.check and any(r["missed"] for r in records)))
 
 

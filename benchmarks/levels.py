@@ -12,7 +12,6 @@ decide about another operator, add cases of it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import sys
@@ -23,6 +22,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from command import parser_of
 from kernels_cuda import timed
 from report import plain
 
@@ -250,9 +250,7 @@ def _lines(values: dict[str, Any], indent: str) -> str:
 
 def main() -> int:
     """Measure, print, and write the file if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--filter", default="", help="only operators whose name contains this")
     parser.add_argument("--write", action="store_true", help=f"replace {TABLE.name}")
     options = parser.parse_args()

@@ -24,25 +24,21 @@ first call in at most a third of torch.compile's time; a warm one in at most a s
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from command import add_names, add_outputs, parser_of
 from models import NETWORKS, Network
 from models.contenders import MODES, NAMES, Contender
-from report import conditions, has_compiler, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, write
+from turns import add_threads, in_turns, set_threads
 
 LEAST_RATIO, COLD_SHARE, WARM_SECONDS = 1.0, 1 / 3, 1.0
-# GNU OpenMP's threads look for work for up to 20 ms before they sleep, on a core that others need.
-AWAKE_SECONDS, TURN_SECONDS, LEAST_CALLS = 0.025, 0.1, 3
 BEGIN = "<!-- written by benchmarks/models_cpu.py --markdown -->"
 
 
@@ -52,26 +48,8 @@ def measure(network: Network, mode: str, names: list[str], rounds: int) -> dict[
     contenders = {name: Contender(network, name, mode) for name in names}
     calls = {name: contender.compiled() for name, contender in contenders.items()}
     compare(contenders, calls)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            times[name] += turn(call)
-    ms = {name: 1e3 * statistics.median(seconds) for name, seconds in times.items()}
+    ms = in_turns(calls, rounds)
     return {"ms": ms, "ratio": min(t for n, t in ms.items() if n != "meta") / ms["meta"]}
-
-
-def turn(call: Any) -> list[float]:
-    """Return the seconds of the calls of one turn."""
-    until = time.perf_counter() + AWAKE_SECONDS
-    while time.perf_counter() < until:
-        call()
-    seconds: list[float] = []
-    until = time.perf_counter() + TURN_SECONDS
-    while len(seconds) < LEAST_CALLS or time.perf_counter() < until:
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return seconds
 
 
 def compare(contenders: dict[str, Contender], calls: dict[str, Any]) -> None:
@@ -166,27 +144,18 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(NETWORKS), help="comma-separated names")
-    parser.add_argument("--modes", default=",".join(MODES), help="inference, training or both")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = parser_of(__doc__)
+    add_names(parser, "--models", NETWORKS)
+    add_names(parser, "--modes", MODES)
+    add_threads(parser)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-first-call", action="store_true", help="time warm calls only")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser)
     options = parser.parse_args()
-    chosen, modes = options.models.split(","), options.modes.split(",")
-    for name, known in [(n, NETWORKS) for n in chosen] + [(m, MODES) for m in modes]:
-        if name not in known:
-            parser.error(f"{name!r} is none of {', '.join(known)}")
+    chosen, modes = options.models, options.modes
     if options.markdown and (set(chosen), set(modes)) != (set(NETWORKS), set(MODES)):
         parser.error("--markdown is for all models and modes")
-    torch.set_num_threads(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    set_threads(options.threads)
     compiler = not options.no_compile and has_compiler()
     names = [name for name in NAMES if compiler or name != "compile"]
     records = []
@@ -199,12 +168,7 @@ def main() -> int:
     if sys.stderr.isatty():
         print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
     where = conditions(compiler, f"medians of {options.rounds} turns")
-    if options.json:
-        print(json.dumps({"conditions": where, "models": records}))
-    else:
-        print(f"{where}\n\n{plain(rows(records))}")
-    if options.markdown:
-        replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
+    write(options, where, {"models": records}, rows(records), begin=BEGIN)
     return int(options.check and any(r["missed"] for r in records))
 
 

@@ -26,7 +26,6 @@ so that a run that was ended goes on.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
@@ -34,7 +33,7 @@ from models.cuda_command import measure, parser_for
 from models.cuda_contenders import NAMES
 from models.cuda_records import failed, figure, first, share, shares, what
 from models.cuda_rows import ROWS
-from report import plain, replace_section, table_in_markdown
+from report import write
 
 BEGIN = "<!-- written by benchmarks/models_cuda.py --markdown -->"
 WARM = ("meta", "compile")
@@ -90,12 +89,7 @@ def main() -> int:
     warm = () if options.no_warm else WARM
     where, found = measure(parser, options, ROWS, FIRST_CALL, warm)
     records = [result(name, found[name], options.tiny) for name in options.rows]
-    if options.json:
-        print(json.dumps({"conditions": where, "rows": records}))
-    else:
-        print(f"{where}\n\n{plain(rows(records))}")
-    if options.markdown:
-        replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
+    write(options, where, {"rows": records}, rows(records), begin=BEGIN)
     return int(failed(records) or (options.check and any(r["missed"] for r in records)))
 
 

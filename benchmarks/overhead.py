@@ -11,7 +11,6 @@ microseconds. On CUDA they are host time, the device being waited for at the end
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from command import add_outputs, parser_of
 
 import meta
 
@@ -79,12 +79,9 @@ def measure(device: str) -> dict[str, float]:
 
 def main() -> int:
     """Print the table; return 1 if ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="default cpu")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser, page=False)
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("no CUDA device")

@@ -9,7 +9,6 @@ of the processor; memory is the growth of the process's peak. The goals are 15 s
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import multiprocessing
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from command import parser_of
 
 from meta.frontend.relay.graph_json import read_json
 from meta.frontend.relay.text import parse_text
@@ -139,9 +139,7 @@ def measure(read: Callable[[str, str], Any], text: str) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--megabytes", type=int, default=50, help="size of the JSON (default: 50)")
     parser.add_argument("--bindings", type=int, default=20_000, help="of the text (default: 20000)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

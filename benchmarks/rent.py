@@ -19,7 +19,6 @@ timed.
 
 from __future__ import annotations
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -27,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from command import add_outputs, parser_of
 from report import conditions, conditions_cuda, plain, replace_section, table_in_markdown
 
 MODEL, KERNEL, MEMORY = 1.02, 1.2, 1.02
@@ -148,16 +148,12 @@ def table(found: list[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> int:
     """Measure and print; return 1 if a row fails or ``--check`` finds a part that does not pay."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rows", help="only rows that contain one of these, separated by commas")
     parser.add_argument("--parts", help="only these parts, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a part does not pay")
+    add_outputs(parser)
     options = parser.parse_args()
     import rent_rows
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import torch
 
@@ -56,6 +60,27 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def write(
+    options: argparse.Namespace,
+    conditions: str,
+    figures: dict[str, Any],
+    table: list[list[str]],
+    notes: Sequence[str] = (),
+    begin: str = "",
+) -> None:
+    """Print one JSON object or a table, as `command.add_outputs` has it, and with --markdown
+    replace the section of docs/performance.md after the mark ``begin``. notes: what follows on the
+    table.
+    """
+    if options.json:
+        print(json.dumps({"conditions": conditions, **figures}))
+    else:
+        print("\n\n".join([conditions, plain(table), *(["\n".join(notes)] if notes else [])]))
+    if begin and options.markdown:
+        section = "\n\n".join([f"{conditions}.", table_in_markdown(table), *notes])
+        replace_section(begin, f"{section}\n")
 
 
 def plain(table: list[list[str]]) -> str:

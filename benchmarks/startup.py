@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from command import add_outputs, parser_of
+
 CALLS = 300
 GOALS = {
     "import of meta, s": ("", 0.5),
@@ -97,12 +99,9 @@ def one_process(environment: dict[str, str]) -> dict[str, float]:
 
 def main() -> int:
     """Print the figures; return 1 if ``--check`` finds a goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--processes", type=int, default=5, help="default 5")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a goal is missed")
+    add_outputs(parser, page=False)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

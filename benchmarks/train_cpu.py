@@ -15,22 +15,19 @@ step slower than the better of the two torch ones.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import torch
+from command import add_names, add_outputs, parser_of
 from models.network import state_of
 from models.task import Task, successors
-from models_cpu import turn
-from report import conditions, has_compiler, plain, replace_section, table_in_markdown
+from report import conditions, has_compiler, write
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
+from turns import add_threads, in_turns, set_threads
 
 import meta
 from meta.cli.demo.network import GRID, SmallNet
@@ -164,11 +161,7 @@ def measure(name: str, names: list[str], rounds: int) -> dict[str, Any]:
         for found, expected in zip(losses[n], losses["eager"], strict=True):
             if abs(found - expected) > TOLERANCE * abs(expected):
                 raise SystemExit(f"{name}: losses of {n} are {losses[n]}, not {losses['eager']}")
-    seconds: dict[str, list[float]] = {n: [] for n in names}
-    for _ in range(rounds):
-        for n, step in steps.items():
-            seconds[n] += turn(step)
-    ms = {n: 1e3 * median(s) for n, s in seconds.items()}
+    ms = in_turns(steps, rounds)
     ratio = min(t for n, t in ms.items() if n != "meta") / ms["meta"]
     return {"model": name, "what": task.what, "ms": ms, "ratio": ratio}
 
@@ -191,35 +184,20 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
 
 def main() -> int:
     """Measure and print; return 1 if ``--check`` finds the goal missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--models", default=",".join(TASKS), help="comma-separated names")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=10)
+    parser = parser_of(__doc__)
+    add_names(parser, "--models", TASKS)
+    add_threads(parser)
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/performance.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 if the goal is missed")
+    add_outputs(parser)
     options = parser.parse_args()
-    chosen = options.models.split(",")
-    for name in chosen:
-        if name not in TASKS:
-            parser.error(f"{name!r} is none of {', '.join(TASKS)}")
-    if options.markdown and set(chosen) != set(TASKS):
+    if options.markdown and set(options.models) != set(TASKS):
         parser.error("--markdown is for all models")
-    torch.set_num_threads(options.threads)
-    os.environ["TVM_NUM_THREADS"] = str(options.threads)  # read when TVM first runs in parallel
+    set_threads(options.threads)
     compiler = not options.no_compile and has_compiler()
     names = [n for n in NAMES if compiler or n != "compile"]
-    records = [measure(name, names, options.rounds) for name in chosen]
+    records = [measure(name, names, options.rounds) for name in options.models]
     where = conditions(compiler, f"medians of {options.rounds} turns")
-    if options.markdown:
-        replace_section(BEGIN, f"{where}.\n\n{table_in_markdown(rows(records))}\n")
-    if options.json:
-        print(json.dumps({"conditions": where, "models": records}))
-    else:
-        print(f"{where}\n\n{plain(rows(records))}")
+    write(options, where, {"models": records}, rows(records), begin=BEGIN)
     return int(options.check and any(r["ratio"] < LEAST_RATIO for r in records))
 
 
