@@ -16,12 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,14 +27,14 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 import meta
-from meta.base.progress import bar
 from meta.frontend.aten import aten
 from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
 from meta.frontend.aten.registry import bound, name_of
 from meta.frontend.core import Unconvertible
+from tools.processes import in_order
+from tools.torch_samples.command import dtypes_wanted, entries_of, parser_of
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, compare, widened
 from tools.torch_samples.entries import (
-    DTYPES,
     ENTRIES,
     differentiable,
     dtypes_of,
@@ -45,7 +42,6 @@ from tools.torch_samples.entries import (
     samples,
 )
 
-NAMES = {str(dtype)[6:]: dtype for dtype in DTYPES}
 WITHOUT_VALUES = {"empty.memory_format", "empty_like", "empty_strided", "new_empty"} | {
     "new_empty_strided",
     "empty_permuted",
@@ -228,18 +224,13 @@ def _run(arguments: tuple[Any, ...]) -> dict[str, Overload]:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(
-        prog="python -m tools.aten_overloads",
-        description="Compare converters of ATen's overloads with torch, on torch's own samples.",
-        epilog="Exit status: 0 no overload fails, 1 some do, 2 bad usage.",
+    top = parser_of(
+        "tools.aten_overloads",
+        "Compare converters of ATen's overloads with torch, on torch's own samples.",
+        "overload",
     )
     top.add_argument("--filter", default="", metavar="TEXT", help="overloads with it in the name")
     top.add_argument("--entry", default="", metavar="TEXT", help="entries with it in the name")
-    top.add_argument("--exact", nargs="+", metavar="ENTRY", help="these entries only")
-    top.add_argument("--dtype", choices=NAMES, action="append", help="instead of all five")
-    top.add_argument("--samples", type=int, metavar="N", help="the first N of each dtype")
-    top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
-    top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
 
 
@@ -247,23 +238,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = parser()
     options = arguments.parse_args(argv)
-    if options.jobs < 1 or (options.samples is not None and options.samples < 1):
-        arguments.error("--jobs and --samples are at least 1")
-    if unknown := set(options.exact or ()) - ENTRIES.keys():
-        arguments.error(f"no such entry: {', '.join(sorted(unknown))}")
-    keys = [k for k in options.exact or ENTRIES if options.entry in k]
-    dtypes = tuple(NAMES[name] for name in options.dtype or ())
+    keys, dtypes = entries_of(arguments, options, options.entry), dtypes_wanted(options)
     work = [(key, options.filter, dtypes, options.samples) for key in keys]
     total: dict[str, Overload] = {}
-    context = multiprocessing.get_context("spawn")
-    jobs = min(options.jobs, len(keys))
-    with ProcessPoolExecutor(jobs, context) if jobs > 1 else nullcontext() as pool:
-        results = pool.map(_run, work, chunksize=4) if pool else map(_run, work)
-        with bar(len(keys), "entries") as progress:
-            for found in results:
-                progress.update()
-                for name, overload in found.items():
-                    total.setdefault(name, Overload(name)).add(overload)
+    for found in in_order(_run, work, options.jobs, "entries", chunk=4):
+        for name, overload in found.items():
+            total.setdefault(name, Overload(name)).add(overload)
     overloads = sorted(total.values(), key=lambda one: (-len(one.entries), one.name))
     if options.json:
         print(json.dumps([one.record() for one in overloads], indent=1))

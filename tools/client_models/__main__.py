@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
-from meta.base.progress import bar
 from tools.client_models.libraries import LIBRARIES, outcome, rows
 from tools.client_models.measure import STAGES, Outcome
+from tools.processes import add_jobs, in_order
 
 TITLES = ("eager", "compiled", "grads", "c. grads", "t.comp.", "t.c.grads")
 
@@ -41,20 +39,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--dialect", help="preferred in compiled programs; by default each call has its best"
     )
-    top.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
+    add_jobs(top)
     top.add_argument("--json", action="store_true", help="print everything as JSON")
     return top
-
-
-def outcomes(options: argparse.Namespace, keys: list[tuple[str, str]]) -> Iterator[Outcome]:
-    """Yield the outcome of every model, in order."""
-    one = partial(outcome, options.dialect, options.stage or list(STAGES))
-    if options.jobs == 1:
-        yield from map(one, keys)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
-        yield from pool.map(one, keys)
 
 
 def line(outcome: Outcome) -> str:
@@ -81,12 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.json:
         print("  ".join([f"{'model':20}", *(f"{title:8}" for title in TITLES)]))
     found = []
-    with bar(len(keys), "models", delay=1.0) as progress:
-        for one in outcomes(options, keys):
-            found.append(one)
-            progress.update()
-            if not options.json:
-                print(line(one), flush=True)
+    measured = partial(outcome, options.dialect, options.stage or list(STAGES))
+    for one in in_order(measured, keys, options.jobs, "models"):
+        found.append(one)
+        if not options.json:
+            print(line(one), flush=True)
     failed = [o.name for o in found if not o.passes]
     if options.json:
         print(json.dumps({"models": [asdict(o) for o in found], "skipped": skipped}, indent=2))
