@@ -35,7 +35,7 @@ def open_file(path: str | os.PathLike[str], most: int = MAX_FILE_BYTES) -> Binar
     try:
         _check(os.fstat(descriptor), path, most)
         return open(descriptor, "rb")
-    except BaseException:
+    except BaseException:  # an interrupt, too: nobody else knows the descriptor
         os.close(descriptor)
         raise
 

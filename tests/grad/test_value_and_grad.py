@@ -13,6 +13,7 @@ import meta
 from meta import op
 from meta.base.errors import ArgumentError, GradientError
 from meta.grad import grad, value_and_grad
+from meta.grad.core import pullback
 from meta.model import Linear
 from meta.op.core import tree
 
@@ -345,3 +346,15 @@ def test_errors_in_every_mode(mode: str, function: Any, x: Any, message: str) ->
 def test_a_result_that_is_no_array() -> None:
     with pytest.raises(GradientError, match="is no array"):
         value_and_grad(lambda x: (op.sum(x), 1))(X)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pullback_of_several_results(mode: str) -> None:
+    def both(x: Any, y: Any, d: Any) -> Any:
+        return pullback(lambda a, b: (op.sin(a * b), b, op.exp(a)), (x, y), (d, None, d))
+
+    x, y, d = (torch.rand(2, 3, dtype=torch.float64, requires_grad=i < 2) for i in range(3))
+    expected = torch.autograd.grad((torch.sin(x * y), torch.exp(x)), (x, y), (d, d))
+    arrays = [meta.array(t.detach()) for t in (x, y, d)]
+    for found, wanted in zip(run(mode, both, *arrays), expected, strict=True):
+        torch.testing.assert_close(found.torch(), wanted)

@@ -68,12 +68,11 @@ def cubin(source: str, arch: str) -> bytes:
     found, is_new = _wanted(source, arch)
     if is_new:
         _make(found, source, arch)
-    try:
-        return found.result()
-    except BaseException:
+    if found.exception() is not None:
         with _lock:  # for whoever comes after what is wrong was put right
-            _cubins.pop((source, arch), None)
-        raise
+            if _cubins.get((source, arch)) is found:
+                del _cubins[source, arch]
+    return found.result()
 
 
 def _begin(wanted: Iterable[tuple[str, str]]) -> None:
@@ -112,7 +111,7 @@ def _turns(threads: int) -> threading.BoundedSemaphore:
 def _make(made: Future[bytes], source: str, arch: str) -> None:
     try:
         made.set_result(machine_code(source, arch))
-    except BaseException as error:
+    except BaseException as error:  # an interrupt, too: others wait for the result
         made.set_exception(error)
 
 

@@ -80,18 +80,31 @@ def call_text(
     return json.dumps(call), tensors, extents
 
 
+def overload_of(name: str) -> torch._ops.OpOverload | None:
+    """Return the overload of a name, None if torch, or what is imported of it, has none.
+
+    >>> str(overload_of("aten.add.Tensor")), str(overload_of("aten.relu")), overload_of("aten.rel")
+    ('aten.add.Tensor', 'aten.relu.default', None)
+    """
+    namespace, _, rest = name.partition(".")
+    operator, _, overload = rest.partition(".")
+    packet = getattr(getattr(torch.ops, namespace), operator, None) if operator else None
+    if not isinstance(packet, torch._ops.OpOverloadPacket):
+        return None
+    found: torch._ops.OpOverload | None = getattr(packet, overload or "default", None)
+    return found
+
+
 def _function_of(target: str) -> Callable[..., Any]:
     if target.startswith("kept."):
         kept = _KEPT.get(target)
         if kept is None:
             raise ArgumentError("a call of a function of another process", found=target)
         return kept.function
-    namespace, _, rest = target.partition(".")
-    name, _, overload = rest.partition(".")
-    found = getattr(getattr(torch.ops, namespace), name, None) if name else None
-    if not isinstance(found, torch._ops.OpOverloadPacket) or not hasattr(found, overload):
+    found = overload_of(target)
+    if found is None:
         raise ArgumentError("torch has no such operator", op="torch_call", found=target)
-    return getattr(found, overload)  # type: ignore[no-any-return]  # torch types it Any
+    return found
 
 
 def _reader(value: Any, extents: Sequence[int]) -> Callable[[Sequence[Tensor]], Any]:

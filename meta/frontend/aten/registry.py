@@ -26,6 +26,7 @@ import torch
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import FormatError
+from meta.dialect.torch import foreign
 from meta.frontend.core import Converters, Unconvertible
 
 
@@ -52,19 +53,13 @@ def name_of(overload: torch._ops.OpOverload) -> str:
 
 @cache
 def overload_of(name: str) -> torch._ops.OpOverload | None:
-    """Return the overload of a name, None if torch, or what is imported of it, has none.
+    """Return the overload of a converter's name, None if torch, or what is imported of it, has
+    none. ATen's names lack their namespace.
 
     >>> str(overload_of("add.Tensor")), str(overload_of("relu")), overload_of("rellu")
     ('aten.add.Tensor', 'aten.relu.default', None)
     """
-    for namespace, rest in (("aten", name), tuple(name.partition(".")[::2])):
-        operator, _, overload = rest.partition(".")
-        found = getattr(getattr(torch.ops, namespace), operator, None) if operator else None
-        if isinstance(found, torch._ops.OpOverloadPacket):
-            overload = overload or "default"
-            if hasattr(found, overload):
-                return getattr(found, overload)  # type: ignore[no-any-return]  # torch types it Any
-    return None
+    return foreign.overload_of(f"aten.{name}") or foreign.overload_of(name)
 
 
 def _is_operand(argument: Any) -> bool:

@@ -378,7 +378,8 @@ class GraphWalker(Walker):
 
     def _by_strides(self, node: fx.Node, overload: torch._ops.OpOverload, args: Any) -> Any:
         """Convert what reads the memory of its first argument, in the order in which it lies."""
-        said = node.args[0].meta["val"]  # type: ignore[union-attr]
+        source: Any = node.args[0]  # a node: the overloads' first argument is a tensor
+        said = source.meta["val"]
         if self.extents.symbolic:
             raise NotForAllSizes(name_of(overload))
         order = order_of(said)

@@ -127,7 +127,8 @@ def _differentiate(result: Any) -> None:
     tensors = [t for t in pytree.tree_leaves(result) if isinstance(t, torch.Tensor)]
     trained = [t.float().sum() for t in tensors if t.requires_grad and not t.is_complex()]
     if trained:
-        torch.stack(trained).sum().backward()  # type: ignore[no-untyped-call]
+        total: Any = torch.stack(trained).sum()  # torch gives `backward` no types
+        total.backward()
 
 
 def _break_text(reason: Any) -> str:

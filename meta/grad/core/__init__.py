@@ -6,7 +6,7 @@ are checked when it is registered.
 
 from meta.grad.core.checkpoint import checkpointed
 from meta.grad.core.collapse import collapse, in_dtype, onto
-from meta.grad.core.functions import value_and_grad
+from meta.grad.core.functions import pullback, value_and_grad
 from meta.grad.core.holomorphic import conjugated, holomorphic
 from meta.grad.core.rule import Rule, gradient, gradients, not_differentiable, rule_of
 from meta.grad.core.tape import grad, no_grad, record
@@ -24,6 +24,7 @@ __all__ = [
     "no_grad",
     "not_differentiable",
     "onto",
+    "pullback",
     "record",
     "rule_of",
     "value_and_grad",

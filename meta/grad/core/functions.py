@@ -1,4 +1,6 @@
-"""`value_and_grad`: gradients of a function by its arguments, of the tape or of a trace."""
+"""Gradients of a function by its arguments, of the tape or of a trace: `value_and_grad` of one
+number, `pullback` of any results, given the gradient by them.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +104,30 @@ def value_and_grad(
 
     run.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
     return run
+
+
+def pullback(f: Callable[..., Any], inputs: Sequence[Any], dy: Any) -> tuple[Any, ...]:
+    """Return the gradients of ``sum(f(*inputs) * dy)`` by floating point inputs.
+
+    It works eagerly and under a trace, where the forward result is dead code. dy: an array of the
+    result's type; for a function of several results, a tuple of them, None for one without.
+
+    Raises what `value_and_grad` raises.
+
+    >>> import meta
+    >>> x = meta.array([1.0, 2.0])
+    >>> [dx.tolist() for dx in pullback(meta.square, (x,), meta.array([1.0, 10.0]))]
+    [[2.0, 40.0]]
+    """
+
+    def total(*given: Any) -> Any:
+        found = f(*given)
+        pairs = zip(found, dy, strict=True) if isinstance(dy, tuple) else [(found, dy)]
+        sums = [OPERATORS["sum"](OPERATORS["multiply"](y, d)) for y, d in pairs if d is not None]
+        return functools.reduce(OPERATORS["add"], sums)
+
+    gradients: tuple[Any, ...] = value_and_grad(total, tuple(range(len(inputs))))(*inputs)[1]
+    return gradients
 
 
 def require_number(shape: Any, dtype: str, name: str) -> None:

@@ -5,9 +5,9 @@ from math import prod
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.aten.promotion import cast, promoted
-from meta.frontend.aten.pullback import pullback
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+from meta.grad.core import pullback
 from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
 from meta.runtime.ndarray import array

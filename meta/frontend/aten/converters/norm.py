@@ -10,9 +10,9 @@ from meta import op
 from meta.base.dtype_info import finfo
 from meta.frontend.aten.arguments import value_of
 from meta.frontend.aten.promotion import cast
-from meta.frontend.aten.pullback import pullback
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+from meta.grad.core import pullback
 from meta.op.core.function import device_of
 from meta.op.norm import statistics_dtype
 

@@ -12,9 +12,9 @@ import numpy as np
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.aten.promotion import cast
-from meta.frontend.aten.pullback import pullback
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
+from meta.grad.core import pullback
 from meta.op.core.function import device_of
 from meta.op.core.window import DATA
 from meta.op.norm import statistics_dtype
