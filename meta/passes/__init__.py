@@ -28,6 +28,7 @@ data value, is an error of `autodiff`; the eager tape follows it.
 """
 
 from meta.passes.attention import explain_attention, fuse_attention
+from meta.passes.attention.layout import attention_layout
 from meta.passes.autocast import CastReport, autocast, explain_autocast
 from meta.passes.autodiff import autodiff
 from meta.passes.canonicalize import canonicalize
@@ -61,6 +62,7 @@ __all__ = [
     "PassRecord",
     "Pipeline",
     "align_products",
+    "attention_layout",
     "autocast",
     "autodiff",
     "bypass_casts",

@@ -74,6 +74,7 @@ class Buffers:
             if isinstance(binding.value, Function):
                 self._unite(binding.var, free_vars(binding.value))
         self._groups = self._members()
+        self._own = {b.var for b in function.body.bindings if _is_new(b)}
         self.results = self.sharing(self._leaves(function.body.result))
         self.written = self.sharing(written)
         self.leaving = self._with_handed_on(leaving)
@@ -206,6 +207,32 @@ class Buffers:
         mine = self.of(var)
         own = mine in self.written or mine in self.leaving
         return not own and self.of(by) not in self.written
+
+    def move_out(self, var: Var, by: Expr) -> bool:
+        """Let ``by`` be a result in the place of a freshly computed ``var``; whether it may be.
+
+        It may if it is an array that a call in the function's outermost block makes, which is no
+        result yet, and if neither is written. It is a result from then on.
+        """
+        mine, other = self.of(var), self.of(by)
+        if mine not in self.leaving or {mine, owner(other)} & self._parent.keys():
+            return False
+        taken = self.written | self.leaving
+        if mine in self.written or other in taken or owner(other) in taken:
+            return False
+        if owner(mine) not in self._own or owner(other) not in self._own:
+            return False
+        self.leaving.add(other)
+        return True
+
+
+def _is_new(binding: Binding) -> bool:
+    """Whether a binding is of an array, or of several, that a call makes."""
+    call = binding.value
+    op = base_op(call.callee) if isinstance(call, Call) else None
+    if op is None or not isinstance(call, Call) or has_effect(binding):
+        return False
+    return view_source(call) is None and op.name != "torch_call"  # which may return what it reads
 
 
 def owner(buffer: Expr) -> Expr:

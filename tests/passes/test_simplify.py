@@ -313,3 +313,54 @@ def test_a_rule_is_for_operators_that_there_are() -> None:
         Rules().rule(meta.op.mutliply)
     with pytest.raises(meta.errors.ArgumentError, match="a rule is for operators"):
         Rules().rule("multiply")  # type: ignore[arg-type]
+
+
+# Results that are two permutations which cancel each other.
+RESULTS = [
+    "%m = exp(%x)\n%p = permute_dims(%m)\n%r = permute_dims(%p)\nreturn %r",
+    "%m = exp(%x)\n%p = permute_dims(%m)\n%r = permute_dims(%p)\n%q = negative(%m)\n"
+    "return (%r, %q)",
+    "%a = split(%x, 3, 1)\n%m = %a.1\n%p = permute_dims(%m)\n%r = permute_dims(%p)\nreturn %r",
+]
+
+
+def of_results(text: str) -> Module:
+    return infer_type(parse(f"func @main({PARAMS}) {{\n{text}\n}}"))
+
+
+@pytest.mark.parametrize("text", RESULTS)
+def test_a_result_is_what_was_computed(text: str) -> None:
+    before = of_results(text)
+    after = dead_code(simplify(before))
+    assert "permute_dims" not in str(after)
+    arrays = inputs(before)
+    found, wanted = run(after, arrays), run(before, arrays)
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    assert all(bits(a) == bits(b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%p = permute_dims(%x)\n%r = permute_dims(%p)\nreturn %r",  # an argument
+        "%m = exp(%x)\n%p = permute_dims(%m)\n%r = permute_dims(%p)\nreturn (%r, %m)",
+        "%m = exp(%x)\n%r = copy(%m)\nreturn %r",  # asked for
+        "%m = exp(%x)\n%p = permute_dims(%m)\n%r = permute_dims(%p)\n"
+        "%w = assign(%m, %y)\nreturn %r",
+    ],
+)
+def test_results_that_stay_arrays_of_their_own(text: str) -> None:
+    before = of_results(text)
+    after = dead_code(simplify(before))
+    assert ("permute_dims" in str(after)) or ("copy" in str(after))
+    arrays = inputs(before)
+    results = run(after, arrays)
+    assert not isinstance(results, tuple) or len({r.torch().data_ptr() for r in results}) == 2
+
+
+def test_two_results_are_two_arrays() -> None:
+    text = "%m = exp(%x)\n%p = permute_dims(%m)\n%r = permute_dims(%p)\n%q = permute_dims(%p)"
+    after = dead_code(simplify(of_results(f"{text}\nreturn (%r, %q)")))
+    r, q = run(after, inputs(after))
+    assert r.torch().data_ptr() != q.torch().data_ptr()
+    assert bits(r) == bits(q)

@@ -2,7 +2,8 @@
 
 ATen has a fused kernel per device, which never holds all scores; what these do not take is
 composed of matrix products, half precision in float32. The fused kernels read rows as adjacent
-elements, whatever the strides are: they are given compact arguments.
+elements, whatever the strides are: those of CUDA are given compact arguments, the CPU's any whose
+rows are compact.
 """
 
 import torch
@@ -104,8 +105,9 @@ def _view(x, layout):
 
 
 def _heads_first(layout, *tensors):
-    """Return compact tensors with their heads first."""
-    return tuple(_view(x, layout).contiguous() for x in tensors)
+    """Return tensors with their heads first, compact ones for the kernels that need it."""
+    views = (_view(x, layout) for x in tensors)
+    return tuple(x.contiguous() if x.is_cuda or x.stride(-1) != 1 else x for x in views)
 
 
 def _forward(query, key, value, mask, causal, scale):

@@ -33,7 +33,7 @@ from meta.op.core import Op
 from meta.op.core.check import normalize_axis
 from meta.op.shapes import split_bounds, split_points
 from meta.passes.buffers import Buffers, Definitions, each_with_buffers
-from meta.passes.calls import OpCall, op_call, tensor_type, view_source
+from meta.passes.calls import OpCall, called_op, op_call, tensor_type, view_source
 from meta.passes.rewrite import rewrite_function
 
 
@@ -146,7 +146,10 @@ def _may_be(result: Expr, binding: Binding, buffers: Buffers) -> bool:
     shared = view_source(result) if isinstance(result, Call) else result
     if shared is None or buffers.of(shared) is buffers.of(binding.var):
         return True
-    return buffers.replaceable(binding.var, shared)
+    if buffers.replaceable(binding.var, shared):
+        return True
+    # A copy that is a result was asked for.
+    return called_op(binding.value) is not op.copy and buffers.move_out(binding.var, shared)
 
 
 def fields_of(atom: object) -> tuple[Expr, ...]:

@@ -1,0 +1,144 @@
+"""Which axis of attention's operands the heads are: as projections leave them, where these do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from meta import op
+from meta.base.device import Device
+from meta.ir import (
+    Binding,
+    Call,
+    DefUse,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    TupleGetItem,
+    TupleType,
+    Type,
+    Var,
+    type_of,
+)
+from meta.op.attention import HEADS_FIRST, HEADS_LATER
+from meta.passes.buffers import Buffers, Definitions, each_with_buffers
+from meta.passes.calls import OpCall, new_call, op_call
+from meta.passes.rewrite import rewrite_function
+
+SWAPPED = (0, 2, 1, 3)
+"""From [b, h, s, d] to [b, s, h, d], and back."""
+_OPERANDS = {op.fused_attention: (0, 1, 2), op.fused_attention_dx: (0, 1, 2, 4, 6)}
+"""By operator, its arguments of this layout: query, key, value; with y and dy."""
+_RESULTS = {op.fused_attention: (0,), op.fused_attention_dx: (0, 1, 2)}
+_LAYOUT = {one: one.schema.names.index("layout") for one in _OPERANDS}
+
+
+def attention_layout(
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cpu",)
+) -> Module:
+    """Let attention read [b, s, h, d] where most of its operands are transposes of that.
+
+    A projection of [b, s, h * d] is a view of it; the transpose to [b, h, s, d] is a copy, which
+    kernels on ``devices`` do not need. Results are transposed in their place, which later passes
+    cancel against transposes that follow.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> print(attention_layout(parse('''
+    ... func @main(%q: float32[2, 8, 4, 16], %k: float32[2, 4, 8, 16]) -> float32[2, 4, 8, 16] {
+    ...   %0: float32[2, 4, 8, 16] = permute_dims(%q, axes=(0, 2, 1, 3))
+    ...   %1: (float32[2, 4, 8, 16], float32[2, 4, 8]) = fused_attention(%0, %k, %0)
+    ...   %2: float32[2, 4, 8, 16] = %1.0
+    ...   return %2
+    ... }'''), device=CPU))
+    func @main(%q: float32[2, 8, 4, 16], %k: float32[2, 4, 8, 16]) -> float32[2, 4, 8, 16] {
+      %0: float32[2, 4, 8, 16] = permute_dims(%q, axes=(0, 2, 1, 3))
+      %k_1: float32[2, 8, 4, 16] = permute_dims(%k, axes=(0, 2, 1, 3))
+      %1: (float32[2, 8, 4, 16], float32[2, 4, 8]) = fused_attention(%q, %k_1, %q, layout="BSHD")
+      %2: float32[2, 8, 4, 16] = %1.0
+      %3: float32[2, 4, 8, 16] = permute_dims(%2, axes=(0, 2, 1, 3))
+      return %3
+    }
+    """
+    if device.kind not in devices:
+        return module
+    return each_with_buffers(module, _function)
+
+
+def _function(function: Function, buffers: Buffers) -> Function:
+    rewriting = _Rewriting(DefUse(function), Definitions(function, buffers))
+    return rewrite_function(function, rewriting.step)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """A function on its way.
+
+    changed: by the tuple of a call, the numbers of its fields in the other layout. wholes: what
+    this tuple became.
+    """
+
+    uses: DefUse
+    known: Definitions
+    changed: dict[Expr, tuple[int, ...]] = field(default_factory=dict)
+    wholes: dict[Expr, Var] = field(default_factory=dict)
+
+    def step(self, binding: Binding) -> list[Binding]:
+        """Return what takes the place of a binding."""
+        value, made = binding.value, [binding]
+        if isinstance(value, TupleGetItem) and value.index in self.changed.get(value.value, ()):
+            one = Var(binding.var.name, _swapped(binding.var.type))
+            get = TupleGetItem(self.wholes[value.value], value.index)
+            back = new_call(op.permute_dims, one, SWAPPED)
+            made = [Binding(one, get, binding.span), Binding(binding.var, back, binding.span)]
+        elif isinstance(value, TupleGetItem) and value.value in self.wholes:
+            get = TupleGetItem(self.wholes[value.value], value.index)
+            made = [Binding(binding.var, get, binding.span)]
+        elif (call := op_call(value)) is not None and call.op in _OPERANDS:
+            made = self._call(call, binding)
+        for new in made:
+            self.known.add(new)
+        return made
+
+    def _call(self, call: OpCall, binding: Binding) -> list[Binding]:
+        """Return a call of attention in the other layout, if that is better, and its operands."""
+        operands = {i: call.args[i] for i in _OPERANDS[call.op]}
+        sources = {i: self._source(a) for i, a in operands.items()}
+        transposed = sum(source is not None for source in sources.values())
+        if call.args[_LAYOUT[call.op]] != HEADS_FIRST or 2 * transposed <= len(sources):
+            return [binding]
+        if not self._only_fields(binding.var):
+            return [binding]
+        args, made, new = list(call.args), [], dict[Expr, Var]()
+        for i, source in sources.items():
+            atom = operands[i]
+            if source is None and atom not in new:
+                new[atom] = Var(getattr(atom, "name", "x"), _swapped(type_of(atom)))
+                moved = new_call(op.permute_dims, atom, SWAPPED)
+                made.append(Binding(new[atom], moved, binding.span))
+            args[i] = new[atom] if source is None else source
+        args[_LAYOUT[call.op]] = HEADS_LATER
+        assert isinstance(binding.var.type, TupleType)
+        fields = enumerate(binding.var.type.fields)
+        places = _RESULTS[call.op]
+        types = tuple(_swapped(t) if i in places else t for i, t in fields)
+        whole = Var(binding.var.name, TupleType(types))
+        self.changed[binding.var], self.wholes[binding.var] = places, whole
+        return [*made, Binding(whole, Call(call.op, tuple(args)), binding.span)]
+
+    def _source(self, atom: Expr) -> Expr | None:
+        """Return what an operand is a transpose of, if it is one."""
+        made = op_call(self.known.get(atom))
+        if made is None or made.op is not op.permute_dims or made.args[1] != SWAPPED:
+            return None
+        source: Expr = made.args[0]
+        return source
+
+    def _only_fields(self, var: Var) -> bool:
+        users = self.uses.users(var)
+        return all(isinstance(u, Binding) and isinstance(u.value, TupleGetItem) for u in users)
+
+
+def _swapped(type_: Type | None) -> TensorType:
+    assert isinstance(type_, TensorType)
+    return type_.with_shape(tuple(type_.shape[axis] for axis in SWAPPED))
