@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import meta
+from meta.dialect import only
 from meta.ir import parse, structural_equal
-from meta.passes import fuse_operators
+from meta.passes import fuse_operators, infer_type
+from meta.vm.convention import module_program
 from tests.passes.fused_programs import fused, kernels
 
 PARAMETERS = "%x: float32[4, 6], %y: float32[4, 6]"
@@ -261,3 +265,24 @@ def test_inside_of_branches() -> None:
     )
     after = fuse_operators(before)
     assert "@fused_exp_relu(%x)" in str(after)
+
+
+def test_batch_norm_for_inference_fuses_with_what_follows() -> None:
+    module = infer_type(
+        parse("""
+func @main(%x: float32[2, 4, 8, 8], %r: float32[2, 4, 8, 8], %m: float32[4], %v: float32[4]) {
+  %y = batch_norm_infer(%x, %m, %v)
+  %a = add(%r, %y)
+  %z = relu(%a)
+  return %z
+}""")
+    )
+    torch.manual_seed(0)
+    x, r = torch.randn(2, 4, 8, 8), torch.randn(2, 4, 8, 8)
+    mean, variance = torch.randn(4), torch.rand(4) + 0.5
+    arrays = [meta.array(t) for t in (x, r, mean, variance)]
+    with only("tvm"):
+        compiled = meta.vm.compile(module_program(module), *arrays)
+    assert len(compiled.kernels()) == 1
+    wanted = torch.relu(r + torch.nn.functional.batch_norm(x, mean, variance))
+    torch.testing.assert_close(compiled(*arrays).torch(), wanted, rtol=1e-5, atol=1e-5)

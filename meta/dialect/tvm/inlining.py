@@ -13,12 +13,16 @@ from meta.dialect.tvm.stages import (
     DIVIDES,
     NAMED,
     Stage,
+    at_axes,
     blocks_of,
     stage_of,
 )
 
 INLINE_COST = 10
 """A producer that is read several times is recomputed for each if it costs no more than this."""
+REPEATED_COST = 64
+"""A producer that is read several times at one place is written out for each if all of them cost no
+more than this: LLVM computes them once."""
 
 
 def inline(sch: s_tir.Schedule, function: tirx.PrimFunc) -> None:
@@ -74,6 +78,18 @@ def _worth_inlining(stage: Stage, readers: list[Stage]) -> bool:
     evaluations = sum(len(r.loads[stage.buffer]) * r.volume for r in readers)
     if evaluations <= stage.volume:
         return True
+    if _read_at_one_place(stage, readers):
+        return True
     if BRANCHES in stage.traits and any(r.reduce and r.volume > 2 * stage.volume for r in readers):
         return False  # padding: a branch in the inner loop of a convolution
     return stage.cost <= INLINE_COST
+
+
+def _read_at_one_place(stage: Stage, readers: list[Stage]) -> bool:
+    """Whether a stage has one reader, which reads its element at the reader's own place only."""
+    if len(readers) > 1 or readers[0].reduce or readers[0].volume > stage.volume:
+        return False
+    places = readers[0].loads[stage.buffer]
+    if stage.cost * len(places) > REPEATED_COST or BRANCHES in stage.traits:
+        return False
+    return all(at_axes(place, readers[0].axes) for place in places)

@@ -113,7 +113,7 @@ def batch_norm_train(x, running_mean, running_var, w, b, momentum, eps, axis):
     return y, blended(running_mean, mean, 1.0), blended(running_var, variance, unbiased)
 
 
-@compute(op.batch_norm_infer, OPAQUE)
+@compute(op.batch_norm_infer, COMM_REDUCE)
 def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
     over = _Over.of(x, axis, exclude=True)
     mean = rounded(running_mean, over.wide, "mean")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tvm import te
+from tvm import te, tirx
 
 import meta
 from meta import op
@@ -107,6 +107,28 @@ def test_a_reduction_over_rows_keeps_its_columns_innermost():
     text = schedule_cpu.schedule(prim_func([x], [mean]), TARGET).script()
     assert "v_k = T.axis.reduce(256, k)" in text
     assert "for k, j_1 in T.grid(256" in text
+
+
+def test_what_is_read_twice_at_one_place_is_no_stage_of_its_own():
+    """A comparison of what costs much, and itself: LLVM computes it once."""
+    x, c = tensor(4, 8, 16, 16), tensor(8)
+    y = te.compute(x.shape, lambda n, i, h, w: (x[n, i, h, w] - c[i]) / te.sqrt(c[i] + 1.0) * c[i])
+    zero = tirx.const(0.0, "float32")
+    relu = te.compute(x.shape, lambda *i: tirx.Select(y(*i) < zero, zero, y(*i)))
+    function = prim_func([x, c], [relu])
+    assert "alloc_buffer" not in schedule_cpu.schedule(function, TARGET).script()
+    image, scale = torch.randn(4, 8, 16, 16), torch.rand(8) + 0.5
+    found, per = torch.empty_like(image), scale[:, None, None]
+    kernel(function, TARGET)(image, scale, found)
+    torch.testing.assert_close(found, torch.relu((image - per) / torch.sqrt(per + 1) * per))
+
+
+def test_what_is_read_at_two_places_stays_a_stage():
+    x = tensor(64, 65)
+    y = te.compute(x.shape, lambda i, j: te.exp(x[i, j]) / te.sqrt(x[i, j]) * te.exp(x[i, 0]))
+    pairs = te.compute((64, 64), lambda i, j: y[i, j] * y[i, j + 1])
+    text = schedule_cpu.schedule(prim_func([x], [pairs]), TARGET).script()
+    assert "alloc_buffer" in text
 
 
 def test_small_functions_stay_serial():
