@@ -36,14 +36,9 @@ from meta.frontend.dynamo.outputs import Output, outputs_of
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.call import View, map_tensors
-from meta.op.core.check import permutation
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace
-from meta.op.shapes import permute_dims
 
-_ATTENTION = ("fused_attention", "fused_attention_dx")
-_HEADS_BEHIND = (0, 2, 1, 3)
-"""The axes of [batch, heads, steps, width] in the order with the steps first; and back."""
 _LINE = re.compile(r'File "(.+)", line (\d+)')
 _BY_STRIDES = ("as_strided", "as_strided_copy", "as_strided_scatter")
 """Overloads whose first argument is its memory, whatever its shape."""
@@ -83,57 +78,16 @@ class Converted:
 
 
 class _ProgramTrace(Trace):
-    """A program whose random keys are parameters, and whose lines are those of the user's model.
-    Permutations of permutations are one.
-    """
+    """A program whose random keys are parameters, and whose lines are those of the user's model."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
         self.keys: list[Var] = []
-        # By the result of a permutation, what is permuted, and in which order.
-        self._turned: dict[Expr, tuple[Symbol, Order]] = {}
         self.node: fx.Node | None = None
         self.site = self._line
 
     def _line(self) -> Span | None:
         return None if self.node is None else span_of(self.node)
-
-    def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if op.name in _ATTENTION:
-            return self._attention(op, args, kwargs)
-        if op.name != "permute_dims":
-            return super().__call__(op, args, kwargs)
-        x, axes = op.schema.bind(args, kwargs, self.lift_tensor)
-        order = permutation(axes, x.ndim)
-        # Inputs and outputs are turned as they come and go, much of it for nothing.
-        source, first = self._turned.get(x.atom, (x, tuple(range(x.ndim))))
-        whole = tuple(first[axis] for axis in order)
-        if is_usual(whole):
-            return source
-        result = super().__call__(op, (source, whole), {})
-        self._turned[result.atom] = source, whole
-        return result
-
-    def _attention(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an attention on heads behind steps where that is how they lie: models turn what
-        their projections give, and turn the result back.
-        """
-        given = dict(
-            zip(op.schema.names, op.schema.bind(args, kwargs, self.lift_tensor), strict=True)
-        )
-        heads = [n for n in ("query", "key", "value", "y", "dy") if n in given]
-        lying = [self._turned.get(given[n].atom) for n in heads]
-        behind = [source for source, order in filter(None, lying) if order == _HEADS_BEHIND]
-        if given["layout"] != "BHSD" or 2 * len(behind) <= len(heads):
-            return super().__call__(op, tuple(given.values()), {})
-        for n in heads:
-            given[n] = self._permuted(given[n])
-        results = super().__call__(op, (*{**given, "layout": "BSHD"}.values(),), {})
-        turned = [self._permuted(r) if r.ndim == 4 else r for r in results]
-        return tuple(turned)
-
-    def _permuted(self, x: Symbol) -> Symbol:
-        return cast(Symbol, self(permute_dims, (x, _HEADS_BEHIND), {}))
 
     def draw_key(self) -> Symbol:
         """Return a key of this call alone."""

@@ -34,7 +34,7 @@ _LAYOUT = {one: one.schema.names.index("layout") for one in _OPERANDS}
 
 
 def attention_layout(
-    module: Module, *, device: Device, devices: tuple[str, ...] = ("cpu",)
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cpu", "cuda")
 ) -> Module:
     """Let attention read [b, s, h, d] where most of its operands are transposes of that.
 
