@@ -4,7 +4,8 @@ and compiled, with parameters in float32 and in half precision with masters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -100,6 +101,22 @@ def adafactor_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable
     return torch.optim.Adafactor(params.values(), lr=RATE, **numbers, **options).step
 
 
+@contextmanager
+def of_one_dtype() -> Iterator[None]:
+    """Keep torch.optim.Muon's iteration in the dtype of its parameter: it takes bfloat16, to 2.14
+    by one method of tensors and then by another.
+    """
+    convert = torch.Tensor.to
+
+    def to(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        kept = kwargs.get("dtype") == torch.bfloat16
+        return x.clone() if kept else convert(x, *args, **kwargs)
+
+    tensor = torch.Tensor
+    with mock.patch.multiple(tensor, bfloat16=tensor.clone, to=to):
+        yield
+
+
 def muon_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], None]:
     """torch.optim.Muon, whose iteration is kept in float64, for the matrix; AdamW for the rest."""
     options = dict(OPTIONS[name][2])
@@ -111,7 +128,7 @@ def muon_step(name: str, params: dict[str, torch.nn.Parameter]) -> Callable[[], 
     adamw = torch.optim.AdamW(others, lr=RATE, betas=betas, **shared)
 
     def step() -> None:
-        with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+        with of_one_dtype():
             muon.step()
         adamw.step()
 
@@ -261,7 +278,7 @@ def test_muon_takes_all_axes_behind_the_first_as_one(shape: tuple[int, ...]) -> 
     own = meta.array(start)
     own.requires_grad = True
     own.grad = meta.array(gradient)
-    with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
+    with of_one_dtype():
         torch.optim.Muon([theirs], lr=0.0625).step()  # a float32, as a learning rate is here
     optim.Muon([own], 0.0625).step()
     check(own, theirs.detach().reshape(shape), 1e-12, 1e-12)

@@ -21,7 +21,11 @@ _ONLY_TORCH: dict[Outside, tuple[str, ...]] = {
         "torch.ops.aten._flash_attention_forward",
     ),
     Outside.DTYPE: ("chalf", "torch._scaled_mm", "torch._scaled_mm_v2"),
-    Outside.INTERNAL: ("hash_tensor", "max_pool2d_with_indices_backward"),
+    Outside.INTERNAL: (
+        "hash_tensor",
+        "max_pool2d_with_indices_backward",
+        "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
+    ),
     Outside.MEMORY: (
         "as_strided|partial_views",
         "empty_permuted",
@@ -48,6 +52,10 @@ _GAPS: dict[str, tuple[str, ...]] = {
         "linalg.lu_factor",
         "linalg.lu_factor_ex",
         "lu",
+    ),
+    "no polar decomposition and no square root of matrices": (
+        "linalg.matrix_sqrth",
+        "linalg.polar",
     ),
     "no greatest common divisor": ("gcd", "lcm"),
     "no incomplete gamma function": ("igamma", "igammac"),
