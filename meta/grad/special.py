@@ -3,8 +3,9 @@
 import math
 
 from meta import op
-from meta.base.errors import GradientError
 from meta.grad.core import collapse, gradient, gradients, onto
+from meta.op.reduced import HALVES
+from meta.op.zeta import derivative_of_digamma
 
 gradients(
     {
@@ -30,13 +31,11 @@ def _over(y, x):
 
 
 @gradient(op.trigamma)
-def trigamma(dy):
-    """dx = dy * polygamma(2, x), which is not an operator: an error, not a zero."""
-    raise GradientError(
-        "trigamma's own derivative, polygamma(2, x), is not an operator",
-        op="trigamma",
-        hint="differentiate digamma once, lgamma twice",
-    )
+def trigamma(x, dy):
+    """dx = dy * polygamma(2, x)"""
+    if x.dtype not in HALVES:
+        return dy * derivative_of_digamma(2, x)
+    return dy * op.astype(derivative_of_digamma(2, op.astype(x, "float32")), x.dtype)
 
 
 _SINC = [(-1) ** k * 2 * k / math.factorial(2 * k + 1) * math.pi**2 for k in range(1, 11)]

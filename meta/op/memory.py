@@ -114,7 +114,7 @@ def optimization_barrier(x: Tensor, after: tuple[Tensor, ...]) -> Tensor:
 optimization_barrier.declare(view_of_first)
 
 
-@op
+@op(complex=True)
 def assign(x: InOut, value: Tensor) -> tuple[()]:
     """Overwrite ``x`` with ``value``, in place: what a model's array that traced code sets becomes.
 

@@ -28,7 +28,7 @@ from meta.base.errors import ArgumentError, MetaError
 from meta.base.source import Span
 from meta.dialect.torch.foreign import KeptCall, call_text
 from meta.frontend.aten.graph import Walker
-from meta.frontend.aten.registry import AtenError, name_of
+from meta.frontend.aten.registry import AtenError, bound, name_of
 from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
@@ -219,18 +219,33 @@ def complete(graph: fx.GraphModule) -> None:
 
 
 def put_right(graph: fx.GraphModule) -> None:
-    """Write beside calls the dtypes that torch's kernels give where torch says others: before 2.13,
-    that the logsumexp of attention of float64 on the CPU is float32.
+    """Write beside calls the types that torch's kernels give where torch says others: before 2.13,
+    that the logsumexp of attention of float64 on the CPU is float32; and, of sums of bags of
+    bfloat16 there, that the bag of each index is returned, which is left out.
     """
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    aten = torch.ops.aten
+    attention = aten._scaled_dot_product_flash_attention_for_cpu.default
     for node in graph.graph.find_nodes(op="call_function", target=attention):
         y, logsumexp = node.meta["val"]
         if y.dtype == torch.float64 and logsumexp.dtype != y.dtype:
-            said = logsumexp.to(y.dtype)
-            node.meta["val"] = y, said
-            for user in node.users:
-                if user.target is operator.getitem and user.args[1] == 1:
-                    user.meta["val"] = said
+            _say(node, 1, logsumexp.to(y.dtype))
+    for target in (aten._embedding_bag.default, aten._embedding_bag_forward_only.default):
+        for node in graph.graph.find_nodes(op="call_function", target=target):
+            y, bags = node.meta["val"][:2]
+            options = bound(target, node.args, node.kwargs)[1]
+            sums = not options.get("mode") and options.get("padding_idx", -1) < 0
+            if sums and y.dtype == torch.bfloat16 and y.device.type == "cpu" and bags.shape[0]:
+                _say(node, 1, bags[:0])
+
+
+def _say(node: fx.Node, number: int, said: torch.Tensor) -> None:
+    """Write the type of a result of a call, by its number, beside the call and who takes it."""
+    results = list(node.meta["val"])
+    results[number] = said
+    node.meta["val"] = tuple(results)
+    for user in node.users:
+        if user.target is operator.getitem and user.args[1] == number:
+            user.meta["val"] = said
 
 
 def require_known_sizes(graph: fx.GraphModule) -> None:

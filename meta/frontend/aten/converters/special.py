@@ -2,7 +2,7 @@
 polynomials.
 """
 
-from math import factorial, inf, log, nan, pi
+from math import log, pi
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from meta.frontend.aten.operands import operands, tensor_as
 from meta.frontend.aten.promotion import as_float, cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible, known
+from meta.op.zeta import derivative_of_digamma, zeta
 from meta.runtime.ndarray import array
 
 FUNCTIONS = {
@@ -91,49 +92,6 @@ def mvlgamma(x, *, p):
     return total
 
 
-# The zeta function of Hurwitz, the sum of (q + k) ** -s over k = 0, 1, ..., by the formula of Euler
-# and Maclaurin: some terms are added, the rest is an integral and its corrections.
-
-TERMS = 10
-CORRECTIONS = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
-"""The Bernoulli numbers of index 2, 4, ...."""
-
-
-def _zeta_of_positive(s, q):
-    total = op.pow(q, op.negative(s))
-    for k in range(1, TERMS):
-        total = op.add(total, op.pow(op.add(q, float(k)), op.negative(s)))
-    end = op.add(q, float(TERMS))
-    last = op.pow(end, op.negative(s))
-    total = op.add(total, op.divide(op.multiply(last, end), op.subtract(s, 1.0)))
-    total = op.add(total, op.multiply(last, 0.5))
-    # The correction of index j has s (s + 1) ... (s + 2j - 2) / end ** (s + 2j - 1).
-    factor = op.divide(op.multiply(last, s), end)
-    for j, bernoulli in enumerate(CORRECTIONS, 1):
-        total = op.add(total, op.multiply(factor, bernoulli / factorial(2 * j)))
-        rising = op.multiply(op.add(s, 2.0 * j - 1), op.add(s, 2.0 * j))
-        factor = op.divide(op.multiply(factor, rising), op.multiply(end, end))
-    return total
-
-
-def zeta(s, q):
-    """Return zeta of two tensors of one dtype, as torch: inf at its poles, NaN for s < 1 and for a
-    negative q with a broken s.
-    """
-    # The m terms of a negative base have the magnitudes 1 - q - m, ..., -q.
-    m = op.maximum(op.ceil(op.negative(q)), 0.0)
-    r = op.subtract(op.subtract(1.0, q), m)
-    magnitudes = op.subtract(_zeta_of_positive(s, r), _zeta_of_positive(s, op.subtract(1.0, q)))
-    odd = op.equal(op.remainder(s, 2.0), 1.0)
-    of_negative = op.where(odd, op.negative(magnitudes), magnitudes)
-    total = _zeta_of_positive(s, op.add(q, m))
-    total = op.add(total, op.where(op.greater(m, 0.0), of_negative, 0.0))
-    pole = op.logical_and(op.less_equal(q, 0.0), op.equal(op.floor(q), q))
-    broken = op.logical_and(op.less(q, 0.0), op.not_equal(op.floor(s), s))
-    total = op.where(pole, inf, op.where(broken, nan, total))
-    return op.where(op.equal(s, 1.0), inf, op.where(op.less(s, 1.0), nan, total))
-
-
 ZETA = (op.pow, op.add, op.multiply, op.divide, op.where)
 
 
@@ -148,14 +106,12 @@ def zeta_of(s, q):
 
 @aten("polygamma", "special_polygamma", op.digamma, op.trigamma, *ZETA)
 def polygamma(x, *, n):
-    """The derivative of digamma of order n: (-1) ** (n + 1) * n! * zeta(n + 1, x)."""
+    """The derivative of digamma of order n."""
     (x,) = operands(x, floating=True)
     if n < 2:
         return op.trigamma(x) if n else op.digamma(x)
     wide = x if x.dtype == "float64" else cast(x, "float32")
-    sign = -1.0 if n % 2 == 0 else 1.0
-    found = zeta(op.full_like(wide, n + 1.0), wide)
-    return cast(op.multiply(found, sign * factorial(n)), x.dtype)
+    return cast(derivative_of_digamma(n, wide), x.dtype)
 
 
 # Orthogonal polynomials: p(0) is 1, p(1) is a function of x, and the others follow.
