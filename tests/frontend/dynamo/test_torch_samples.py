@@ -5,6 +5,7 @@ and backward, beside eager PyTorch. What is not compared, or not compiled, is in
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.frontend.dynamo.lists import CALLS_BACK, NOT_COMPARED
 from tests.frontend.dynamo.samples import compiled_dtypes, outcomes
@@ -29,6 +30,9 @@ def test_samples_are_as_in_eager_pytorch(key: str) -> None:
     check_listed(key, [text for o in found for text in o.calls_back], CALLS_BACK)
 
 
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="the lists are of the entries of torch 2.13"
+)
 def test_the_lists_are_of_entries() -> None:
     check_names(NOT_COMPARED, ENTRIES)
     check_names(CALLS_BACK, ENTRIES)
