@@ -102,3 +102,38 @@ def test_another_gradient_of_a_table_is_added() -> None:
     assert list(executable.kernels()) == ["cuda.embedding_dx_add"]
     expected = other[:3000].double().index_add_(0, indices, dy.double())
     check(executable(*given).torch(), expected, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize(
+    ("extents", "kernel", "stride", "padding"),
+    [
+        ((8, 56, 56, 96), 7, 1, 3),
+        ((4, 28, 28, 240), 5, 1, 2),
+        ((2, 113, 112, 32), 3, 2, 1),
+        ((3, 7, 7, 768), 7, 1, 3),
+        ((2, 15, 14, 33), 3, 2, 1),  # channels one by one
+    ],
+)
+def test_depthwise_convolutions(
+    extents: tuple[int, ...], kernel: int, stride: int, padding: int, dtype: torch.dtype
+) -> None:
+    channels = extents[3]
+    x = random(*extents, dtype=dtype)
+    w = random(channels, kernel, kernel, 1, dtype=dtype)
+    how = stride, padding, 1, channels, "NHWC", "OHWI", "NHWC"
+    wide, weight = (t.double().permute(0, 3, 1, 2).requires_grad_() for t in (x, w))
+    wanted = F.conv2d(wide, weight, None, stride, padding, 1, channels)
+    dy = random(*wanted.permute(0, 2, 3, 1).shape, dtype=dtype)
+    dx, dw = torch.autograd.grad(wanted, (wide, weight), dy.double().permute(0, 3, 1, 2))
+    image, weights, back = (meta.array(t, device="cuda") for t in (x, w, dy))
+    with only("cuda"):
+        found = (
+            op.conv2d.plain(image, weights, *how),
+            op.conv2d_dx(weights, None, back, tuple(x.shape), *how),
+            op.conv2d_dw(image, None, back, tuple(w.shape), *how),
+        )
+    for one, expected in zip(found, (wanted, dx, dw), strict=True):
+        expected = expected.permute(0, 2, 3, 1).detach()
+        off = (one.torch().double() - expected).abs().max() / expected.abs().max()
+        assert off < BOUNDS[dtype]
