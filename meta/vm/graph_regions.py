@@ -340,6 +340,8 @@ class GraphStep:
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:
+            for loan in replay.loans:
+                loan.settle()
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
             replay.finish(regs)
             self.replays.setdefault(key, []).append(replay)

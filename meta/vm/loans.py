@@ -33,12 +33,18 @@ class Loan:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self._memory = tensor.untyped_storage()._cdata
-        self.held = self.uses()
+        self.held = 0
 
     def uses(self) -> int:
         """Return how many tensors have the memory."""
         count: int = torch._C._storage_Use_Count(self._memory)
         return count
+
+    def settle(self) -> None:
+        """Count the uses that there are now as the program's own: when it is recorded, and what
+        was only needed for that is gone.
+        """
+        self.held = self.uses()
 
     def give(self) -> torch.Tensor:
         """Return a tensor of the same memory, that is no view for autograd."""

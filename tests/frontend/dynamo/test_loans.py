@@ -14,7 +14,7 @@ from torch import nn
 import meta
 from meta.frontend.dynamo import compiler
 from tests.frontend.dynamo.models import made
-from tests.vm.recorder import TapeRecorder, standing_in
+from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
 
 @pytest.fixture(autouse=True)
@@ -174,3 +174,21 @@ def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
     (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
     assert [bool(r.loans) for r in forward.all_replays()] == [True, True, False]
     torch.testing.assert_close(kept[3], run(batch(3)))
+
+
+@pytest.mark.parametrize("name", ["transformer", "cnn"])
+def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    standing_in(monkeypatch, Forgetful)
+    model, inputs = made(name)
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        for _ in range(3):
+            model.zero_grad()
+            run(*inputs).square().sum().backward()
+    steps = graphs[0].for_all.executable._graphs.steps
+    (loans,) = [replay.loans for step in steps for replay in step.all_replays()]
+    assert len(loans) >= 10 and not any(loan.is_out() for loan in loans)
+    result = run(*inputs)
+    assert all(loan.is_out() for loan in loans)
+    del result
+    assert not any(loan.is_out() for loan in loans)
