@@ -1,6 +1,6 @@
-// The gradient by the kernel of a depthwise convolution. A thread adds up all elements of the window
-// for a few channels, over some strips; the first launch leaves one sum for each of its splits, the
-// second one adds these up, in order. w of the parameters is dy, out is dw.
+// The gradient by the kernel of a depthwise convolution. A thread adds up all elements of the
+// window for a few channels, over some strips; the first launch leaves one sum for each of its
+// splits, the second one adds these up, in order. w of the parameters is dy, out is dw.
 #include "depthwise.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)

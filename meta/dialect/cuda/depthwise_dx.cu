@@ -1,5 +1,5 @@
-// The gradient by x of a depthwise convolution of any stride: a thread collects, for strips of a row
-// of x, what the pixels of dy whose windows have them give. x of the parameters is dy, out is dx.
+// The gradient by x of a depthwise convolution of any stride: a thread collects, for strips of a
+// row of x, what the pixels of dy whose windows have them give. x of the parameters is dy, out dx.
 #include "depthwise.cuh"
 
 // The pixel of dy whose window has this one of x at element k of an axis; -1 if there is none.

@@ -1,5 +1,5 @@
-// A depthwise convolution: a thread sums strips of a row for a few channels. With FLIPPED the window
-// is turned round, which is the gradient by x where the stride is 1.
+// A depthwise convolution: a thread sums strips of a row for a few channels. With FLIPPED the
+// window is turned round, which is the gradient by x where the stride is 1.
 #include "depthwise.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
