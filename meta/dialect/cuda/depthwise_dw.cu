@@ -3,8 +3,7 @@
 // splits, the second one adds these up, in order. w of the parameters is dy, out is dw.
 #include "depthwise.cuh"
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) sums(const __grid_constant__ Parameters p) {
   __shared__ float parts[ROWS][WIDTH];
   int lane = threadIdx.x % LANES, row = threadIdx.x / LANES;
   int channel = blockIdx.y * WIDTH + lane * VECTOR;
@@ -20,28 +19,31 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     int left = first * STRIDE_W - p.before_w;
     const T* given = p.w + (line * p.out_width + first) * p.channels + channel;
     Packed<T> dy[STRIP] = {};
-    UNROLL for (int t = 0; t < STRIP; ++t)
+    UNROLL for (int t = 0; t < STRIP; ++t) {
       if (first + t < p.out_width) dy[t] = packed(given + (long long)t * p.channels);
+    }
     UNROLL for (int ky = 0; ky < KERNEL_H; ++ky) {
       int y = top + ky * DILATION_H;
       if (!within(y, p.height)) continue;
       const T* from = p.x + (image * p.height + y) * p.width * p.channels + channel;
       Packed<T> v[SPAN] = {};
-      UNROLL for (int j = 0; j < SPAN; ++j)
+      UNROLL for (int j = 0; j < SPAN; ++j) {
         if (within(left + j, p.width)) v[j] = packed(from + (long long)(left + j) * p.channels);
+      }
       UNROLL for (int j = 0; j < SPAN; ++j) {
         UNROLL for (int t = 0; t < STRIP; ++t) {
           int kx = column_of(j, t);
           if (kx < 0) continue;
-          UNROLL for (int e = 0; e < VECTOR; ++e)
+          UNROLL for (int e = 0; e < VECTOR; ++e) {
             total[ky * KERNEL_W + kx][e] += element(v[j], e) * element(dy[t], e);
+          }
         }
       }
     }
   }
   UNROLL for (int k = 0; k < WINDOW; ++k) {
     __syncthreads();
-    UNROLL for (int e = 0; e < VECTOR; ++e) parts[row][lane * VECTOR + e] = total[k][e];
+    UNROLL for (int e = 0; e < VECTOR; ++e) { parts[row][lane * VECTOR + e] = total[k][e]; }
     __syncthreads();
     for (int c = threadIdx.x; c < WIDTH; c += THREADS) {
       int to = blockIdx.y * WIDTH + c;
@@ -53,8 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    finish(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS) finish(const __grid_constant__ Parameters p) {
   int i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= WINDOW * p.channels) return;
   int k = i / p.channels, channel = i % p.channels;

@@ -36,8 +36,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
           int ox = pixel(first + t, p.before_w, kx, STRIDE_W, DILATION_W, p.out_width);
           if (ox < 0) continue;
           Packed<T> v = packed(from + (long long)ox * p.channels);
-          UNROLL for (int e = 0; e < VECTOR; ++e)
+          UNROLL for (int e = 0; e < VECTOR; ++e) {
             sums[t][e] += element(v, e) * weights[ky * KERNEL_W + kx][lane * VECTOR + e];
+          }
         }
       }
     }
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     UNROLL for (int t = 0; t < STRIP; ++t) {
       if (first + t >= p.width) continue;
       Vector<T> result;
-      UNROLL for (int e = 0; e < VECTOR; ++e) down(result.at[e], sums[t][e]);
+      UNROLL for (int e = 0; e < VECTOR; ++e) { down(result.at[e], sums[t][e]); }
       *(Vector<T>*)(to + (long long)t * p.channels) = result;
     }
   }

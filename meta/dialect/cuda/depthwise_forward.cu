@@ -32,14 +32,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       if (!within(y, p.height)) continue;
       const T* from = p.x + (image * p.height + y) * p.width * p.channels + channel;
       Packed<T> v[SPAN] = {};
-      UNROLL for (int j = 0; j < SPAN; ++j)
+      UNROLL for (int j = 0; j < SPAN; ++j) {
         if (within(left + j, p.width)) v[j] = packed(from + (long long)(left + j) * p.channels);
+      }
       UNROLL for (int j = 0; j < SPAN; ++j) {
         UNROLL for (int t = 0; t < STRIP; ++t) {
           int kx = column_of(j, t);
           if (kx < 0) continue;
-          UNROLL for (int e = 0; e < VECTOR; ++e)
+          UNROLL for (int e = 0; e < VECTOR; ++e) {
             sums[t][e] += element(v[j], e) * weights[ky * KERNEL_W + kx][lane * VECTOR + e];
+          }
         }
       }
     }
@@ -47,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     UNROLL for (int t = 0; t < STRIP; ++t) {
       if (first + t >= p.out_width) continue;
       Vector<T> result;
-      UNROLL for (int e = 0; e < VECTOR; ++e) down(result.at[e], sums[t][e]);
+      UNROLL for (int e = 0; e < VECTOR; ++e) { down(result.at[e], sums[t][e]); }
       *(Vector<T>*)(to + (long long)t * p.channels) = result;
     }
   }
