@@ -58,7 +58,7 @@ class Process:
             environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
         # Errors of many at a time are kept apart; `measure` and `end` close the file.
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (open while it runs)
         self._process = subprocess.Popen(
             [*command, "--wait"] if wait else command,
             env=environment,

@@ -32,6 +32,7 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 ACCESS = 8
 """Bytes of an access: of more, a thread has too few pixels."""
 THREADS, WARP = 256, 32
+"""Of a thread block; at most a warp of them beside one another along the channels."""
 STRIP = 4
 """Pixels of a strip: neighbours share most of what they read."""
 MOST_WINDOW = 81
@@ -166,21 +167,15 @@ class Launches:
                 device = values[0].device
                 tensors["partial"] = torch.empty(size, dtype=torch.float32, device=device)
             given = packed(POINTERS, tensors, "q8i", self.lines, *extents, blocks)
-            self.kernel(self.kernels[0], vector).launch(blocks, self.threads(vector), given, tiles)
+            self.kernel(self.kernels[0], vector).launch(blocks, THREADS, given, tiles)
             if sums:
-                threads = self.threads(vector)
-                each = -(-w.elements * w.channels // threads)
-                self.kernel(self.kernels[1], vector).launch(each, threads, given)
+                each = -(-w.elements * w.channels // THREADS)
+                self.kernel(self.kernels[1], vector).launch(each, THREADS, given)
 
         blocks, _ = self.grid(self.vector, SPLITS)
         workspace = 4 * blocks * w.elements * w.channels if sums else 0
         kernel = cubin.deferred(run, lambda: [self.source(self.vector)], self.device)
         return OpEnv(kernel, allocates=False, workspace=workspace)
-
-    def threads(self, vector: int) -> int:
-        """Return how many a thread block has."""
-        lanes, _ = self.lanes(vector)
-        return THREADS // lanes * lanes
 
 
 def _access(dtype: str) -> int:
