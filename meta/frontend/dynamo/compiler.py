@@ -29,6 +29,7 @@ from meta.frontend.dynamo.conversion import (
 )
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
+from meta.frontend.dynamo.keep_losses import keep_losses
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result, View
 from meta.runtime.ndarray import ndarray
@@ -72,6 +73,7 @@ def backend(
 def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     put_right(joint)  # before its types become those of what one graph saves for the other
+    keep_losses(joint)
     return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
@@ -160,6 +162,8 @@ class GraphCompiler:
         loans: Loans,
     ) -> None:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
+        if role == "inference":  # others are part of a graph that was rewritten as a whole
+            keep_losses(graph)
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | TorchGraph | None = None

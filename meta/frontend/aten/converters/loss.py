@@ -2,8 +2,11 @@
 
 from math import prod
 
+import torch
+
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import FROM_TORCH, TO_TORCH, is_float
+from meta.frontend.aten.cross_entropy import REDUCTIONS
 from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
@@ -12,8 +15,7 @@ from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
 from meta.runtime.ndarray import array
 
-REDUCTIONS = ("none", "mean", "sum")
-"""By torch's numbers of them."""
+NO_CLASS = -1
 
 
 # Of class labels.
@@ -84,6 +86,94 @@ def cross_entropy_loss(x, target, weight, *, reduction, ignore_index, label_smoo
         reduction=kind,
         label_smoothing=label_smoothing,
     )
+
+
+# The cross entropy of labels as one operator, see `meta.frontend.aten.cross_entropy`.
+
+
+def _by_rows(x, target, dim):
+    """Return scores as (n, c), and labels as (n,); with axes behind the classes, as (n, c, m) and
+    (n, m).
+    """
+    shape = tuple(x.shape)
+    outer, inner = prod(shape[:dim]), prod(shape[dim + 1 :])
+    target = cast(target, "int64")
+    more = () if type(inner) is int and inner == 1 else (inner,)
+    return op.reshape(x, (outer, shape[dim], *more)), op.reshape(target, (outer, *more))
+
+
+def _computing(x, dtype):
+    """Return the dtype that scores are cast to."""
+    return FROM_TORCH[torch.promote_types(TO_TORCH[x.dtype], TO_TORCH[dtype])]
+
+
+def _counted(x, target, ignore_index):
+    """Return which labels are classes that count."""
+    classes = op.logical_and(op.greater_equal(target, 0), op.less(target, x.shape[1]))
+    return op.logical_and(classes, op.not_equal(target, ignore_index))
+
+
+def _marked(x, target, ignore_index):
+    """Return labels of which those that do not count are `IGNORED`, as the base operators have it;
+    where that is a label like others, it is no class.
+    """
+    if ignore_index == IGNORED:
+        return target
+    others = op.where(op.equal(target, IGNORED), NO_CLASS, target)
+    return op.where(op.equal(target, ignore_index), IGNORED, others)
+
+
+@aten("meta.cross_entropy", op.cross_entropy)
+def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype):
+    computing, kind, shape = _computing(x, dtype), REDUCTIONS[reduction], tuple(target.shape)
+    x, target = _by_rows(cast(x, computing), target, dim)
+    if weight is None and kind != "none" and len(x.shape) == 2:
+        y = op.cross_entropy(x, target, ignore_index=ignore_index)
+        if kind == "sum":
+            count = op.sum(cast(_counted(x, target, ignore_index), computing))
+            y = op.where(op.greater(count, 0.0), op.multiply(y, count), 0.0)
+        return cast(y, dtype)
+    each = kind == "mean" and weight is None
+    weight = None if weight is None else cast(weight, computing)
+    y = op.cross_entropy(
+        x, target, weight, ignore_index=ignore_index, reduction="none" if each else kind
+    )
+    if each:  # not by rows, which would transpose the scores
+        count = op.sum(cast(_counted(x, target, ignore_index), computing))
+        y = op.divide(op.sum(y), count)
+    return cast(op.reshape(y, shape) if kind == "none" else y, dtype)
+
+
+@aten("meta.cross_entropy_backward", op.cross_entropy_dpred, op.softmax)
+def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_index, dtype):
+    """The base operator's, or ``(softmax(x) - hot) * share``, with ``share`` what the loss of a
+    label counts in the result.
+    """
+    given, computing, kind = x, _computing(x, dtype), REDUCTIONS[reduction]
+    x, target = _by_rows(cast(x, computing), target, dim)
+    dy = cast(dy, computing)
+    counted = _counted(x, target, ignore_index)
+    if weight is None and kind != "none" and len(x.shape) == 2:
+        if kind == "sum":
+            dy = op.multiply(dy, op.sum(cast(counted, computing)))
+        dx = op.cross_entropy_dpred(dy, x, _marked(x, target, ignore_index))
+        return op.reshape(cast(dx, given.dtype), tuple(given.shape))
+    if weight is None:
+        share = cast(counted, computing)
+    else:
+        label = op.where(counted, target, 0)
+        share = op.where(counted, op.take(cast(weight, computing), label), 0.0)
+    if kind == "none":
+        dy = op.reshape(dy, tuple(target.shape))
+    elif kind == "mean":
+        dy = op.divide(dy, op.sum(share))
+    share = op.where(counted, op.multiply(share, dy), 0.0)
+    classes = op.arange(0, x.shape[1], 1, target.dtype, device_of(x))
+    classes = op.reshape(classes, (-1, *(1,) * (len(x.shape) - 2)))
+    hot = op.equal(op.expand_dims(target, 1), classes)
+    p = op.softmax(x, 1)
+    dx = op.multiply(op.where(hot, op.subtract(p, 1.0), p), op.expand_dims(share, 1))
+    return op.reshape(cast(dx, given.dtype), tuple(given.shape))
 
 
 @aten("multi_margin_loss", op.multi_margin_loss)

@@ -1,0 +1,88 @@
+"""The cross entropy of labels as one operator of a graph, and its gradient as another.
+
+PyTorch has an operator for neither: to AOTAutograd a cross entropy is a log_softmax and the
+likelihood of labels, and its gradient is theirs, with arrays of the size of the scores between
+them. `meta::cross_entropy` and `meta::cross_entropy_backward` stand for both in a graph
+(`meta.frontend.dynamo.keep_losses` puts them there), and become base operators. They also run in
+PyTorch, where a graph is no program.
+
+Scores have their classes on the axis ``dim``. Labels are in any shape of as many elements as there
+are scores of a class, in their order. ``dtype`` is that of the loss: the scores are cast to it
+where it is the wider one. ``reduction`` is torch's number of it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import log_softmax
+
+REDUCTIONS = ("none", "mean", "sum")
+"""By torch's numbers of them."""
+
+_LIBRARY: Any = torch.library.Library("meta", "DEF")  # type: ignore[no-untyped-call]
+_OPTIONS = "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype"
+_LIBRARY.define(f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
+_LIBRARY.define(f"cross_entropy_backward(Tensor dy, Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
+
+
+def _likelihood(
+    logs: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """Return torch's loss of (n, c, m) logarithms and (n, m) labels, and the sum of weights."""
+    overload = torch.ops.aten.nll_loss2d_forward
+    found: tuple[Tensor, Tensor] = overload(
+        logs.unsqueeze(3), target.unsqueeze(2), weight, reduction, ignore_index
+    )
+    return found
+
+
+def _flat(x: Tensor, target: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Return scores as (n, c, m), and labels as (n, m)."""
+    outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
+    return x.reshape(outer, x.shape[dim], inner), target.reshape(outer, inner)
+
+
+def _forward(
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    dim: int,
+    reduction: int,
+    ignore_index: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    scores, labels = _flat(x, target, dim)
+    logs = log_softmax(scores.to(torch.promote_types(x.dtype, dtype)), 1).to(dtype)
+    loss, _ = _likelihood(logs, labels, weight, reduction, ignore_index)
+    return loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss
+
+
+def _backward(
+    dy: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    dim: int,
+    reduction: int,
+    ignore_index: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    scores, labels = _flat(x, target, dim)
+    scores = scores.to(torch.promote_types(x.dtype, dtype))
+    logs = log_softmax(scores, 1)
+    _, total = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
+    dy = dy.reshape(labels.unsqueeze(2).shape) if REDUCTIONS[reduction] == "none" else dy
+    options = labels.unsqueeze(2), weight, reduction, ignore_index, total
+    share = torch.ops.aten.nll_loss2d_backward(dy, logs.to(dtype).unsqueeze(3), *options)
+    share = share.squeeze(3).to(logs.dtype)
+    dx = torch.ops.aten._log_softmax_backward_data(share, logs, 1, logs.dtype)
+    found: Tensor = dx.to(x.dtype).reshape(x.shape)
+    return found
+
+
+_LIBRARY.impl("cross_entropy", _forward, "CompositeExplicitAutograd")
+_LIBRARY.impl("cross_entropy_backward", _backward, "CompositeExplicitAutograd")
