@@ -157,17 +157,22 @@ class Executable:
                 inputs[i].tensor.copy_(tensors[i])
         return self._unflatten(result)
 
-    def on_tensors(self, tensors: list[Any]) -> Any:
+    def on_tensors(self, tensors: list[Any], alike: int | None = None) -> Any:
         """Run the program on torch tensors, compact, on its device and of the types that it was
         compiled for, which nobody looks at; return tensors. One may lie in memory of an argument,
-        of another result, or in `kept_memory`. For callers that keep to the types.
+        of another result, or in `kept_memory`, and what is lent is a tensor of a graph's own. For
+        callers that keep to the types. ``alike``: the same number for arguments among which the
+        same are lent, by the same tensors.
         """
         with self._lock:
+            if self._graphs is not None:
+                self._graphs.alike = alike
             return self._launched(tensors)
 
     def lend(self, results: Collection[int], loans: Loans) -> None:
         """Let `on_tensors` return these results where CUDA graphs have them, and note them in
         ``loans``. A graph is not replayed while a tensor has such memory: another one is recorded.
+        So before the next call, the caller makes tensors of such memory, which it gives out.
         """
         if self._graphs is not None:
             self._graphs.lent, self._graphs.loans = lent(self.code, results), loans

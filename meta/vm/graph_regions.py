@@ -8,7 +8,8 @@ A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. T
 compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
 and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
 are *static*); what else comes from outside is copied to memory of the region's own before each
-replay, and what is handed on is copied out of the graph's memory after it, or lent (`loans.py`).
+replay, and what is handed on is copied out of the graph's memory after it, or lent (`loans.py`):
+whoever gets a loan from a program, gives out a tensor with its memory.
 
 `graphs.py` says what regions of one program share, and records graphs.
 """
@@ -31,7 +32,7 @@ from meta.passes.random_calls import KEY_SLOT
 from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.code import FunctionCode, Kernel, KernelRef
-from meta.vm.loans import LENDERS, Loan
+from meta.vm.loans import LENDERS, Loan, Lot
 from meta.vm.steps import Registers, Step, buffer
 
 if TYPE_CHECKING:
@@ -220,8 +221,9 @@ class GraphStep:
     that launches its kernel, or the next one. split: returns the steps of the region without a
     kernel that could not be recorded, by the number of its instruction and why.
     written: registers that its kernels write in place. keys: the places of its random keys.
-    bound: registers that hold the same static tensor at every run. escapes: registers whose values
-    live longer than the run of the program.
+    arguments: how many registers, the first ones, are arguments of the program. bound: those that
+    hold the same static tensor at every run. escapes: registers whose values live longer than the
+    run of the program.
     """
 
     graphs: Graphs
@@ -232,12 +234,14 @@ class GraphStep:
     status: RegionStatus
     written: frozenset[bc.Register]
     keys: slice
+    arguments: int
     bound: frozenset[bc.Register]
     escapes: Callable[[bc.Register], bool]
 
     def __post_init__(self) -> None:
         self.draw = self.graphs.keys.drawer(self.keys)
         self.inner = tuple(r for r in self.region.ins if r not in self.bound)
+        self.only_arguments = all(r < self.arguments for r in self.inner)
         self.running = 0
         # By the static arguments; several of one region where they lend.
         self.replays: dict[tuple[int, ...], list[Replay]] = {}
@@ -246,10 +250,14 @@ class GraphStep:
     def reset(self) -> None:
         """Forget what was recorded: static tensors are at other addresses."""
         for replay in self.all_replays():
-            self.graphs.loans.forget(replay.loans)
+            self.graphs.loans.forget(replay.lot.loans)
+            for loan, uses in replay.holds:
+                loan.held -= uses
         self.warm = False
         self.watched: tuple[bc.Register, ...] = ()
         self.replays.clear()
+        # By what the caller calls arguments that are alike.
+        self.keys_alike: dict[int, tuple[int, ...]] = {}
         self.status.graphs = 0
 
     def all_replays(self) -> list[Replay]:
@@ -273,16 +281,24 @@ class GraphStep:
     def key(self, regs: Registers) -> tuple[int, ...]:
         """Return which of the arguments are static, and which tensors those are."""
         taken = self.graphs.taken
-        if taken is not None:
+        if taken is None:
+            return tuple([id(regs[r]) for r in self.watched]) if self.watched else ()
+        alike = self.graphs.alike if self.only_arguments else None
+        key = None if alike is None else self.keys_alike.get(alike)
+        if key is None:
             static = self.graphs.statics, taken.ids
             found = [id(regs[r]) for r in self.inner]
-            return tuple([i if i in static[1] or i in static[0] else 0 for i in found])
-        return tuple([id(regs[r]) for r in self.watched]) if self.watched else ()
+            key = tuple([i if i in static[1] or i in static[0] else 0 for i in found])
+            if alike is not None:
+                if len(self.keys_alike) > MAX_VARIANTS:
+                    self.keys_alike.clear()
+                self.keys_alike[alike] = key
+        return key
 
     def ready(self, key: tuple[int, ...]) -> Replay | None:
         """Return what was recorded for such arguments and may be replayed now."""
         for replay in self.replays.get(key, ()):
-            if not replay.loans or not any(loan.is_out() for loan in replay.loans):
+            if not replay.lot.loans or not replay.lot.is_out():
                 return replay
         return None
 
@@ -334,18 +350,19 @@ class GraphStep:
         ):
             self.plain(regs)
             return
+        holds: list[tuple[Loan, int]] = []
         try:
-            with nullcontext() if taken is None else taken.held_after():
+            with nullcontext() if taken is None else taken.held_after(holds):
                 replay = self.recorded(regs, given, lent)
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:
-            for loan in replay.loans:
-                loan.settle()
+            replay.lot.settle()
+            replay.holds = tuple(holds)
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
             replay.finish(regs)
             self.replays.setdefault(key, []).append(replay)
-            self.graphs.loans.add(replay.loans)
+            self.graphs.loans.add(replay.lot.loans)
             self.status.graphs += 1
             return
         self.plain(regs)  # behind the block: what was made for the graph is free by then
@@ -398,8 +415,8 @@ class GraphStep:
         memory = {buffer(t): r for r, t in copied.items() if t.numel()}
         views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
-        loans: list[tuple[bc.Register, Loan]] = []
-        same: list[tuple[bc.Register, torch.Tensor]] = []
+        loans: dict[bc.Register, torch.Tensor] = {}
+        same: dict[bc.Register, torch.Tensor] = {}
         for r in self.region.outs:
             tensor = own[r]
             source = memory.get(buffer(tensor))
@@ -407,17 +424,20 @@ class GraphStep:
                 views.append((r, source, tuple(tensor.shape)))
             elif self.escapes(r) and not self.graphs.is_static(tensor):
                 if r in lent and tensor.numel():
-                    loans.append((r, Loan(tensor)))
+                    loans[r] = tensor
                 else:
                     fresh.append((r, tensor))
             else:
-                same.append((r, tensor))
+                same[r] = tensor
                 self.graphs.statics.add(id(tensor))  # the same tensor at every run
         back = [(r, t) for r, t in copied.items() if r in written]
         counted = [t for r, t in written.items() if t is not None and r not in copied]
         given = list(copied.items())
-        lends, released = tuple(loan for _, loan in loans), self.region.released
-        return Replay(launch, given, back, counted, views, fresh, loans, same, released, lends)
+        ready = {**loans, **same}
+        # The caller has the arguments, whether they are released or not.
+        released = tuple(r for r in self.region.released if r >= self.arguments)
+        lot = Lot(loans.values())
+        return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
 
 
 @dataclass(slots=True)
@@ -426,8 +446,9 @@ class Replay:
 
     copied: registers to copy from, and where to, before; back: the other way, after. counted: what
     is written in place besides. views: registers that are another one with another shape.
-    fresh: what is copied out. lent: what is lent. same: what is handed on as it is. released: what
-    is forgotten. loans: those of ``lent``. kept: the static arguments, whose ids no others may get.
+    fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
+    forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
+    loans of another program that it holds, and how many uses of each.
     """
 
     launch: Callable[[], None]
@@ -436,15 +457,18 @@ class Replay:
     counted: list[torch.Tensor]
     views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]]
     fresh: list[tuple[bc.Register, torch.Tensor]]
-    lent: list[tuple[bc.Register, Loan]]
-    same: list[tuple[bc.Register, torch.Tensor]]
+    ready: dict[bc.Register, torch.Tensor]
     released: tuple[bc.Register, ...]
-    loans: tuple[Loan, ...]
+    lot: Lot
     kept: tuple[Any, ...] = ()
+    holds: tuple[tuple[Loan, int], ...] = ()
 
     def __call__(self, regs: Registers) -> None:
-        for r, tensor in self.copied:
+        if len(self.copied) == 1:
+            ((r, tensor),) = self.copied
             tensor.copy_(regs[r])
+        elif self.copied:
+            torch._foreach_copy_([t for _, t in self.copied], [regs[r] for r, _ in self.copied])
         self.launch()
         self.finish(regs)
 
@@ -458,9 +482,7 @@ class Replay:
             regs[r] = regs[source].view(shape)
         for r, tensor in self.fresh:
             regs[r] = tensor.clone()
-        for r, loan in self.lent:
-            regs[r] = loan.give()
-        for r, tensor in self.same:
+        for r, tensor in self.ready.items():
             regs[r] = tensor
         for r in self.released:
             regs[r] = None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any
-
 import torch
 
 from meta.vm import bytecode as bc
@@ -22,7 +20,7 @@ from meta.vm.graph_regions import (
 )
 from meta.vm.graphs import MIN_KERNELS, Graphs
 from meta.vm.kernels import BoundProgram
-from meta.vm.steps import Registers, Step
+from meta.vm.steps import Step
 
 Link = Callable[..., "tuple[Step, ...]"]
 TOO_FEW = f"a graph pays from {MIN_KERNELS} kernels in a row on"
@@ -83,41 +81,6 @@ class Grapher:
             registers = key_registers(function, self.code.kernels)
             first = graphs.keys.reserve(len(registers)).start
             self._keys[name] = {r: first + i for i, r in enumerate(registers)}
-
-    def shortcut(
-        self,
-        execute: Callable[[list[torch.Tensor]], Any],
-        function: FunctionCode,
-        steps: tuple[Step, ...],
-        template: Registers,
-        read: Callable[[Any], Any],
-    ) -> Callable[[list[torch.Tensor]], Any]:
-        """Return ``execute``, which runs a straight-line program, without its work per register
-        where one recorded region is all but a few steps: those run on the registers they name.
-        """
-        found = [step for step in steps if isinstance(step, GraphStep)]
-        if len(found) != 1:
-            return execute
-        (graph,) = found
-        (block,) = function.blocks
-        outside = (*block[: graph.region.begin], *block[graph.region.end :])
-        needed = {r for i in outside for r in i.reads}
-        fixed = {r: template[r] for r in needed if template[r] is not None}
-        inputs = range(function.params - self.graphs.arrays)
-        given = [r for r in {*inputs, *needed} if r < function.params]
-
-        def short(args: list[torch.Tensor]) -> Any:
-            replay = graph.ready(()) if self.graphs.taken is None else None
-            if replay is None or replay.back or graph.status.reason:
-                return execute(args)
-            registers: Any = dict(fixed)
-            for r in given:
-                registers[r] = args[r]
-            for step in steps:
-                step(registers)
-            return read(registers)
-
-        return short
 
     def keys(self, name: str) -> dict[bc.Register, torch.Tensor]:
         """Return where the random keys of a function are, by register."""
@@ -183,10 +146,8 @@ class Grapher:
         if region.kernels < MIN_KERNELS:
             status.reason = TOO_FEW
         self.graphs.statuses.append(status)
-        bound: frozenset[bc.Register] = frozenset()
-        if name == self.code.entry:
-            last = len(self.code.params)
-            bound = frozenset(range(last - self.graphs.arrays, last))
+        arguments = len(self.code.params) if name == self.code.entry else 0
+        first_array = max(arguments - self.graphs.arrays, 0)
         escaping = self.escaping
         steps: list[Step] = []
         launched: list[Launched] = []
@@ -214,7 +175,8 @@ class Grapher:
             status,
             written=_written(inside),
             keys=slice(first, first if drawn else first + len(region.keys)),
-            bound=bound,
+            arguments=arguments,
+            bound=frozenset(range(first_array, arguments)),
             escapes=lambda r: escaping is None or r in escaping,
         )
         self.graphs.steps.append(step)

@@ -156,10 +156,12 @@ class Graphs:
         # Why single kernels are in no region.
         self.reasons: dict[str, None] = {}
         self.statics: set[int] = set()
-        # Registers that are lent; the loans; and those of another program that this one is given.
+        # Registers that are lent; the loans; and those of another program that this one is given,
+        # with what the caller calls arguments that are alike.
         self.lent: frozenset[int] = frozenset()
         self.loans = Loans()
         self.taken: Loans | None = None
+        self.alike: int | None = None
         self._static_memory: frozenset[int] = frozenset()
         self._fixed: set[int] = set()
 

@@ -19,15 +19,13 @@ from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.conversion import Converted
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
-from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
+from meta.frontend.dynamo.outputs import Known, Result
+from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, picker
 from meta.runtime.ndarray import ndarray
 from meta.runtime.replace import replace_tensor
 from meta.vm.executable import Executable
 from meta.vm.loans import Loans
 from meta.vm.steps import buffer
-
-Fit = Callable[[Tensor], Tensor]
-
 
 class TorchGraph:
     """A graph that no program can express: PyTorch runs it, node by node.
@@ -72,7 +70,8 @@ class CompiledGraph:
     ----------
     converted: the program as it was converted. executable: None where nothing is computed, and,
     where inputs are bound, before the first call: it is made with them. lent: the results that
-    nobody writes and only a gradient reads. taken: what the forward graph of a gradient lends it.
+    it may lend, and note in ``loans``; ``saved``: those of them that nobody writes and only a
+    gradient reads. taken: what the forward graph of a gradient lends it.
     """
 
     def __init__(
@@ -81,32 +80,34 @@ class CompiledGraph:
         converted: Converted,
         make: Callable[[Sequence[ndarray]], Executable] | None,
         lent: Collection[int] = (),
+        loans: Loans | None = None,
+        saved: Collection[int] = (),
         taken: Loans | None = None,
     ) -> None:
-        self.converted, self._lent, self._taken = converted, lent, taken
+        self.converted, self._lent, self._saved = converted, lent, saved
+        self._loans = Loans() if loans is None else loans
         self.executable: Executable | None = None
         self._make = make
-        self._arrays: list[ndarray] = []
-        self._places: list[int] = []
+        # One call after the other: what is lent is given out before the next one looks at it.
         self._lock = threading.Lock()
         places = [n for n in graph.graph.nodes if n.op == "placeholder"]
         said = [n.meta.get("val") for n in places]
         self._inputs = converted.inputs
         device = torch.device(str(converted.device))
-        self._fits = [
+        fits = [
             _no_token if _is_token(places[i]) else _fit(said[i], order, device)
             for i, order in zip(converted.inputs, converted.orders, strict=True)
         ]
-        self._plain = all(fit is _compact for fit in self._fits)
+        given = len(fits) - converted.bound
+        self._arguments = Arguments(self._inputs[:given], fits[:given], taken)
+        # Inputs that the program knows where to find: it is told if they moved.
+        self._fits_bound, self._pick_bound = fits[given:], picker(self._inputs[given:])
+        self._arrays: list[ndarray] = []
+        self._addresses: list[int] | None = None
         self._device = device
         self._extents = _extents(said, converted)
-        self._results = [o for o in converted.outputs if isinstance(o, Result)]
-        self._simple = all(o.axes is None and o.strides is None for o in self._results) and all(
-            isinstance(o, Result) and o.device is None for o in converted.outputs
-        )
-        # Results that a call has to copy, as they lie in memory of somebody else; None before the
-        # first call.
-        self._copied: tuple[int, ...] | None = None
+        # What a call returns; None before the first call of a program.
+        self._returns = Returns(converted, (), self._loans, ()) if make is None else None
         self._written: tuple[int, ...] = ()
         if make is not None and not converted.bound:
             self._compile(())
@@ -118,16 +119,12 @@ class CompiledGraph:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Run the graph on its inputs; return its outputs."""
-        tensors = [args[i] for i in self._inputs]
-        if self._plain:
-            tensors = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-        else:
-            tensors = [fit(t) for fit, t in zip(self._fits, tensors, strict=True)]
+        with self._lock:
+            return self._called(args)
+
+    def _called(self, args: Sequence[Any]) -> list[Any]:
+        tensors, alike = self._arguments(args)
         converted = self.converted
-        bound: list[Tensor] = []
-        if converted.bound:
-            bound = tensors[-converted.bound :]
-            del tensors[-converted.bound :]
         extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
         for name in converted.sizes:  # nobody reads its elements
             memory = torch.zeros(1, dtype=torch.uint8, device=self._device)
@@ -135,26 +132,18 @@ class CompiledGraph:
         if converted.keys:
             drawn = torch.randint(0, 2**63 - 1, (converted.keys,), device=self._device)
             tensors += torch.split(drawn, 1)
-        if self._taken is not None:
-            own = self._taken.own
-            tensors = [own(i, t) for i, t in enumerate(tensors)]
         results: Sequence[Tensor] = ()
         if self._make is not None:
             if converted.bound:
-                results = self._run_bound(tensors, bound)
-            else:
-                assert self.executable is not None
-                results = self.executable.on_tensors(tensors)
+                self._find(self._pick_bound(args))
+            assert self.executable is not None
+            results = self.executable.on_tensors(tensors, alike)
             for i in self._written:
                 self._bring_back(i, tensors[i], args[self._inputs[i]])
-            if self._copied is None:
-                self._copied = self._shared(results, [*tensors, *bound])
-            if self._copied:
-                found = list(results)
-                for i in self._copied:
-                    found[i] = found[i].clone()
-                results = found
-        return results if self._simple else self._outputs(args, results, extents)
+        if self._returns is None:
+            copied = self._shared(results, [*tensors, *(a.tensor for a in self._arrays)])
+            self._returns = Returns(converted, self._lent, self._loans, copied)
+        return self._returns(args, results, extents)
 
     def _compile(self, arrays: Sequence[ndarray]) -> None:
         assert self._make is not None
@@ -162,69 +151,49 @@ class CompiledGraph:
         given = len(self._inputs) - self.converted.bound  # those that are bound are written there
         self._written = tuple(sorted(i for i in self.executable.written if i < given))
 
-    def _run_bound(self, tensors: list[Tensor], bound: list[Tensor]) -> Any:
-        """Run the program with inputs that it knows where to find: it is told if they moved."""
-        with self._lock:
-            places = [t.data_ptr() for t in bound]
-            if self.executable is None:
-                self._arrays = [ndarray(t.detach()) for t in bound]
-                self._compile(self._arrays)
-            elif places != self._places:
-                for array, tensor in zip(self._arrays, bound, strict=True):
-                    replace_tensor(array, tensor.detach())
-            self._places = places
-            assert self.executable is not None
-            return self.executable.on_tensors(tensors)
+    def _find(self, bound: Sequence[Tensor]) -> None:
+        """Look where bound inputs are. One that is where it was lies there as it did: that is
+        guarded.
+        """
+        found = list(addresses(bound))
+        if found == self._addresses:
+            return
+        tensors = [fit(t).detach() for fit, t in zip(self._fits_bound, bound, strict=True)]
+        if self.executable is None:
+            self._arrays = [ndarray(t) for t in tensors]
+            self._compile(self._arrays)
+        else:
+            for array, tensor in zip(self._arrays, tensors, strict=True):
+                replace_tensor(array, tensor)
+        # A copy of one is the copy for this call.
+        self._addresses = found if found == list(addresses(tensors)) else None
 
     def _bring_back(self, number: int, tensor: Tensor, given: Tensor) -> None:
         """Copy what was written to an input, if it was not written where it lies."""
         if buffer(tensor) != buffer(given):
             given.copy_(tensor.permute(inverse(self.converted.orders[number])))
 
-    def _outputs(
-        self, args: Sequence[Any], results: Sequence[Tensor], extents: dict[str, int]
-    ) -> list[Any]:
-        found: list[Any] = []
-        for output in self.converted.outputs:
-            if isinstance(output, Result):
-                value = results[output.number]
-                if output.axes is not None:
-                    value = value.permute(output.axes)
-                elif output.strides is not None:
-                    value = placed(value, output.strides)
-                found.append(value if output.device is None else value.to(output.device))
-            elif isinstance(output, Given):
-                found.append(args[output.number])
-            elif isinstance(output, Known):
-                found.append(size_of(output.value, extents))
-            else:
-                found.append(None)
-        for i, output in enumerate(self.converted.outputs):
-            if isinstance(output, View):
-                view = (output.shape, output.strides, output.offset)
-                found[i] = found[output.of].as_strided(*view)
-        return found
-
-    def _shared(self, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    def _shared(self, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[int]:
         """Return the results that lie where an input does, or another result, and torch says that
         they do not. That is so in all calls or in none: a program is a straight line.
         """
         assert self.executable is not None
+        outputs = [o for o in self.converted.outputs if isinstance(o, Result)]
         taken = {buffer(t) for t in tensors}
         before = set(self.executable.kept_memory)
-        among_lent: set[int] = set()
+        among_saved: set[int] = set()
         copied = []
-        for output, result in zip(self._results, results, strict=True):
+        for output, result in zip(outputs, results, strict=True):
             where = buffer(result)
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)
-            elif output.number in self._lent:
-                among_lent.add(where)
-            elif where in among_lent:
+            elif output.number in self._saved:
+                among_saved.add(where)
+            elif where in among_saved:
                 copied.append(output.number)
             else:
                 before.add(where)
-        return tuple(copied)
+        return copied
 
 
 def _compact(tensor: Tensor) -> Tensor:

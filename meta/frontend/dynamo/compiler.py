@@ -220,20 +220,22 @@ class GraphCompiler:
             if not converted.module.main.body.bindings and not converted.outputs:
                 return CompiledGraph(self.graph, converted, None)
             lent = _lent(converted.outputs, self.users, self.role)
-            make = partial(self._executable, converted, extents, lent)
+            loans = self.loans if self.role == "forward" else Loans()
+            make = partial(self._executable, converted, extents, lent, loans)
             taken = self.loans if self.role == "backward" and on in BOUND_ON else None
             saved = lent if self.role == "forward" else ()  # gradients may be written
-            return CompiledGraph(self.graph, converted, make, saved, taken)
+            return CompiledGraph(self.graph, converted, make, lent, loans, saved, taken)
 
     def _executable(
         self,
         converted: Converted,
         extents: Extents,
         lent: Collection[int],
+        loans: Loans,
         arrays: Sequence[ndarray],
     ) -> Executable:
         """Compile a program for inputs that are bound, ``arrays``; ``lent``: results that it may
-        lend.
+        lend, and notes in ``loans``.
         """
         dims = ranges_of(self.said, map(str, extents.values)) if extents.symbolic else {}
         on_cuda = converted.device.kind == "cuda"
@@ -247,7 +249,7 @@ class GraphCompiler:
                 memory_budget=self.options.memory_budget,
                 cuda_graph=self.options.cuda_graph if on_cuda else None,
             )
-        executable.lend(lent, self.loans if self.role == "forward" else Loans())
+        executable.lend(lent, loans)
         if self.role == "backward":
             executable.take(self.loans)
         return executable

@@ -149,10 +149,10 @@ def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> N
         next(s for s in g.for_all.executable._graphs.steps if s.replays) for g in graphs
     )
     (ahead,), (back,) = forward.all_replays(), backward.all_replays()
-    assert len(ahead.loans) >= 4 and len(ahead.copied) == 1 and len(ahead.fresh) == 1
-    assert len(back.loans) == 10 and not back.fresh
+    assert len(ahead.lot.loans) >= 4 and len(ahead.copied) == 1 and len(ahead.fresh) == 1
+    assert len(back.lot.loans) == 10 and not back.fresh
     assert len(back.copied) == 2  # the input, and the gradient of the result
-    assert {id(loan.tensor) for loan in ahead.loans} <= {id(t) for t in back.kept}
+    assert {id(loan.tensor) for loan in ahead.lot.loans} <= {id(t) for t in back.kept}
 
 
 def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
@@ -172,7 +172,7 @@ def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
     with compiler.watching() as graphs:
         kept = [run(batch(i)) for i in range(9)]
     (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
-    assert [bool(r.loans) for r in forward.all_replays()] == [True, True, False]
+    assert [bool(r.lot.loans) for r in forward.all_replays()] == [True, True, False]
     torch.testing.assert_close(kept[3], run(batch(3)))
 
 
@@ -186,7 +186,7 @@ def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch
             model.zero_grad()
             run(*inputs).square().sum().backward()
     steps = graphs[0].for_all.executable._graphs.steps
-    (loans,) = [replay.loans for step in steps for replay in step.all_replays()]
+    (loans,) = [replay.lot.loans for step in steps for replay in step.all_replays()]
     assert len(loans) >= 10 and not any(loan.is_out() for loan in loans)
     result = run(*inputs)
     assert all(loan.is_out() for loan in loans)
