@@ -37,6 +37,23 @@ class Deep(nn.Module):
         return x
 
 
+class Images(nn.Module):
+    """Convolutions of images with channels last, of which results lie in another order of axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 2, padding=1, bias=False)
+        self.convs = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.to(memory_format=torch.channels_last)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x.view(3, 1, 2, 3).contiguous(memory_format=torch.channels_last))
+        for conv in self.convs:
+            y = torch.tanh(conv(y)) + torch.sin(y)
+        return y.mean((2, 3))
+
+
+MODELS = {"layers": Deep, "images": Images}
 Step = Callable[[nn.Module, int], list[torch.Tensor]]
 
 
@@ -108,10 +125,11 @@ STEPS = [
 ]
 
 
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("step", STEPS)
-def test_gradients_are_torchs(step: Step, tape: TapeRecorder) -> None:
+def test_gradients_are_torchs(step: Step, kind: str, tape: TapeRecorder) -> None:
     torch.manual_seed(0)
-    model = Deep()
+    model = MODELS[kind]()
     other = copy.deepcopy(model)
     run = torch.compile(model, backend="meta", fullgraph=True)
     kept = []
