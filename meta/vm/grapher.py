@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
+
 import torch
 
 from meta.vm import bytecode as bc
-from meta.vm.code import Block, Code, FunctionCode
+from meta.vm.code import Block, Code
 from meta.vm.graph_regions import (
     GraphRegion,
     GraphStep,

@@ -27,6 +27,7 @@ from meta.vm.executable import Executable
 from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 
+
 class TorchGraph:
     """A graph that no program can express: PyTorch runs it, node by node.
 
