@@ -15,8 +15,8 @@ gradients(
             op.nll_loss_dpred(dy, prediction, target),
             None,
         ),
-        op.cross_entropy: lambda prediction, target, dy: (
-            op.cross_entropy_dpred(dy, prediction, target),
+        op.cross_entropy: lambda prediction, target, classes, dy: (
+            op.cross_entropy_dpred(dy, prediction, target, classes),
             None,
         ),
     }
@@ -49,12 +49,17 @@ def nll_loss_dpred(dy, prediction, target, dy_):
 
 
 @gradient(op.cross_entropy_dpred)
-def cross_entropy_dpred(dy, prediction, target, dy_):
+def cross_entropy_dpred(dy, prediction, target, classes, dy_):
     """Linear in its own dy; by prediction it is the gradient of softmax, weighted by row."""
-    at_one = op.cross_entropy_dpred(op.ones_like(dy), prediction, target)
+    at_one = op.cross_entropy_dpred(op.ones_like(dy), prediction, target, classes)
+    by_dy, padding = op.sum(dy_ * at_one), None
+    if classes is not None:
+        padding = prediction.shape[1] - classes
+        first = (0, 0), (prediction.shape[0], classes)
+        prediction, dy_ = (op.strided_slice(x, *first) for x in (prediction, dy_))
     weight = -op.sum(op.nll_loss_dpred(dy, prediction, target), 1, 1)
-    by_softmax = op.softmax_dx(op.softmax(prediction, 1), dy_, 1)
-    return op.sum(dy_ * at_one), weight * by_softmax, None
+    by_pred = weight * op.softmax_dx(op.softmax(prediction, 1), dy_, 1)
+    return by_dy, op.pad(by_pred, ((0, 0), (0, padding))) if padding else by_pred, None
 
 
 def _share(dy, prediction, reduction):

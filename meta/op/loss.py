@@ -35,6 +35,21 @@ def _classes(prediction: Tensor) -> tuple[IndexRange, ...]:
     return (IndexRange("target", prediction.shape[1], into, also=IGNORED),)
 
 
+def _first_classes(prediction: Tensor, classes: int | None) -> tuple[IndexRange, ...]:
+    """Say what the labels may be where the other columns are padding."""
+    if classes is None:
+        return _classes(prediction)
+    return (IndexRange("target", classes, "the classes", also=IGNORED),)
+
+
+def _check_classes(prediction: Tensor, classes: int | None) -> None:
+    """Raise TypeInferError unless so many columns are there."""
+    columns = prediction.shape[1]
+    fits = classes is None or (classes > 0 and (not isinstance(columns, int) or classes <= columns))
+    expected = f"1 to {columns}, the columns of prediction"
+    require(fits, "there are not so many classes", expected=expected, found=str(classes))
+
+
 def _check_labels(prediction: Tensor, target: Tensor) -> None:
     """Raise TypeInferError unless these are n integer labels and n rows of c >= 1 scores."""
     if (prediction.ndim, target.ndim) != (2, 1):
@@ -136,12 +151,13 @@ def nll_loss_dtarget(dy: Tensor, prediction: Tensor, target: Tensor) -> Tensor:
     return target
 
 
-@op(composed=True, like=nll_loss, indices=_classes)
-def cross_entropy() -> None:
+@op(composed=True, indices=_first_classes)
+def cross_entropy(prediction: Tensor, target: Tensor, classes: int | None = None) -> Tensor:
     """Cross entropy of a softmax: `nll_loss` of ``log_softmax(prediction, axis=1)``.
 
     prediction: logits (n, c), floating point. target: labels (n,), any integer dtype, as in
-    `nll_loss`. Result: shape (), dtype of prediction, computed in at least float32.
+    `nll_loss`. classes: in a program, how many of the columns are classes; the others are padding,
+    whatever is there. Result: shape (), dtype of prediction, computed in at least float32.
 
     A call takes any shape, and what else torch's does. prediction: (n, c, ...), or (c,) with one
     label. target: labels (n, ...), or probabilities, floating point, of the prediction's shape.
@@ -151,15 +167,24 @@ def cross_entropy() -> None:
     of the target, from 0 to 1, that is spread evenly over the classes (Szegedy et al., "Rethinking
     the Inception architecture", 2016). Raises TypeInferError for arguments that do not fit.
     """
+    _check_labels(prediction, target)
+    _check_classes(prediction, classes)
+    return prediction.with_shape(())
 
 
-@op(like=nll_loss_dpred, indices=_classes)
-def cross_entropy_dpred() -> None:
+@op(indices=_first_classes)
+def cross_entropy_dpred(
+    dy: Tensor, prediction: Tensor, target: Tensor, classes: int | None = None
+) -> Tensor:
     """Gradient of `cross_entropy` by prediction: ``(softmax(prediction, 1) - hot) * dy / count``.
 
     dy: gradient of the loss, shape (). hot: 1 at each row's label, else 0. count: the rows not left
-    out; the gradient of those left out is 0. Result: type of prediction.
+    out. classes: as there. Result: type of prediction; 0 in rows that are left out, and in columns
+    that are padding, whatever is there.
     """
+    _check_gradient(dy, prediction, target)
+    _check_classes(prediction, classes)
+    return prediction
 
 
 @op(like=nll_loss_dtarget)

@@ -9,18 +9,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import torch
-
 from meta import op
 from meta.amp.core.resolve import HALVES
 from meta.base import config
 from meta.base.device import Device
-from meta.base.dtype import TO_TORCH, is_float
+from meta.base.dtype import is_float
 from meta.ir import (
     Binding,
     Block,
     Call,
-    Constant,
     DefUse,
     Expr,
     Function,
@@ -133,10 +130,18 @@ def _aligned(binding: Binding, least_work: int, known: _Padded) -> Iterator[Bind
 def _on_tensor_cores(atom: object) -> TensorType | None:
     """Return the type of a matrix that tensor cores multiply, None for others."""
     type_ = tensor_type(atom)
-    if type_ is None or not type_.is_static:
-        return None
-    rounded = type_.dtype == "float32" and config.get("META_TF32")
-    return type_ if rounded or type_.dtype in HALVES else None
+    known = type_ is not None and type_.is_static and is_on_tensor_cores(type_.dtype)
+    return type_ if known else None
+
+
+def is_on_tensor_cores(dtype: str) -> bool:
+    """Whether tensor cores multiply matrices of a dtype."""
+    return dtype in HALVES or (dtype == "float32" and bool(config.get("META_TF32")))
+
+
+def missing(extent: int) -> int:
+    """Return how many elements rows of a large product lack, of ``extent``."""
+    return -extent % LANES if extent >= LEAST_EXTENT else 0
 
 
 def _grown(type_: TensorType, letters: str, larger: dict[str, int]) -> TensorType:
@@ -156,17 +161,13 @@ def _larger(
     if prod(extents.values()) < least_work:
         return {}
     rows = {letters[-1] for letters in (*axes, result)}
-    return {
-        a: -d % LANES for a, d in extents.items() if a in rows and d % LANES and d >= LEAST_EXTENT
-    }
+    return {a: more for a, d in extents.items() if a in rows and (more := missing(d))}
 
 
 COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its second operand along which the columns of the product are."""
-LABELS = "int32", "int64"
 SCORES = {op.cross_entropy: 0, op.cross_entropy_dpred: 1}
-"""By operator: which argument are the scores; the labels are behind them."""
-NO_CLASS = -1
+"""By operator: which argument are the scores; the labels and the number of classes are behind."""
 
 
 def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
@@ -174,13 +175,11 @@ def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = (
 
     What `align_products` pads is a language model's last layer, whose result is the largest array
     of a program: to cut its columns is a pass over it, and to pad its gradient another one. Here a
-    bias is padded instead, reshapes and casts take what is there, and cross entropy reads columns
-    of the least number there is, which take no part: their share of the softmax is 0, and so is
-    their gradient. Labels of these columns, which were no classes, still are none. So scores are
-    written once and read twice, and the gradient is written once, padded, and read as it is.
-
-    A row all of whose scores are within a hundred of the least number of their dtype is not told
-    from the padding; its softmax is that of rounding errors. To be run after `align_products`.
+    bias is padded instead, reshapes and casts take what is there, and cross entropy is told how
+    many of the columns are classes; the gradient of the others is 0. So scores are written once
+    and read twice, and the gradient is written once, padded, and read as it is. A program that is
+    given padded scores, or is to return them, is as good: what is padded like that, or cut off such
+    a gradient, is there. To be run after `align_products`.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -216,7 +215,7 @@ def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = (
     if not found:
         return module
     stay = {b.var for b in main.body.bindings if owner(buffers.of(b.var)) in written}
-    sweep = _Sweep(main, users, found, stay)
+    sweep = _Sweep(main, found, stay)
     return module.with_functions({**module.functions, "main": sweep.function()})
 
 
@@ -231,25 +230,38 @@ class _Cut:
 
 
 def _cuts(main: Function) -> Iterator[_Cut]:
-    """Yield the cuts that take the last columns off a product, which are zeros."""
-    known = {b.var: b.value for b in main.body.bindings}
+    """Yield the cuts that take the last columns off, which are zeros, of a product or of the
+    gradient of scores.
+    """
+    known: dict[object, Any] = {b.var: b.value for b in main.body.bindings}
     for binding in main.body.bindings:
         call, type_ = op_call(binding.value), tensor_type(binding.var)
         if call is None or call.op is not op.strided_slice or type_ is None or not type_.is_static:
             continue
         source, begin, end, *rest = call.args
-        product = op_call(known.get(source))
-        if product is None or product.op not in COLUMNS or rest != [None, "end"]:
-            continue
-        weights, before = op_call(known.get(product.args[1])), tensor_of(source)
-        if begin != (0, 0) or end != type_.shape or type_.shape[0] != before.shape[0]:
+        before = tensor_of(source)
+        if rest != [None, "end"] or begin != (0, 0) or end != type_.shape:
             continue
         columns, wide = type_.static_shape[1], before.static_shape[1]
-        widths = [0, 0, 0, 0]
-        widths[2 * COLUMNS[product.op] + 1] = wide - columns
-        zeros = tuple(widths), 0.0, "constant"
-        if weights is not None and weights.op is op.pad and weights.args[1:] == zeros:
+        zeros = _zero_columns(known, source)
+        if type_.shape[0] == before.shape[0] and wide - columns == zeros:
             yield _Cut(binding.var, source, columns, wide)
+
+
+def _zero_columns(known: dict[object, Any], source: object) -> int:
+    """Return how many of the last columns of a value are zeros because of what it is."""
+    call = op_call(known.get(source))
+    if call is not None and call.op is op.astype:
+        return _zero_columns(known, call.args[0])
+    if call is not None and call.op is op.cross_entropy_dpred and call.args[3] is not None:
+        return int(tensor_of(source).static_shape[1] - call.args[3])
+    if call is None or call.op not in COLUMNS:
+        return 0
+    weights, at = op_call(known.get(call.args[1])), 2 * COLUMNS[call.op] + 1
+    if weights is None or weights.op is not op.pad or weights.args[2:] != (0.0, "constant"):
+        return 0
+    widths = weights.args[1]
+    return int(widths[at]) if len(widths) == 4 and sum(widths) == widths[at] else 0
 
 
 def _carries(user: object, var: Expr, cut: _Cut) -> OpCall | None:
@@ -266,40 +278,35 @@ def _carries(user: object, var: Expr, cut: _Cut) -> OpCall | None:
 
 
 def _loss(user: object, var: Expr) -> OpCall | None:
-    """Return a loss of these scores, if its labels can be told from padding."""
+    """Return a loss of these scores, all of which are classes."""
     call = op_call(user.value) if isinstance(user, Binding) else None
     if call is None or call.op not in SCORES or call.args[SCORES[call.op]] is not var:
         return None
-    labels = tensor_type(call.args[SCORES[call.op] + 1])
-    return call if labels is not None and labels.dtype in LABELS else None
+    return call if call.args[SCORES[call.op] + 2] is None else None
 
 
-def _reached(var: Var, cut: _Cut, users: DefUse, biased: bool = True) -> Iterator[Var]:
-    """Yield what can have all columns, from a variable on; with ``biased``, beyond a bias, too."""
+def _reached(var: Var, cut: _Cut, users: DefUse) -> Iterator[Var]:
+    """Yield what can have all columns, from a variable on."""
     yield var
     for user in users.users(var):
-        call = _carries(user, var, cut)
-        if call is not None and (biased or call.op is not op.bias_add):
+        if _carries(user, var, cut) is not None:
             assert isinstance(user, Binding)
-            yield from _reached(user.var, cut, users, biased)
+            yield from _reached(user.var, cut, users)
 
 
 @dataclass(frozen=True)
 class _Wide:
-    """A value with all columns: ``var``; ``fill`` is what is in those that were cut off."""
+    """A value with all columns, of which those that were cut off are zeros."""
 
     var: Var
-    fill: float
     cut: _Cut
 
 
 class _Sweep:
     """Rewrites main: what is computed of a cut is computed of all columns, unless it is written."""
 
-    def __init__(
-        self, main: Function, users: DefUse, cuts: dict[Var, _Cut], written: set[Var]
-    ) -> None:
-        self.main, self.users, self.cuts, self.written = main, users, cuts, written
+    def __init__(self, main: Function, cuts: dict[Var, _Cut], written: set[Var]) -> None:
+        self.main, self.cuts, self.written = main, cuts, written
         self.wide: dict[Expr, _Wide] = {}
         self.whole: dict[Var, Expr] = {}  # what was padded to what there is anyway
         self.made: list[Binding] = []
@@ -316,7 +323,8 @@ class _Sweep:
         """Add a binding, or what becomes of it."""
         call = op_call(binding.value)
         if binding.var in self.cuts:
-            self.begin(binding, self.cuts[binding.var])
+            cut = self.cuts[binding.var]
+            self.wide[cut.var] = _Wide(cut.source, cut)
             return
         for source in call.args if call is not None else ():
             seen = self.wide.get(source) if isinstance(source, Var) else None
@@ -327,30 +335,15 @@ class _Sweep:
         self.narrow(binding)
         self.made.append(binding)
 
-    def begin(self, binding: Binding, cut: _Cut) -> None:
-        """Let a cut be all columns; if a loss reads them as they are, filled."""
-        seen = self.wide[cut.var] = _Wide(cut.source, 0.0, cut)
-        if self.lost(_reached(cut.var, cut, self.users, biased=False)):
-            type_ = tensor_of(cut.source)
-            fill = torch.zeros(cut.wide, dtype=TO_TORCH[type_.dtype])
-            fill[cut.columns :] = low = torch.finfo(fill.dtype).min
-            value = new_call(op.bias_add, cut.source, Constant(fill), 1)
-            var = self.add("wide", type_, binding, value)
-            self.wide[cut.var] = replace(seen, var=var, fill=low)
-
-    def lost(self, values: Iterator[Var]) -> bool:
-        """Whether a loss reads one of these values."""
-        return any(_loss(u, v) is not None for v in values for u in self.users.users(v))
-
     def carried(self, binding: Binding, source: Var, seen: _Wide) -> bool:
         """Compute a binding of all columns, and return whether that is possible."""
         call = op_call(binding.value)
         assert call is not None
         if _carries(binding, source, seen.cut) is not None:
             self.carry(binding, call, seen)
-        elif _loss(binding, source) is not None and seen.fill < 0:
+        elif _loss(binding, source) is not None:
             self.loss(binding, call, seen)
-        elif call.op is op.pad and seen.fill == 0 and _is_whole(call, source, seen.cut):
+        elif call.op is op.pad and _is_whole(call, source, seen.cut):
             self.whole[binding.var] = seen.var
         elif call.op is op.sum and _keeps_columns(call):
             type_ = tensor_of(binding.var)
@@ -362,32 +355,24 @@ class _Sweep:
         return True
 
     def carry(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
-        wide, args, fill = _widened(tensor_of(binding.var), seen.cut), list(call.args), seen.fill
+        wide, args = _widened(tensor_of(binding.var), seen.cut), list(call.args)
         args[0] = seen.var
         if call.op is op.reshape:
             args[1] = wide.static_shape
         elif call.op is op.bias_add:
-            bias = tensor_of(args[1])
-            scored = self.lost(_reached(binding.var, seen.cut, self.users))
-            more = torch.finfo(TO_TORCH[bias.dtype]).min if scored and not fill else 0.0
-            value = new_call(op.pad, args[1], (0, seen.cut.wide - seen.cut.columns), more)
-            args[1] = self.add("bias", _widened(bias, seen.cut), binding, value)
-            fill += more
+            value = new_call(op.pad, args[1], (0, seen.cut.wide - seen.cut.columns))
+            args[1] = self.add("bias", _widened(tensor_of(args[1]), seen.cut), binding, value)
         var = self.add("wide", wide, binding, new_call(call.op, *args))
-        self.wide[binding.var] = _Wide(var, fill, seen.cut)
+        self.wide[binding.var] = _Wide(var, seen.cut)
 
     def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
-        """Let labels that were none of the columns be none of those that are there now."""
-        at, args = SCORES[call.op], list(call.args)
-        labels, type_ = tensor_of(args[at + 1]), tensor_of(binding.var)
-        inside = new_call(op.less, args[at + 1], seen.cut.columns)
-        among = self.add("inside", labels.with_dtype("bool"), binding, inside)
-        kept = new_call(op.where, among, args[at + 1], NO_CLASS)
-        args[at : at + 2] = seen.var, self.add("labels", labels, binding, kept)
+        """Let a loss read all columns."""
+        at, args, type_ = SCORES[call.op], list(call.args), tensor_of(binding.var)
+        args[at], args[at + 2] = seen.var, seen.cut.columns
         value = new_call(call.op, *args)
         if type_.ndim:
             var = self.add("wide", _widened(type_, seen.cut), binding, value)
-            self.wide[binding.var] = _Wide(var, 0.0, seen.cut)
+            self.wide[binding.var] = _Wide(var, seen.cut)
         else:
             self.made.append(Binding(binding.var, value, binding.span))
 

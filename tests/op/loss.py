@@ -13,21 +13,23 @@ def _nll(prediction, target):
     return nn.nll_loss(prediction, target.long())
 
 
-def _cross_entropy(prediction, target):
-    return nn.cross_entropy(prediction, target.long())
+def _cross_entropy(prediction, target, classes=None):
+    return nn.cross_entropy(prediction[:, :classes], target.long())
 
 
 def _derivative(loss, by):
     """Return the oracle of a loss's gradient: torch's, itself differentiable."""
 
-    def oracle(*args):
+    def oracle(*args, **options):
         *dy, prediction, target = args
         wanted = (prediction, target)[by]
         again = any(a.requires_grad for a in args)
         leaf = wanted if wanted.requires_grad else wanted.detach().requires_grad_()
         pair = (leaf, target) if by == 0 else (prediction, leaf)
         with torch.enable_grad():
-            (found,) = torch.autograd.grad(loss(*pair), leaf, dy or None, create_graph=again)
+            (found,) = torch.autograd.grad(
+                loss(*pair, **options), leaf, dy or None, create_graph=again
+            )
         return found
 
     return oracle
@@ -50,6 +52,14 @@ CLASSES = [
 ]
 
 
+PADDED = [
+    sample(F(5, 8), _labels(5, 3), classes=3),
+    sample(F(3, 72), C([66, -100, 0], "int64"), classes=67),
+    sample(F(4, 2), _labels(4, 1), classes=1),
+    sample(F(2, 5), _labels(2, 5), classes=5),
+]
+
+
 NOTHING_COUNTS = [
     # Large enough to be left out of the numeric gradients: the loss is NaN, its gradient 0.
     sample(F(17, 4), I(17, low=-100, high=-99)),
@@ -69,7 +79,7 @@ EMPTY = sample(F(0, 2), F(0, 2))
 
 
 def _with_dy(samples):
-    return [sample(F(), *s.args) for s in samples]
+    return [sample(F(), *s.args, **s.kwargs) for s in samples]
 
 
 CASES = [
@@ -81,7 +91,7 @@ CASES = [
     # Zero whatever dy is, so its derivative is zero too; torch's is NaN.
     OpCase("nll_loss_dpred", _with_dy(NOTHING_COUNTS), _derivative(_nll, 0), grad=False),
     OpCase("nll_loss_dtarget", _with_dy(CLASSES), _zeros, grad=False),
-    OpCase("cross_entropy", [*CLASSES, *NOTHING_COUNTS], _cross_entropy),
+    OpCase("cross_entropy", [*CLASSES, *PADDED, *NOTHING_COUNTS], _cross_entropy),
     OpCase("cross_entropy_dpred", _with_dy(CLASSES), _derivative(_cross_entropy, 0)),
     OpCase(
         "cross_entropy_dpred",
@@ -89,6 +99,7 @@ CASES = [
         _derivative(_cross_entropy, 0),
         grad=False,
     ),
+    OpCase("cross_entropy_dpred", _with_dy(PADDED), _derivative(_cross_entropy, 0)),
     OpCase("cross_entropy_dtarget", _with_dy(CLASSES), _zeros, grad=False),
 ]
 
@@ -102,6 +113,11 @@ LABELS = [
     error(_LABELS, _LABELS, match="do not have the axes of n rows"),
     error(F(2, 4), _LABELS, match="there must be one label per row"),
     error(F(3, 0), _LABELS, match="prediction has no class"),
+]
+
+
+NO_CLASSES = [
+    error(_SCORES, _LABELS, classes=n, match="(?s)not so many classes.*1 to 4") for n in (0, 5)
 ]
 
 
@@ -120,7 +136,7 @@ FORMS = [
     error(_SCORES, _LABELS, I(4, low=0, high=2), match="weight must be floating point"),
     error(_SCORES, _LABELS, reduction="median", match="there is no such reduction"),
 ]
-PROBABLE = [
+MORE_FORMS = [
     error(_SCORES, F(3), match="labels are integers"),
     error(_SCORES, _SCORES, ignore_index=1, match="ignore_index is a label"),
     error(_SCORES, _SCORES, label_smoothing=1.5, match="label_smoothing is a part"),
@@ -143,9 +159,9 @@ VALUES = [
 
 CASES += refusals(
     {
-        "nll_loss cross_entropy": FORMS,
-        "nll_loss": [error(_SCORES, F(3), match="labels must be integers")],
-        "cross_entropy": PROBABLE,
+        "nll_loss": [*FORMS, error(_SCORES, F(3), match="labels must be integers")],
+        "cross_entropy": [*LABELS, *NO_CLASSES],
+        "cross_entropy_dpred": [error(F(), *e.args, match=e.match, **e.kwargs) for e in NO_CLASSES],
         "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
         "nll_loss_dtarget cross_entropy_dtarget": LABELS_DX,
         "smooth_l1_loss smooth_l1_loss_dpred smooth_l1_loss_dtarget": VALUES,

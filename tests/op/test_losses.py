@@ -18,6 +18,8 @@ from meta.base.errors import ArgumentError, IndexOutOfRange, TypeInferError
 from meta.model import trace
 from meta.runtime.ndarray import ndarray
 from meta.testing import check
+from meta.testing.case import ErrorSample
+from tests.op.loss import FORMS, MORE_FORMS
 from tests.op.test_bags import agree
 
 SHAPES = [(5,), (6, 5), (3, 5, 4), (2, 5, 3, 2), (2, 5, 0), (0, 5)]
@@ -329,6 +331,13 @@ def test_what_makes_no_sense_is_refused(name: str) -> None:
     call, match = REFUSED[name]
     with pytest.raises(TypeInferError, match=match):
         call()
+
+
+@pytest.mark.parametrize("one", [*FORMS, *MORE_FORMS], ids=str)
+def test_forms_of_cross_entropy_that_make_no_sense(one: ErrorSample) -> None:
+    args, kwargs = one.make("float32")
+    with pytest.raises(TypeInferError, match=one.match):
+        meta.cross_entropy(*map(ndarray, args), **kwargs)
 
 
 MISUSED = [

@@ -42,6 +42,11 @@ def labels(prediction, target):
     return target.masked_fill((target < 0) | (target >= prediction.shape[1]), IGNORED)
 
 
+def _counts(prediction, target):
+    """Return which labels are classes."""
+    return labels(prediction, target) != IGNORED
+
+
 @dialect.kernel(op.nll_loss)
 def nll_loss(prediction, target):
     return F.nll_loss(widened(prediction), labels(prediction, target)).to(prediction.dtype)
@@ -63,15 +68,20 @@ def nll_loss_dpred(dy, prediction, target):
 
 
 @dialect.kernel(op.cross_entropy)
-def cross_entropy(prediction, target):
-    return F.cross_entropy(widened(prediction), labels(prediction, target)).to(prediction.dtype)
+def cross_entropy(prediction, target, classes):
+    scores = prediction[:, :classes]
+    return F.cross_entropy(widened(scores), labels(scores, target)).to(prediction.dtype)
 
 
 @dialect.kernel(op.cross_entropy_dpred)
-def cross_entropy_dpred(dy, prediction, target):
-    hot, share = at_labels(dy, prediction, target)
-    softmax = torch.softmax(widened(prediction), 1)
-    return softmax.mul_(share[:, None]).sub_(hot).to(prediction.dtype)
+def cross_entropy_dpred(dy, prediction, target, classes):
+    scores = prediction[:, :classes]
+    hot, share = at_labels(dy, scores, target)
+    softmax = torch.softmax(widened(scores), 1)
+    # Also where the scores are no numbers.
+    softmax.mul_(share[:, None]).masked_fill_(~_counts(scores, target)[:, None], 0)
+    found = softmax.sub_(hot).to(prediction.dtype)
+    return F.pad(found, (0, prediction.shape[1] - found.shape[1]))
 
 
 @dialect.kernel(op.nll_loss_dtarget)

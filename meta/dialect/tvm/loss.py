@@ -55,9 +55,10 @@ def smooth_l1_loss_dtarget(prediction, target):
 class Labels:
     """The labels of the rows of ``prediction``."""
 
-    def __init__(self, prediction, target):
+    def __init__(self, prediction, target, classes=None):
         self.target, self.wide = target, computing(str(prediction.dtype))
-        self.rows, self.classes = prediction.shape
+        self.rows, columns = prediction.shape
+        self.classes = columns if classes is None else tirx.const(classes, columns.ty.dtype)
         self.one, self.zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
         self.count = self.sum(lambda _: self.one, "count")
 
@@ -130,6 +131,19 @@ def nll_loss_dtarget(out):
     return zeros(out.static_shape, out.dtype)
 
 
+def _without_padding(prediction, classes):
+    """Return scores of which those of other columns than the classes have no part in a softmax."""
+    if classes is None:
+        return prediction
+    wide = computing(str(prediction.dtype))
+    least = tirx.min_value(wide)
+
+    def element(i, j):
+        return tirx.Select(j < classes, prediction(i, j).astype(wide), least)
+
+    return te.compute(prediction.shape, element, name="scores")
+
+
 def _softmax(x):
     """Return the logits of rows, counted from the row's largest, and the sums of their exps."""
     over = Over.of(x, 1)
@@ -138,21 +152,24 @@ def _softmax(x):
 
 
 @compute(op.cross_entropy, COMM_REDUCE)
-def cross_entropy(prediction, target):
-    labels, (logit, total) = Labels(prediction, target), _softmax(prediction)
+def cross_entropy(prediction, target, classes=None):
+    labels = Labels(prediction, target, classes)
+    logit, total = _softmax(_without_padding(prediction, classes))
     return labels.mean(lambda i: te.log(total(i)) - logit(i, labels.index(i)), prediction.dtype)
 
 
 @compute(op.cross_entropy_dpred, COMM_REDUCE)
-def cross_entropy_dpred(dy, prediction, target):
-    labels, (logit, total) = Labels(prediction, target), _softmax(prediction)
+def cross_entropy_dpred(dy, prediction, target, classes=None):
+    labels = Labels(prediction, target, classes)
+    logit, total = _softmax(_without_padding(prediction, classes))
     share = labels.share(dy)
     # One division for each row.
     inverse = te.compute(total.shape, lambda i: labels.one / total(i), name="inverse")
 
     def element(i, j):
         by_logit = te.exp(logit(i, j)) * inverse(i) - labels.hot(i, j)
-        return (by_logit * share(i)).astype(prediction.dtype)
+        # Also where the scores are no numbers.
+        return labels.if_valid(i, by_logit * share(i)).astype(prediction.dtype)
 
     return te.compute(prediction.shape, element, name="dpred")
 

@@ -8,7 +8,8 @@ PyTorch, where a graph is no program.
 
 Scores have their classes on the axis ``dim``. Labels are in any shape of as many elements as there
 are scores of a class, in their order. ``dtype`` is that of the loss: the scores are cast to it
-where it is the wider one. ``reduction`` is torch's number of it.
+where it is the wider one. ``reduction`` is torch's number of it. Where ``classes`` is given, only
+so many of the first scores are of classes; the others are padding, and have no gradient.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ REDUCTIONS = ("none", "mean", "sum")
 """By torch's numbers of them."""
 
 _LIBRARY: Any = torch.library.Library("meta", "DEF")  # type: ignore[no-untyped-call]
-_OPTIONS = "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype"
+_OPTIONS = (
+    "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
+    "int? classes=None"
+)
 _LIBRARY.define(f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
 _LIBRARY.define(f"cross_entropy_backward(Tensor dy, Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
 
@@ -40,8 +44,10 @@ def _likelihood(
     return found
 
 
-def _flat(x: Tensor, target: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Return scores as (n, c, m), and labels as (n, m)."""
+def _flat(x: Tensor, target: Tensor, dim: int, classes: int | None) -> tuple[Tensor, Tensor]:
+    """Return scores of classes as (n, c, m), and labels as (n, m)."""
+    if classes is not None:
+        x = x.narrow(dim, 0, classes)
     outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
     return x.reshape(outer, x.shape[dim], inner), target.reshape(outer, inner)
 
@@ -54,8 +60,9 @@ def _forward(
     reduction: int,
     ignore_index: int,
     dtype: torch.dtype,
+    classes: int | None = None,
 ) -> Tensor:
-    scores, labels = _flat(x, target, dim)
+    scores, labels = _flat(x, target, dim, classes)
     logs = log_softmax(scores.to(torch.promote_types(x.dtype, dtype)), 1).to(dtype)
     loss, _ = _likelihood(logs, labels, weight, reduction, ignore_index)
     return loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss
@@ -70,8 +77,9 @@ def _backward(
     reduction: int,
     ignore_index: int,
     dtype: torch.dtype,
+    classes: int | None = None,
 ) -> Tensor:
-    scores, labels = _flat(x, target, dim)
+    scores, labels = _flat(x, target, dim, classes)
     scores = scores.to(torch.promote_types(x.dtype, dtype))
     logs = log_softmax(scores, 1)
     _, total = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
@@ -80,7 +88,8 @@ def _backward(
     share = torch.ops.aten.nll_loss2d_backward(dy, logs.to(dtype).unsqueeze(3), *options)
     share = share.squeeze(3).to(logs.dtype)
     dx = torch.ops.aten._log_softmax_backward_data(share, logs, 1, logs.dtype)
-    found: Tensor = dx.to(x.dtype).reshape(x.shape)
+    shape = *x.shape[:dim], dx.shape[1], *x.shape[dim + 1 :]
+    found: Tensor = dx.to(x.dtype).reshape(shape)
     return found
 
 

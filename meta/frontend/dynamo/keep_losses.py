@@ -18,9 +18,12 @@ from typing import Any
 import torch
 from torch import fx
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.utils.checkpoint import CheckpointPolicy
 
+from meta.base.dtype import FROM_TORCH
 from meta.frontend.aten.cross_entropy import REDUCTIONS
 from meta.frontend.aten.registry import bound
+from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
 _aten, _ops = torch.ops.aten, torch.ops.meta
 VIEWS = {
@@ -273,10 +276,11 @@ class _Loss:
         scores, gradient = self._from()
         target = self._labels(scores.parts)
         options = self.weight, scores.dim, self.reduction, self.ignore_index, _said(self.loss).dtype
-        _instead(self.loss, _ops.cross_entropy.default, scores.node, target, *options)
+        calls = [_instead(self.loss, _ops.cross_entropy.default, scores.node, target, *options)]
         if gradient is not None:
             backward = _ops.cross_entropy_backward.default
-            _instead(gradient, backward, self.dy, scores.node, target, *options)
+            calls.append(_instead(gradient, backward, self.dy, scores.node, target, *options))
+            _pad(scores, calls)
 
     def _from(self) -> tuple[_Scores, fx.Node | None]:
         """Return the scores as they were made, before casts, views and slices, as far as their
@@ -316,6 +320,38 @@ def _called(graph: fx.Graph, overload: Any, source: fx.Node, *args: Any) -> fx.N
     node.meta = {k: v for k, v in source.meta.items() if k == "stack_trace"}
     node.meta["val"] = overload(_said(source), *args)
     return node
+
+
+PADDED_ON = ("cuda",)
+"""Kinds of device on which rows of products are padded to where libraries are fast."""
+
+
+def _pad(scores: _Scores, calls: list[fx.Node]) -> None:
+    """Save scores for their gradient with the columns that a product has in a program.
+
+    Of scores that only these calls read, and whose rows begin anywhere, both programs pad what is
+    read and written (`meta.passes.align_products`), as long as what goes from one to the other is
+    padded, too.
+    """
+    node = scores.node
+    if node.target not in (_aten.mm.default, _aten.addmm.default) or scores.dim != 1:
+        return
+    said = _said(node)
+    rows, columns = said.shape
+    inner = _said(node.all_input_nodes[-1]).shape[0]
+    if any(type(d) is not int for d in (rows, columns, inner)) or said.device.type not in PADDED_ON:
+        return
+    more, large = missing(columns), rows * columns * inner >= LEAST_WORK
+    if not more or not large or not is_on_tensor_cores(FROM_TORCH[said.dtype]):
+        return
+    if set(node.users) != set(calls):
+        return
+    with node.graph.inserting_after(node):
+        wide = _called(node.graph, _aten.constant_pad_nd.default, node, [0, more], 0.0)
+    wide.meta["recompute"] = CheckpointPolicy.MUST_SAVE  # not what it is made of
+    for call in calls:
+        call.replace_input_with(node, wide)
+        call.args = (*call.args, columns)
 
 
 def _instead(node: fx.Node, target: Any, *args: Any) -> fx.Node:

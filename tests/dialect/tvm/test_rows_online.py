@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import meta
 from meta import op
 from meta.dialect import only
 from meta.dialect.tvm.schedule_cuda import row_plan
+from meta.model import trace
 from tests.emulator import compiler
 from tests.emulator.operators import emulated_cuda
 
@@ -40,3 +42,38 @@ def test_results_are_those_of_two_sweeps(
     with emulated_cuda(), only("tvm"):
         found = run(meta.array(x), meta.array(labels)).torch()
     torch.testing.assert_close(found.double(), expected(x.double(), labels), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("most", [0, None], ids=["in two sweeps", "in registers"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_columns_that_are_padding(
+    dtype: str, most: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is there has no part in a cross entropy; its gradient is 0."""
+    compiler.compiler()
+    if most is not None:
+        monkeypatch.setattr(row_plan, "MOST_HELD", most)
+    classes = 4091
+    x = torch.randn(3, 4096, generator=torch.Generator().manual_seed(0)) * 3
+    x = x.to(getattr(torch, dtype)).float()
+    x[:, classes:] = torch.nan
+    x[2] = torch.nan
+    labels, dy = torch.tensor([17, 4090, -100]), meta.array(0.5)
+
+    @trace
+    def step(h: Any, labels: Any, dy: Any) -> Any:
+        wide = op.astype(h, "float32")
+        loss = op.cross_entropy.plain(wide, labels, classes)
+        return loss, op.astype(op.cross_entropy_dpred(dy, wide, labels, classes), h.dtype)
+
+    arguments = meta.array(x).astype(dtype), meta.array(labels), dy
+    with emulated_cuda(), only("tvm"):
+        found = meta.vm.compile(step, *arguments)(*arguments)
+    loss, gradient = (a.torch().double() for a in found)
+    scores = x[:2, :classes].double().requires_grad_()
+    expected = F.cross_entropy(scores, labels[:2])
+    (correct,) = torch.autograd.grad(0.5 * expected, scores)
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
+    tolerance = 1e-6 if dtype == "float32" else 1e-3
+    torch.testing.assert_close(gradient[:2, :classes], correct, rtol=1e-2, atol=tolerance)
+    assert not gradient[:, classes:].any() and not gradient[2].any()

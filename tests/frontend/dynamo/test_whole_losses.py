@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from meta.frontend.dynamo import compiler
+import meta
+from meta.frontend.dynamo import compiler, keep_losses
 from meta.ir import Call
 
 CLASSES = 11
@@ -86,7 +87,7 @@ class Head(nn.Module):
         return self.loss(self.last(x), labels)
 
 
-X, DY = torch.randn(3, 9, 8, generator=GENERATOR), torch.randn(27, generator=GENERATOR)
+X, DY = torch.randn(3, 9, 8, generator=GENERATOR), torch.randn(90, generator=GENERATOR)
 LABELS = torch.randint(CLASSES, (3, 9), generator=GENERATOR)
 
 
@@ -173,6 +174,48 @@ def test_half_precision(name: str, half: torch.dtype) -> None:
     saved = [a.type for a in forward.body.result.fields]
     large = [t.dtype for t in saved if len(t.shape) > 1 and t.shape[-1] == CLASSES]
     assert large == [str(half).removeprefix("torch.")]
+
+
+AS_ON_CUDA = {
+    "align_products": {"devices": ("cpu",), "least_work": 1},
+    "keep_padding": {"devices": ("cpu",)},
+}
+
+
+class Vocabulary(nn.Module):
+    """Scores of 67 words, rows of which do not begin where tensor cores are fast."""
+
+    def __init__(self, loss: Loss, bias: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.last, self.loss = nn.Linear(80, 67, bias), loss
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.loss(self.last(x), labels)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", ["rows", "successors", "widened", "rows, sum", "rows, none"])
+def test_padded_scores_go_from_one_program_to_the_other(
+    name: str, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No columns of scores are cut off, and none of their gradient are padded."""
+    monkeypatch.setattr(keep_losses, "PADDED_ON", ("cpu",))
+    monkeypatch.setattr(keep_losses, "LEAST_WORK", 1)
+    x = torch.randn(9, 10, 80, generator=GENERATOR)
+    labels = torch.randint(67, (9, 10), generator=GENERATOR)
+    model = Vocabulary(FORMS[name], bias)
+    with meta.PassContext(config=AS_ON_CUDA):
+        (forward, backward), found = programs(model, x, labels)
+    expected = learned(model, model, x, labels)
+    torch.testing.assert_close(found[0], expected[0], rtol=3e-2, atol=3e-2)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        assert (one - other).norm() < 0.02 * other.norm()
+    assert all("bfloat16[90, 72]" in p.splitlines()[0] for p in (forward, backward))
+    if name != "rows, none":
+        assert not re.search(r"float\w+\[(90|9, 10|9, 9), 67\]", forward + backward)
+        assert not re.search(r"(90|9, 10), 72\] = (tvm\.pad|tvm.strided_slice)", backward)
 
 
 def test_a_model_in_half_precision() -> None:

@@ -107,13 +107,21 @@ def _computing(x, dtype):
     return FROM_TORCH[torch.promote_types(TO_TORCH[x.dtype], TO_TORCH[dtype])]
 
 
-def _counted(x, target, ignore_index):
+def _counted(x, target, ignore_index, classes=None):
     """Return which labels are classes that count."""
-    classes = op.logical_and(op.greater_equal(target, 0), op.less(target, x.shape[1]))
-    return op.logical_and(classes, op.not_equal(target, ignore_index))
+    count = x.shape[1] if classes is None else classes
+    inside = op.logical_and(op.greater_equal(target, 0), op.less(target, count))
+    return op.logical_and(inside, op.not_equal(target, ignore_index))
 
 
-def _marked(x, target, ignore_index):
+def _of_classes(x, classes):
+    """Return scores without those that are padding."""
+    if classes is None:
+        return x
+    return op.strided_slice(x, (0,) * len(x.shape), (x.shape[0], classes, *x.shape[2:]))
+
+
+def _marked(target, ignore_index):
     """Return labels of which those that do not count are `IGNORED`, as the base operators have it;
     where that is a label like others, it is no class.
     """
@@ -124,16 +132,17 @@ def _marked(x, target, ignore_index):
 
 
 @aten("meta.cross_entropy", op.cross_entropy)
-def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype):
+def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype, classes):
     computing, kind, shape = _computing(x, dtype), REDUCTIONS[reduction], tuple(target.shape)
     x, target = _by_rows(cast(x, computing), target, dim)
     if weight is None and kind != "none" and len(x.shape) == 2:
-        y = op.cross_entropy(x, target, ignore_index=ignore_index)
+        y = op.cross_entropy.plain(x, _marked(target, ignore_index), classes)
         if kind == "sum":
-            count = op.sum(cast(_counted(x, target, ignore_index), computing))
+            counted = _counted(x, target, ignore_index, classes)
+            count = op.sum(cast(counted, computing))
             y = op.where(op.greater(count, 0.0), op.multiply(y, count), 0.0)
         return cast(y, dtype)
-    each = kind == "mean" and weight is None
+    x, each = _of_classes(x, classes), kind == "mean" and weight is None
     weight = None if weight is None else cast(weight, computing)
     y = op.cross_entropy(
         x, target, weight, ignore_index=ignore_index, reduction="none" if each else kind
@@ -145,19 +154,22 @@ def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype):
 
 
 @aten("meta.cross_entropy_backward", op.cross_entropy_dpred, op.softmax)
-def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_index, dtype):
+def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_index, dtype, classes):
     """The base operator's, or ``(softmax(x) - hot) * share``, with ``share`` what the loss of a
     label counts in the result.
     """
     given, computing, kind = x, _computing(x, dtype), REDUCTIONS[reduction]
+    count = x.shape[dim] if classes is None else classes
+    shape = (*given.shape[:dim], count, *given.shape[dim + 1 :])
     x, target = _by_rows(cast(x, computing), target, dim)
     dy = cast(dy, computing)
-    counted = _counted(x, target, ignore_index)
+    counted = _counted(x, target, ignore_index, classes)
     if weight is None and kind != "none" and len(x.shape) == 2:
         if kind == "sum":
             dy = op.multiply(dy, op.sum(cast(counted, computing)))
-        dx = op.cross_entropy_dpred(dy, x, _marked(x, target, ignore_index))
-        return op.reshape(cast(dx, given.dtype), tuple(given.shape))
+        dx = op.cross_entropy_dpred(dy, x, _marked(target, ignore_index), classes)
+        return op.reshape(_of_classes(cast(dx, given.dtype), classes), shape)
+    x = _of_classes(x, classes)
     if weight is None:
         share = cast(counted, computing)
     else:
@@ -173,7 +185,7 @@ def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_inde
     hot = op.equal(op.expand_dims(target, 1), classes)
     p = op.softmax(x, 1)
     dx = op.multiply(op.where(hot, op.subtract(p, 1.0), p), op.expand_dims(share, 1))
-    return op.reshape(cast(dx, given.dtype), tuple(given.shape))
+    return op.reshape(cast(dx, given.dtype), shape)
 
 
 @aten("multi_margin_loss", op.multi_margin_loss)
