@@ -36,6 +36,7 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.op.core.check import normalize_axes, permutation
+from meta.op.core.padding import pad_pairs
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import called_op, named_args, new_call, tensor_of, tensor_type
 from meta.passes.lifetimes import type_bytes
@@ -83,39 +84,44 @@ Rule = Callable[[ImageCall], Call | None]
 
 def conv2d(at: ImageCall) -> Call | None:
     """Both operands and the result; this is where it pays to begin."""
-    if not _converts(at, "x"):
+    if not _convolution(at, at.args["w"], at.args["x"], at.result):
         return None
-    at.function.convolves(at.args["w"], *_images(at, at.args["w"], at.args["x"]))
     return at.call(**at.last("x", "w"), **LAYOUTS)
 
 
 def conv2d_gradient(at: ImageCall) -> Call | None:
     """The shape of the result is given in its layout."""
-    if not _converts(at, "dy"):
+    other, dy = at.args["x_or_w"], at.args["dy"]
+    kernel, image = (other, at.result) if at.op is op.conv2d_dx else (at.result, other)
+    if not _convolution(at, kernel, dy, image):
         return None
-    other = at.args["x_or_w"]
-    if at.op is op.conv2d_dx:
-        at.function.convolves(other, *_images(at, other, at.args["dy"]))
-    else:  # a sum over images even of products
-        at.function.convolves(at.result, other, at.args["dy"])
     shape = tuple(at.args["shape"][i] for i in LAST)
     return at.call(**at.last("x_or_w", "dy"), y=None, shape=shape, **LAYOUTS)
 
 
-def _images(at: ImageCall, kernel: Expr, image: Expr) -> tuple[Expr, ...]:
-    """Return the image that a convolution reads and its result, if the channels last help it."""
-    type_ = tensor_of(kernel)
+def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
+    """Whether a convolution is to have the channels last; note it, if so."""
+    types = [type_of(a) for a in (kernel, *images)]
+    layouts = [at.args[n] for n in LAYOUTS]
+    if layouts != ["NCHW", "OIHW", "NCHW"] or not all(map(is_image, types)):
+        return False
+    on = at.function.device.kind
+    if tensor_of(kernel).dtype not in DTYPES[on]:
+        return False
     steps = at.args["stride"], at.args["padding"]
     ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
-    product = type_.shape[2:] == (1, 1) and ones and at.args["groups"] == 1
-    return () if product else (image, at.result)
-
-
-def _converts(at: ImageCall, name: str) -> bool:
-    type_ = type_of(at.args[name])
-    half = isinstance(type_, TensorType) and type_.dtype in HALVES
-    layouts = [at.args[n] for n in LAYOUTS]
-    return half and is_image(type_) and layouts == ["NCHW", "OIHW", "NCHW"]
+    product = tensor_of(kernel).shape[2:] == (1, 1) and ones and at.args["groups"] == 1
+    if on == "cpu":
+        # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so
+        # one in groups, whose convolution is three to ten times as fast with the channels last.
+        few = type_bytes(types[0]) > sum(map(type_bytes, types[1:]))
+        grouped = at.args["groups"] > 1 and at.op is not op.conv2d_dw
+        if few and not product and not grouped:
+            return False
+        product = False  # with the channels first, ATen transposes for a product, too
+    # A gradient of a kernel is a sum over images even of products.
+    at.function.convolves(kernel, *(() if product and at.op is not op.conv2d_dw else images))
+    return True
 
 
 def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
@@ -132,6 +138,14 @@ def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
         return at.call(**at.last(*of), **{name: last})
 
     return change
+
+
+def pad(at: ImageCall) -> Call | None:
+    """The widths go with the axes."""
+    if not at.has("x"):
+        return None
+    pairs = pad_pairs(at.args["pad_width"], 4)
+    return at.call(**at.last("x"), pad_width=tuple(n for i in LAST for n in pairs[i]))
 
 
 def reduction(at: ImageCall) -> Call | None:
@@ -200,33 +214,42 @@ _RULES: dict[Op, Rule] = {
     ),
     **dict.fromkeys((op.sum, op.mean), reduction),
     op.concat: concat,
+    op.pad: pad,
 }
 CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
-GAIN = 2
+DTYPES = {"cuda": HALVES, "cpu": (*HALVES, "float32")}
+"""By kind of device: the dtypes of convolutions that run with the channels last. float32 on the CPU
+(AMD EPYC, 2 threads, 2026-11-26): of [4, 96, 16, 16] with a 3x3 kernel for each channel in 88 us of
+CPU time and with the channels first in 221, its gradients in 231 and 456; in groups of 16 channels
+of [4, 64, 16, 16] 187 and 253; with 64 channels 484 and 569; from 64 to 256 channels by 1x1 326 and
+534. ATen's convolutions of float64 there are slower with the channels last.
+"""
+GAIN = {"cuda": 2, "cpu": 0.9}
 """What a convolution with the channels first costs more, as a multiple of transposing the images
-that it reads and writes. float16 on an H200, 2026-11-22: 64 kernels of 3x3 over [64, 64, 56, 56]
+that it reads and writes; on the CPU one alone stays as it is. float16 on an H200, 2026-11-22: 64 kernels of 3x3 over [64, 64, 56, 56]
 take 39 us with the channels last and 89 with the channels first, and the two transposes 26; of 1x1
 over [64, 256, 56, 56] 35 and 38.
 """
 
 
 def channels_last(
-    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)
+    module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda", "cpu")
 ) -> Module:
-    """Run half precision convolution networks with the channels last, on ``devices``.
+    """Run convolution networks with the channels last, on ``devices`` and in the `DTYPES` there.
 
-    There, tensor cores read the channels of a pixel in a row; with the channels first, a library
-    transposes what it is given and what it returns, in every call. Arrays of four axes are kept
-    with the channels last from operator to operator where there is a rule for it: convolutions and
-    their gradients, pooling, batch normalisation, elementwise operators, sums over the pixels. They
-    are transposed where another operator, or the caller, takes them. Kernels of convolutions, which
-    a program gets as [O, I, H, W], are transposed once in a run, after their cast to half
-    precision.
+    Tensor cores, and the vectors of a CPU, read the channels of a pixel in a row; with the channels
+    first, a library transposes what it is given and what it returns, in every call. Arrays of four
+    axes are kept with the channels last from operator to operator where there is a rule for it:
+    convolutions and their gradients, pooling, batch normalisation, elementwise operators, sums over
+    the pixels. They are transposed where another operator, or the caller, takes them. Kernels of
+    convolutions, which a program gets as [O, I, H, W], are transposed once in a run, after their
+    cast to half precision; on the CPU a convolution stays that reads and writes fewer bytes of
+    images than it has in its kernel.
     A function without convolutions stays as it is, and so do blocks in blocks; and so does one in
-    which more would be transposed than convolutions gain: a kernel of 1x1 is a product of matrices
-    with the channels first, too, and gains nothing (see `GAIN`).
+    which more would be transposed than convolutions gain: on CUDA a kernel of 1x1 is a product of
+    matrices with the channels first, too, and gains nothing (see `GAIN`).
 
-    >>> from meta.base.device import CPU
+    >>> from meta.base.device import Device
     >>> from meta.ir import parse
     >>> print(channels_last(parse('''
     ... func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
@@ -234,7 +257,7 @@ def channels_last(
     ...   %1: float16[2, 8, 4, 4] = relu(%0)
     ...   %2: float16[2, 8, 2, 2] = conv2d(%1, %w)
     ...   return %2
-    ... }'''), device=CPU, devices=("cpu",)))
+    ... }'''), device=Device("cuda")))
     func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
       %last: float16[2, 6, 6, 8] = permute_dims(%x, axes=(0, 2, 3, 1))
       %last_1: float16[8, 3, 3, 8] = permute_dims(%w, axes=(0, 2, 3, 1))
@@ -247,12 +270,16 @@ out_layout="NHWC")
       return %3
     }
     """
-    if device.kind not in devices or not any(map(_convolves, module.functions.values())):
+    if device.kind not in devices or not any(
+        _convolves(f, device) for f in module.functions.values()
+    ):
         return module
     _load_kinds()
     summaries = Summaries(module)
     functions = {
-        name: _Function(f, Buffers(f, summaries)).rewritten() if _convolves(f) else f
+        name: _Function(f, Buffers(f, summaries), device).rewritten()
+        if _convolves(f, device)
+        else f
         for name, f in module.functions.items()
     }
     return module.with_functions(functions)
@@ -267,17 +294,17 @@ def _load_kinds() -> None:
             return
 
 
-def _convolves(function: Function) -> bool:
-    """Whether there is a half precision convolution outside of inner blocks."""
+def _convolves(function: Function, device: Device) -> bool:
+    """Whether there is a convolution of one of the dtypes outside of inner blocks."""
     found = (b.var for b in function.body.bindings if called_op(b.value) in CONVOLUTIONS)
-    return any(tensor_of(var).dtype in HALVES for var in found)
+    return any(tensor_of(var).dtype in DTYPES[device.kind] for var in found)
 
 
 class _Function:
-    """A function on its way: which arrays there are with the channels last."""
+    """A function on its way to run on ``device``: which arrays there are with the channels last."""
 
-    def __init__(self, function: Function, buffers: Buffers) -> None:
-        self._function, self._buffers = function, buffers
+    def __init__(self, function: Function, buffers: Buffers, device: Device) -> None:
+        self._function, self._buffers, self.device = function, buffers, device
         self._uses = DefUse(function)
         self._written = {
             owner(b) for bound in function.body.bindings for b in buffers.written_by(bound)
@@ -303,7 +330,7 @@ class _Function:
                 del self._last[atom]
         result = self._function.body.result
         self._restore(operands(result))
-        if self._transposed_bytes > GAIN * self._gained_bytes:
+        if self._transposed_bytes > GAIN[self.device.kind] * self._gained_bytes:
             return self._function
         return replace(self._function, body=Block(tuple(self._made), result))
 

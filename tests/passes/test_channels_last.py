@@ -7,19 +7,25 @@ import torch
 
 import meta
 from meta import op
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.ir import Call, Module, parse
 from meta.model import Model, layers, trace
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.optim import with_sgd
 from meta.passes import channels_last, dead_code, infer_type
 
+CUDA = Device("cuda")
 IMAGE, KERNEL = "float16[2, 8, 6, 6]", "float16[8, 8, 3, 3]"
 
 
-def converted(body: str, result: str, head: str = f"%x: {IMAGE}, %w: {KERNEL}") -> Module:
+def converted(
+    body: str,
+    result: str,
+    head: str = f"%x: {IMAGE}, %w: {KERNEL}",
+    device: Device = CUDA,
+) -> Module:
     module = infer_type(parse(f"func @main({head}) {{\n{body}\nreturn {result}\n}}"))
-    return infer_type(channels_last(module, device=CPU, devices=("cpu",)))
+    return infer_type(channels_last(module, device=device))
 
 
 def names(module: Module) -> list[str]:
@@ -27,17 +33,51 @@ def names(module: Module) -> list[str]:
     return [v.callee.name for v in values if isinstance(v, Call)]
 
 
-def test_other_devices_and_float32_stay() -> None:
+def test_other_devices_and_float64_stay() -> None:
     module = infer_type(
         parse(f"func @main(%x: {IMAGE}, %w: {KERNEL}) {{%y = conv2d(%x, %w)\nreturn %y}}")
     )
-    assert channels_last(module, device=CPU) is module
-    wide = "%x: float32[2, 8, 6, 6], %w: float32[8, 8, 3, 3]"
-    assert names(converted("%y = conv2d(%x, %w)", "%y", wide)) == ["conv2d"]
+    assert channels_last(module, device=CPU, devices=("cuda",)) is module
+    wide = "%x: float64[2, 8, 6, 6], %w: float64[8, 8, 3, 3]"
+    assert names(converted("%y = conv2d(%x, %w)", "%y", wide, CPU)) == ["conv2d"]
+    single = wide.replace("float64", "float32")
+    assert names(converted("%y = conv2d(%x, %w)", "%y", single)) == ["conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "extent", "groups", "moves"),
+    [(8, 3, 1, True), (64, 3, 1, False), (64, 1, 1, True), (64, 3, 64, True)],
+)
+def test_on_the_cpu_kernels_with_more_elements_than_images_stay(
+    channels: int, extent: int, groups: int, moves: bool
+) -> None:
+    """Unless they are products, or in groups; and one convolution alone stays, too."""
+    kernel = f"[{channels}, {channels // groups}, {extent}, {extent}]"
+    head = f"%x: float32[2, {channels}, 6, 6], %w: float32{kernel}"
+    options = f"1, {extent // 2}, 1, {groups}"
+    one = f"%a = conv2d(%x, %w, {options})"
+    found = names(converted(f"{one}\n%y = conv2d(%a, %w, {options})", "%y", head, CPU))
+    assert ("permute_dims" in found) is moves
+    assert names(converted(one, "%a", head, CPU)) == ["conv2d"]
+
+
+def test_padding_goes_with_its_axes() -> None:
+    body = """%a = conv2d(%x, %w, padding=1)
+    %b = pad(%a, (0, 0, 0, 1, 1, 0, 0, 2))
+    %c = relu(%b)"""
+    found = dead_code(converted(body, "%c"))
+    assert names(found)[2:] == ["conv2d", "pad", "relu", "permute_dims"]
+    wide = parse(str(found).replace("float16", "float64"))
+    x = torch.randn(2, 8, 6, 6, dtype=torch.float64)
+    w = torch.randn(8, 8, 3, 3, dtype=torch.float64)
+    y = meta.vm.compile(wide)(meta.array(x), meta.array(w)).torch()
+    expected = torch.conv2d(x, w, padding=1)
+    expected = torch.nn.functional.pad(expected, (0, 2, 1, 0, 0, 1)).relu()
+    torch.testing.assert_close(y, expected)
 
 
 def test_one_half_precision_convolution_is_enough() -> None:
-    head = f"%a: float32[2, 8, 6, 6], %b: float32[8, 8, 3, 3], %x: {IMAGE}, %w: {KERNEL}"
+    head = f"%a: float64[2, 8, 6, 6], %b: float64[8, 8, 3, 3], %x: {IMAGE}, %w: {KERNEL}"
     found = names(converted("%c = conv2d(%a, %b)\n%d = conv2d(%x, %w)", "(%c, %d)", head))
     assert found == ["conv2d", "permute_dims", "permute_dims", "conv2d", "permute_dims"]
 

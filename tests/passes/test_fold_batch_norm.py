@@ -237,12 +237,12 @@ def test_residual_networks(bottleneck: bool) -> None:
     for name, array in model.state().items():
         if "running" in name or ".bn" in name:
             array.update(torch.rand(array.shape, generator=generator) + 0.5)
-    x = meta.array(torch.randn(2, 3, 40, 40, generator=generator))
+    # On the CPU convolutions of fewer pixels than their kernels have numbers keep their layout.
+    x = meta.array(torch.randn(2, 3, 384, 384, generator=generator))
     compiled = meta.vm.compile(model, x)
     assert "batch_norm_infer" not in operators(compiled.module)
     torch.testing.assert_close(compiled(x).torch(), model(x).torch(), rtol=1e-3, atol=1e-3)
-    with meta.PassContext(config={"channels_last": {"devices": ("cpu",)}}):
-        half = meta.vm.compile(meta.amp.autocast(model, "bfloat16"), x)
+    half = meta.vm.compile(meta.amp.autocast(model, "bfloat16"), x)
     found = [str(b.value.callee) for b in half.module.main.body.bindings if _is_call(b.value)]
     assert found.count("torch.permute_dims") == 1  # the image; weights are transposed once
     assert found.count("torch.astype") == 2  # the image, and the result

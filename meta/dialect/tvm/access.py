@@ -52,9 +52,8 @@ def _walks(
 ) -> bool:
     """Whether an access is to consecutive elements along all of ``axes``."""
     n = len(axes)
-    dims = [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape[-n:]]
     return (
-        dims == extents
+        _extents(buffer)[-n:] == extents
         and at_axes(indices[-n:], axes)
         and not any(uses(i, a) for i in indices[:-n] for a in axes)
     )
@@ -73,6 +72,22 @@ def _varies(indices: list[Any]) -> bool:
 def same_place(indices: list[Any], axes: list[tirx.Var]) -> bool:
     """Whether an access is at the element that is written, or at a constant place."""
     return not _varies(indices) or at_axes(indices, axes)
+
+
+def is_flat(stage: Stage) -> bool:
+    """Whether all axes may be one loop: every array that is read at the place that is written has
+    the shape of the result. One that was padded behind its elements has not, nor the first part of
+    another one.
+    """
+    return all(
+        not _varies(indices) or (at_axes(indices, stage.axes) and _extents(buffer) == stage.spatial)
+        for buffer, accesses in stage.loads.items()
+        for indices in accesses
+    )
+
+
+def _extents(buffer: tirx.Var) -> list[int | None]:
+    return [d.value if isinstance(d, tirx.IntImm) else None for d in buffer.ty.shape]
 
 
 def vector_width(stage: Stage, lanes: int) -> int | None:

@@ -27,6 +27,7 @@ from meta.dialect.tvm.access import (
     along_last,
     contiguous,
     flat_axes,
+    is_flat,
     is_float32,
     same_place,
     transposed,
@@ -353,10 +354,9 @@ def _alone(sch: s_tir.Schedule, piece: Piece, in_place: bool = False) -> None:
 def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     """Arrange the loops of an elementwise stage; return those that may run in parallel."""
     loops: list[Any] = sch.get_loops(stage.block)
-    same = all(same_place(i, stage.axes) for accesses in stage.loads.values() for i in accesses)
     if len(loops) < 2:
         return loops
-    if same:
+    if is_flat(stage):
         return [sch.fuse(*loops)]
     if in_place and is_float32(stage) and along_last(stage, LANES):
         _, lanes = sch.split(loops[-1], [None, LANES])

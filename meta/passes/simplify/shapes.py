@@ -7,7 +7,9 @@ from __future__ import annotations
 from meta import op
 from meta.ir import Expr
 from meta.op.core.check import inverse_permutation, normalize_axes, permutation, swapped
+from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
+from meta.op.core.window import DATA, pads
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, taken_apart
@@ -111,6 +113,29 @@ def nothing_flipped(at: RuleSite) -> Expr | None:
 def nothing_rolled(at: RuleSite) -> Expr | None:
     """A shift by 0."""
     return at.same(at.args[0]) if at.args[1] in (0, (0,)) else None
+
+
+@RULES.rule(op.conv1d, op.conv2d, op.conv3d)
+def padded_image(at: RuleSite) -> Expr | None:
+    """A convolution pads what was padded with zeros, if it then pads equally on both sides, as
+    libraries do.
+    """
+    x, w, stride, padding, dilation, groups, layout, *layouts = at.args
+    made = at.made_by(x, op.pad)
+    if made is None:
+        return None
+    source, widths, value, mode = made.args
+    count = at.type.ndim - 2
+    pairs = dict(zip(layout, pad_pairs(widths, count + 2), strict=True))
+    outside = any(map(any, (pairs.pop("N"), pairs.pop("C"))))
+    if outside or mode != "constant" or not isinstance(value, int | float) or value != 0:
+        return None
+    around = pads(padding, count)
+    before = [pairs[axis][0] + n for axis, n in zip(DATA[count][2:], around[:count], strict=True)]
+    after = [pairs[axis][1] + n for axis, n in zip(DATA[count][2:], around[count:], strict=True)]
+    if before != after:
+        return None
+    return new_call(at.op, source, w, stride, (*before,), dilation, groups, layout, *layouts)
 
 
 _BY_EQUATION = {equation: product for product, equation in PRODUCTS.items()}

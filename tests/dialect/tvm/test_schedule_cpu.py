@@ -178,3 +178,23 @@ def test_products_and_sums_apart() -> None:
         with meta.dialect.prefer("tvm"):
             eager = program(x)
         assert np.array_equal(np.asarray(compiled(x)), np.asarray(eager))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_what_is_padded_behind_only_is_not_one_loop(width: int) -> None:
+    """Its elements are read where they are written, yet the rows have other lengths: as one loop
+    with remainders in it, the kernel took twenty times as long.
+    """
+    x = tensor(4, 32, 32, 48)
+    inside = lambda i: tirx.all(i[1] < 32, i[2] < 32)  # noqa: E731
+    result = te.compute(
+        (4, 32 + width, 32 + width, 48),
+        lambda *i: tirx.if_then_else(inside(i), x(*i), tirx.const(0, "float32")),
+    )
+    text = str(schedule_cpu.schedule(prim_func([x], [result]), TARGET))
+    assert "T.axis.spatial(48, i3)" in text
+    values = torch.randn(4, 32, 32, 48)
+    found = torch.empty(4, 32 + width, 32 + width, 48)
+    kernel(prim_func([x], [result]), TARGET)(values, found)
+    expected = torch.nn.functional.pad(values, (0, 0, 0, width, 0, width))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
