@@ -226,9 +226,9 @@ of [4, 64, 16, 16] 187 and 253; with 64 channels 484 and 569; from 64 to 256 cha
 """
 GAIN = {"cuda": 2, "cpu": 0.9}
 """What a convolution with the channels first costs more, as a multiple of transposing the images
-that it reads and writes; on the CPU one alone stays as it is. float16 on an H200, 2026-11-22: 64 kernels of 3x3 over [64, 64, 56, 56]
-take 39 us with the channels last and 89 with the channels first, and the two transposes 26; of 1x1
-over [64, 256, 56, 56] 35 and 38.
+that it reads and writes; on the CPU one alone stays as it is. float16 on an H200, 2026-11-22: 64
+kernels of 3x3 over [64, 64, 56, 56] take 39 us with the channels last and 89 with the channels
+first, and the two transposes 26; of 1x1 over [64, 256, 56, 56] 35 and 38.
 """
 
 
