@@ -16,6 +16,7 @@ from meta.base.dtype import COMPLEX, PARTS, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import operand
+from meta.op.distances import ones_of_others
 from meta.op.products import common_extent, matrix_transpose, outer, tensordot, vecdot
 
 __all__ = [
@@ -230,7 +231,7 @@ def vector_norm(
         choose = op.max if ord > 0 else op.min
         found = choose(magnitude, axes, keepdims) if axes else magnitude
     elif ord == 0:
-        found = _summed(op.astype(wide != 0, magnitude.dtype), axes, keepdims)
+        found = _summed(ones_of_others(magnitude), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0

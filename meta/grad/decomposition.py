@@ -18,6 +18,10 @@ def _t(x: Any) -> Any:
     return op.swapaxes(x, -1, -2)
 
 
+def _adjoint(x: Any) -> Any:
+    return op.conj(_t(x)) if x.dtype in COMPLEX else _t(x)
+
+
 def _row(x: Any) -> Any:
     """Return vectors as rows, which scale the columns of a matrix."""
     return op.expand_dims(x, -2)
@@ -63,14 +67,14 @@ def linalg_inv(y, dy):
 
 @gradient(op.linalg_pinv)
 def linalg_pinv(x, y, dy):
-    """dx = -y.T dy y.T + (1 - x y) dy.T y y.T + y.T y dy.T (1 - y x)
+    """dx = -y.H dy y.H + (1 - x y) dy.H y y.H + y.H y dy.H (1 - y x)
 
     Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems
-    whose variables separate", 1973, (4.12), transposed.
+    whose variables separate", 1973, (4.12), transposed; a.H is the adjoint.
     """
-    _require_real(x, op.linalg_pinv)
-    left, right = _t(dy) @ y @ _t(y), _t(y) @ y @ _t(dy)
-    return left - x @ (y @ left) + right - right @ y @ x - _t(y) @ dy @ _t(y)
+    back, over = _adjoint(dy), _adjoint(y)
+    left, right = back @ y @ over, over @ y @ back
+    return left - x @ (y @ left) + right - right @ y @ x - over @ dy @ over
 
 
 @gradient(op.linalg_solve)

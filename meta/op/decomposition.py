@@ -61,14 +61,19 @@ def linalg_inv(x: Tensor) -> Tensor:
 
 
 @op(complex=True)
-def linalg_pinv(x: Tensor, rtol: float | None = None) -> Tensor:
+def linalg_pinv(
+    x: Tensor, rtol: float | None = None, atol: float = 0.0, hermitian: bool = False
+) -> Tensor:
     """The Moore-Penrose inverse of each matrix, by its singular values.
 
-    x: (..., m, n), real or complex. Result: (..., n, m). rtol: singular values up to ``rtol``
-    times the largest one count as 0; None is max(m, n) times the spacing of numbers at 1. The
-    gradient is that among matrices of the same rank. Raises TypeInferError for other types.
+    x: (..., m, n), real or complex. Result: (..., n, m). rtol, atol: singular values up to
+    ``max(atol, rtol * largest)`` count as 0; a ``rtol`` of None is max(m, n) times the spacing of
+    numbers at 1, or 0 beside an ``atol``. hermitian: the matrices are symmetric, or complex and
+    equal to their adjoints; the lower triangle is read. The gradient is that among matrices of the
+    same rank. Raises TypeInferError for other types.
     """
-    _require_matrix(x, "x")
+    (_require_square if hermitian else _require_matrix)(x, "x")
+    require(atol >= 0, "atol is at least 0", found=atol)
     return x.with_shape((*x.shape[:-2], x.shape[-1], x.shape[-2]))
 
 

@@ -12,6 +12,11 @@ from meta.op.core.function import function, operand
 from meta.op.reduced import described
 
 
+def ones_of_others(size: Any) -> Any:
+    """Return 1 for each number that is not 0, and 0 for each that is. A gradient goes through: 0."""
+    return op.trunc(op.where(op.equal(size, 0), size, 1.0))
+
+
 def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     """Return the p-norm of vectors along an axis; the gradient of one that is 0 is taken as 0."""
     size = op.abs(x)
@@ -20,7 +25,7 @@ def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     if p == 1:
         return op.sum(size, axis, keepdims)
     if p == 0:
-        return op.sum(op.astype(op.not_equal(x, 0), x.dtype), axis, keepdims)
+        return op.sum(ones_of_others(size), axis, keepdims)
     total = op.sum(size * size if p == 2 else op.pow(size, float(p)), axis, keepdims)
     positive = op.where(total == 0, 1.0, total)
     root = op.sqrt(positive) if p == 2 else op.pow(positive, 1.0 / p)

@@ -121,9 +121,20 @@ CASES = [
     OpCase("linalg_pinv", [sample(x) for x in EMPTY], lambda x: x.mT, **ONLY),
     OpCase(
         "linalg_pinv",
-        [sample(C([[1.0, 0.0], [0.0, 0.125]]), 0.25)],
-        lambda x, rtol: torch.tensor([[1.0, 0.0], [0.0, 0.0]]),
+        [
+            sample(C([[1.0, 0.0], [0.0, 0.125]]), 0.25),
+            sample(C([[1.0, 0.0], [0.0, 0.125]]), None, 0.25),
+            sample(C([[1.0, 5.0], [0.0, -0.125]]), 0.1, 0.25, True),  # one triangle is read
+        ],
+        lambda x, rtol, atol=0.0, hermitian=False: torch.tensor([[1.0, 0.0], [0.0, 0.0]]),
         grad=False,
+        **ONLY,
+    ),
+    OpCase(
+        "linalg_pinv",
+        [sample(positive(3, 3), None, 0.0, True)],
+        lambda x, *_: pinv(x),
+        grad=False,  # of one triangle, where it is defined of symmetric matrices
         **ONLY,
     ),
     OpCase(
@@ -254,7 +265,12 @@ CASES += refusals(
     {
         "linalg_inv linalg_det linalg_cofactor linalg_slogdet linalg_cholesky": SQUARE,
         "linalg_eigh linalg_eigvalsh linalg_eig linalg_eigvals linalg_matrix_exp": SQUARE,
-        "linalg_pinv linalg_svd linalg_svdvals linalg_lu_factor": MATRIX,
+        "linalg_svd linalg_svdvals linalg_lu_factor": MATRIX,
+        "linalg_pinv": [
+            *MATRIX,
+            error(_WIDE, None, 0.0, True, match="x must be a square matrix"),
+            error(_WIDE, None, -1.0, match="atol is at least 0"),
+        ],
         "linalg_lu_solve": [
             error(_WIDE, C([1, 2], "int32"), F(2, 1), match="lu must be a square matrix"),
             error(F(2, 2), C([1, 2, 2], "int32"), F(2, 1), match="pivots do not fit lu"),

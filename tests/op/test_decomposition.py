@@ -80,6 +80,11 @@ DIFFERENTIATED: dict[str, tuple[Any, Any, torch.Tensor]] = {
         lambda x: T.pinv(x @ matrices(2, 3, seed=1)),
         matrices(4, 2),
     ),
+    "pinv, of equal eigenvalues": (
+        lambda x: op.linalg_pinv(spd(x), None, 0.0, True),
+        lambda x: T.pinv(spd(x), hermitian=True),
+        torch.eye(3, dtype=torch.float64),
+    ),
     "lstsq": (
         lambda x: L.lstsq(x, meta.array(matrices(4, 2, seed=3)))[0],
         lambda x: T.lstsq(x, matrices(4, 2, seed=3))[0],
@@ -328,6 +333,16 @@ def test_equal_values_matter_only_to_gradients_of_their_vectors() -> None:
         check(dx, np.eye(3), 1e-12, 1e-12)
     (dx,) = meta.grad.grad(weighted(L.eigh(x)[1]), [x])
     assert not np.isfinite(dx.numpy()).all()
+
+
+def test_the_number_of_elements_that_are_not_0_has_a_gradient_of_0() -> None:
+    values = [[0.0, -0.0, 3.0], [np.nan, -1e-300, 0.0]]
+    x = meta.array(values, "float64")
+    x.requires_grad = True
+    found = L.vector_norm(x, axis=1, ord=0)
+    found.backward(np.ones(2))
+    check(found, T.vector_norm(torch.tensor(values, dtype=torch.float64), 0, 1))
+    assert not x.grad.numpy().any()
 
 
 def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:

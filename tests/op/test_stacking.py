@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {
             lambda x, y, p=p: torch.cdist(x, y, p),
             (M, N),
         )
-        for p in (1, 2, 3.5, float("inf"))
+        for p in (0, 1, 2, 3.5, float("inf"))
     },
     "pairwise_distance": (
         lambda x, y: meta.pairwise_distance(x, y, 3.0),

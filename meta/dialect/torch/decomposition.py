@@ -51,9 +51,10 @@ def inv(x):
 
 
 @_kernel(op.linalg_pinv)
-def pinv(x, rtol):
+def pinv(x, rtol, atol, hermitian):
     with _not_converging(op.linalg_pinv):
-        return torch.linalg.pinv(x, rtol=rtol).resolve_conj().contiguous()
+        found = torch.linalg.pinv(x, atol=atol or None, rtol=rtol, hermitian=hermitian)
+    return found.resolve_conj().contiguous()
 
 
 @_kernel(op.linalg_solve)

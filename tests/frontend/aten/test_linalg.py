@@ -72,6 +72,11 @@ CASES = [
     call("linalg_matrix_power", A, -3),
     call("linalg_matmul", A, B),
     call("linalg_pinv.atol_rtol_tensor", B, atol=torch.tensor(0.1)),
+    call("linalg_pinv.atol_rtol_tensor", BATCH, rtol=torch.tensor([0.1, 0.5])),
+    call("linalg_pinv.atol_rtol_float", A, rtol=0.1),
+    call("linalg_pinv.atol_rtol_float", A @ A.mT, atol=0.3, hermitian=True),
+    call("linalg_pinv", B, 0.1),
+    call("pinverse", B, 0.1),
 ]
 
 

@@ -7,7 +7,7 @@ here raises LinAlgError when it runs, so that ``info`` is 0.
 from meta import op
 from meta.frontend.aten.promotion import promoted
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arguments import static_extent
 
 
@@ -295,15 +295,34 @@ def cross(x, y, *, dim):
     return op.subtract(ahead, op.multiply(turned(x, 2), turned(y, 1)))
 
 
-PINV = (op.linalg_svd, op.linalg_eigh, op.where, op.matmul)
+@aten("linalg_pinv.atol_rtol_float", op.linalg_pinv)
+def pinv_of_numbers(x, *, atol, rtol, hermitian):
+    return op.linalg_pinv(x, rtol, atol or 0.0, hermitian)
+
+
+@aten("linalg_pinv", op.linalg_pinv)
+def pinv_of_condition(x, *, rcond, hermitian):
+    return op.linalg_pinv(x, rcond, 0.0, hermitian)
+
+
+@aten("pinverse", op.linalg_pinv)
+def pinverse(x, *, rcond):
+    return op.linalg_pinv(x, rcond)
+
+
+PINV = (op.linalg_pinv, op.linalg_svd, op.linalg_eigh, op.where, op.matmul)
 
 
 @aten("linalg_pinv.atol_rtol_tensor", *PINV)
 def pinv(x, absolute=None, relative=None, *, hermitian):
     """The inverse by singular values, or eigenvalues, that are above a bound, as torch takes it."""
+    bounds = [known(b) for b in (relative, absolute) if b is not None]
+    if all(b is not None and b.ndim == 0 for b in bounds):
+        rtol, atol = (None if b is None else b.item() for b in (relative, absolute))
+        return op.linalg_pinv(x, rtol, atol or 0.0, hermitian)
     rows, columns = (static_extent(d, "a matrix") for d in x.shape[-2:])
     if 0 in (rows, columns):
-        return op.zeros_like(transposed(x))
+        return op.linalg_pinv(x)
     if hermitian:
         s, left = op.linalg_eigh(x)
         right, size = left, op.abs(s)
