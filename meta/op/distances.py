@@ -13,7 +13,7 @@ from meta.op.reduced import described
 
 
 def ones_of_others(size: Any) -> Any:
-    """Return 1 for each number that is not 0, and 0 for each that is. A gradient goes through: 0."""
+    """Return 1 for each number that is not 0, and 0 for each that is; with a gradient, of 0."""
     return op.trunc(op.where(op.equal(size, 0), size, 1.0))
 
 

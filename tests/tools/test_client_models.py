@@ -71,7 +71,7 @@ class Deciding(nn.Module):
 def test_a_module_that_torch_refuses() -> None:
     inputs = row().inputs
     known = Row(Deciding, inputs, refused="data-dependent", cause="an if")
-    assert measure("known", known, "torch", ["eager"]).refused == "an if"
+    assert measure("known", known, "torch", ["eager"]).refused == "import: an if"
     assert "import" in measure("unknown", Row(Deciding, inputs), "torch", ["eager"]).failed
 
 

@@ -46,11 +46,10 @@ def parser() -> argparse.ArgumentParser:
 
 def line(outcome: Outcome) -> str:
     """Return a model's line of the table."""
-    if outcome.refused is not None:
-        return f"{outcome.name:20} refused by torch: {outcome.refused}"
     cells = [f"{outcome.errors[s]:8.1e}" if s in outcome.errors else " " * 8 for s in STAGES]
     seconds = f"{sum(outcome.seconds.values()):6.1f}s"
     said = [f"{s} {why}" for s, why in outcome.rounding.items()]
+    said += [f"refused by torch at {outcome.refused}"] if outcome.refused else []
     said += [f"{s} FAILS: {' '.join(why.split())[:300]}" for s, why in outcome.failed.items()]
     return "  ".join([f"{outcome.name:20}", *cells, seconds, *said])
 
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         for library, why in skipped.items():
             print(f"{library} is skipped: {why}")
-        refused = sum(o.refused is not None for o in found)
+        refused = sum(o.refused is not None and o.passes for o in found)
         passed = len(found) - len(failed) - refused
         print(f"{passed} of {len(found)} pass, {refused} refused by torch", end="")
         print(f", {len(failed)} fail: {', '.join(failed)}" if failed else "")

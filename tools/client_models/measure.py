@@ -47,7 +47,7 @@ class Outcome:
     errors: by stage (`STAGES`), the largest error of a tensor, in parts of the largest number in
     it. rounding: stages with tensors that are further
     from torch's than `TOLERANCE` and left out there, but right. failed: by stage, why. seconds: by
-    stage. refused: why torch does not export the module, where that is what the row says.
+    stage. refused: the stage at which torch itself refuses the module, and why, as the row says.
     """
 
     name: str
@@ -170,7 +170,7 @@ def measure(name: str, row: Row, dialect: str | None, stages: list[str]) -> Outc
                 _compare(outcome, stage, module, inputs, found, runs[stage][1])
             except Exception as error:  # all kinds: it is what the table says
                 if row.refused and re.search(row.refused, str(error), re.DOTALL):
-                    outcome.refused = row.cause
+                    outcome.refused = f"{stage}: {row.cause}"
                     break
                 outcome.failed[stage] = f"{type(error).__name__}: {error}"
     return outcome

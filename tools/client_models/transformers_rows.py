@@ -6,6 +6,7 @@ Dropout is 0 in all of them, so that train mode can be compared.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,6 +64,17 @@ VISION = {
     "patch_size": 8,
 }
 
+SPEECH = {k: v for k, v in ENCODER.items() if k != "max_position_embeddings"}
+FRAMES = {
+    "conv_dim": [16, 16],
+    "conv_kernel": [10, 3],
+    "conv_stride": [5, 2],
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 2,
+    # Which frames are masked in train mode is drawn by NumPy.
+    "apply_spec_augment": False,
+}
+
 
 def text(generator: torch.Generator) -> dict[str, torch.Tensor]:
     """Return two sentences, the second padded at its end."""
@@ -96,9 +108,13 @@ def _model(
     inputs: Inputs = text,
     *,
     changes: dict[str, Any] | None = None,
+    prepared: Callable[[torch.nn.Module], Any] = lambda _: None,
     **more: Any,
 ) -> Row:
-    """Return the row of a class of transformers, of the values of its configuration."""
+    """Return the row of a class of transformers, of the values of its configuration.
+
+    prepared: is given the network before it is used.
+    """
 
     def make() -> torch.nn.Module:
         kind = getattr(transformers, network)
@@ -106,7 +122,9 @@ def _model(
         for name, value in list(vars(config).items()):
             if "drop" in name and isinstance(value, float):
                 setattr(config, name, 0.0)
-        return kind(config)
+        module = kind(config)
+        prepared(module)
+        return module
 
     return Row(make, inputs, **more)
 
@@ -220,17 +238,18 @@ ROWS = {
     "clip-vision": _model("CLIPVisionModel", VISION, images),
     "wav2vec2": _model(
         "Wav2Vec2Model",
-        {k: v for k, v in ENCODER.items() if k != "max_position_embeddings"},
+        SPEECH,
         sound,
-        changes={
-            "conv_dim": [16, 16],
-            "conv_kernel": [10, 3],
-            "conv_stride": [5, 2],
-            "num_conv_pos_embeddings": 8,
-            "num_conv_pos_embedding_groups": 2,
-            # Which frames are masked in train mode is drawn by NumPy.
-            "apply_spec_augment": False,
-        },
+        changes=FRAMES,
+        refused=r"setattr\(\) on Tensor.requires_grad",
+        cause="it sets requires_grad of a tensor in train mode, of which Dynamo makes no graph",
+    ),
+    "wav2vec2-frozen": _model(
+        "Wav2Vec2Model",
+        SPEECH,
+        sound,
+        changes=FRAMES,
+        prepared=lambda module: module.freeze_feature_encoder(),
     ),
     "whisper-encoder": _model(
         "WhisperModel",

@@ -19,13 +19,14 @@ from torch.utils import _pytree as pytree
 from meta.op.core import tree
 
 _PLAIN = (tuple, list, dict, OrderedDict)
+_SYMBOL = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 def adopt(value: Any, above: tuple[int, ...] = ()) -> bool:
     """Let the objects in a value that hold tensors be containers; return whether any does."""
     if tree.is_array(value):
         return True
-    if id(value) in above or isinstance(value, torch.nn.Module | type):
+    if id(value) in above or isinstance(value, torch.nn.Module | type | _SYMBOL):
         return False
     found = [adopt(part, (*above, id(value))) for part in _inside(value)]
     if any(found) and _is_object(value):
@@ -97,7 +98,7 @@ def _by_pytree(kind: type) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def is_leaf(value: object) -> bool:
     """Whether a value is an input or a result of a program of torch: a tensor or a number."""
-    return tree.is_array(value) or isinstance(value, bool | int | float | torch.SymInt)
+    return tree.is_array(value) or isinstance(value, bool | int | float | _SYMBOL)
 
 
 def _is_foreign(value: object) -> bool:

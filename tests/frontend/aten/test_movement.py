@@ -60,6 +60,7 @@ CASES = [
     call("unfold", X, 1, 2, 1),
     call("unfold", X, -1, 3, 2),
     call("unfold_backward", torch.ones(2, 2, 4, 2), [2, 3, 4], 1, 2, 1),
+    call("unfold_backward", torch.randn(1, 2, 4, 2), [2, 3, 4], 1, 2, 1, label="broadcast"),
     call("cat", [X, torch.zeros(0), X], -1, label="a vector without elements"),
     call("cat", [I, X[0].half()], label="several dtypes"),
     call("stack", [I, BOOLS], -1),

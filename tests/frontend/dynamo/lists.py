@@ -103,8 +103,6 @@ CALLS_BACK = by_entry(
         "max_pool[23]d_with_indices: ": "nn.functional.max_pool2d nn.functional.max_pool3d",
         "linalg_matrix_exp: ": "matrix_exp",
         "rrelu_with_noise_functional: ": "nn.functional.rrelu",
-        # Of a tensor without elements.
-        "unfold_backward: its converter fails": "istft",
     }
 )
 """Calls that PyTorch runs from within a program, or graphs."""

@@ -11,6 +11,7 @@ from torch import nn
 import meta
 from meta.base.errors import ArgumentError
 from meta.frontend import from_torch
+from meta.frontend.aten import AtenError
 
 N = torch.export.Dim("n", min=3, max=64)
 
@@ -45,6 +46,31 @@ def test_other_shapes(model: Any) -> None:
     for shape in ((5, 3), (5, 4, 1)):
         with pytest.raises(ArgumentError, match="has the shape"):
             model(meta.ones(shape))
+
+
+class Numbers(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        n = x.shape[0]
+        return {"twice": 2 * n, "large": n > 2, "half": n / 2, "y": x + n}
+
+
+@pytest.mark.parametrize("n", [3, 7])
+def test_results_that_are_numbers(n: int) -> None:
+    model = from_torch(Numbers(), (torch.ones(5),), dynamic_shapes=({0: N},))
+    found, wanted = model(meta.ones(n)), Numbers()(torch.ones(n))
+    torch.testing.assert_close(found.pop("y").torch(), wanted.pop("y"))
+    assert found == wanted and list(map(type, found.values())) == [int, bool, float]
+
+
+class Reading(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.sum().item(), x
+
+
+def test_a_number_that_values_decide_is_refused() -> None:
+    model = from_torch(Reading(), (torch.ones(5),))
+    with pytest.raises(AtenError, match="depends on the values of inputs"):
+        model(meta.ones(5))
 
 
 class Halving(nn.Module):

@@ -363,5 +363,7 @@ def unfold_backward(dy, *, input_sizes, dim, size, step, call):
     if not input_sizes:
         return op.reshape(dy, ())
     at = axis_of(dim, len(input_sizes))
-    dy = op.moveaxis(dy, -1, at + 1)
-    return in_shape_of(op.take_dx(x, dy, windows(input_sizes[at], size, step, call), at), x)
+    places = windows(input_sizes[at], size, step, call)
+    shape = (*input_sizes[:at], places.shape[0], *input_sizes[at + 1 :], size)
+    dy = op.moveaxis(op.broadcast_to(dy, shape), -1, at + 1)  # istft gives one row for all
+    return in_shape_of(op.take_dx(x, dy, places, at), x)
