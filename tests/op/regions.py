@@ -30,6 +30,8 @@ def _bin(image, chooser, begin, size, samples, mode):
         for i in range(samples[0])
         for j in range(samples[1])
     ]
+    if not places:
+        return torch.zeros_like(image[:, 0, 0])
     values = torch.stack([_interpolated(image, *place) for place in places])
     if mode == "avg":
         return values.mean(0)
@@ -38,7 +40,15 @@ def _bin(image, chooser, begin, size, samples, mode):
 
 
 def roi_align_ddy(
-    data, rois, ddx, pooled_size, spatial_scale, sample_ratio=-1, layout="NCHW", mode="avg"
+    data,
+    rois,
+    ddx,
+    pooled_size,
+    spatial_scale,
+    sample_ratio=-1,
+    layout="NCHW",
+    mode="avg",
+    aligned=False,
 ):
     if layout == "NHWC":
         data, ddx = data.permute(0, 3, 1, 2), ddx.permute(0, 3, 1, 2)
@@ -49,9 +59,10 @@ def roi_align_ddy(
         if not 0 <= number < len(data):
             rows.append(torch.zeros_like(y[0]))
             continue
-        x1, y1, x2, y2 = (corner * spatial_scale for corner in corners)
-        size = max(y2 - y1, 1.0) / bins[0], max(x2 - x1, 1.0) / bins[1]
-        samples = [sample_ratio if sample_ratio > 0 else math.ceil(s) for s in size]
+        offset, least = (0.5, -INF) if aligned else (0.0, 1.0)
+        x1, y1, x2, y2 = (corner * spatial_scale - offset for corner in corners)
+        size = max(y2 - y1, least) / bins[0], max(x2 - x1, least) / bins[1]
+        samples = [sample_ratio if sample_ratio > 0 else max(math.ceil(s), 0) for s in size]
         pooled = [
             _bin(
                 ddx[int(number)], data[int(number)].detach(),
@@ -101,6 +112,9 @@ OPTIONS = [
     (2, 0.5, -1),
     ((1, 2), 1.0, 0, "NCHW", "max"),
     (2, 1.0, 3, "NCHW", "max"),
+    ((2, 3), 1.0, 2, "NCHW", "avg", True),
+    (2, 0.5, -1, "NCHW", "avg", True),
+    ((1, 2), 1.0, 0, "NCHW", "max", True),
 ]
 
 

@@ -28,13 +28,16 @@ class AxisSamples:
     count: torch.Tensor
 
 
-def _axis(begin, end, bins, extent, sample_ratio):
-    size = torch.where(end - begin > 1, end - begin, 1) / bins
+def _axis(begin, end, bins, extent, sample_ratio, aligned):
+    if aligned:
+        begin, end = begin - 0.5, end - 0.5
+    length = end - begin
+    size = (length if aligned else torch.where(length > 1, length, 1)) / bins
     if sample_ratio > 0:
         count = torch.full_like(begin, sample_ratio)
     else:
-        count = size.ceil().clamp(max=MOST_SAMPLES)
-    number = torch.arange(int(count.max()), device=begin.device)
+        count = size.ceil().clamp(0, MOST_SAMPLES)
+    number = torch.arange(max(int(count.max()), 1), device=begin.device)
     valid = (number < count[:, None])[:, None].expand(-1, bins, -1)
     steps = (number + 0.5) * (size / count)[:, None]
     starts = begin[:, None] + torch.arange(bins, device=begin.device) * size[:, None]
@@ -53,20 +56,20 @@ class Samples:
     ``taps``: indices into the elements of all images, with weights, both without channels.
     """
 
-    def __init__(self, shape, rois, pooled_size, spatial_scale, sample_ratio):
+    def __init__(self, shape, rois, pooled_size, spatial_scale, sample_ratio, aligned):
         images, height, width, _ = shape
         self.images_shape = shape
         x1, y1, x2, y2 = (rois[:, 1:] * spatial_scale).unbind(1)
         bins = pair(pooled_size, "pooled_size")
-        vertical = _axis(y1, y2, bins[0], height, sample_ratio)
-        horizontal = _axis(x1, x2, bins[1], width, sample_ratio)
+        vertical = _axis(y1, y2, bins[0], height, sample_ratio, aligned)
+        horizontal = _axis(x1, x2, bins[1], width, sample_ratio, aligned)
         image = rois[:, 0]
         exists = (image >= 0) & (image < images)
         base = image.where(exists, 0).long() * height
         self.valid = _crossed(vertical.valid, horizontal.valid, torch.logical_and)
         self.inside = _crossed(vertical.inside, horizontal.inside, torch.logical_and)
         self.inside = self.inside & _per_region(exists)
-        self.count = _per_region(vertical.count * horizontal.count)
+        self.count = _per_region((vertical.count * horizontal.count).clamp(min=1))
         self.taps = [
             (_crossed((base[:, None, None] + y) * width, x, torch.add), _crossed(wy, wx, torch.mul))
             for y, wy in vertical.taps
@@ -119,13 +122,14 @@ def _result(x, dtype, layout):
 
 
 @dialect.kernel(op.roi_align_ddy)
-def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode):
+def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, layout, mode, aligned):
     """Return the mean of the samples of ddx in every bin, or the one that is greatest in data."""
     source = _channels_last(ddx, layout)
     if source.numel() == 0 or len(rois) == 0:
         shape = (len(rois), *pair(pooled_size, "pooled_size"), source.shape[3])
         return _result(source.new_zeros(shape), ddx.dtype, layout)
-    samples = Samples(source.shape, widened(rois), pooled_size, spatial_scale, sample_ratio)
+    how = pooled_size, spatial_scale, sample_ratio, aligned
+    samples = Samples(source.shape, widened(rois), *how)
     shares = samples.shares(_channels_last(data, layout) if mode == "max" else None)
     # Not a product alone: what is not chosen may be infinite.
     chosen = torch.where(shares > 0, samples.read(source) * shares, 0)
@@ -133,17 +137,18 @@ def roi_align_ddy(data, rois, ddx, pooled_size, spatial_scale, sample_ratio, lay
 
 
 @dialect.kernel(op.roi_align)
-def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode):
-    how = pooled_size, spatial_scale, sample_ratio, layout, mode
+def roi_align(data, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, aligned):
+    how = pooled_size, spatial_scale, sample_ratio, layout, mode, aligned
     return roi_align_ddy(data, rois, data, *how)
 
 
 @dialect.kernel(op.roi_align_dx)
-def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layout, mode):
+def roi_align_dx(data, rois, dy, pooled_size, spatial_scale, sample_ratio, layout, mode, aligned):
     images = _channels_last(data, layout)
     if data.numel() == 0 or len(rois) == 0:
         return data.new_zeros(data.shape)
-    samples = Samples(images.shape, widened(rois), pooled_size, spatial_scale, sample_ratio)
+    how = pooled_size, spatial_scale, sample_ratio, aligned
+    samples = Samples(images.shape, widened(rois), *how)
     shares = samples.shares(images if mode == "max" else None)
     gradients = _channels_last(dy, layout)[:, :, None, :, None]
     dx = samples.spread(torch.where(shares > 0, gradients * shares, 0))

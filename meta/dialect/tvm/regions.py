@@ -40,21 +40,25 @@ def named(value):
 
 
 class RegionAxis:
-    """The samples of one axis of a region, from ``begin`` to ``end`` on ``extent`` elements.
+    """The samples of one axis of a region, from ``begin`` to ``end`` on ``extent`` elements; see
+    `roi_align` for ``aligned``.
 
     Statements name what is computed once; so this is to be made where the loops need it.
     """
 
-    def __init__(self, begin, end, bins, extent, sample_ratio):
-        one = constant(1, begin)
-        self.begin, self.extent = named(begin), extent
-        length = named(end - self.begin)
-        self.size = named(tirx.Select(length > one, length, one) / constant(bins, begin))
+    def __init__(self, begin, end, bins, extent, sample_ratio, aligned):
+        one, half = constant(1, begin), constant(0.5, begin)
+        self.begin, self.extent = named(begin - half if aligned else begin), extent
+        length = named((end - half if aligned else end) - self.begin)
+        if not aligned:
+            length = tirx.Select(length > one, length, one)
+        self.size = named(length / constant(bins, begin))
         if sample_ratio > 0:
             self.count = tirx.const(sample_ratio, "int32")
         else:
             most, ceiling = constant(MOST_SAMPLES, begin), named(tirx.ceil(self.size))
-            self.count = named(tirx.Select(ceiling < most, ceiling, most).astype("int32"))
+            count = tirx.Select(ceiling < most, ceiling, most)
+            self.count = named(tirx.max(count, constant(0, begin)).astype("int32"))
 
     def taps(self, part, sample):
         """Return whether a sample of a bin is inside, and the (element, weight) that it reads."""
@@ -104,12 +108,16 @@ class RegionLayout:
 class Region:
     """Region ``r``: whether its image exists, that image (0 if not), and the samples' axes."""
 
-    def __init__(self, layout, rois, r, pooled_size, spatial_scale, sample_ratio):
+    def __init__(self, layout, rois, r, pooled_size, spatial_scale, sample_ratio, aligned):
         self.layout, extents = layout, layout.extents
         self.exists, self.image, (x1, y1, x2, y2) = layout.box(rois, r, spatial_scale)
         bins = pair(pooled_size, "pooled_size")
-        self.vertical = RegionAxis(y1, y2, bins[0], extents["H"], sample_ratio)
-        self.horizontal = RegionAxis(x1, x2, bins[1], extents["W"], sample_ratio)
+        self.vertical = RegionAxis(y1, y2, bins[0], extents["H"], sample_ratio, aligned)
+        self.horizontal = RegionAxis(x1, x2, bins[1], extents["W"], sample_ratio, aligned)
+
+    def samples(self, dtype):
+        """Return how many samples a bin has, at least 1, by which a sum of them is divided."""
+        return tirx.max(self.vertical.count * self.horizontal.count, 1).astype(dtype)
 
     def taps(self, ph, pw, sy, sx):
         """Return whether a sample is inside, and the (h, w, weight) that it reads."""
@@ -157,7 +165,7 @@ def _pooled(chooser, images, rois, out, mode, layout, **options):
                         result[place] = value
                         best[place] = key
             if mode == "avg":
-                result[place] = result[place] / (counts[0] * counts[1]).astype(result.dtype)
+                result[place] = result[place] / region.samples(result.dtype)
 
     best = shape if mode == "max" else (1,)
     computed = computing(out.dtype)
@@ -192,7 +200,7 @@ def roi_align_dx(data, rois, dy, out, mode, layout, **options):
             with T.serial(0, counts[0]) as sy, T.serial(0, counts[1]) as sx:
                 taps = region.taps(ph, pw, sy, sx)
                 if mode == "avg":
-                    part = share / (counts[0] * counts[1]).astype(dx.dtype)
+                    part = share / region.samples(dx.dtype)
                     add(region, c, named(part), *taps)
                 else:
                     key = region.read(keys, c, *taps)

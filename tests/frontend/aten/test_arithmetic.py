@@ -46,6 +46,12 @@ CASES = [
         for mode in (None, "trunc", "floor")
     ),
     call("floor_divide", I, -3),
+    *(
+        call(name, x.to(dtype), y.to(dtype), label=str(dtype))
+        for name in ("gcd", "lcm")
+        for x, y in ((torch.arange(-60, 60).reshape(-1, 1), torch.tensor([-18, 0, 7, 12, 97])),)
+        for dtype in (torch.int8, torch.int32, torch.int64)
+    ),
     call("floor_divide.Scalar", F, -0.7),
     call("remainder.Scalar", I, -3),
     call("remainder.Scalar", F, -0.7),

@@ -55,7 +55,6 @@ CALLS_BACK = by_entry(
             chalf
         """,
         # What the base operators do not have.
-        "there is no greatest common divisor": "gcd lcm",
         "there is no incomplete gamma function": "igamma igammac",
         "histograms with edges are not converted": "histogram histogramdd",
         "the packed form in which LAPACK leaves": """

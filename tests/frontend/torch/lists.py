@@ -42,7 +42,6 @@ NOT_AS_TORCH = by_entry(
         "(_to_sparse|_to_sparse.sparse_dim), once": "to_sparse",
         "_sparse_mm_reduce_impl, once": "sparse.mm|reduce",
         # What the base operators do not have.
-        "there is no greatest common divisor": "gcd lcm",
         "there is no incomplete gamma function": "igamma igammac",
         "histograms with edges are not converted": "histogram histogramdd",
         "the packed form in which LAPACK leaves": """

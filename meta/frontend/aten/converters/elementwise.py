@@ -10,6 +10,8 @@ from meta.frontend.aten.promotion import cast, is_number, result_dtype
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arithmetic import clipped, truncated_quotient
+from meta.model.control_flow import while_loop
+from meta.op.core.check import broadcast_shapes
 
 FLOATING = """
 acos acosh asin asinh atan atanh cos cosh deg2rad exp exp2 expm1 log log10 log1p log2 rad2deg
@@ -304,4 +306,28 @@ def clamp_max(x, high):
     return bounded(x, None, high)
 
 
-aten.refuse("gcd", "lcm", why="there is no greatest common divisor in the base operators")
+@aten("gcd", op.fmod, op.where)
+def gcd(x, y):
+    """Euclid's algorithm, until no element has a remainder."""
+    x, y = operands(x, y)
+    shape = broadcast_shapes(x.shape, y.shape)
+
+    def step(pair):
+        divisor, rest = pair
+        done = op.equal(rest, 0)
+        remainder = op.fmod(divisor, op.where(done, 1, rest))
+        return op.where(done, divisor, rest), op.where(done, 0, remainder)
+
+    start = tuple(op.broadcast_to(op.abs(t), shape) for t in (x, y))
+    return while_loop(lambda pair: op.any(op.not_equal(pair[1], 0)), step, start)[0]
+
+
+@aten("lcm", op.fmod, op.where, op.floor_divide)
+def lcm(x, y):
+    """|x / gcd * y|, of at least 32 bits before it is cut off."""
+    x, y = operands(x, y)
+    dtype = "int64" if x.dtype == "int64" else "int32"
+    wide_x, wide_y = cast(x, dtype), cast(y, dtype)
+    divisor = gcd(wide_x, wide_y)
+    part = op.floor_divide(wide_x, op.where(op.equal(divisor, 0), 1, divisor))
+    return cast(op.abs(op.multiply(part, wide_y)), x.dtype)

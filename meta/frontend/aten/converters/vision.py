@@ -24,16 +24,10 @@ def nms(boxes, scores, *, iou_threshold, call):
     return cast(op.take(row, places, 0), "int64")
 
 
-def _aligned(aligned):
-    if aligned:
-        raise Unconvertible("its corners are aligned by half an element")
-
-
 @aten("torchvision.roi_align", op.roi_align)
 def roi_align(x, rois, *, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
-    _aligned(aligned)
     size = (pooled_height, pooled_width)
-    return op.roi_align(x, rois, size, spatial_scale, sampling_ratio)
+    return op.roi_align(x, rois, size, spatial_scale, sampling_ratio, aligned=aligned)
 
 
 @aten("torchvision._roi_align_backward", op.roi_align_dx)
@@ -51,10 +45,9 @@ def roi_align_backward(
     sampling_ratio,
     aligned,
 ):
-    _aligned(aligned)
     x = op.zeros((batch_size, channels, height, width), dy.dtype, device_of(dy))
     size = (pooled_height, pooled_width)
-    return op.roi_align_dx(x, rois, dy, size, spatial_scale, sampling_ratio)
+    return op.roi_align_dx(x, rois, dy, size, spatial_scale, sampling_ratio, aligned=aligned)
 
 
 aten.refuse(

@@ -99,29 +99,27 @@ def roi_align(
     spatial_scale,
     call,
 ):
-    """Regions of half an element off, and the greatest of weighted elements, are computed at the
-    samples; with a number of samples that depends on the region they are refused.
+    """The greatest of weighted elements is computed at the samples; with a number of samples that
+    depends on the region it is refused.
     """
     aligned = call.opset >= 16 and coordinate_transformation_mode == "half_pixel"
     if mode not in ("avg", "max"):
         raise Unconvertible(f"mode={mode!r} is unknown", hint="avg or max")
     size = (output_height, output_width)
-    if not aligned and mode == "avg":
+    if mode == "avg":
         number = op.expand_dims(cast_to(images, rois.dtype), 1)
         regions = op.concat((number, rois), 1)
-        return op.roi_align(x, regions, size, spatial_scale, sampling_ratio or -1)
+        ratio = sampling_ratio or -1
+        return op.roi_align(x, regions, size, spatial_scale, ratio, aligned=aligned)
     if sampling_ratio <= 0:
         raise Unconvertible(
-            "samples whose number depends on the region are not supported with mode='max' or "
-            "positions at half an element",
+            "samples whose number depends on the region are not supported with mode='max'",
             hint="state sampling_ratio",
         )
-    return _sampled_regions(
-        x, rois, images, size, sampling_ratio, spatial_scale, aligned, mode, call
-    )
+    return _sampled_regions(x, rois, images, size, sampling_ratio, spatial_scale, aligned, call)
 
 
-def _sampled_regions(x, rois, images, size, ratio, scale, aligned, mode, call):
+def _sampled_regions(x, rois, images, size, ratio, scale, aligned, call):
     batch, channels, height, width = (static_extent(d, "the image") for d in x.shape)
     count = static_extent(rois.shape[0], "the regions")
     edges = op.subtract(op.multiply(rois, scale), 0.5 if aligned else 0.0)
@@ -149,9 +147,6 @@ def _sampled_regions(x, rois, images, size, ratio, scale, aligned, mode, call):
         values = op.take_along_axis(flat, index, 2)
         parts.append(op.multiply(values, op.reshape(weight, (count, 1, rows * columns))))
     bins = (count, channels, size[0], ratio, size[1], ratio)
-    if mode == "avg":
-        total = op.add(op.add(parts[0], parts[1]), op.add(parts[2], parts[3]))
-        return op.mean(op.reshape(total, bins), (3, 5))
     greatest = op.maximum(op.maximum(parts[0], parts[1]), op.maximum(parts[2], parts[3]))
     return op.max(op.reshape(greatest, bins), (3, 5))
 

@@ -92,9 +92,7 @@ def _number(value):
 
 @relax("vision.roi_align", op.roi_align)
 def roi_align(x, rois, *, pooled_size, spatial_scale, sample_ratio, aligned, layout, mode):
-    if aligned:
-        raise Unconvertible("regions that are aligned by half an element are not supported")
-    return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode)
+    return op.roi_align(x, rois, pooled_size, spatial_scale, sample_ratio, layout, mode, aligned)
 
 
 @relax("vision.multibox_transform_loc", op.exp, op.softmax)

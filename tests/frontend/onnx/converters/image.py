@@ -96,7 +96,10 @@ CASES: list[OnnxCase] = [
         coordinate_transformation_mode="output_half_pixel",
         tolerance=1e-4,
     )[1:],
-    *calls("RoiAlign", X, ROIS, IMAGES, opsets=(16,), refused="state sampling_ratio"),
+    *calls(
+        "RoiAlign", X, ROIS, IMAGES, opsets=(16,), output_height=2, output_width=2, tolerance=1e-4
+    ),
+    *calls("RoiAlign", X, ROIS, IMAGES, opsets=(16,), mode="max", refused="state sampling_ratio"),
     *calls(
         "MaxRoiPool",
         X,
