@@ -55,18 +55,19 @@ def roi_align(
 
     data: [N, C, H, W], or as ``layout`` "NHWC" says; floating point. rois: [regions, 5] of data's
     dtype: the number of the image, then x1, y1, x2, y2, which times ``spatial_scale`` are positions
-    in data. A region has at least the extents 1; with ``aligned`` it has those that it is given, and
-    moves by half an element, so that elements lie at their centers. It is cut into ``pooled_size``
-    (int or (height, width)) bins, and a bin has ``sample_ratio`` by ``sample_ratio`` samples,
-    evenly; if it is not positive, as many as the bin has elements, rounded up, at most 1024 per
-    axis; a bin without samples is 0. A sample is interpolated linearly between 2 by 2 elements; it is 0 more than 1 beyond the first or last
-    element of an axis, and if the image's number is negative, as it is of rows that fill up.
+    in data. A region has at least the extents 1; with ``aligned`` it has those that it is given,
+    and moves by half an element, so that elements lie at their centers. It is cut into
+    ``pooled_size`` (int or (height, width)) bins, and a bin has ``sample_ratio`` by
+    ``sample_ratio`` samples, evenly; if it is not positive, as many as the bin has elements,
+    rounded up, at most 1024 per axis; a bin without samples is 0. A sample is interpolated linearly
+    between 2 by 2 elements; it is 0 more than 1 beyond the first or last element of an axis, and if
+    the image's number is negative, as it is of rows that fill up.
     mode: "avg" gives the mean of a bin's samples, "max" the greatest (a NaN is that).
     Result: [regions, C, height, width] in ``layout``. Half precision is computed in float32.
 
-    As torchvision's, and as ONNX's for the mean. Raises TypeInferError for unknown names, sizes below 1 and an empty height or width. Raises
-    IndexOutOfRange for an image's number of N or more, or NaN: on CUDA with META_CHECK_INDICES
-    only, without it the region is 0.
+    As torchvision's, and as ONNX's for the mean. Raises TypeInferError for unknown names, sizes
+    below 1 and an empty height or width. Raises IndexOutOfRange for an image's number of N or more,
+    or NaN: on CUDA with META_CHECK_INDICES only, without it the region is 0.
     """
     return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
 

@@ -21,8 +21,8 @@ class Row:
     ----------
     make: returns the module. inputs: returns its inputs by name, from a generator.
     part: the module in it that is imported; the whole by default.
-    refused: what the error says at a stage at which torch refuses the module, and ``cause``: what in
-    torch, or in the library, is the reason.
+    refused: what the error says at a stage at which torch refuses the module, and ``cause``: what
+    in torch, or in the library, is the reason.
     quick: whether an ordinary run of the tests takes it. noise: how far weights are moved.
     """
 
