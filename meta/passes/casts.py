@@ -17,6 +17,7 @@ from meta.base.dtype import bits, is_float
 from meta.dialect.core import answers
 from meta.dialect.core.preference import current
 from meta.ir import Binding, Call, Expr, Function, Module, Tuple, TupleGetItem, Var, type_of
+from meta.ir.visit import uses
 from meta.op.core.update import OPTIMIZERS
 from meta.passes.buffers import Buffers, Definitions, Summaries, each_with_buffers
 from meta.passes.calls import base_op, called_op, new_call, op_call, tensor_of, tensor_type
@@ -142,13 +143,15 @@ FEWEST = 3
 
 
 def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
-    """Cast the parameters of main that are cast alone in one call, on ``devices``.
+    """Cast the parameters of main that are cast alone in one call, on ``devices``, and in another
+    one the results of main.
 
     That is what fusion leaves of the casts of a mixed precision program: those of the weights that
     library kernels read, one launch each, of which a transformer has two hundred. They move to the
     beginning, so that all copies are in memory at once, as they are when the backward pass begins.
     A parameter that is written before it is cast keeps its own cast, and so does one that is cast
-    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call. On
+    twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call.
+    What is cast only to be returned, such as the gradients of weights, is cast at the end. On
     the CPU a launch costs little, and a cast close to its use finds the caches warm. To be run
     after `fuse_operators`.
 
@@ -182,8 +185,22 @@ dtype="float16")
     if device.kind not in devices:
         return module
     main = module.main
+    buffers = Buffers(main, Summaries(module))
+    first, begun = _joined_groups(_casts(main, buffers), device)
+    readers = _Readers(main)
+    last, ended = _joined_groups(_of_results(main, buffers, readers), device)
+    behind = {v for var in ended for v in readers.views(var) or ()}
+    rest = [b for b in main.body.bindings if b.var not in begun | ended | behind]
+    views = [b for b in main.body.bindings if b.var in behind]
+    return with_main(module, [*first, *rest, *last, *views])
+
+
+def _joined_groups(
+    casts: list[tuple[Binding, Call]], device: Device
+) -> tuple[list[Binding], set[Var]]:
+    """Return one call for the casts to each dtype, and the variables of those that it replaces."""
     groups: dict[str, list[tuple[Binding, Call]]] = {}
-    for binding, call in _casts(main, Buffers(main, Summaries(module))):
+    for binding, call in casts:
         groups.setdefault(call.args[1], []).append((binding, call))
     joined: list[Binding] = []
     moved: set[Var] = set()
@@ -192,8 +209,14 @@ dtype="float16")
         if made:
             joined += made
             moved |= {binding.var for binding, _ in group}
-    rest = [b for b in main.body.bindings if b.var not in moved]
-    return with_main(module, [*joined, *rest])
+    return joined, moved
+
+
+def _floats(call: Call) -> bool:
+    """Whether a call casts floating point of a known shape to floating point."""
+    source, dtype = call.args
+    type_ = tensor_of(source)
+    return type_.is_static and is_float(type_.dtype) and is_float(dtype)
 
 
 def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
@@ -203,16 +226,52 @@ def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
     for binding in main.body.bindings:
         call = binding.value
         if isinstance(call, Call) and base_op(call.callee) is op.astype:
-            source, dtype = call.args
-            type_ = tensor_of(source)
-            fits = source in parameters and type_.is_static
-            fits = fits and is_float(type_.dtype) and is_float(dtype)
             own = buffers.of(binding.var) not in buffers.written
-            if fits and own and buffers.of(source) not in written:
+            fits = call.args[0] in parameters and _floats(call)
+            if fits and own and buffers.of(call.args[0]) not in written:
                 found.append((binding, call))
         written |= buffers.written_by(binding)
     times = Counter((call.args[0], call.args[1]) for _, call in found)
     return [(binding, call) for binding, call in found if times[call.args[0], call.args[1]] == 1]
+
+
+class _Readers:
+    """What reads the values of a function."""
+
+    def __init__(self, function: Function) -> None:
+        self._readers: dict[Var, list[Binding]] = {}
+        for binding in function.body.bindings:
+            for atom in uses(binding.value):
+                if isinstance(atom, Var):
+                    self._readers.setdefault(atom, []).append(binding)
+
+    def views(self, var: Var) -> set[Var] | None:
+        """Return the reshapes of a value and of these, if nothing else in the function reads it."""
+        found: set[Var] = set()
+        for reader in self._readers.get(var, ()):
+            inner = self.views(reader.var) if called_op(reader.value) is op.reshape else None
+            if inner is None:
+                return None
+            found |= {reader.var, *inner}
+        return found
+
+
+def _of_results(main: Function, buffers: Buffers, readers: _Readers) -> list[tuple[Binding, Call]]:
+    """Return the casts of computed values that are only returned, and that nobody writes."""
+    parameters = set(main.params)
+    found: list[tuple[Binding, Call]] = []
+    for binding in main.body.bindings:
+        call = binding.value
+        if not isinstance(call, Call) or base_op(call.callee) is not op.astype:
+            continue
+        source = call.args[0]
+        if not isinstance(source, Var) or source in parameters or not _floats(call):
+            continue
+        if buffers.written & {buffers.of(source), buffers.of(binding.var)}:
+            continue
+        if readers.views(binding.var) is not None:
+            found.append((binding, call))
+    return found
 
 
 def _joined(casts: list[tuple[Binding, Call]], device: Device) -> list[Binding]:

@@ -57,6 +57,36 @@ def test_what_is_computed_and_what_is_no_float_stay() -> None:
     assert names == ["torch.multi_tensor_cast", "torch.exp", "torch.astype", "torch.astype"]
 
 
+def test_results_are_cast_at_the_end() -> None:
+    made = """%e = exp(%u)
+    %f = exp(%v)
+    %g = exp(%w)
+    %a = astype(%e, dtype="float16")
+    %h = reshape(%a, shape=(1, 2))
+    %b = astype(%f, dtype="float16")
+    %c = astype(%g, dtype="float16")
+    %i = reshape(%c, shape=(2, 1))
+    %j = exp(%t)"""
+    exps = ["torch.exp"] * 3
+    names = joined(made, "(%h, %b, %i, %j)")
+    assert names == [*exps, "torch.exp", "torch.multi_tensor_cast", "reshape", "reshape"]
+    read = f"{made}\n%k = exp(%h)"  # what is read here keeps its cast, and two are too few
+    names = joined(read, "(%k, %b, %i, %j)")
+    assert names.count("torch.astype") == 3 and "torch.multi_tensor_cast" not in names
+
+
+def test_results_that_are_written_stay() -> None:
+    made = """%a = astype(%t, dtype="float16")
+    %e = exp(%u)
+    %f = exp(%v)
+    %g = exp(%w)
+    %b = astype(%e, dtype="float16")
+    %c = astype(%f, dtype="float16")
+    %d = astype(%g, dtype="float16")
+    %r = multi_tensor_axpby((%a,), (%d,), 1.0, 1.0)"""
+    assert joined(made, "(%b, %c, %d)").count("torch.astype") == 4
+
+
 def test_what_is_cast_twice_stays() -> None:
     twice = EACH + '%d = astype(%u, dtype="float16")'
     assert joined(twice, "(%a, %b, %c, %d)") == ["torch.astype"] * 4

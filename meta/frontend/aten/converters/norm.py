@@ -103,14 +103,20 @@ def batch_norm(x, weight, bias, mean, var, *, training, momentum, eps):
     return op.batch_norm(x, mean, var, weight, bias, training or mean is None, momentum, eps)
 
 
+def batch_norm_updating(x, weight, bias, mean, var, *, momentum, eps):
+    """Return the result by statistics of the batch; update the running ones in place."""
+    scale, offset = _ones(weight, bias)
+    return op.batch_norm_train(x, mean, var, scale, offset, momentum, eps)[0]
+
+
 @aten("native_batch_norm", "_native_batch_norm_legit", op.batch_norm_train, op.batch_norm_infer)
 def native_batch_norm(x, weight, bias, mean, var, *, training, momentum, eps, call):
     """In train mode it updates the running statistics in place."""
     if not training or mean is None:
         return _batch_norm(x, weight, bias, mean, var, training, momentum, eps, call)[:3]
     saved = _batch_norm(x, weight, bias, None, None, True, momentum, eps, call)[1:3]
-    scale, offset = _ones(weight, bias)
-    return op.batch_norm_train(x, mean, var, scale, offset, momentum, eps)[0], *saved
+    y = batch_norm_updating(x, weight, bias, mean, var, momentum=momentum, eps=eps)
+    return y, *saved
 
 
 @aten("_native_batch_norm_legit.no_stats", op.batch_norm_train)
@@ -154,13 +160,22 @@ def cudnn_batch_norm(
     return *found, _reserve(call)
 
 
+def batch_norm_gradients(dy, x, weight, *, eps):
+    """Return the gradients of a normalisation by statistics of the batch, which it computes."""
+    return _in_dtype_of(weight, op.batch_norm_train_dxwb(dy, x, weight, None, eps))
+
+
+def _in_dtype_of(weight, found):
+    if weight is None:
+        return found
+    return (found[0], *(cast(g, weight.dtype) for g in found[1:]))
+
+
 def _batch_norm_backward(dy, x, weight, mean, var, train, eps, output_mask):
     if train:
-        found = op.batch_norm_train_dxwb(dy, x, weight, None, eps)
+        found = batch_norm_gradients(dy, x, weight, eps=eps)
     else:
-        found = _of_running(dy, x, weight, mean, var, eps)
-    if weight is not None:
-        found = (found[0], *(cast(g, weight.dtype) for g in found[1:]))
+        found = _in_dtype_of(weight, _of_running(dy, x, weight, mean, var, eps))
     return tuple(g if wanted else None for g, wanted in zip(found, output_mask, strict=True))
 
 

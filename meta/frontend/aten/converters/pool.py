@@ -1,7 +1,7 @@
 """Pooling over windows and regions, its gradients and its reverse.
 
 Places of maxima are computed beside the maxima, and are dead code where nothing reads them. The
-gradients of maxima read them, as torch's do: that is cheaper than to look for the maxima again.
+gradients of maxima read them, as torch's do; `max_pool_gradient` looks for the maxima again.
 """
 
 from math import prod
@@ -60,6 +60,14 @@ def _spread(dy, x, indices, n):
     dy, indices = (op.reshape(t, places) for t in (dy, indices))
     found = op.scatter_add(op.zeros(flat, dy.dtype, device_of(dy)), len(lead), indices, dy)
     return op.reshape(found, tuple(x.shape))
+
+
+def max_pool_gradient(dy, x, y, *, kernel_size, stride, padding, dilation, ceil_mode):
+    """Return the gradient of the maxima y of x, which are looked for again."""
+    n = len(kernel_size)
+    gradient = getattr(op, f"max_pool{n}d_dx")
+    window = (kernel_size, stride, padding, dilation, ceil_mode)
+    return _batched(lambda x, y, dy: gradient(x, y, dy, *window), n, x, y, dy)
 
 
 def _max(n):

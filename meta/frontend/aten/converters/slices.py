@@ -220,16 +220,30 @@ def _row_major(shape):
     return tuple(product((1, *shape[i + 1 :])) for i in range(len(shape)))
 
 
+def _is_all(x, size, stride, offset):
+    """Whether a view is all of x's elements in their order."""
+    known = all(isinstance(n, int) for n in (*x.shape, *size, *stride, offset or 0))
+    if not known or offset or product(size) != product(x.shape):
+        return False
+    steps = zip(size, stride, _row_major(size), strict=True)
+    return all(n == 1 or given == usual for n, given, usual in steps)
+
+
 @aten("as_strided", "as_strided_copy", op.reshape, op.take)
 def as_strided(x, *, size, stride, storage_offset, call):
     if size == tuple(x.shape) and stride == _row_major(size) and not storage_offset:
         return x
+    if _is_all(x, size, stride, storage_offset):
+        return op.reshape(x, size)
     places = _places(x, size, stride, storage_offset, call)
     return op.take(op.reshape(x, (product(x.shape),)), places, 0)
 
 
 @aten("as_strided_scatter", op.scatter_nd, op.reshape)
 def as_strided_scatter(x, source, *, size, stride, storage_offset, call):
+    if _is_all(x, size, stride, storage_offset):
+        whole = op.broadcast_to(converted(source, x.dtype), size)
+        return op.reshape(whole, tuple(x.shape))
     places = _places(x, size, stride, storage_offset, call)
     flat = op.reshape(x, (product(x.shape),))
     where = op.expand_dims(places, 0)

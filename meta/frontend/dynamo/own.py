@@ -1,0 +1,185 @@
+"""Operators of our own in graphs of AOTAutograd's, in the place of PyTorch's that need more.
+
+PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
+maximum over windows read its places, which on a GPU take longer to write than to find again. So a
+joint graph loses them before it is divided (`need_less`), and the forward graph does not save them.
+The running statistics that a forward graph computes and then copies to its inputs are written
+there at once (`update_in_place`).
+
+Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from meta import op
+from meta.frontend.aten import aten
+from meta.frontend.aten.converters.norm import batch_norm_gradients, batch_norm_updating
+from meta.frontend.aten.converters.pool import max_pool_gradient
+
+_ATEN = torch.ops.aten
+_GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
+_NORM = _ATEN._native_batch_norm_legit_functional.default
+_POOLS = {
+    _ATEN.max_pool2d_with_indices_backward.default: _ATEN.max_pool2d_with_indices.default,
+    _ATEN.max_pool3d_with_indices_backward.default: _ATEN.max_pool3d_with_indices.default,
+}
+SEARCHED_ON = ("cuda",)
+"""Kinds of device on which maxima are found again for their gradient."""
+
+
+@torch.library.custom_op("meta::batch_norm_dxwb", mutates_args=())
+def _batch_norm_dxwb(
+    dy: Tensor, x: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of a normalisation by statistics of the batch by x, weight and bias."""
+    _, mean, inverse = _ATEN.native_batch_norm(x, weight, None, None, None, True, 0.0, eps)
+    given = (dy, x, weight, None, None, mean, inverse, True, eps, [True] * 3)
+    dx, dw, db = _GRADIENT_OF_NORM(*given)
+    return dx, dw, db
+
+
+aten("meta.batch_norm_dxwb", op.batch_norm_train_dxwb)(batch_norm_gradients)
+
+
+@torch.library.custom_op("meta::batch_norm_update", mutates_args=("mean", "var"))
+def _batch_norm_update(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """A normalisation by statistics of the batch, which updates the running ones."""
+    result: Tensor = _ATEN.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps)[0]
+    return result
+
+
+aten("meta.batch_norm_update", op.batch_norm_train)(batch_norm_updating)
+
+
+@torch.library.custom_op("meta::max_pool_dx", mutates_args=())
+def _max_pool_dx(
+    dy: Tensor,
+    x: Tensor,
+    y: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+) -> Tensor:
+    """The gradient of the maxima y of windows of x, over as many axes as the window has."""
+    gradient = list(_POOLS)[len(kernel_size) - 2]
+    window = (kernel_size, stride, padding, dilation, ceil_mode)
+    result: Tensor = gradient(dy, x, *window, _POOLS[gradient](x, *window)[1])
+    return result
+
+
+aten("meta.max_pool_dx", op.max_pool2d_dx, op.max_pool3d_dx)(max_pool_gradient)
+
+
+def need_less(joint: fx.GraphModule) -> None:
+    """Let the gradients in a joint graph read less of what its forward part computes."""
+    graph = joint.graph
+    for node in graph.find_nodes(op="call_function", target=_GRADIENT_OF_NORM):
+        dy, x, weight, *_, train, eps, _ = node.args
+        if train and weight is not None:
+            made = _replaced(node, torch.ops.meta.batch_norm_dxwb.default, (dy, x, weight, eps))
+            dx, dw, db = node.meta["val"]
+            vectors = (weight.meta["val"] if t is None else t for t in (dw, db))
+            made.meta["val"] = (x.meta["val"] if dx is None else dx, *vectors)
+    for gradient, pool in _POOLS.items():
+        for node in graph.find_nodes(op="call_function", target=gradient):
+            y = _maxima(node, pool)
+            if y is not None:
+                dy, x, *window, _ = node.args
+                _replaced(node, torch.ops.meta.max_pool_dx.default, (dy, x, y, *_each(window, x)))
+
+
+def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
+    """Return the maxima, the places of which a gradient reads, if it may look for them again."""
+    dy, x, *window, places = node.args
+    said = x.meta["val"]
+    if said.device.type not in SEARCHED_ON or not said.dtype.is_floating_point:
+        return None
+    made = places.args[0] if places.target is operator.getitem else None
+    if made is None or made.target is not pool or made.args[0] is not x:
+        return None
+    if not all(isinstance(n, int) for part in window[:-1] for n in part):
+        return None
+    for user in made.users:
+        if user.target is operator.getitem and user.args[1] == 0:
+            return user
+    return None
+
+
+def _each(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
+    """Return kernel, stride, padding and dilation with a number for each axis, and ceil_mode."""
+    *lists, ceil_mode = window
+    kernel = lists[0]
+    count = 2 if len(kernel) < 3 and x.meta["val"].ndim < 5 else 3
+    full = [[*part] * count if len(part) == 1 else [*part] for part in lists]
+    full[1] = full[1] or full[0]
+    return *full, ceil_mode
+
+
+def _replaced(node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
+    """Put a call with the result of the same types in the place of a node; return it."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, args)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    return made
+
+
+def update_in_place(module: fx.GraphModule) -> None:
+    """Write running statistics where they are, which a graph copies there at its end."""
+    graph = module.graph
+    changed = False
+    for node in graph.find_nodes(op="call_function", target=_NORM):
+        found = _updates(node)
+        if found is None:
+            continue
+        y, rest = found
+        x, weight, bias, mean, var, _, momentum, eps = node.args
+        given = (x, weight, bias, mean, var, momentum, eps)
+        _replaced(y, torch.ops.meta.batch_norm_update.default, given)
+        for other in (*rest, node):
+            graph.erase_node(other)
+        changed = True
+    if changed:
+        module.recompile()
+
+
+def _updates(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
+    """Return the result of a normalisation, and the other nodes that it is replaced with: those
+    that copy its running statistics to the inputs that they were, which nobody else reads.
+    """
+    mean, var, training = node.args[3:6]
+    if not training or not isinstance(mean, fx.Node) or mean is var:
+        return None
+    fields = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    if fields.keys() != {0, 3, 4} or len(node.users) != len(fields):
+        return None
+    rest: list[fx.Node] = []
+    for old, number in ((mean, 3), (var, 4)):
+        new = fields[number]
+        copies = list(new.users)
+        if len(copies) != 1 or copies[0].target is not _ATEN.copy_.default or copies[0].users:
+            return None
+        if old.op != "placeholder" or copies[0].args[0] is not old:
+            return None
+        if set(old.users) != {node, copies[0]}:
+            return None
+        rest += [copies[0], new]
+    return fields[0], rest

@@ -1,0 +1,160 @@
+"""Operators of our own in graphs of AOTAutograd's: less is saved, and running statistics are
+written where they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from meta.frontend.dynamo import compiler, own
+
+META = torch.ops.meta
+
+
+class Block(nn.Module):
+    """Two convolutions with normalisations, a pool between them, and a sum."""
+
+    def __init__(self, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Conv2d(n, 8, 3, padding=1, bias=False) for n in (3, 8))
+        self.n, self.m = norm(8), norm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(torch.relu(self.n(self.a(x))), 3, 2, 1)
+        return torch.relu(self.m(self.b(x)) + x).mean((2, 3))
+
+
+class Twice(Block):
+    """One normalisation is called twice: its second call reads what the first has written."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.n(self.n(self.a(x)))
+        return self.m(x).square().mean((2, 3))
+
+
+class Reads(Block):
+    """The running statistics are read before and behind the call."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.n.running_mean.sum()
+        y = self.n(self.a(x)).square().mean((2, 3))
+        return y * self.n.running_var.sum() + before
+
+
+def trained(network: nn.Module, call: Any, x: Tensor, steps: int = 3) -> list[Tensor]:
+    """Return results, gradients and buffers of some steps."""
+    found = []
+    for step in range(steps):
+        network.zero_grad()
+        given = (x + step).detach().requires_grad_()
+        y = call(given)
+        (y * torch.arange(1, y.numel() + 1, dtype=y.dtype).view_as(y)).sum().backward()
+        found += [y.detach(), given.grad]
+        found += [p.grad for p in network.parameters() if p.grad is not None]
+        found += [b.clone() for b in network.buffers()]
+    return found
+
+
+NORMS = {
+    "usual": nn.BatchNorm2d,
+    "no affine": lambda n: nn.BatchNorm2d(n, affine=False),
+    "no statistics": lambda n: nn.BatchNorm2d(n, track_running_stats=False),
+    "momentum": lambda n: nn.BatchNorm2d(n, momentum=0.4, eps=1e-2),
+    "instance": lambda n: nn.InstanceNorm2d(n, affine=True),
+}
+
+
+@pytest.mark.parametrize("searched", [(), ("cpu",)], ids=["places", "searched"])
+@pytest.mark.parametrize(
+    ("network", "norm"), [*((Block, n) for n in NORMS), (Twice, "usual"), (Reads, "usual")]
+)
+def test_steps_are_those_of_torch(
+    network: type[Block], norm: str, searched: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own, "SEARCHED_ON", searched)
+    torch.manual_seed(0)
+    model = network(NORMS[norm]).to(memory_format=torch.channels_last)
+    wide = copy.deepcopy(model).double()
+    x = torch.randn(4, 3, 9, 10).contiguous(memory_format=torch.channels_last)
+    call = torch.compile(model, backend="meta", fullgraph=True)
+    found, expected = trained(model, call, x), trained(wide, wide, x.double())
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b.to(a.dtype), rtol=0, atol=1e-4 * (1 + float(b.abs().max())))
+
+
+def graphs_of(model: nn.Module, x: Tensor) -> dict[str, list[str]]:
+    """Return the targets of a training step's graphs, and the numbers of what they save."""
+    with compiler.watching() as graphs:
+        torch.compile(model, backend="meta", fullgraph=True)(x).sum().backward()
+    return {g.role: [str(n.target) for n in g.graph.graph.nodes] for g in graphs}
+
+
+def test_what_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "SEARCHED_ON", ("cpu",))
+    found = graphs_of(Block(), torch.randn(4, 3, 8, 8))
+    forward, backward = found["forward"], found["backward"]
+    assert forward.count("meta.batch_norm_update.default") == 2
+    assert backward.count("meta.batch_norm_dxwb.default") == 2
+    assert backward.count("meta.max_pool_dx.default") == 1
+    assert not any("native_batch_norm" in t or "with_indices_b" in t for t in forward + backward)
+
+
+def test_statistics_that_others_read_are_copied_at_the_end() -> None:
+    forward = graphs_of(Reads(), torch.randn(4, 3, 8, 8))["forward"]
+    assert "meta.batch_norm_update.default" not in forward
+    assert "aten._native_batch_norm_legit_functional.default" in forward
+
+
+def test_on_the_cpu_places_of_maxima_are_saved() -> None:
+    backward = graphs_of(Block(), torch.randn(4, 3, 8, 8))["backward"]
+    assert "aten.max_pool2d_with_indices_backward.default" in backward
+
+
+WINDOWS = [
+    (2, (3,), (), (1,), (1,), False),
+    (2, (3, 2), (2, 1), (1, 0), (1, 2), True),
+    (3, (2, 2, 2), (2, 2, 2), (0, 1, 0), (1, 1, 1), False),
+]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("batch", [(2,), ()], ids=["batch", "one"])
+def test_windows(window: Any, batch: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "SEARCHED_ON", ("cpu",))
+    n, kernel, stride, *rest = window
+    pool = getattr(F, f"max_pool{n}d")
+    x = torch.randint(0, 5, (*batch, 3, 7, 8, 6)[-n - 1 - len(batch) :]).float()  # many are equal
+    x.requires_grad_()
+
+    def loss(x: Tensor) -> Tensor:
+        return (pool(x, kernel, stride or None, *rest) ** 2).sum()
+
+    expected = torch.autograd.grad(loss(x), x)
+    compiled = torch.compile(loss, backend="meta", fullgraph=True)
+    assert_close(torch.autograd.grad(compiled(x), x), expected)
+
+
+def test_in_pytorch() -> None:
+    """Called back, they compute the same."""
+    torch.manual_seed(0)
+    x, dy = torch.randn(4, 3, 5, 6), torch.randn(4, 3, 5, 6)
+    w, b, mean, var = torch.rand(3) + 0.5, torch.randn(3), torch.randn(3), torch.rand(3)
+    args = x.clone().requires_grad_(), w.clone().requires_grad_(), b.clone().requires_grad_()
+    m, v = mean.clone(), var.clone()
+    y = F.batch_norm(args[0], m, v, args[1], args[2], True, 0.3, 1e-3)
+    assert_close(META.batch_norm_update(x, w, b, mean, var, 0.3, 1e-3), y)
+    assert_close((mean, var), (m, v))
+    assert_close(META.batch_norm_dxwb(dy, x, w, 1e-3), torch.autograd.grad(y, args, dy))
+    x = x.requires_grad_()
+    y = F.max_pool2d(x, 3, 2, 1)
+    gradient = torch.autograd.grad(y, x, y)[0]
+    window = ([3, 3], [2, 2], [1, 1], [1, 1], False)
+    assert_close(META.max_pool_dx(y.detach(), x.detach(), y.detach(), *window), gradient)
