@@ -30,6 +30,7 @@ from meta.frontend.dynamo.conversion import (
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.keep_losses import keep_losses
+from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result, View
 from meta.frontend.dynamo.own import need_less
@@ -75,6 +76,7 @@ def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     put_right(joint)  # before its types become those of what one graph saves for the other
     keep_losses(joint)
+    drop_masks(joint)
     need_less(joint)
     return min_cut_rematerialization_partition(joint, *args, **kwargs)
 

@@ -73,3 +73,51 @@ def test_a_mask_that_is_trained_and_dropout_stay_pytorchs() -> None:
     expected = run(q, mask)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(gradient, *torch.autograd.grad(expected.square().sum(), mask))
+
+
+class Masked(Attention):
+    """Attention whose mask is made of constants."""
+
+    def __init__(self, mask: str) -> None:
+        super().__init__()
+        self.mask = mask
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        places = torch.arange(5, device=x.device)
+        seen = {
+            "all": (places >= 0)[None, None, None].expand(3, 1, 5, 5),
+            "before": places[:, None] >= places,
+            "zeros": torch.zeros(3, 1, 1, 5).expand(3, 1, 5, 5),
+            "ones": torch.full((5, 5), 1.0),
+            "drawn": torch.rand(5, 5) < 2.0,
+        }[self.mask]
+        return super().forward(x, seen)
+
+
+@pytest.mark.parametrize("trains", [True, False], ids=["train", "infer"])
+@pytest.mark.parametrize(
+    ("mask", "stays"),
+    [("all", False), ("zeros", False), ("before", True), ("ones", True), ("drawn", True)],
+)
+def test_masks_that_hide_nothing_are_left_out(mask: str, stays: bool, trains: bool) -> None:
+    torch.manual_seed(0)
+    model = Masked(mask).requires_grad_(trains)
+    other = copy.deepcopy(model)
+    x = torch.randn(3, 5, 8)
+    with compiler.watching() as graphs:
+        found = torch.compile(model, backend="meta", fullgraph=True)(x)
+        if trains:
+            found.square().sum().backward()
+    expected = other(x)
+    torch.testing.assert_close(found, expected)
+    if trains:
+        expected.square().sum().backward()
+        for p, q in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-4, atol=1e-5)
+    calls = [
+        node.args[[a.name for a in node.target._schema.arguments].index("attn_bias")]
+        for graph in graphs
+        for node in graph.graph.graph.nodes
+        if "efficient_attention" in str(node.target)
+    ]
+    assert len(calls) == 1 + trains and all((mask is not None) == stays for mask in calls)

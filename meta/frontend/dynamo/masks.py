@@ -1,0 +1,104 @@
+"""Masks of attention that hide nothing, which programs make of constants: they are left out."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+LARGEST = 1 << 22
+"""Elements of tensors that are computed to look at a mask."""
+_NAMES = "attn_mask", "attn_bias"
+_ATEN = torch.ops.aten
+_WITH_MASK = tuple(
+    overload.default
+    for overload in (
+        _ATEN.scaled_dot_product_attention,
+        _ATEN._scaled_dot_product_efficient_attention,
+        _ATEN._scaled_dot_product_efficient_attention_backward,
+        _ATEN._scaled_dot_product_flash_attention_for_cpu,
+        _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
+        _ATEN._scaled_dot_product_cudnn_attention,
+        _ATEN._scaled_dot_product_cudnn_attention_backward,
+    )
+)
+
+
+def drop_masks(module: fx.GraphModule) -> None:
+    """Leave out masks that are true, or zeros to add, whatever a graph is given.
+
+    A kernel for attention without a mask reads less, and some libraries make numbers of a mask of
+    truth values before each call. Calls with dropout, which may run in PyTorch, keep theirs.
+    """
+    known = _Constants(module)
+    changed = False
+    for target in _WITH_MASK:
+        names = [a.name for a in target._schema.arguments]
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            name = next(n for n in _NAMES if n in names)
+            at, drops = names.index(name), names.index("dropout_p")
+            mask = node.kwargs.get(name) or (node.args[at] if at < len(node.args) else None)
+            dropout = node.kwargs.get("dropout_p") or (*node.args, *[0.0] * len(names))[drops]
+            if isinstance(mask, fx.Node) and dropout == 0.0 and known.hides_nothing(mask):
+                if name in node.kwargs:
+                    node.update_kwarg(name, None)
+                else:
+                    node.update_arg(at, None)
+                changed = True
+    if changed:
+        module.graph.eliminate_dead_code()
+        module.recompile()
+
+
+class _Constants:
+    """The tensors of a graph that depend on none of its inputs."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self._module = module
+        self._found: dict[fx.Node, Tensor | None] = {}
+
+    def hides_nothing(self, mask: fx.Node) -> bool:
+        """Whether a mask is known, and hides no score."""
+        # AOTAutograd has graphs divided and compiled while its trace of fake tensors is on.
+        with _disable_current_modes(), torch.no_grad():
+            value = self._value(mask)
+            if value is None:
+                return False
+            return bool(value.all() if value.dtype == torch.bool else not value.any())
+
+    def _value(self, node: fx.Node) -> Tensor | None:
+        """Return the value of a node, None if it is not known."""
+        if node not in self._found:
+            self._found[node] = self._computed(node)
+        return self._found[node]
+
+    def _computed(self, node: fx.Node) -> Tensor | None:
+        if node.op == "get_attr":
+            found = getattr(self._module, str(node.target), None)
+            return found if isinstance(found, Tensor) else None
+        said = node.meta.get("val")
+        if node.op != "call_function" or not _is_small(said) or not _repeats(node.target):
+            return None
+        values = {n: self._value(n) for n in node.all_input_nodes}
+        if any(value is None for value in values.values()):
+            return None
+        args: Any = fx.map_arg(node.args, values.__getitem__)
+        kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
+        found = node.target(*args, **kwargs)
+        return found if isinstance(found, Tensor) else None
+
+
+def _is_small(said: Any) -> bool:
+    if not isinstance(said, Tensor):
+        return False
+    return all(isinstance(n, int) for n in said.shape) and prod(said.shape) <= LARGEST
+
+
+def _repeats(target: Any) -> bool:
+    """Whether an operator gives the same each time, and writes nothing."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    return torch.Tag.nondeterministic_seeded not in target.tags
