@@ -89,7 +89,13 @@ def _read_at_one_place(stage: Stage, readers: list[Stage]) -> bool:
     """Whether a stage has one reader, which reads its element at the reader's own place only."""
     if len(readers) > 1 or readers[0].reduce or readers[0].volume > stage.volume:
         return False
-    places = readers[0].loads[stage.buffer]
+    (reader,) = readers
+    places = reader.loads[stage.buffer]
     if stage.cost * len(places) > REPEATED_COST or BRANCHES in stage.traits:
         return False
-    return all(at_axes(place, readers[0].axes) for place in places)
+    # Along an axis of one element the place is 0.
+    walked = [i for i, extent in enumerate(stage.spatial) if extent != 1]
+    if len(reader.axes) != len(stage.spatial):
+        return False
+    axes = [reader.axes[i] for i in walked]
+    return all(at_axes([place[i] for i in walked], axes) for place in places)

@@ -107,7 +107,7 @@ def need_less(joint: fx.GraphModule) -> None:
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
     """Return the maxima, the places of which a gradient reads, if it may look for them again."""
-    dy, x, *window, places = node.args
+    _, x, *window, places = node.args
     said = x.meta["val"]
     if said.device.type not in SEARCHED_ON or not said.dtype.is_floating_point:
         return None

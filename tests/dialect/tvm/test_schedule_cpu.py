@@ -109,15 +109,16 @@ def test_a_reduction_over_rows_keeps_its_columns_innermost():
     assert "for k, j_1 in T.grid(256" in text
 
 
-def test_what_is_read_twice_at_one_place_is_no_stage_of_its_own():
+@pytest.mark.parametrize("examples", [1, 4])
+def test_what_is_read_twice_at_one_place_is_no_stage_of_its_own(examples):
     """A comparison of what costs much, and itself: LLVM computes it once."""
-    x, c = tensor(4, 8, 16, 16), tensor(8)
+    x, c = tensor(examples, 8, 16, 16), tensor(8)
     y = te.compute(x.shape, lambda n, i, h, w: (x[n, i, h, w] - c[i]) / te.sqrt(c[i] + 1.0) * c[i])
     zero = tirx.const(0.0, "float32")
     relu = te.compute(x.shape, lambda *i: tirx.Select(y(*i) < zero, zero, y(*i)))
     function = prim_func([x, c], [relu])
     assert "alloc_buffer" not in schedule_cpu.schedule(function, TARGET).script()
-    image, scale = torch.randn(4, 8, 16, 16), torch.rand(8) + 0.5
+    image, scale = torch.randn(examples, 8, 16, 16), torch.rand(8) + 0.5
     found, per = torch.empty_like(image), scale[:, None, None]
     kernel(function, TARGET)(image, scale, found)
     torch.testing.assert_close(found, torch.relu((image - per) / torch.sqrt(per + 1) * per))
