@@ -10,11 +10,15 @@ from functools import partial
 from typing import Any
 
 from meta import op
+from meta.base.device import CPU, Device
 from meta.grad.core import in_dtype
-from meta.ir import Call, Constant, Module, Var
+from meta.ir import Call, Constant, Expr, Module, Var
+from meta.ir.visit import uses
+from meta.op.core import Op
 from meta.op.core.op import by_schema
 from meta.op.norm import statistics_dtype
 from meta.passes.calls import called_op, named_args, tensor_of
+from meta.passes.lifetimes import type_bytes
 from meta.passes.pattern import Match, operator, pattern, rewrite, wildcard
 from meta.passes.prepare import steady
 
@@ -26,7 +30,19 @@ _LINEAR = *_CONVOLUTIONS, *_TRANSPOSED, *_PRODUCTS
 _linear = operator(*_LINEAR)
 
 
-def fold_batch_norm(module: Module) -> Module:
+WORTH = 9 << 20
+"""Bytes of a result, beyond those of the weights, from which on a pass over it takes longer than
+the launches that fold the weights: about 4.5 us at 4 TB/s, read and written.
+"""
+_BEHIND = {op.relu, op.add, *_LINEAR, op.max_pool2d, op.avg_pool2d, op.mean}
+"""Operators that kernels of convolutions compute behind a bias, or that read a normalised array as
+it is; others become a kernel that normalises on the way.
+"""
+
+
+def fold_batch_norm(
+    module: Module, *, device: Device = CPU, devices: tuple[str, ...] = ("cuda",)
+) -> Module:
     """Fold batch normalisation by given statistics into the weights before it.
 
     ``(y - mean) * s + bias`` with ``s = scale / sqrt(var + eps)`` per channel of
@@ -35,8 +51,10 @@ def fold_batch_norm(module: Module) -> Module:
     convolutions, transposed ones, and matrix products whose result nobody else uses. The weights
     are folded in float32 (float64 for float64) and rounded once, to the dtype that they had.
 
-    All but x has to be constant, or the same in every run (`steady`), so that `fold_constant` or
-    `prepare` computes the folded weights once.
+    Where all but x is constant, or the same in every run (`steady`), `fold_constant` or `prepare`
+    computes the folded weights once. Others are folded in every run, on ``devices``, by three small
+    kernels: those of convolutions in two dimensions whose result is so much larger than they are
+    that this takes less time (`WORTH`), and where a library's kernel computes what follows, too.
 
     >>> from meta.ir import parse
     >>> print(fold_batch_norm(parse('''
@@ -59,7 +77,8 @@ def fold_batch_norm(module: Module) -> Module:
       return %7
     }
     """
-    check = partial(_why_not, steady(module))
+    readers = _Readers(module) if device.kind in devices else None
+    check = partial(_why_not, steady(module), readers)
     return rewrite(module, replace(_normalized, check=check), _folded)
 
 
@@ -73,13 +92,41 @@ def _normalized(
     return op.batch_norm_infer(y, mean, var, scale, shift, wildcard(), eps, axis)
 
 
-def _why_not(fixed: frozenset[Var], match: Match) -> str | None:
+class _Readers:
+    """Which operators read the values of main."""
+
+    def __init__(self, module: Module) -> None:
+        self._found: dict[Expr, set[Op | None]] = {}
+        for binding in module.main.body.bindings if "main" in module.functions else ():
+            for atom in uses(binding.value):
+                self._found.setdefault(atom, set()).add(called_op(binding.value))
+
+    def why_not(self, match: Match) -> str | None:
+        """Return why weights that differ from run to run are not worth folding."""
+        call, args = _linear_call(match)
+        y, w = tensor_of(match.root.var), match.captures["w"]
+        if called_op(call) is not op.conv2d or args["groups"] != 1:
+            return "it is no convolution in two dimensions of one group"
+        if not (y.is_static and tensor_of(w).is_static):
+            return "its extents are no numbers"
+        if type_bytes(y) < type_bytes(tensor_of(w)) + WORTH:
+            return "folding takes as long as the pass over the result"
+        if not self._found.get(match.root.var, set()) <= _BEHIND:
+            return "what follows is a kernel of its own, which normalises on the way"
+        return None
+
+
+def _why_not(fixed: frozenset[Var], readers: _Readers | None, match: Match) -> str | None:
     """Return why a match cannot be folded; ``fixed`` are the values that are always the same."""
     captured = match.captures
     for name in ("w", "b", "mean", "var", "scale", "shift"):
         atom = captured[name]
         if not (atom is None or isinstance(atom, Constant) or atom in fixed):
-            return f"{name} is not the same in every run"
+            if readers is None:
+                return f"{name} is not the same in every run"
+            if why := readers.why_not(match):
+                return f"{name} is not the same in every run, and {why}"
+            break
     y = tensor_of(match.root.var)
     channels = _channels(_linear_call(match)[1]) % y.ndim
     if captured["axis"] % y.ndim != channels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +12,15 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
+from meta.base.device import CPU, Device
 from meta.frontend import relay
 from meta.ir import Call, bindings, parse
 from meta.model import Model, trace
 from meta.model.zoo import ResNet, ResNetConfig
 from meta.passes import fold_batch_norm, infer_type
+from meta.vm.convention import module_program
 
+fold = sys.modules["meta.passes.fold_batch_norm"]  # the package has the pass by this name
 LAST, OHWI = {"layout": "NHWC", "out_layout": "NHWC"}, "OHWI"
 
 
@@ -253,3 +257,56 @@ def test_residual_networks(bottleneck: bool) -> None:
 
 def _is_call(value: Any) -> bool:
     return isinstance(value, Call)
+
+
+PER_RUN = """
+func @main(%x: float16[16, 56, 56, 64], %w: {w}, %m: {c}, %v: {c}, %z: float16[{y}]) {{
+  %y = conv2d(%x, %w, layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"{options})
+  %n = batch_norm_infer(%y, %m, %v, axis=3)
+  %r = {behind}
+  return %r
+}}"""
+LARGE = {
+    "w": "float16[256, 1, 1, 64]",
+    "c": "float16[256]",
+    "y": "16, 56, 56, 256",
+    "options": "",
+    "behind": "relu(%n)",
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "folds"),
+    [
+        ({}, True),
+        ({"behind": "add(%n, %z)"}, True),
+        ({"behind": "silu(%n)"}, False),  # one kernel normalises and does that
+        ({"options": ", groups=2", "w": "float16[256, 1, 1, 32]"}, False),
+        (  # the result is not much larger than the weights
+            {"w": "float16[64, 1, 1, 64]", "c": "float16[64]", "y": "16, 56, 56, 64"}, False,
+        ),
+    ],
+)  # fmt: skip
+def test_weights_that_differ_from_run_to_run(change: dict[str, str], folds: bool) -> None:
+    module = infer_type(parse(PER_RUN.format_map(LARGE | change)))
+    found = operators(fold_batch_norm(module, device=Device("cuda:0")))
+    assert ("bias_add" in found, "batch_norm_infer" in found) == (folds, not folds)
+    assert "bias_add" not in operators(fold_batch_norm(module, device=CPU))
+
+
+def test_per_run_the_results_are_the_same() -> None:
+    types = {"x": (2, 9, 9, 3), "w": (4, 3, 3, 3), "m": (4,), "v": (4,)}
+    head = ", ".join(f"%{n}: float32{list(s)}" for n, s in types.items())
+    layouts = 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
+    body = f"%y = conv2d(%x, %w, {layouts})\n%n = batch_norm_infer(%y, %m, %v, axis=3)"
+    module = infer_type(parse(f"func @main({head}) {{\n{body}\n%r = relu(%n)\nreturn %r\n}}"))
+    given = [torch.rand(s) + 0.1 for s in types.values()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fold, "WORTH", 0)
+        folded = fold_batch_norm(module, device=Device("cuda:0"))
+    assert "batch_norm_infer" not in operators(folded)
+    results = [
+        meta.vm.compile(module_program(m), device=CPU).on_tensors(list(given))
+        for m in (module, infer_type(folded))
+    ]
+    torch.testing.assert_close(*results)
