@@ -5,8 +5,9 @@
   addresses is a parameter by value, 4 KB or, from CUDA 12.1 on, 32 KB, so a CUDA graph keeps it.
   Gradients may be of any floating point dtypes. A factor and a flag to skip the update are tensors,
   so that nothing is decided on the host.
-- Layer normalisation over the last axis, also with the sum before it, that of a float32 stream too;
-  its gradient, with the sum behind it; the gradient of `rms_norm`.
+- Layer normalisation over the last axis, also with the sum before it, that of a float32 stream too,
+  and with the casts around it; its gradient, with the sum and the casts beside it; the gradient of
+  `rms_norm`.
 - Batch normalisation with the channels last, with the sum and relu that follow it in a residual
   network, and the gradients of all that.
 - Depthwise convolutions with the channels last, and their gradients.

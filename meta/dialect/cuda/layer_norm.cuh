@@ -4,17 +4,23 @@
 // The threads of a row, GROUP of them, hold it in registers. While they work on one row, the next
 // one of theirs is under way: what is read ahead takes the place of more threads.
 //
-// Types: DATA of x and what has its shape, PARAMETER of scale and bias, ADDEND of what is added to
-// x before the forward pass (ADDS), to the result of the backward pass. WIDTH: elements of a row.
-// VECTOR: of an access. THREADS: of a thread block. CENTERS: whether the mean is taken off. SUMMED:
-// whether the result of the backward pass is summed over all rows. SUMS: how many sums over all
-// rows that pass makes. AHEAD: whether the next row is read before one is worked on.
+// Types: DATA of x, PARAMETER of scale and bias, ADDEND of what is added to x before the forward
+// pass (ADDS), to the result of the backward pass. GRADIENT of dy, MORE of what is added to that
+// (DY_ADDS). RESULT of the result, AGAIN of a second copy of it. WIDTH: elements of a row. VECTOR:
+// of an access. THREADS: of a thread block. ROUNDS: whether the sum is rounded to DATA before it is
+// normalised. CENTERS: whether the mean is taken off. SUMMED: whether the result of the backward
+// pass is summed over all rows. SUMS: how many sums over all rows that pass makes. AHEAD: whether
+// the next row is read before one is worked on.
 #pragma once
 #include "packed.cuh"
 
 typedef DATA T;
 typedef PARAMETER P;
 typedef ADDEND A;
+typedef GRADIENT D;
+typedef MORE M;
+typedef RESULT R;
+typedef AGAIN N;
 
 #define FULL 0xffffffffu
 #define GROUPS (THREADS / GROUP)
@@ -24,13 +30,15 @@ typedef ADDEND A;
 
 struct Parameters {
   const T* x;
-  const T* dy;
+  const D* dy;
+  const M* more;
   const P* scale;
   const P* bias;
   const float* mean;
   const float* inv;
   const A* addend;
-  T* out;
+  R* out;
+  N* again;
   float* new_mean;
   float* new_inv;
   float* partial;
@@ -54,6 +62,18 @@ typedef float Row[EACH][VECTOR];
   _Pragma("unroll") for (int i = 0; i < EACH; ++i) \
     if (int column = i * STEP + lane * VECTOR; WIDTH % STEP == 0 || column < WIDTH)
 // clang-format on
+
+// The result for an access, and its copy in another type, which is rounded from it.
+inline void put(const Parameters& p, long long place, const float* numbers) {
+  Vector<R> v;
+  Vector<N> again;
+  FOR_ELEMENTS {
+    down(v.at[j], numbers[j]);
+    down(again.at[j], up(v.at[j]));
+  }
+  if (p.out) *(Vector<R>*)(p.out + place) = v;
+  if (p.again) *(Vector<N>*)(p.again + place) = again;
+}
 
 // The sums of some numbers over the threads of a row. turn, 0 to 3: not that of the last call.
 template <int N> inline void total(float* numbers, int turn) {

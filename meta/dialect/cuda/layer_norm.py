@@ -46,29 +46,36 @@ BYTES = 16
 FILLING = 64
 """Thread blocks of the forward pass for each processor."""
 POINTERS = (
-    *("x", "dy", "scale", "bias", "mean", "invvar", "addend"),
-    *("out", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum", "added", "wide"),
+    *("x", "dy", "more", "scale", "bias", "mean", "invvar", "addend"),
+    *("out", "again", "new_mean", "new_inv", "partial", "dscale", "dbias", "dsum"),
+    *("added", "wide"),
 )
-VECTORS = {"x": "x", "dy": "x", "out": "x", "added": "x", "scale": "parameters"}
-VECTORS |= {"bias": "parameters", "addend": "addend", "wide": "addend"}
-"""What is read or written by vectors, and of which of the dtypes of a variant it is."""
+VECTORS = {name: name for name in ("x", "dy", "more", "addend", "out", "again")}
+VECTORS |= {"added": "x", "wide": "addend", "scale": "parameters", "bias": "parameters"}
+"""What is read or written by vectors, and by the dtype of which of them."""
+LIKE_X = ("dy", "more", "addend", "out", "again")
+"""What is of x's dtype where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a source is made for: dtypes of data, of scale and bias, and of an addend; rows of
-    ``width`` elements, accesses of ``vector``, ``group`` threads of a row. ``addend``: of what is
-    added to x before the forward pass, to the result of the backward pass. ``summed``: whether that
-    result is summed over all rows. ``centers``: whether the mean is taken off. ``ahead``: whether
-    the next row is read before one is worked on.
+    """What a source is made for: dtypes by the names of `POINTERS`; rows of ``width`` elements,
+    accesses of ``vector``, ``group`` threads of a row.
+
+    adds: whether something is added to x before the forward pass, to the result of the backward
+    pass. more: whether something is added to dy. rounds: whether the sum of the forward pass is
+    rounded to x's dtype before it is normalised. summed: whether the result of the backward pass is
+    summed over all rows. centers: whether the mean is taken off. ahead: whether the next row is
+    read before one is worked on.
     """
 
-    x: str
-    parameters: str
+    types: tuple[tuple[str, str], ...]
     width: int
     vector: int
     group: int
-    addend: str | None = None
+    adds: bool = False
+    more: bool = False
+    rounds: bool = True
     summed: bool = False
     centers: bool = True
     ahead: bool = True
@@ -89,32 +96,46 @@ class Variant:
         each = self.padded // self.group
         if not backward:
             return each <= FORWARD_EACH
-        read = 2 * SIZES[self.x] + (SIZES[self.addend] if self.addend else 0)
+        types = dict(self.types)
+        names = ["x", "dy", *["addend"] * self.adds, *["more"] * self.more]
+        read = sum(SIZES[types[name]] for name in names)
         return each * (3 + self.sums + (read / 4 if self.ahead else 0)) <= REGISTERS
 
     def source(self, kernel: str) -> str:
         """Return the source of a kernel: "forward", "backward" or "finish"."""
-        types = {"DATA": self.x, "PARAMETER": self.parameters, "ADDEND": self.addend or self.x}
+        given = dict(self.types)
+        types = {"DATA": given["x"], "PARAMETER": given["parameters"], "ADDEND": given["addend"]}
+        types |= {"GRADIENT": given["dy"], "MORE": given["more"]}
+        types |= {"RESULT": given["out"], "AGAIN": given["again"]}
         sizes: dict[str, object] = {"WIDTH": self.width, "VECTOR": self.vector}
         sizes |= {"GROUP": self.group, "THREADS": THREADS, "SUMS": self.sums}
-        sizes |= {"ADDS": int(self.addend is not None), "AHEAD": int(self.ahead)}
+        sizes |= {"ADDS": int(self.adds), "DY_ADDS": int(self.more), "ROUNDS": int(self.rounds)}
+        sizes |= {"AHEAD": int(self.ahead)}
         sizes |= {"SUMMED": int(self.summed), "CENTERS": int(self.centers)}
         sizes |= {"POSITIONS": POSITIONS, "FINISHING": FINISHING, "PER_PROCESSOR": PER_PROCESSOR}
         return source(f"layer_norm_{kernel}", types, sizes)
 
 
 class Kernels:
-    """The kernels of a call, compiled when they are first launched."""
+    """The kernels of a call, compiled when they are first launched.
 
-    def __init__(self, call: CallValues, addend: str | None = None, summed: bool = False) -> None:
+    types: dtypes of what is not of x's, by the names of `POINTERS`; "addend" and "more" are there
+    if they are named. rounds, summed: see `Variant`.
+    """
+
+    def __init__(
+        self, call: CallValues, *, rounds: bool = True, summed: bool = False, **types: str
+    ) -> None:
         args, x = call.args._asdict(), call.args.x
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
         parameters = {p.dtype for p in present} or {x.dtype}
         _require_fits(x, args["axis"], parameters)
         self.width, self.eps = x.static_shape[-1], args["eps"]
         self.rows: int = prod(x.static_shape[:-1])
-        self.types = {"x": x.dtype, "parameters": parameters.pop(), "addend": addend or x.dtype}
-        self.addend, self.summed, self.device = addend, summed, call.device.ordinal
+        self.types = {"x": x.dtype, "parameters": parameters.pop()}
+        self.types |= {name: types.get(name, x.dtype) for name in LIKE_X}
+        self.adds, self.more, self.rounds = "addend" in types, "more" in types, rounds
+        self.summed, self.device = summed, call.device.ordinal
         self.centers = call.op is not op.rms_norm_dx
         self.processors = chip.of(self.device).processors
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
@@ -123,10 +144,9 @@ class Kernels:
         """Return the variant of a pass: as few threads for a row as can hold it, with the next one,
         and more where there are few rows.
         """
-        x, parameters = self.types["x"], self.types["parameters"]
+        given = tuple(self.types.items()), self.width, vector
         for ahead in (True, False):
-            given = x, parameters, self.width, vector
-            how = self.addend, self.summed, self.centers, ahead
+            how = self.adds, self.more, self.rounds, self.summed, self.centers, ahead
             made = [Variant(*given, group, *how) for group in GROUPS]
             fit = [v for v in made if v.fits(backward)]
             if fit:
@@ -204,14 +224,24 @@ def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
     return OpEnv(kernels.deferred(run, "forward"), allocates=False)
 
 
-def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEnv:
-    """Return the launches of a gradient. ``adds``: they are given another tensor, which is added to
-    the gradient of x. ``summed``: they fill a float32 sum over all rows of that, too.
+def backward(
+    call: CallValues,
+    results: tuple[str, ...] = ("out",),
+    *,
+    summed: bool = False,
+    **types: str,
+) -> OpEnv:
+    """Return the launches of a gradient.
+
+    results: of "out" and "again", which are filled. types: see `Kernels`; what is added to dy
+    ("more") and to the gradient of x ("addend") is given behind the other tensors. summed: they
+    fill a float32 sum over all rows of the result, too.
     """
-    kernels = Kernels(call, call.args.x.dtype if adds else None, summed)
+    kernels = Kernels(call, summed=summed, **types)
     present = given(call, "x", "scale", "dy", "mean", "invvar")
-    added, shift = ("addend",) if adds else (), ("dbias",) if kernels.centers else ()
-    names = (*present, *added, "out", "dscale", *shift, "dsum")
+    added = tuple(name for name in ("more", "addend") if name in types)
+    shift = ("dbias",) if kernels.centers else ()
+    names = (*present, *added, *results, "dscale", *shift, "dsum")
     sums = len(call.outputs) > 1
 
     def shape(vector: int) -> tuple[int, int]:
@@ -234,6 +264,10 @@ def backward(call: CallValues, adds: bool = False, summed: bool = False) -> OpEn
     return OpEnv(kernels.deferred(run, *used), allocates=False, workspace=workspace)
 
 
+def _backward(call: CallValues) -> OpEnv:
+    return backward(call)
+
+
 def given(call: CallValues, *names: str) -> tuple[str, ...]:
     """Return the names of the arguments that a call has."""
     args: dict[str, Any] = call.args._asdict()
@@ -244,4 +278,4 @@ for _op in (op.layer_norm, op.layer_norm_train):
     dialect.op(_op)(_forward)
 # Statistics are given to the second, and computed once more by the others.
 for _op in (op.layer_norm_dx, op.layer_norm_train_dx, op.rms_norm_dx):
-    dialect.op(_op)(backward)
+    dialect.op(_op)(_backward)

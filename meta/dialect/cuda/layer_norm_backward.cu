@@ -5,7 +5,10 @@
 
 struct Read {
   Raw<T> x;
-  Raw<T> dy;
+  Raw<D> dy;
+#if DY_ADDS
+  Raw<M> more;
+#endif
   Raw<A> addend;
   float mean;
   float inv;
@@ -14,6 +17,9 @@ struct Read {
 inline void read(Read& to, const Parameters& p, long long row, int lane) {
   fetch(to.x, p.x + row * WIDTH, lane);
   fetch(to.dy, p.dy + row * WIDTH, lane);
+#if DY_ADDS
+  fetch(to.more, p.more + row * WIDTH, lane);
+#endif
 #if ADDS && AHEAD
   fetch(to.addend, p.addend + row * WIDTH, lane);
 #endif
@@ -21,6 +27,13 @@ inline void read(Read& to, const Parameters& p, long long row, int lane) {
     to.mean = p.mean[row];
     to.inv = p.inv[row];
   }
+}
+
+// A number of the result, as it is stored.
+inline float rounded(float number) {
+  R stored;
+  down(stored, number);
+  return up(stored);
 }
 
 // With AHEAD the next row is under way while one is worked on.
@@ -44,6 +57,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
     if (inside) {
       widen(x, next.x, lane);
       widen(dy, next.dy, lane);
+#if DY_ADDS
+      FOR_EACH {
+        FOR_ELEMENTS dy[i][j] += element(next.more.at[i], j);
+      }
+#endif
     }
     float mean = next.mean, inv = next.inv, g = 0, along = 0;
 #if ADDS
@@ -73,16 +91,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_PROCESSOR)
     g = CENTERS ? both[0] * (1.0f / WIDTH) : 0.0f;
     along = both[1] * (1.0f / WIDTH);
     FOR_EACH {
-      Vector<T> v;
+      float d[VECTOR];
       FOR_ELEMENTS {
-        float d = inv * (dy[i][j] - g - x[i][j] * along);
+        d[j] = inv * (dy[i][j] - g - x[i][j] * along);
 #if ADDS
-        d += element(addend.at[i], j);
+        d[j] += element(addend.at[i], j);
 #endif
-        down(v.at[j], d);
-        if (SUMMED) sums[SUMS - 1][i][j] += inside ? up(v.at[j]) : 0.0f;
+        if (SUMMED) sums[SUMS - 1][i][j] += inside ? rounded(d[j]) : 0.0f;
       }
-      if (inside) *(Vector<T>*)(p.out + row * WIDTH + column) = v;
+      if (inside) put(p, row * WIDTH + column, d);
     }
   }
   if (!p.partial) return;

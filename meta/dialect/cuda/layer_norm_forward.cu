@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float both = x[i][j] + element(addend.at[i], j);
         down(sum.at[j], both);
         down(rounded.at[j], both);
-        x[i][j] = up(rounded.at[j]);
+        x[i][j] = ROUNDS ? up(rounded.at[j]) : up(sum.at[j]);
       }
       if (inside && p.wide) *(Vector<A>*)(p.wide + row * WIDTH + column) = sum;
       if (inside && p.added) *(Vector<T>*)(p.added + row * WIDTH + column) = rounded;
@@ -56,9 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         Packed<P> bias = packed(p.bias + column);
         FOR_ELEMENTS x[i][j] += element(bias, j);
       }
-      Vector<T> v;
-      FOR_ELEMENTS down(v.at[j], x[i][j]);
-      *(Vector<T>*)(p.out + row * WIDTH + column) = v;
+      put(p, row * WIDTH + column, x[i]);
     }
   }
 }

@@ -1,0 +1,171 @@
+"""Layer normalisation that saves statistics, with casts and sums beside it: which calls are one
+kernel, and kernels run as C++ on the CPU, beside torch in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported, only
+from meta.dialect.cuda import cuda
+from meta.ir import TensorType, parse
+from meta.passes import fuse_dialect, infer_type
+
+CUDA = Device("cuda:0")
+WIDE, SHAPE = "float32[4, 128, 768]", "[4, 128, 768]"
+HEAD = (
+    f"%x: {WIDE}, %h: bfloat16{SHAPE}, %r: {WIDE}, %s: float32[768], %b: float32[768], "
+    f"%m: float32[4, 128], %i: float32[4, 128], %d: {WIDE}, %e: bfloat16{SHAPE}, %g: {WIDE}"
+)
+NORM = "%n = layer_norm_train({}, %s, %b)\n%y = %n.0\n%mean = %n.1\n%inv = %n.2\n"
+CAST = '%c = astype(%y, dtype="bfloat16")\n'
+SUM = '%w = astype(%h, dtype="float32")\n%t = add(%w, %r)\n'
+GRADIENT = (
+    "%n = layer_norm_train_dx(%x, %s, {}, %m, %i, eps=0.0)\n%dx = %n.0\n%dw = %n.1\n%db = %n.2\n"
+)
+SLOPE = '%u = astype(%e, dtype="float32")\n'
+NARROW = '%z = astype({}, dtype="bfloat16")\n'
+
+
+@pytest.fixture(autouse=True)
+def _available(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(cuda.__dict__, "unavailable", None)
+    with only("cuda"):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("body", "results", "kernel"),
+    [
+        (NORM.format("%x") + CAST, "%c, %mean, %inv", "layer_norm_cast"),
+        (NORM.format("%x") + CAST, "%y, %c, %mean, %inv", "layer_norm_cast_too"),
+        (SUM + NORM.format("%t") + CAST, "%t, %c, %mean, %inv", "add_layer_norm_cast"),
+        (SUM + NORM.format("%t") + CAST, "%t, %y, %c, %mean, %inv", "add_layer_norm_cast_too"),
+        (SUM + NORM.format("%t"), "%t, %y, %mean, %inv", "add_layer_norm_saved"),
+        ("%t = add(%x, %r)\n" + NORM.format("%t") + CAST, "%t, %c, %mean, %inv",
+         "add_layer_norm_cast"),
+        (NORM.format("%x"), "%y, %mean, %inv", None),
+        (SLOPE + GRADIENT.format("%u"), "%dx, %dw, %db", "layer_norm_saved_dx"),
+        (GRADIENT.format("%d"), "%dx, %dw, %db", None),
+        (SLOPE + GRADIENT.format("%u") + "%a = add(%dx, %g)\n" + NARROW.format("%a"),
+         "%a, %z, %dw, %db", "layer_norm_saved_dx_cast_too"),
+        (SLOPE + GRADIENT.format("%u") + "%a = add(%g, %dx)\n" + NARROW.format("%a"),
+         "%z, %dw, %db", "layer_norm_saved_dx_cast"),
+        (SLOPE + "%v = add(%u, %d)\n" + GRADIENT.format("%v") + NARROW.format("%dx"),
+         "%dx, %z, %dw, %db", "layer_norm_saved_dx_cast_too"),
+        ("%v = add(%g, %d)\n" + GRADIENT.format("%v"), "%dx, %dw, %db", "layer_norm_saved_dx"),
+    ],
+)  # fmt: skip
+def test_what_is_one_kernel(body: str, results: str, kernel: str | None) -> None:
+    module = infer_type(parse(f"func @main({HEAD}) {{\n{body}\nreturn ({results})\n}}"))
+    found = fuse_dialect(module, device=CUDA)
+    made = [f.attrs["kernel"] for f in found.functions.values() if f.attrs]
+    assert made == ([kernel] if kernel else [])
+
+
+def of_type(tensor: torch.Tensor) -> TensorType:
+    return TensorType(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+
+
+def prepared(name: str, **captures: Any) -> Any:
+    absent = dict.fromkeys(("addend", "more", "wide", "narrow"))
+    return cuda.patterns[name].prepare({**absent, **captures}, None, CUDA)
+
+
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("bfloat16", (45, 72)), ("float16", (3, 400)), ("float32", (5, 33))]
+)
+@pytest.mark.parametrize("both", [False, True], ids=["cast", "both"])
+def test_sums_and_casts(dtype: str, shape: tuple[int, ...], both: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, addend = (torch.randn(shape, generator=generator) for _ in range(2))
+    x = x.to(TO_TORCH[dtype])
+    scale, bias = (torch.randn(shape[-1:], generator=generator) for _ in range(2))
+    total, y = torch.empty_like(addend), torch.empty_like(addend)
+    narrow = torch.empty(shape, dtype=torch.bfloat16)
+    mean, inv = (torch.empty(shape[:-1]) for _ in range(2))
+    captures = {"x": of_type(x), "addend": of_type(addend), "axis": -1, "eps": 1e-5}
+    captures |= {"scale": of_type(scale), "bias": of_type(bias), "narrow": "bfloat16"}
+    captures["wide"] = None if dtype == "float32" else "float32"
+    made = prepared("add_layer_norm_cast_too" if both else "add_layer_norm_cast", **captures)
+    made.run(x, addend, scale, bias, total, *([y] if both else []), narrow, mean, inv)
+    assert torch.equal(total, x.float() + addend)
+    exact = F.layer_norm(total.double(), shape[-1:], scale.double(), bias.double())
+    if both:
+        torch.testing.assert_close(y.double(), exact, rtol=1e-5, atol=1e-5)
+        assert torch.equal(narrow, y.bfloat16())
+    torch.testing.assert_close(narrow.double(), exact, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(mean.double(), total.double().mean(-1), rtol=1e-5, atol=1e-5)
+    deviation = (total.double().var(-1, correction=0) + 1e-5).sqrt()
+    torch.testing.assert_close(1 / inv.double(), deviation, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "more", "adds", "kernel"),
+    [
+        ("bfloat16", (2, 11, 72), False, True, "layer_norm_saved_dx_cast_too"),
+        ("float16", (9, 400), True, False, "layer_norm_saved_dx_cast_too"),
+        ("float32", (5, 33), True, True, "layer_norm_saved_dx"),
+        ("bfloat16", (3, 768), False, True, "layer_norm_saved_dx_cast"),
+        # More rows than thread blocks: each has several.
+        pytest.param("float16", (300, 96), True, True, "layer_norm_saved_dx_cast",
+                     marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_gradients(
+    dtype: str, shape: tuple[int, ...], more: bool, adds: bool, kernel: str
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy, other, addend = (torch.randn(shape, generator=generator) for _ in range(4))
+    dy = dy.to(TO_TORCH[dtype])
+    scale = torch.rand(shape[-1:], generator=generator) + 0.5
+    mean, inv = x.mean(-1), (x.var(-1, correction=0) + 1e-5).rsqrt()
+    captures = {"x": x, "scale": scale, "dy": dy, "mean": mean, "inv": inv}
+    captures |= {"more": other} if more else {}
+    captures |= {"addend": addend} if adds else {}
+    types: dict[str, Any] = {name: of_type(tensor) for name, tensor in captures.items()}
+    types |= {"axis": -1, "eps": 0.0, "wide": None if dtype == "float32" else "float32"}
+    casts = "cast" in kernel
+    made = prepared(kernel, **types, **({"narrow": "float16"} if casts else {}))
+    out, narrow = torch.empty(shape), torch.empty(shape, dtype=torch.float16)
+    results = [out, narrow] if kernel.endswith("too") else [narrow] if casts else [out]
+    dw, db = torch.empty_like(scale), torch.empty_like(scale)
+    made.run(*captures.values(), *results, dw, db)
+    exact, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
+    beta = torch.zeros_like(gamma).requires_grad_()
+    y = F.layer_norm(exact, shape[-1:], gamma, beta, 1e-5)
+    slope = dy.double() + (other.double() if more else 0)
+    dx, *sums = torch.autograd.grad(y, (exact, gamma, beta), slope)
+    dx = dx + addend.double() if adds else dx
+    for found in results:
+        tolerance = TOLERANCE[str(found.dtype).removeprefix("torch.")]
+        torch.testing.assert_close(found.double(), dx, rtol=tolerance, atol=tolerance)
+    for found, correct in zip((dw, db), sums, strict=True):
+        torch.testing.assert_close(found.double(), correct, rtol=1e-4, atol=1e-4)
+
+
+def test_what_does_not_fit() -> None:
+    x, row = TensorType((4, 8), "float32"), TensorType((8,), "float32")
+    half = TensorType((4, 8), "float16")
+    statistics = TensorType((4,), "float32")
+    forward = {"x": x, "scale": row, "bias": row, "axis": -1, "eps": 1e-5}
+    with pytest.raises(Unsupported, match="addend is of"):
+        prepared("add_layer_norm_saved", **forward, addend=row)
+    with pytest.raises(Unsupported, match="cast to float64"):
+        prepared("layer_norm_cast", **forward, narrow="float64")
+    backward = {"x": x, "scale": row, "dy": half, "mean": statistics, "inv": statistics}
+    backward |= {"axis": -1, "eps": 0.0}
+    with pytest.raises(Unsupported, match="does not become"):
+        prepared("layer_norm_saved_dx", **backward)
+    with pytest.raises(Unsupported, match="nothing is beside it"):
+        prepared("layer_norm_saved_dx", **{**backward, "dy": x})
