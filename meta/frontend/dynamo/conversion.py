@@ -34,7 +34,7 @@ from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
 from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.outputs import Output, outputs_of
-from meta.frontend.dynamo.own import update_in_place
+from meta.frontend.dynamo.own import update_in_place, without_statistics
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim
 from meta.op.core.call import View, map_tensors
@@ -158,6 +158,7 @@ def convert_graph(
     complete(graph)
     put_right(graph)
     drop_masks(graph)
+    without_statistics(graph)
     update_in_place(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]
     said = [n.meta.get("val") for n in places]

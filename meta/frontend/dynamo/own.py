@@ -4,7 +4,8 @@ PyTorch's gradients of batch normalisation read statistics that ours compute aga
 maximum over windows read its places, which on a GPU take longer to write than to find again. So a
 joint graph loses them before it is divided (`need_less`), and the forward graph does not save them.
 The running statistics that a forward graph computes and then copies to its inputs are written
-there at once (`update_in_place`).
+there at once (`update_in_place`), and those of a layer that nobody reads are not computed
+(`without_statistics`).
 
 Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
 """
@@ -140,6 +141,24 @@ def _replaced(node: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
     node.replace_all_uses_with(made)
     node.graph.erase_node(node)
     return made
+
+
+def without_statistics(module: fx.GraphModule) -> None:
+    """Take layer normalisations whose statistics nobody reads for those that give none."""
+    graph = module.graph
+    changed = False
+    for node in graph.find_nodes(op="call_function", target=_ATEN.native_layer_norm.default):
+        fields = {user: user.args[1] for user in node.users if user.target is operator.getitem}
+        if len(fields) == len(node.users) and set(fields.values()) == {0}:
+            (y, *others) = fields
+            made = _replaced(y, _ATEN.layer_norm.default, node.args)
+            for other in others:
+                other.replace_all_uses_with(made)
+                graph.erase_node(other)
+            graph.erase_node(node)
+            changed = True
+    if changed:
+        module.recompile()
 
 
 def update_in_place(module: fx.GraphModule) -> None:

@@ -118,6 +118,17 @@ def test_on_the_cpu_places_of_maxima_are_saved() -> None:
     assert "aten.max_pool2d_with_indices_backward.default" in backward
 
 
+def test_layers_that_save_nothing() -> None:
+    layer, x = nn.LayerNorm(6), torch.randn(3, 6)
+    with compiler.watching() as graphs, torch.no_grad():
+        found = torch.compile(layer, backend="meta", fullgraph=True)(x)
+    assert_close(found, layer(x))
+    targets = [str(n.target) for n in graphs[0].graph.graph.nodes]
+    assert "aten.layer_norm.default" in targets
+    forward = graphs_of(layer, x)["forward"]  # a gradient reads them
+    assert "aten.native_layer_norm.default" in forward
+
+
 WINDOWS = [
     (2, (3,), (), (1,), (1,), False),
     (2, (3, 2), (2, 1), (1, 0), (1, 2), True),
