@@ -31,7 +31,7 @@ from meta.frontend.aten.graph import Walker
 from meta.frontend.aten.registry import AtenError, bound, name_of
 from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
+from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
 from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.outputs import Output, outputs_of
 from meta.frontend.dynamo.own import update_in_place, without_statistics
@@ -167,7 +167,7 @@ def convert_graph(
     inputs = [i for i, value in enumerate(said) if isinstance(value, torch.Tensor)]
     same = [i for i in inputs if places[i].name in static and is_taken(said[i], trace.device)]
     inputs = [*(i for i in inputs if i not in same), *same]
-    orders = [order_of(said[i]) or tuple(range(said[i].ndim)) for i in inputs]
+    orders = [order_by_strides(said[i]) for i in inputs]
     names = [places[i].name for i in inputs]
     pairs = [
         trace.parameter(type_in(said[i], extents, order, name), name)

@@ -33,6 +33,20 @@ def order_of(tensor: Tensor) -> Order | None:
     return order if _is_compact(order, shape, strides) else None
 
 
+def order_by_strides(tensor: Tensor) -> Order:
+    """Return the order of axes in which a tensor lies, also one with gaps, as a part of the rows of
+    another one; the usual one for a tensor that repeats elements.
+    """
+    found = order_of(tensor)
+    if found is not None:
+        return found
+    usual = tuple(range(tensor.ndim))
+    strides = [*map(_hint, tensor.stride())]
+    if any(stride == 0 and _hint(n) > 1 for n, stride in zip(tensor.shape, strides, strict=True)):
+        return usual
+    return tuple(sorted(usual, key=lambda axis: (-strides[axis], axis)))
+
+
 def _is_compact(order: Order, shape: Sequence[int], strides: Sequence[int]) -> bool:
     if 0 in shape:
         return True

@@ -1,4 +1,6 @@
-"""Masks of attention that hide nothing, which programs make of constants: they are left out."""
+"""Masks of attention that programs make of constants: those that hide nothing are left out, and
+those that hide what follows become a flag.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,12 @@ _WITH_MASK = tuple(
 
 
 def drop_masks(module: fx.GraphModule) -> None:
-    """Leave out masks that are true, or zeros to add, whatever a graph is given.
+    """Leave out masks that are known whatever a graph is given: true, or zeros to add. One that
+    lets each query see the keys up to its own place becomes ``is_causal``.
 
-    A kernel for attention without a mask reads less, and some libraries make numbers of a mask of
-    truth values before each call. Calls with dropout, which may run in PyTorch, keep theirs.
+    A kernel for attention without a mask reads less and, if it is causal, computes half. Some
+    libraries make numbers of a mask of truth values before each call. Calls with dropout, which may
+    run in PyTorch, keep theirs.
     """
     known = _Constants(module)
     changed = False
@@ -39,18 +43,33 @@ def drop_masks(module: fx.GraphModule) -> None:
         names = [a.name for a in target._schema.arguments]
         for node in module.graph.find_nodes(op="call_function", target=target):
             name = next(n for n in _NAMES if n in names)
-            at, drops = names.index(name), names.index("dropout_p")
-            mask = node.kwargs.get(name) or (node.args[at] if at < len(node.args) else None)
-            dropout = node.kwargs.get("dropout_p") or (*node.args, *[0.0] * len(names))[drops]
-            if isinstance(mask, fx.Node) and dropout == 0.0 and known.hides_nothing(mask):
-                if name in node.kwargs:
-                    node.update_kwarg(name, None)
-                else:
-                    node.update_arg(at, None)
+            mask = _argument(node, names, name, None)
+            if not isinstance(mask, fx.Node) or _argument(node, names, "dropout_p", 0.0) != 0.0:
+                continue
+            hides_none, hides_later = known.hides(mask)
+            if hides_none or (hides_later and not _argument(node, names, "is_causal", False)):
+                _give(node, names, name, None)
+                if not hides_none:
+                    _give(node, names, "is_causal", True)
                 changed = True
     if changed:
         module.graph.eliminate_dead_code()
         module.recompile()
+
+
+def _argument(node: fx.Node, names: list[str], name: str, default: Any) -> Any:
+    """Return an argument of a call, given by its place or its name."""
+    at = names.index(name)
+    return node.args[at] if at < len(node.args) else node.kwargs.get(name, default)
+
+
+def _give(node: fx.Node, names: list[str], name: str, value: Any) -> None:
+    """Set an argument of a call."""
+    at = names.index(name)
+    if at < len(node.args):
+        node.update_arg(at, value)
+    else:
+        node.update_kwarg(name, value)
 
 
 class _Constants:
@@ -60,14 +79,22 @@ class _Constants:
         self._module = module
         self._found: dict[fx.Node, Tensor | None] = {}
 
-    def hides_nothing(self, mask: fx.Node) -> bool:
-        """Whether a mask is known, and hides no score."""
+    def hides(self, mask: fx.Node) -> tuple[bool, bool]:
+        """Whether a mask is known and hides no score, and whether it hides those behind a query's
+        place alone, of as many keys as queries.
+        """
         # AOTAutograd has graphs divided and compiled while its trace of fake tensors is on.
         with _disable_current_modes(), torch.no_grad():
             value = self._value(mask)
             if value is None:
-                return False
-            return bool(value.all() if value.dtype == torch.bool else not value.any())
+                return False, False
+            if value.dtype != torch.bool:
+                return not bool(value.any()), False
+            if bool(value.all()):
+                return True, False
+            square = value.ndim >= 2 and value.shape[-2] == value.shape[-1]
+            before = torch.ones_like(value).tril() if square else None
+            return False, before is not None and torch.equal(value, before)
 
     def _value(self, node: fx.Node) -> Tensor | None:
         """Return the value of a node, None if it is not known."""

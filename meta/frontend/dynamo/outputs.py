@@ -17,7 +17,7 @@ from torch import fx
 from meta import op
 from meta.base.device import Device
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import inverse, is_usual, order_of
+from meta.frontend.dynamo.layout import inverse, is_usual, order_by_strides, order_of
 from meta.ir.dims import SymbolicDim
 
 
@@ -70,7 +70,7 @@ def outputs_of(
     """Return what outputs are made of, and the program's results among the values of the outputs.
 
     values: of the graph's output node, as the walker returns them. users: how many outputs the user
-    gets; the others go to a graph of ours, which is given their elements, however they lie.
+    gets; the others go to a graph of ours, which is given their elements without gaps.
     """
     nodes = list(graph.graph.nodes)
     places = [n for n in nodes if n.op == "placeholder"]
@@ -107,7 +107,7 @@ def _result(
     order = order_of(said)
     elsewhere = None if str(said.device) == str(device) else said.device
     if order is None and ours:
-        return Result(number, None, None, elsewhere), value
+        order = order_by_strides(said)
     if order is None:
         if extents.symbolic:
             raise NotForAllSizes("an output is not dense")

@@ -122,9 +122,7 @@ def test_sums_and_casts(dtype: str, shape: tuple[int, ...], both: bool) -> None:
                      marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_gradients(
-    dtype: str, shape: tuple[int, ...], more: bool, adds: bool, kernel: str
-) -> None:
+def test_gradients(dtype: str, shape: tuple[int, ...], more: bool, adds: bool, kernel: str) -> None:
     generator = torch.Generator().manual_seed(0)
     x, dy, other, addend = (torch.randn(shape, generator=generator) for _ in range(4))
     dy = dy.to(TO_TORCH[dtype])

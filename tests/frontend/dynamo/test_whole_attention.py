@@ -86,7 +86,8 @@ class Masked(Attention):
         places = torch.arange(5, device=x.device)
         seen = {
             "all": (places >= 0)[None, None, None].expand(3, 1, 5, 5),
-            "before": places[:, None] >= places,
+            "before": (places[:, None] >= places) & torch.ones(3, 1, 5, 5).bool(),
+            "behind": places[:, None] <= places,
             "zeros": torch.zeros(3, 1, 1, 5).expand(3, 1, 5, 5),
             "ones": torch.full((5, 5), 1.0),
             "drawn": torch.rand(5, 5) < 2.0,
@@ -97,7 +98,14 @@ class Masked(Attention):
 @pytest.mark.parametrize("trains", [True, False], ids=["train", "infer"])
 @pytest.mark.parametrize(
     ("mask", "stays"),
-    [("all", False), ("zeros", False), ("before", True), ("ones", True), ("drawn", True)],
+    [
+        ("all", False),
+        ("zeros", False),
+        ("before", False),  # causal
+        ("behind", True),
+        ("ones", True),
+        ("drawn", True),
+    ],
 )
 def test_masks_that_hide_nothing_are_left_out(mask: str, stays: bool, trains: bool) -> None:
     torch.manual_seed(0)
