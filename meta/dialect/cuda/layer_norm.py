@@ -6,10 +6,11 @@ and a second launch adds up the blocks, always in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -124,7 +125,12 @@ class Kernels:
     """
 
     def __init__(
-        self, call: CallValues, *, rounds: bool = True, summed: bool = False, **types: str
+        self,
+        call: CallValues,
+        types: Mapping[str, str] = MappingProxyType({}),
+        *,
+        rounds: bool = True,
+        summed: bool = False,
     ) -> None:
         args, x = call.args._asdict(), call.args.x
         present = [p for p in (args["scale"], args.get("bias")) if p is not None]
@@ -226,18 +232,18 @@ def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
 
 def backward(
     call: CallValues,
+    types: Mapping[str, str] = MappingProxyType({}),
     results: tuple[str, ...] = ("out",),
     *,
     summed: bool = False,
-    **types: str,
 ) -> OpEnv:
     """Return the launches of a gradient.
 
-    results: of "out" and "again", which are filled. types: see `Kernels`; what is added to dy
-    ("more") and to the gradient of x ("addend") is given behind the other tensors. summed: they
-    fill a float32 sum over all rows of the result, too.
+    types: see `Kernels`; what is added to dy ("more") and to the gradient of x ("addend") is given
+    behind the other tensors. results: of "out" and "again", which are filled. summed: they fill a
+    float32 sum over all rows of the result, too.
     """
-    kernels = Kernels(call, summed=summed, **types)
+    kernels = Kernels(call, types, summed=summed)
     present = given(call, "x", "scale", "dy", "mean", "invvar")
     added = tuple(name for name in ("more", "addend") if name in types)
     shift = ("dbias",) if kernels.centers else ()

@@ -38,7 +38,7 @@ def _made(
         decline_if(result[-1].dtype != "float32", "the sum of the rows is made in float32")
     call = gradient.call_values((x, scale, dy, axis, eps), device)
     types = {} if addend is None else {"addend": addend.dtype}
-    return backward(call, summed=over is not None, **types)
+    return backward(call, types, summed=over is not None)
 
 
 def _added(x, scale, dy, axis, eps, addend):
@@ -122,7 +122,7 @@ def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
             raise Unsupported(f"{x} and {addend} do not become {narrow or x.dtype}")
         call = op.layer_norm.call_values((x, scale, bias, axis, eps), device)
         names = (*given(call, "x"), "addend", *given(call, "scale", "bias"), *results)
-        return forward(Kernels(call, addend=addend.dtype), names)
+        return forward(Kernels(call, {"addend": addend.dtype}), names)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
 

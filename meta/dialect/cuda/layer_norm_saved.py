@@ -87,7 +87,7 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
         call = op.layer_norm_train.call_values((x, scale, bias, axis, eps), device)
         added = () if addend is None else ("addend",)
         names = (*given(call, "x"), *added, *given(call, "scale", "bias"), *results)
-        return forward(Kernels(call, rounds=False, **types), names)
+        return forward(Kernels(call, types, rounds=False), names)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
 
@@ -147,7 +147,7 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
         types["again"] = narrow or x.dtype
         args = (x, scale, x, mean, inv, axis, eps)
         call = op.layer_norm_train_dx.call_values(args, device)
-        return backward(call, results, **types)
+        return backward(call, types, results)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
 

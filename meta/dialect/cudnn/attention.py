@@ -45,7 +45,7 @@ class Attention:
         return Operand.compact((*self.query.dims[:3], 1), "float32")
 
 
-def _described(call: CallValues) -> Attention:
+def described_by(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
@@ -75,7 +75,7 @@ def _mask_shape(call: CallValues) -> tuple[int, ...]:
     return (*shape[:2], length, keys)
 
 
-def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
+def arguments(graph: Graph, a: Attention) -> dict[str, Any]:
     """Name the tensors that both directions begin with; return what both nodes are told."""
     named = {n: graph.argument(o) for n, o in zip("qkv", (a.query, a.key, a.value), strict=True)}
     if a.mask is not None:
@@ -83,33 +83,33 @@ def _arguments(graph: Graph, a: Attention) -> dict[str, Any]:
     return {**named, "attn_scale": a.scale, "use_causal_mask": a.causal}
 
 
-def _sdpa(graph: Graph, a: Attention) -> None:
-    y, statistics = graph.node.sdpa(**_arguments(graph, a), generate_stats=True)
+def sdpa(graph: Graph, a: Attention) -> None:
+    y, statistics = graph.node.sdpa(**arguments(graph, a), generate_stats=True)
     graph.result(y, a.result)
     graph.result(statistics, a.statistics)
 
 
-def _sdpa_backward(graph: Graph, a: Attention) -> None:
+def sdpa_backward(graph: Graph, a: Attention) -> None:
     _backward(graph, a, (a.query, a.key, a.value))
 
 
 def _backward(graph: Graph, a: Attention, gradients: tuple[Operand, ...]) -> None:
     """Describe the gradient, written as ``gradients`` lie: those of query, key and value."""
-    arguments = _arguments(graph, a)
+    named = arguments(graph, a)
     y, statistics, dy = (graph.argument(o) for o in (a.result, a.statistics, a.result))
-    results = graph.node.sdpa_backward(**arguments, o=y, stats=statistics, dO=dy)
+    results = graph.node.sdpa_backward(**named, o=y, stats=statistics, dO=dy)
     for found, operand in zip(results, gradients, strict=True):
         graph.result(found, operand)
 
 
 @dialect.op(op.fused_attention)
 def fused_attention(call: CallValues) -> OpEnv:
-    return _made(_sdpa, call)
+    return _made(sdpa, call)
 
 
 @dialect.op(op.fused_attention_dx)
 def fused_attention_dx(call: CallValues) -> OpEnv:
-    return _made(_sdpa_backward, call)
+    return _made(sdpa_backward, call)
 
 
 def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
@@ -120,7 +120,7 @@ def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
 
     def masked(query, key, value, mask, *rest):
         run(query, key, value, added(mask), *rest)
-        if describe is _sdpa:
+        if describe is sdpa:
             logsumexp = rest[1]
             logsumexp.masked_fill_(logsumexp == -inf, 0)
 
@@ -129,7 +129,7 @@ def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
 
 def _plan(describe: Callable[..., None], call: CallValues) -> ExecutionPlan | Plans:
     dtype, device = call.args.query.dtype, call.device.ordinal
-    return plan(describe, _described(call), dtype=dtype, device=device)
+    return plan(describe, described_by(call), dtype=dtype, device=device)
 
 
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -146,10 +146,10 @@ def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
 def _sdpa_in_rows(graph: Graph, a: Attention) -> None:
     """Describe gradients of which each begins its rows where the one before it ends."""
     row = PARTS * a.query.dims[1] * a.query.dims[3]
-    _backward(graph, a, tuple(_in_rows(o, row) for o in (a.query, a.key, a.value)))
+    _backward(graph, a, tuple(in_rows(o, row) for o in (a.query, a.key, a.value)))
 
 
-def _in_rows(part: Operand, row: int) -> Operand:
+def in_rows(part: Operand, row: int) -> Operand:
     """Return a compact operand (batch, heads, steps, width) as a part of rows of all heads."""
     _, _, steps, width = part.dims
     return replace(part, strides=(steps * row, width, row, 1))

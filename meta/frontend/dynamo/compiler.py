@@ -13,7 +13,6 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch._logging._internal import trace_structured
 from torch.utils._python_dispatch import _disable_current_modes
@@ -25,15 +24,12 @@ from meta.frontend.dynamo.conversion import (
     NoProgram,
     convert_graph,
     device_of,
-    put_right,
 )
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
-from meta.frontend.dynamo.keep_losses import keep_losses
-from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result, View
-from meta.frontend.dynamo.own import need_less
+from meta.frontend.dynamo.partition import partition, rewrite
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
@@ -60,7 +56,7 @@ def backend(
         bw_compiler=partial(compiler, role="backward"),
         inference_compiler=partial(compiler, role="inference"),
         decompositions=decompositions,
-        partition_fn=_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,  # as copies at the end of a graph
     )
     tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
@@ -70,15 +66,6 @@ def backend(
     with states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     return compiled
-
-
-def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """Return the graphs of the result and of the gradient."""
-    put_right(joint)  # before its types become those of what one graph saves for the other
-    keep_losses(joint)
-    drop_masks(joint)
-    need_less(joint)
-    return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 @contextmanager
@@ -167,7 +154,7 @@ class GraphCompiler:
     ) -> None:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         if role == "inference":  # others are part of a graph that was rewritten as a whole
-            keep_losses(graph)
+            rewrite(graph)
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | TorchGraph | None = None

@@ -32,7 +32,6 @@ from meta.frontend.aten.registry import AtenError, bound, name_of
 from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
-from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.outputs import Output, outputs_of
 from meta.frontend.dynamo.own import update_in_place, without_statistics
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
@@ -157,7 +156,6 @@ def convert_graph(
     """
     complete(graph)
     put_right(graph)
-    drop_masks(graph)
     without_statistics(graph)
     update_in_place(graph)
     places = [n for n in graph.graph.nodes if n.op == "placeholder"]

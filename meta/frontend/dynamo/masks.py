@@ -114,7 +114,8 @@ class _Constants:
             return None
         args: Any = fx.map_arg(node.args, values.__getitem__)
         kwargs: Any = fx.map_arg(node.kwargs, values.__getitem__)
-        found = node.target(*args, **kwargs)
+        target: Any = node.target
+        found = target(*args, **kwargs)
         return found if isinstance(found, Tensor) else None
 
 

@@ -92,7 +92,8 @@ def need_less(joint: fx.GraphModule) -> None:
     """Let the gradients in a joint graph read less of what its forward part computes."""
     graph = joint.graph
     for node in graph.find_nodes(op="call_function", target=_GRADIENT_OF_NORM):
-        dy, x, weight, *_, train, eps, _ = node.args
+        args: Any = node.args
+        dy, x, weight, *_, train, eps, _ = args
         if train and weight is not None:
             made = _replaced(node, torch.ops.meta.batch_norm_dxwb.default, (dy, x, weight, eps))
             dx, dw, db = node.meta["val"]
@@ -102,13 +103,15 @@ def need_less(joint: fx.GraphModule) -> None:
         for node in graph.find_nodes(op="call_function", target=gradient):
             y = _maxima(node, pool)
             if y is not None:
-                dy, x, *window, _ = node.args
+                args = node.args
+                dy, x, *window, _ = args
                 _replaced(node, torch.ops.meta.max_pool_dx.default, (dy, x, y, *_each(window, x)))
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
     """Return the maxima, the places of which a gradient reads, if it may look for them again."""
-    _, x, *window, places = node.args
+    args: Any = node.args
+    _, x, *window, places = args
     said = x.meta["val"]
     if said.device.type not in SEARCHED_ON or not said.dtype.is_floating_point:
         return None
@@ -170,7 +173,8 @@ def update_in_place(module: fx.GraphModule) -> None:
         if found is None:
             continue
         y, rest = found
-        x, weight, bias, mean, var, _, momentum, eps = node.args
+        args: Any = node.args
+        x, weight, bias, mean, var, _, momentum, eps = args
         given = (x, weight, bias, mean, var, momentum, eps)
         _replaced(y, torch.ops.meta.batch_norm_update.default, given)
         for other in (*rest, node):
@@ -184,8 +188,9 @@ def _updates(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
     """Return the result of a normalisation, and the other nodes that it is replaced with: those
     that copy its running statistics to the inputs that they were, which nobody else reads.
     """
-    mean, var, training = node.args[3:6]
-    if not training or not isinstance(mean, fx.Node) or mean is var:
+    args: Any = node.args
+    mean, var, training = args[3:6]
+    if not training or mean is None or mean is var:
         return None
     fields = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     if fields.keys() != {0, 3, 4} or len(node.users) != len(fields):

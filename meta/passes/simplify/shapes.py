@@ -5,8 +5,14 @@ tensors apart and joins them, of `where`, and of products of transposed matrices
 from __future__ import annotations
 
 from meta import op
-from meta.ir import Expr
-from meta.op.core.check import inverse_permutation, normalize_axes, permutation, swapped
+from meta.ir import Expr, Tuple
+from meta.op.core.check import (
+    inverse_permutation,
+    normalize_axes,
+    normalize_axis,
+    permutation,
+    swapped,
+)
 from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
 from meta.op.core.window import DATA, pads
@@ -82,6 +88,24 @@ def permuted(at: RuleSite) -> Expr | None:
     if inner is None:
         return None
     return new_call(op.permute_dims, source, None if order == permutation(None, x.ndim) else order)
+
+
+@RULES.rule(*PERMUTATIONS)
+def permuted_stack(at: RuleSite) -> Expr | None:
+    """A stack of permuted arrays, permuted so that they are as they were, is a stack of these."""
+    made = at.made_by(at.args[0], op.stack)
+    if made is None:
+        return None
+    order = order_of(at)
+    axis = normalize_axis(made.args[1], len(order))
+    rest = [a - (a > axis) for a in order if a != axis]
+    sources = []
+    for part in fields_of(made.args[0]):
+        inner = at.made_by(part, *PERMUTATIONS)
+        if inner is None or [order_of(inner)[a] for a in rest] != sorted(rest):
+            return None
+        sources.append(inner.args[0])
+    return new_call(op.stack, Tuple(tuple(sources)), order.index(axis))
 
 
 @RULES.rule(op.strided_slice)

@@ -49,9 +49,7 @@ def test_gradients(dtype: str, shape: tuple[int, ...], adds: bool, summed: bool)
     out = torch.full_like(x, float("nan"))
     sums = [torch.full_like(scale, float("nan")) for _ in range(2 + summed)]
     types = {"addend": dtype} if adds else {}
-    backward(call, summed=summed, **types).run(
-        x, scale, dy, *([addend] if adds else []), out, *sums
-    )
+    backward(call, types, summed=summed).run(x, scale, dy, *([addend] if adds else []), out, *sums)
     wide, gamma = x.double().requires_grad_(), scale.double().requires_grad_()
     beta = torch.zeros_like(gamma).requires_grad_()
     y = F.layer_norm(wide, shape[-1:], gamma, beta, 1e-3)

@@ -129,31 +129,6 @@ def test_layers_that_save_nothing() -> None:
     assert "aten.native_layer_norm.default" in forward
 
 
-def test_parts_of_rows_are_saved_as_they_lie() -> None:
-    """Heads of a joint projection are views with gaps: what is saved of them has none, and no
-    transpose.
-    """
-    torch.manual_seed(0)
-    project = nn.Linear(8, 24)
-
-    def attend(x: Tensor) -> Tensor:
-        q, k, v = (p.view(3, 5, 2, 4).transpose(1, 2) for p in project(x).split(8, -1))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-
-    x = torch.randn(3, 5, 8, requires_grad=True)
-    with compiler.watching() as graphs:
-        y = torch.compile(attend, backend="meta", fullgraph=True)(x)
-        found = torch.autograd.grad(y, x, y)
-    expected = attend(x)
-    assert_close(y, expected)
-    assert_close(found, torch.autograd.grad(expected, x, expected))
-    (backward,) = (g for g in graphs if g.role == "backward")
-    (program,) = backward.programs()
-    heads = [o for i, o in zip(program.converted.inputs, program.converted.orders, strict=True)
-             if backward.said[i].shape == (3, 2, 5, 4)]  # fmt: skip
-    assert heads.count((0, 2, 1, 3)) >= 3
-
-
 WINDOWS = [
     (2, (3,), (), (1,), (1,), False),
     (2, (3, 2), (2, 1), (1, 0), (1, 2), True),

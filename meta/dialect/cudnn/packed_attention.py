@@ -1,0 +1,142 @@
+"""Attention whose query, key and value are parts of one array's rows, as a joint projection gives
+them: cuDNN reads them where they are, and writes gradients that are joined alike.
+
+A part has its heads behind the steps: of rows [b, s, ...] with 3 * heads * width elements, those of
+a third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base.device import Device
+from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core.joined_attention import PARTS
+from meta.dialect.cudnn import cudnn as dialect
+from meta.dialect.cudnn.attention import (
+    Attention,
+    arguments,
+    described_by,
+    in_rows,
+    sdpa,
+    sdpa_backward,
+)
+from meta.dialect.cudnn.graph import Graph
+from meta.dialect.cudnn.plans import plan
+from meta.ir.types import TensorType
+from meta.op.attention import HEADS_LATER
+from meta.op.core.check import normalize_axis
+from meta.op.shapes import split_bounds
+
+ROWS = 2
+"""The axis of rows along which they are cut."""
+ALIGNED = 8
+"""What the elements of a head are a multiple of, and so where parts begin."""
+
+
+def _sdpa_alone(graph: Graph, a: Attention) -> None:
+    """Describe the result without what its gradient needs."""
+    y, _ = graph.node.sdpa(**arguments(graph, a), generate_stats=False)
+    graph.result(y, a.result)
+
+
+def _begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
+    """Return where the parts of a split begin, in elements of a row; decline what is no third."""
+    require_static(rows)
+    cuts = rows.ndim > ROWS and normalize_axis(at, rows.ndim) == ROWS
+    decline_if(not cuts, "the rows are not what is split")
+    bounds = split_bounds(rows.static_shape[ROWS], sections)
+    third, rest = divmod(rows.static_shape[ROWS], PARTS)
+    fits = not rest and len(bounds) == PARTS and all(e - b == third for b, e in bounds)
+    decline_if(not fits, "the parts are not thirds of the rows")
+    inner = prod(rows.static_shape[ROWS + 1 :])
+    return tuple(begin * inner for begin, _ in bounds)
+
+
+def _made(
+    describe: Callable[[Graph, Attention], None], rows: TensorType, begins: tuple[int, ...],
+    y: TensorType, mask: Any, causal: bool, scale: float | None, layout: str, device: Device,
+) -> OpEnv:  # fmt: skip
+    """Return what runs a graph. The gradient fills one array, of the shape of the rows."""
+    decline_if(mask is not None, "made for an attention without a mask")
+    decline_if(layout != HEADS_LATER, "made for heads behind the steps")
+    batch, steps, heads, width = y.static_shape
+    part, row = heads * width, PARTS * heads * width
+    fits = rows.static_shape[:ROWS] == (batch, steps) and prod(rows.static_shape[ROWS:]) == row
+    decline_if(not fits or y.dtype != rows.dtype, f"{y} is no attention of thirds of {rows}")
+    decline_if(width % ALIGNED != 0, f"heads are no multiple of {ALIGNED} elements")
+    one = rows.with_shape((batch, steps, heads, width))
+    call = op.fused_attention.call_values((one, one, one, None, causal, scale, layout), device)
+    compact = described_by(call)
+    query, key, value = (in_rows(p, row) for p in (compact.query, compact.key, compact.value))
+    described = replace(compact, query=query, key=key, value=value)
+    run = plan(describe, described, dtype=rows.dtype, device=device.ordinal)
+
+    def parts_of(whole: torch.Tensor, begins: Sequence[int]) -> list[torch.Tensor]:
+        flat = whole.view(batch, steps, row)
+        return [flat.narrow(-1, begin, part) for begin in begins]
+
+    def forward(whole: torch.Tensor, *results: torch.Tensor) -> None:
+        run(*parts_of(whole, begins), *results)
+
+    def backward(whole: torch.Tensor, *rest: torch.Tensor) -> None:
+        *given, joined = rest
+        run(*parts_of(whole, begins), *given, *parts_of(joined, range(0, row, part)))
+
+    launch = backward if describe is sdpa_backward else forward
+    return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+
+def _parts(rows, sections, at):
+    parts = op.split(rows, sections, at)
+    return [op.reshape(parts[i], ...) for i in range(PARTS)]
+
+
+def _alone(rows, sections, at, mask, causal, scale, layout):
+    return op.fused_attention(*_parts(rows, sections, at), mask, causal, scale, layout)[0]
+
+
+def _saved(rows, sections, at, mask, causal, scale, layout):
+    found = op.fused_attention(*_parts(rows, sections, at), mask, causal, scale, layout)
+    return found[0], found[1]
+
+
+@dialect.pattern_op(_alone)
+def attention_of_rows(
+    rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
+    layout: str, result: TensorType, device: Device,
+) -> OpEnv:  # fmt: skip
+    begins = _begins(rows, sections, at)
+    return _made(_sdpa_alone, rows, begins, result, mask, causal, scale, layout, device)
+
+
+@dialect.pattern_op(_saved)
+def attention_of_rows_saved(
+    rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
+    layout: str, result: tuple[TensorType, TensorType], device: Device,
+) -> OpEnv:  # fmt: skip
+    begins = _begins(rows, sections, at)
+    return _made(sdpa, rows, begins, result[0], mask, causal, scale, layout, device)
+
+
+def _gradient(rows, sections, at, mask, y, logsumexp, dy, causal, scale, layout, axis):
+    given = (*_parts(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    found = op.fused_attention_dx(*given)
+    views = tuple(op.reshape(found[i], ...) for i in range(PARTS))
+    return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(PARTS)), axis)
+
+
+@dialect.pattern_op(_gradient)
+def attention_of_rows_dx(
+    rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
+    scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
+) -> OpEnv:  # fmt: skip
+    begins = _begins(rows, sections, at)
+    decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
+    return _made(sdpa_backward, rows, begins, y, mask, causal, scale, layout, device)

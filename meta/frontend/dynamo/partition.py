@@ -1,0 +1,121 @@
+"""Graphs of AOTAutograd's are rewritten; a joint one becomes that of the result, and that of the
+gradient.
+
+PyTorch's partitioner decides what the first saves for the second, and what the second computes
+again. It knows some overloads of views as such, which cost nothing to compute again; others it
+saves, as copies beside what they are views of. So views are written as those that it knows.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import config as functorch
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from meta.frontend.dynamo.conversion import put_right
+from meta.frontend.dynamo.keep_losses import keep_losses
+from meta.frontend.dynamo.masks import drop_masks
+from meta.frontend.dynamo.own import need_less
+
+_ATEN = torch.ops.aten
+
+
+def rewrite(whole: fx.GraphModule) -> None:
+    """Write what is whole in a graph, joint or for inference, as programs do best."""
+    put_right(whole)  # before its types become those of what one graph saves for the other
+    keep_losses(whole)
+    plain_views(whole)
+    drop_masks(whole)
+
+
+def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """Return the graphs of the result and of the gradient."""
+    rewrite(joint)
+    need_less(joint)
+    with functorch.patch(recompute_views=True):
+        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+
+def plain_views(module: fx.GraphModule) -> None:
+    """Write views as overloads that the partitioner knows as such."""
+    graph = module.graph
+    for target, rewrite in _REWRITES.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            with graph.inserting_before(node):
+                rewrite(node)
+
+
+def _forwarded(node: fx.Node) -> None:
+    """A node that gives what it is given."""
+    source: Any = node.args[0]
+    node.replace_all_uses_with(source)
+    node.graph.erase_node(node)
+
+
+def _replaced(node: fx.Node, target: Any, *args: Any) -> None:
+    made = node.graph.call_function(target, args)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+
+
+def _transposed(node: fx.Node) -> None:
+    args: Any = node.args
+    source, *axes = args
+    order = list(range(source.meta["val"].ndim))
+    if order:
+        a, b = axes
+        order[a], order[b] = order[b], order[a]
+    _replaced(node, _ATEN.permute.default, source, order)
+
+
+def _in_sizes(node: fx.Node) -> None:
+    args: Any = node.args
+    source, sizes, *axis = args
+    _replaced(node, _ATEN.split.sizes, source, sizes, *axis)
+
+
+def _unbound(node: fx.Node) -> None:
+    """A split. Of a permuted array, the parts are permuted: programs find them in its rows then."""
+    args: Any = node.args
+    source, axis = args[0], (*args[1:], 0)[0]
+    fields = list(node.users)
+    said = source.meta["val"]
+    order = list(range(said.ndim))
+    if any(user.target is not operator.getitem for user in fields) or not order:
+        return
+    axis %= len(order)
+    if source.target is _ATEN.permute.default:
+        order = [a % len(order) for a in source.args[1]]
+        source, axis = source.args[0], order[axis]
+    rest = [a - (a > axis) for a in order if a != axis]
+
+    def call(target: Any, *args: Any) -> fx.Node:
+        made = node.graph.call_function(target, args)
+        values = fx.map_arg(args, lambda n: n.meta["val"])
+        made.meta = {**node.meta, "val": target(*values)}
+        return made
+
+    whole = call(_ATEN.split.Tensor, source, 1, axis)
+    for user in fields:
+        part = call(operator.getitem, whole, user.args[1])
+        part = call(_ATEN.squeeze.dim, part, axis)
+        if rest != sorted(rest):
+            part = call(_ATEN.permute.default, part, rest)
+        user.replace_all_uses_with(part)
+        node.graph.erase_node(user)
+    node.graph.erase_node(node)
+
+
+_REWRITES: dict[Any, Callable[[fx.Node], None]] = {
+    _ATEN.detach.default: _forwarded,
+    _ATEN.alias.default: _forwarded,
+    _ATEN.transpose.int: _transposed,
+    _ATEN.split_with_sizes.default: _in_sizes,
+    _ATEN.unbind.int: _unbound,
+}

@@ -1,0 +1,83 @@
+"""Graphs that are rewritten before they are divided: views as PyTorch's partitioner knows them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from meta.frontend.dynamo import compiler
+
+B, S, H, D = 3, 5, 2, 4
+
+
+def _split(rows: Tensor) -> list[Tensor]:
+    return [p.view(B, S, H, D).transpose(1, 2) for p in rows.split(H * D, -1)]
+
+
+def _split_with_sizes(rows: Tensor) -> list[Tensor]:
+    sizes = [H * D, H * D, H * D]
+    return [p.view(B, S, H, D).transpose(1, 2) for p in rows.split(sizes, -1)]
+
+
+def _unbound(rows: Tensor) -> list[Tensor]:
+    return list(rows.view(B, S, 3, H, D).permute(2, 0, 3, 1, 4).unbind(0))
+
+
+def _unbound_without_a_permutation(rows: Tensor) -> list[Tensor]:
+    return [p.transpose(1, 2) for p in rows.view(B, S, 3, H, D).unbind(-3)]
+
+
+def _some(rows: Tensor) -> list[Tensor]:
+    """One part is not read."""
+    q, _, v = rows.view(B, S, 3, H, D).permute(2, 0, 3, 1, 4).unbind()
+    return [q, v, v]
+
+
+PARTS = [_split, _split_with_sizes, _unbound, _unbound_without_a_permutation, _some]
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_joint_projection_is_saved_once(parts: object) -> None:
+    torch.manual_seed(0)
+    project = nn.Linear(8, 3 * H * D)
+
+    def attend(x: Tensor) -> Tensor:
+        q, k, v = parts(project(x))  # type: ignore[operator]
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    x = torch.randn(B, S, 8, requires_grad=True)
+    with compiler.watching() as graphs:
+        y = torch.compile(attend, backend="meta", fullgraph=True)(x)
+        found = torch.autograd.grad(y, (x, *project.parameters()), y)
+    expected = attend(x)
+    assert_close(y, expected)
+    gradients = torch.autograd.grad(expected, (x, *project.parameters()), expected)
+    assert_close(found, gradients, rtol=1e-4, atol=1e-5)
+    (backward,) = (g for g in graphs if g.role == "backward")
+    shapes = [tuple(s.shape) for s in backward.said if isinstance(s, Tensor)]
+    assert shapes.count((B, H, S, D)) == 1  # the result of the attention
+    whole = (B * S, 3 * H * D) in shapes or (B, S, 3 * H * D) in shapes
+    assert whole == (parts is not _some)  # two parts are less
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_outputs_that_are_views_of_others(trains: bool) -> None:
+    """What only forwards is left out; what the user gets is what torch gives."""
+
+    def outputs(x: Tensor) -> tuple[Tensor, ...]:
+        y = torch.sin(x)
+        return y, y.detach(), y.transpose(0, 1), *y.unbind(1), y.split([1, 2], 1)[1]
+
+    x = torch.randn(2, 3, requires_grad=trains)
+    found = torch.compile(outputs, backend="meta", fullgraph=True)(x)
+    expected = outputs(x)
+    for a, b in zip(found, expected, strict=True):
+        assert_close(a, b)
+        assert (a.requires_grad, a.stride()) == (b.requires_grad, b.stride())
+    if trains:
+        sums = (sum(v.sum() for v in values if v.requires_grad) for values in (found, expected))
+        first, second = (torch.autograd.grad(s, x)[0] for s in sums)
+        assert_close(first, second)
