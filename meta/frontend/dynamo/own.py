@@ -196,7 +196,8 @@ def _updates(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
     if fields.keys() != {0, 3, 4} or len(node.users) != len(fields):
         return None
     rest: list[fx.Node] = []
-    for old, number in ((mean, 3), (var, 4)):
+    places: tuple[tuple[Any, int], ...] = ((mean, 3), (var, 4))
+    for old, number in places:
         new = fields[number]
         copies = list(new.users)
         if len(copies) != 1 or copies[0].target is not _ATEN.copy_.default or copies[0].users:
