@@ -120,10 +120,8 @@ def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
         return None
     if not all(isinstance(n, int) for part in window[:-1] for n in part):
         return None
-    for user in made.users:
-        if user.target is operator.getitem and user.args[1] == 0:
-            return user
-    return None
+    fields: list[fx.Node] = list(made.users)
+    return next((n for n in fields if n.target is operator.getitem and n.args[1] == 0), None)
 
 
 def _each(window: Sequence[Any], x: fx.Node) -> tuple[Any, ...]:
@@ -192,19 +190,21 @@ def _updates(node: fx.Node) -> tuple[fx.Node, list[fx.Node]] | None:
     mean, var, training = args[3:6]
     if not training or mean is None or mean is var:
         return None
-    fields = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    fields: dict[Any, fx.Node] = {
+        user.args[1]: user for user in node.users if user.target is operator.getitem
+    }
     if fields.keys() != {0, 3, 4} or len(node.users) != len(fields):
         return None
     rest: list[fx.Node] = []
     places: tuple[tuple[Any, int], ...] = ((mean, 3), (var, 4))
     for old, number in places:
         new = fields[number]
-        copies = list(new.users)
+        copies, readers = list(new.users), set(old.users)
         if len(copies) != 1 or copies[0].target is not _ATEN.copy_.default or copies[0].users:
             return None
         if old.op != "placeholder" or copies[0].args[0] is not old:
             return None
-        if set(old.users) != {node, copies[0]}:
+        if readers != {node, copies[0]}:
             return None
         rest += [copies[0], new]
     return fields[0], rest
