@@ -1,4 +1,6 @@
-"""Losses over a vocabulary under `torch.compile(backend="meta")`: programs, results, memory."""
+"""Language models' losses over a vocabulary, and their GELU, under `torch.compile(backend="meta")`:
+programs, results, memory.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +69,30 @@ def test_a_vocabulary(bias: bool, successors: bool, dtype: torch.dtype) -> None:
         assert one.dtype == other.dtype
         error = (one.double() - right).norm()
         assert error <= 1.5 * (other.double() - right).norm() + 1e-3 * right.norm()
+
+
+def test_a_gelu_that_is_written_out_keeps_its_argument_alone() -> None:
+    """Autocast computes the power, and what follows, in float32."""
+    torch._dynamo.reset()
+
+    def network(x: Tensor, w: Tensor) -> Tensor:
+        y = x @ w.mT
+        y = 0.5 * y * (1.0 + torch.tanh(0.7978845608028654 * (y + 0.044715 * torch.pow(y, 3.0))))
+        return y @ w
+
+    x, w = torch.randn(48, 64).cuda(), torch.randn(96, 64).cuda().requires_grad_()
+    results = []
+    with compiler.watching() as graphs:
+        for run in (torch.compile(network, backend="meta", fullgraph=True), network):
+            with torch.autocast("cuda", torch.bfloat16):
+                y = run(x, w)
+            results.append([y, *torch.autograd.grad(y.float().square().sum(), w)])
+    for one, other in zip(*results, strict=True):
+        assert one.dtype == other.dtype
+        assert (one.float() - other.float()).norm() <= 2e-2 * other.float().norm()
+    forward, backward = (str(p.executable.module) for g in graphs for p in g.programs())
+    assert "gelu(" in forward and "gelu_dx(" in backward and "tanh(" not in forward + backward
+    assert "float32[48, 96]" not in backward.splitlines()[0].split("->")[0]
 
 
 def test_memory_is_that_of_the_scores() -> None:

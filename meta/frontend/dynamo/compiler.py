@@ -27,6 +27,7 @@ from meta.frontend.dynamo.conversion import (
 )
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
+from meta.frontend.dynamo.keep_gelu import keep_gelu
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result, View
 from meta.frontend.dynamo.partition import partition, rewrite
@@ -50,6 +51,7 @@ def backend(
     """
     given = read_options(mode, options)
     keep_attention(graph)
+    keep_gelu(graph)
     compiler = partial(GraphCompiler, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
