@@ -109,8 +109,9 @@ def regions(
 
     ``fixed``: registers that are the same in every activation (`FunctionCode.fixed`). ``reason``
     says why a graph cannot hold an instruction that is no terminator and no call. A region ends
-    with a kernel: what stands behind it costs the host no more than it does inside. It begins with
-    the allocations and views before its first kernel: a view of a static argument is static there.
+    with a kernel and views right behind it: other things cost the host no more outside. It begins
+    with the allocations and views before its first kernel: a view of a static argument is static
+    there.
     """
     found: list[GraphRegion] = []
     begin: int | None = None
@@ -128,6 +129,8 @@ def regions(
                 begin = at
                 while begin and isinstance(block[begin - 1], _NEUTRAL):
                     begin -= 1
+            last = at
+        elif isinstance(instruction, bc.ViewTensor) and begin is not None and last == at - 1:
             last = at
     return found
 
@@ -431,7 +434,11 @@ class GraphStep:
                 same[r] = tensor
                 self.graphs.statics.add(id(tensor))  # the same tensor at every run
         back = [(r, t) for r, t in copied.items() if r in written]
-        counted = [t for r, t in written.items() if t is not None and r not in copied]
+        counted = [
+            t
+            for r, t in written.items()
+            if t is not None and r not in copied and not self.graphs.is_fixed(t)
+        ]
         given = list(copied.items())
         ready = {**loans, **same}
         # The caller has the arguments, whether they are released or not.

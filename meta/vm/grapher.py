@@ -160,6 +160,8 @@ class Grapher:
                 here = Launched(at, self.code.kernels[i.kernel].name, i.span)
                 launched += [here] * (len(steps) - len(launched))
                 begin = at + 1
+        steps += link_inside(block[begin : region.end])  # views
+        launched += launched[-1:] * (len(steps) - len(launched))
 
         def split(invoke: int, reason: str) -> tuple[Step, ...]:
             failed = block[invoke]

@@ -178,8 +178,11 @@ class Graphs:
 
     def is_static(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of an array, a constant or the arena."""
-        where = buffer(tensor)
-        return where in self._static_memory or where in self._fixed
+        return buffer(tensor) in self._static_memory or self.is_fixed(tensor)
+
+    def is_fixed(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor's memory is that of a constant or the arena, which nobody else sees."""
+        return buffer(tensor) in self._fixed
 
     def refused(
         self, reason: str, error: Exception | None = None, span: Span | None = None

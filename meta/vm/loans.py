@@ -3,15 +3,17 @@
 A graph writes to the same memory at each replay. It is not replayed while one of its loans is out,
 that is, while a tensor somewhere still has the memory; so nobody sees a loan change.
 
-A program that is given the loans of another one has them at addresses that it knows: its own graphs
-may read them there. So what a forward pass keeps for its gradient is not copied at all.
+A program that is given the loans of another one knows these tensors: its own graphs may read them
+where they are. So what a forward pass keeps for its gradient is not copied at all.
 
 There are hundreds of loans in a call: what is done for each is a loop of C's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,16 +32,24 @@ class Loan:
 
     Attributes
     ----------
-    tensor: the graph's own. memory: its storage. held: how many tensors with it are the program's.
+    tensor: the graph's own. lot: what it is lent with. memory: its storage. held: how many tensors
+    with that are the program's.
     """
 
-    __slots__ = ("_views", "held", "memory", "tensor")
+    __slots__ = ("_number", "_views", "lot", "memory", "tensor")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, tensor: torch.Tensor, lot: Lot, number: int) -> None:
+        self.tensor, self.lot, self._number = tensor, lot, number
         self.memory = tensor.untyped_storage()._cdata
-        self.held = 0
         self._views: dict[Hashable, torch.Tensor] = {}
+
+    @property
+    def held(self) -> int:
+        return self.lot.held[self._number]
+
+    @held.setter
+    def held(self, uses: int) -> None:
+        self.lot.held[self._number] = uses
 
     def uses(self) -> int:
         """Return how many tensors have the memory."""
@@ -48,44 +58,56 @@ class Loan:
 
     def is_out(self) -> bool:
         """Whether somebody has the memory."""
-        return self.uses() != self.held
-
-    def shaped(self, shape: torch.Size) -> torch.Tensor:
-        """Return the tensor in a shape of as many elements: the same object for each."""
-        return self.tensor if shape == self.tensor.shape else self._view(shape)
+        return self.lot.is_kept() or self.uses() != self.held
 
     def permuted(self, axes: tuple[int, ...]) -> torch.Tensor:
         """Return the tensor with its axes in another order: the same object for each."""
-        return self._view(axes, permute=True)
+        return self.view(self.tensor.permute(axes))
 
-    def _view(self, by: tuple[int, ...], permute: bool = False) -> torch.Tensor:
-        # Kept as long as the loan is: it counts as a use that is the program's.
-        key = permute, tuple(by)
-        found = self._views.get(key)
-        if found is None:
-            found = self.tensor.permute(by) if permute else self.tensor.view(by)
-            self._views[key] = found
-            self.held += 1
+    def view(self, view: torch.Tensor) -> torch.Tensor:
+        """Return a view of the tensor as a tensor of the program's: the same for all like it."""
+        key = view.shape, view.stride(), view.storage_offset()
+        with _VIEWS:  # kept as long as the loan is: it counts as a use that is the program's
+            found = self._views.get(key)
+            if found is None:
+                found = self._views[key] = self.tensor.as_strided(*key)
+                self.held += 1
         return found
+
+
+_VIEWS = threading.Lock()
 
 
 class Lot:
     """The loans of one recording, which are lent together."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self.loans = tuple(map(Loan, tensors))
+        self.loans = tuple([Loan(t, self, i) for i, t in enumerate(tensors)])
+        self.held = [0] * len(self.loans)  # of each
         self._memory = [loan.memory for loan in self.loans]
+        self._keeper: Callable[[], object] = _nobody
 
     def settle(self) -> None:
         """Count the uses that there are now as the program's own: when it is recorded, and what
         was only needed for that is gone.
         """
-        for loan in self.loans:
-            loan.held = loan.uses()
+        self.held[:] = map(_uses, self._memory)
+
+    def keep(self, keeper: object) -> None:
+        """Lend the graph's own tensors, to an object, for as long as that lives."""
+        self._keeper = weakref.ref(keeper)
+
+    def is_kept(self) -> bool:
+        """Whether somebody has the graph's own tensors."""
+        return self._keeper() is not None
 
     def is_out(self) -> bool:
         """Whether somebody has a loan."""
-        return list(map(_uses, self._memory)) != [loan.held for loan in self.loans]
+        return self.is_kept() or list(map(_uses, self._memory)) != self.held
+
+
+def _nobody() -> None:
+    return None
 
 
 class Loans:
@@ -93,32 +115,28 @@ class Loans:
 
     Attributes
     ----------
-    ids: of the tensors that `own` returns: each is the same object in each call.
+    ids: of the tensors of loans that are the same objects in each call.
     """
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
-        self._by_address: dict[int, Loan] = {}
         self._by_id: dict[int, Loan] = {}
-        # By argument and address: found once, as an argument has one type.
-        self._known: dict[tuple[int, int], torch.Tensor] = {}
         self._memos: list[dict[Any, Any]] = []
 
     def add(self, loans: Iterable[Loan]) -> None:
         """Note what a graph that was recorded will lend."""
-        for loan in loans:
-            self._by_address[loan.tensor.data_ptr()] = self._by_id[id(loan.tensor)] = loan
+        self._by_id.update((id(loan.tensor), loan) for loan in loans)
+        self.ids.update(self._by_id)
 
     def forget(self, loans: Sequence[Loan]) -> None:
         """Forget what a graph lent that is gone."""
         if not loans:
             return
         for loan in loans:
-            self._by_address.pop(loan.tensor.data_ptr(), None)
             self._by_id.pop(id(loan.tensor), None)
-        for memo in (self._known, *self._memos):
+        for memo in self._memos:
             memo.clear()
-        self.ids.clear()
+        self.ids = set(self._by_id)
 
     def memo(self) -> dict[Any, Any]:
         """Return a dictionary that is emptied whenever loans are forgotten."""
@@ -129,30 +147,21 @@ class Loans:
         """Return the loan of a graph's own tensor; None for another tensor."""
         return self._by_id.get(id(tensor))
 
+    def view(self, loan: Loan, view: torch.Tensor) -> torch.Tensor:
+        """Return a view of a loan as a tensor of the program's, until loans are forgotten."""
+        found = loan.view(view)
+        self.ids.add(id(found))
+        return found
+
     @contextmanager
     def held_after(self, kept: list[tuple[Loan, int]]) -> Iterator[None]:
         """Count what a recording in the block keeps of the loans as the programs' own, and add to
         ``kept`` how many uses that are of which.
         """
-        before = [(loan, loan.uses() - loan.held) for loan in self._by_address.values()]
+        before = [(loan, loan.uses() - loan.held) for loan in self._by_id.values()]
         yield
         for loan, out in before:
             more = loan.uses() - loan.held - out
             if more:
                 loan.held += more
                 kept.append((loan, more))
-
-    def own(self, argument: int, tensor: torch.Tensor) -> torch.Tensor:
-        """Return for a tensor that is lent the one that always stands for it; another as it is."""
-        key = argument, tensor.data_ptr()
-        found = self._known.get(key)
-        if found is not None:
-            return found
-        loan = self._by_address.get(key[1])
-        if loan is None or loan.tensor.dtype != tensor.dtype or not tensor.is_contiguous():
-            return tensor
-        if loan.tensor.numel() != tensor.numel() or not loan.tensor.is_contiguous():
-            return tensor
-        found = self._known[key] = loan.shaped(tensor.shape)
-        self.ids.add(id(found))
-        return found

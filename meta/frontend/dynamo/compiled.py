@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.conversion import Converted
+from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
 from meta.frontend.dynamo.outputs import Known, Result
 from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, picker
@@ -36,7 +37,9 @@ class TorchGraph:
     calls_back: why, as the calls back of a program. executable: None.
     """
 
-    def __init__(self, graph: fx.GraphModule, why: AtenError) -> None:
+    def __init__(
+        self, graph: fx.GraphModule, why: AtenError, kept: Kept | None = None, role: str = ""
+    ) -> None:
         first = next(iter(why.failures), None)
         text = why.what if first is None else f"{first.operator}: {first.why}"
         place = str(why.span or "") if first is None else first.place
@@ -46,14 +49,22 @@ class TorchGraph:
         # What a program of ours saves for a gradient is dense, whatever torch says of it.
         places = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self._strides = {i: said.stride() for i, said in enumerate(places) if _has_gaps(said)}
+        self._kept, self._role = kept, role
 
-    def __call__(self, args: Sequence[Any]) -> Any:
-        """Run the graph on its inputs; return its outputs."""
-        given = list(args)
+    def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:
+        """Run the graph on its inputs; return its outputs. See `CompiledGraph`."""
+        given, kept = list(args), self._kept
+        if kept is not None and self._role == "backward":
+            part = slice(kept.first, kept.first + kept.count)
+            given[part] = kept.permuted(given[part])
         for i, strides in self._strides.items():
             if given[i].stride() != strides:
                 given[i] = placed(given[i], strides)
-        return self._graph(*given)
+        found = self._graph(*given)
+        if kept is not None and self._role == "forward":
+            values = kept.compact(found[kept.first :])
+            return [*found[: kept.first], Bundle(values)]
+        return found
 
 
 def _has_gaps(said: Any) -> bool:
@@ -71,8 +82,9 @@ class CompiledGraph:
     ----------
     converted: the program as it was converted. executable: None where nothing is computed, and,
     where inputs are bound, before the first call: it is made with them. lent: the results that
-    it may lend, and note in ``loans``; ``saved``: those of them that nobody writes and only a
-    gradient reads. taken: what the forward graph of a gradient lends it.
+    it may lend, and note in ``loans``. kept: of a forward graph the outputs that are returned as
+    one bundle, and of a gradient's the inputs that come from one. lender: of a gradient, the loans
+    of its forward graph.
     """
 
     def __init__(
@@ -82,10 +94,12 @@ class CompiledGraph:
         make: Callable[[Sequence[ndarray]], Executable] | None,
         lent: Collection[int] = (),
         loans: Loans | None = None,
-        saved: Collection[int] = (),
-        taken: Loans | None = None,
+        kept: Kept | None = None,
+        lender: Loans | None = None,
     ) -> None:
-        self.converted, self._lent, self._saved = converted, lent, saved
+        self.converted, self._lent = converted, lent
+        self._gives = kept if lender is None else None
+        self._takes = kept if lender is not None else None
         self._loans = Loans() if loans is None else loans
         self.executable: Executable | None = None
         self._make = make
@@ -100,7 +114,7 @@ class CompiledGraph:
             for i, order in zip(converted.inputs, converted.orders, strict=True)
         ]
         given = len(fits) - converted.bound
-        self._arguments = Arguments(self._inputs[:given], fits[:given], taken)
+        self._arguments = Arguments(self._inputs[:given], fits[:given], self._takes, lender)
         # Inputs that the program knows where to find: it is told if they moved.
         self._fits_bound, self._pick_bound = fits[given:], picker(self._inputs[given:])
         self._arrays: list[ndarray] = []
@@ -108,7 +122,7 @@ class CompiledGraph:
         self._device = device
         self._extents = _extents(said, converted)
         # What a call returns; None before the first call of a program.
-        self._returns = Returns(converted, (), self._loans, ()) if make is None else None
+        self._returns = self._returning(()) if make is None else None
         self._written: tuple[int, ...] = ()
         if make is not None and not converted.bound:
             self._compile(())
@@ -118,13 +132,15 @@ class CompiledGraph:
         """The calls that PyTorch runs, and why."""
         return self.converted.calls_back
 
-    def __call__(self, args: Sequence[Any]) -> Any:
-        """Run the graph on its inputs; return its outputs."""
+    def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:
+        """Run the graph on its inputs, with the values of a bundle, and that of the ``number``, in
+        place of its token; return its outputs, a bundle in place of what it stands for.
+        """
         with self._lock:
-            return self._called(args)
+            return self._called(args, number)
 
-    def _called(self, args: Sequence[Any]) -> list[Any]:
-        tensors, alike = self._arguments(args)
+    def _called(self, args: Sequence[Any], number: int | None) -> list[Any]:
+        tensors = self._arguments(args, number)
         converted = self.converted
         extents = {n: read(args) for n, read in self._extents.items()} if self._extents else {}
         for name in converted.sizes:  # nobody reads its elements
@@ -138,13 +154,18 @@ class CompiledGraph:
             if converted.bound:
                 self._find(self._pick_bound(args))
             assert self.executable is not None
-            results = self.executable.on_tensors(tensors, alike)
+            results = self.executable.on_tensors(tensors, number)
             for i in self._written:
                 self._bring_back(i, tensors[i], args[self._inputs[i]])
         if self._returns is None:
             copied = self._shared(results, [*tensors, *(a.tensor for a in self._arrays)])
-            self._returns = Returns(converted, self._lent, self._loans, copied)
+            self._returns = self._returning(copied)
         return self._returns(args, results, extents)
+
+    def _returning(self, copied: Collection[int]) -> Returns:
+        return Returns(
+            self.converted, self._lent, self._loans, copied, gives=self._gives, takes=self._takes
+        )
 
     def _compile(self, arrays: Sequence[ndarray]) -> None:
         assert self._make is not None
@@ -182,15 +203,15 @@ class CompiledGraph:
         outputs = [o for o in self.converted.outputs if isinstance(o, Result)]
         taken = {buffer(t) for t in tensors}
         before = set(self.executable.kept_memory)
-        among_saved: set[int] = set()
+        among_kept: set[int] = set()
         copied = []
         for output, result in zip(outputs, results, strict=True):
             where = buffer(result)
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)
-            elif output.number in self._saved:
-                among_saved.add(where)
-            elif where in among_saved:
+            elif self._gives is not None and output.number in self._lent:
+                among_kept.add(where)
+            elif where in among_kept:
                 copied.append(output.number)
             else:
                 before.add(where)

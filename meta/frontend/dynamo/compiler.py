@@ -28,8 +28,9 @@ from meta.frontend.dynamo.conversion import (
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.keep_gelu import keep_gelu
+from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
-from meta.frontend.dynamo.outputs import Output, Result, View
+from meta.frontend.dynamo.outputs import Output, Result
 from meta.frontend.dynamo.partition import partition, rewrite
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
@@ -58,7 +59,7 @@ def backend(
         bw_compiler=partial(compiler, role="backward"),
         inference_compiler=partial(compiler, role="inference"),
         decompositions=decompositions,
-        partition_fn=partition,
+        partition_fn=_partition,
         keep_inference_input_mutations=True,  # as copies at the end of a graph
     )
     tensors = (x for x in example_inputs if isinstance(x, torch.Tensor))
@@ -68,6 +69,15 @@ def backend(
     with states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     return compiled
+
+
+def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """Return the graphs of the result and of the gradient."""
+    forward, backward = partition(joint, *args, **kwargs)
+    device = device_of([n.meta.get("val") for n in forward.graph.nodes])
+    if device.kind in BOUND_ON:
+        keep_one(forward, backward, kwargs["num_fwd_outputs"], device)
+    return forward, backward
 
 
 @contextmanager
@@ -108,16 +118,15 @@ def _users(role: str) -> int:
     return sys.maxsize if role != "forward" or metadata is None else metadata.num_forward_returns
 
 
-def _lent(outputs: Sequence[Output], users: int, role: str) -> list[int]:
-    """Return the results of a graph that it may lend: a forward graph what its gradient needs, and
-    that what it returns, which is soon added up, or becomes a parameter's ``grad``. What is
-    returned to the user is the user's.
+def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
+    """Return the results of a graph that it may lend: a forward graph what it keeps by a token for
+    its gradient, and that what it returns, which is soon added up, or becomes a parameter's
+    ``grad``. What is returned to the user is the user's.
     """
     if role == "backward":
         return [o.number for o in outputs if isinstance(o, Result)]
-    seen = {o.of for o in outputs[:users] if isinstance(o, View)}
-    ours = ((at, o) for at, o in enumerate(outputs) if at >= users and at not in seen)
-    return [o.number for _, o in ours if isinstance(o, Result)]
+    ours = outputs[kept.first :] if role == "forward" and kept is not None else ()
+    return [o.number for o in ours if isinstance(o, Result)]
 
 
 _watched: list[list[GraphCompiler]] = []
@@ -157,6 +166,9 @@ class GraphCompiler:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         if role == "inference":  # others are part of a graph that was rewritten as a whole
             rewrite(graph)
+        self.kept: Kept | None = None
+        if role != "inference":
+            graph, self.kept = (opened_forward if role == "forward" else opened_backward)(graph)
         self.graph, self.role, self.options = graph, role, options
         self.said = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
         self.for_all: CompiledGraph | TorchGraph | None = None
@@ -176,7 +188,16 @@ class GraphCompiler:
         run = self.for_all
         if run is None:
             run = self._of_sizes(args)
-        found = run(args)
+        kept = self.kept
+        if kept is None:
+            found = run(args)
+        elif self.role == "forward":
+            found = run(args)
+            found[-1] = kept.token(found[-1])
+        else:
+            bundle = kept.bundle(args[kept.first])
+            inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]
+            found = run(inputs, bundle.number)
         args.clear()
         return found
 
@@ -204,20 +225,19 @@ class GraphCompiler:
             except NoProgram as error:
                 if fallback == "error":
                     raise
-                return TorchGraph(self.graph, error)
+                return TorchGraph(self.graph, error, self.kept, self.role)
             trace_structured(
                 "artifact",
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
             if not converted.module.main.body.bindings and not converted.outputs:
-                return CompiledGraph(self.graph, converted, None)
-            lent = _lent(converted.outputs, self.users, self.role)
+                return CompiledGraph(self.graph, converted, None, kept=self.kept)
+            lent = _lent(converted.outputs, self.kept, self.role)
             loans = self.loans if self.role == "forward" else Loans()
             make = partial(self._executable, converted, extents, lent, loans)
-            taken = self.loans if self.role == "backward" and on in BOUND_ON else None
-            saved = lent if self.role == "forward" else ()  # gradients may be written
-            return CompiledGraph(self.graph, converted, make, lent, loans, saved, taken)
+            lender = self.loans if self.role == "backward" else None
+            return CompiledGraph(self.graph, converted, make, lent, loans, self.kept, lender)
 
     def _executable(
         self,

@@ -8,6 +8,7 @@ once is found out once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from operator import attrgetter, itemgetter
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor
 
 from meta.frontend.dynamo.conversion import Converted
+from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import placed
-from meta.frontend.dynamo.outputs import Given, Known, Result, View, size_of
-from meta.vm.loans import Loans
+from meta.frontend.dynamo.outputs import Given, Known, Output, Result, View, size_of
+from meta.vm.loans import Loans, Lot
 
 Fit = Callable[[Tensor], Tensor]
 Form = Callable[[Tensor], Tensor]
@@ -45,51 +47,46 @@ class Arguments:
 
     Parameters
     ----------
-    places: the numbers of the inputs. fits: what gives each as the program takes it. loans: of the
-    graph that lends some of them, if there is one.
+    places: the numbers of the inputs. fits: what gives each as the program takes it. kept: inputs
+    that come from a bundle, and so are as the program takes them. loans: which may be among these.
     """
 
-    def __init__(self, places: Sequence[int], fits: Sequence[Fit], loans: Loans | None) -> None:
-        self._loans, self._pick = loans, picker(places)
-        self._all = [*zip(range(len(places)), places, fits, strict=True)]
-        self._fits = fits
-        # Those that were lent when it was last looked at each, and the others; by the addresses of
-        # those, a number for them, and all arguments without the others.
-        self._lent: tuple[int, ...] = ()
-        self._pick_lent, self._others = picker(()), self._all
-        self._known: dict[tuple[int, ...], tuple[int, list[Any]]] = {}
+    def __init__(
+        self,
+        places: Sequence[int],
+        fits: Sequence[Fit],
+        kept: Kept | None = None,
+        loans: Loans | None = None,
+    ) -> None:
+        self._places, self._pick, self._loans = places, picker(places), loans
+        comes = range(0) if kept is None else range(kept.first, kept.first + kept.count)
+        fitting = [(i, p, fit) for i, (p, fit) in enumerate(zip(places, fits, strict=True))]
+        self._fitting = [each for each in fitting if each[1] not in comes]
+        # By the number of a bundle, the arguments that are lent, and how the others are found.
+        self._known: dict[int, tuple[list[Any], list[tuple[int, int, Fit | None]]]] = {}
         if loans is not None:
             self._known = loans.memo()
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[list[Tensor], int | None]:
-        """Return the arguments; beside them the same number for the same loans among them."""
-        loans = self._loans
-        if loans is None:
-            return [fit(t) for fit, t in zip(self._fits, self._pick(inputs), strict=True)], None
-        found = self._known.get(tuple(addresses(self._pick_lent(inputs))))
-        if found is None:
-            return self._look(inputs, loans)
-        number, tensors = found[0], found[1].copy()
-        for i, place, fit in self._others:
-            tensor = fit(inputs[place])
-            if loans.own(i, tensor) is not tensor:
-                return self._look(inputs, loans)
-            tensors[i] = tensor
-        return tensors, number
+    def __call__(self, inputs: Sequence[Any], number: int | None) -> list[Tensor]:
+        """Return the arguments; ``number``: of the bundle."""
+        if number is not None and (found := self._known.get(number)) is not None:
+            tensors = found[0].copy()
+            for i, place, fit in found[1]:
+                tensors[i] = inputs[place] if fit is None else fit(inputs[place])
+            return tensors
+        tensors = list(self._pick(inputs))
+        for i, place, fit in self._fitting:
+            tensors[i] = fit(inputs[place])
+        if number is not None and self._loans is not None:
+            self._look(tensors, self._loans.ids, number)
+        return tensors
 
-    def _look(self, inputs: Sequence[Any], loans: Loans) -> tuple[list[Tensor], int | None]:
-        """Find out which arguments are lent."""
-        tensors = [loans.own(i, fit(inputs[place])) for i, place, fit in self._all]
-        lent = tuple(i for i, t in enumerate(tensors) if id(t) in loans.ids)
-        if lent != self._lent:
-            self._known.clear()
-            self._lent = lent
-            self._pick_lent = picker([self._all[i][1] for i in lent])
-            self._others = [a for a in self._all if a[0] not in lent]
-        number = next(_numbers)
-        found = [t if i in lent else None for i, t in enumerate(tensors)]
-        self._known[tuple(addresses(self._pick_lent(inputs)))] = number, found
-        return tensors, number
+    def _look(self, tensors: list[Tensor], ids: Collection[int], number: int) -> None:
+        """Note which arguments are lent."""
+        lent = [t if id(t) in ids else None for t in tensors]
+        fits = {i: fit for i, _, fit in self._fitting}
+        others = [i for i, t in enumerate(lent) if t is None]
+        self._known[number] = lent, [(i, self._places[i], fits.get(i)) for i in others]
 
 
 class Returns:
@@ -98,30 +95,46 @@ class Returns:
     Parameters
     ----------
     converted: the graph. lent: results that are tensors of a CUDA graph's own, when they are among
-    ``loans``. copied: results that lie in memory of somebody else.
+    ``loans``. copied: results that lie in memory of somebody else. gives: outputs, the last, in
+    place of which there is a bundle. takes: inputs that come from one.
     """
 
     def __init__(
-        self, converted: Converted, lent: Collection[int], loans: Loans, copied: Collection[int]
+        self,
+        converted: Converted,
+        lent: Collection[int],
+        loans: Loans,
+        copied: Collection[int],
+        gives: Kept | None = None,
+        takes: Kept | None = None,
     ) -> None:
         self._loans = loans
-        results = [o for o in converted.outputs if isinstance(o, Result)]
+        outputs = converted.outputs if gives is None else converted.outputs[: gives.first]
+        self._bundling = None
+        if gives is not None:
+            self._bundling = Bundling(converted.outputs, gives, loans, copied)
+        results = [o for o in outputs if isinstance(o, Result)]
         views = [o for o in results if o.number in lent and o.number not in copied]
         views = [o for o in views if o.strides is None and o.device is None]
         others = [o for o in results if o not in views]
         self._lent = [(o.axes, _form(o, copied)) for o in views]
         self._others = [(o.number, _form(o, copied)) for o in others]
         self._pick_lent = picker([o.number for o in views])
-        given = [o for o in converted.outputs if isinstance(o, Given)]
+        given = [o for o in outputs if isinstance(o, Given)]
         self._pick_given = picker([o.number for o in given])
-        self._known = [o.value for o in converted.outputs if isinstance(o, Known)]
+        self._copied_given: list[tuple[int, Form]] = []
+        if takes is not None:  # nobody else has what comes from a bundle
+            within = range(takes.first, takes.first + takes.count)
+            owned = [(i, o.number) for i, o in enumerate(given) if o.number in within]
+            self._copied_given = [(i, takes.copier(n - takes.first)) for i, n in owned]
+        self._known = [o.value for o in outputs if isinstance(o, Known)]
         self._is_known = not any(hasattr(value, "evaluate") for value in self._known)
         # An output's place among these kinds, one behind the other.
-        kinds = [*given, *views, *others, *(o for o in converted.outputs if isinstance(o, Known))]
+        kinds = [*given, *views, *others, *(o for o in outputs if isinstance(o, Known))]
         at = {id(o): i for i, o in enumerate(kinds)}
         # A view stands for itself until what it is a view of is there.
-        self._pick = picker([at.get(id(o), 0) for o in converted.outputs])
-        self._views = [(i, o) for i, o in enumerate(converted.outputs) if isinstance(o, View)]
+        self._pick = picker([at.get(id(o), 0) for o in outputs])
+        self._views = [(i, o) for i, o in enumerate(outputs) if isinstance(o, View)]
         # By the ids of what is lent, the tensors to be given out.
         self._known_loans: dict[tuple[int, ...], list[Tensor]] = loans.memo()
 
@@ -137,9 +150,16 @@ class Returns:
         known: Sequence[Any] = self._known
         if not self._is_known:
             known = [size_of(value, extents) for value in known]
-        found = list(self._pick([*self._pick_given(inputs), *lent, *others, *known]))
+        given = self._pick_given(inputs)
+        if self._copied_given:
+            given = list(given)
+            for i, copy in self._copied_given:
+                given[i] = copy(given[i])
+        found = list(self._pick([*given, *lent, *others, *known]))
         for at, view in self._views:
             found[at] = found[view.of].as_strided(view.shape, view.strides, view.offset)
+        if self._bundling is not None:
+            found.append(self._bundling(results))
         return found
 
     def _look(self, tensors: Sequence[Tensor], ids: tuple[int, ...]) -> list[Tensor]:
@@ -155,6 +175,84 @@ class Returns:
         if ready and len(ready) == len(tensors):
             self._known_loans[ids] = ready
         return found
+
+
+class Bundling:
+    """How results become a bundle.
+
+    Parameters
+    ----------
+    outputs: of a forward graph, the last of which are ``kept``. copied: results that lie in memory
+    of somebody else.
+    """
+
+    def __init__(
+        self, outputs: Sequence[Output], kept: Kept, loans: Loans, copied: Collection[int]
+    ) -> None:
+        self._kept, self._loans = kept, loans
+        ours = outputs[kept.first :]
+        self._results = [(i, o) for i, o in enumerate(ours) if isinstance(o, Result)]
+        self._views = [(i, o) for i, o in enumerate(ours) if isinstance(o, View)]
+        self._pick = picker([o.number for _, o in self._results])
+        self._copies = [i for i, o in self._results if o.number in copied]
+        # By the ids of results, if all are lent: the values, but for views that are copies; and
+        # those.
+        self._known: dict[tuple[int, ...], _Lent] = loans.memo()
+
+    def __call__(self, results: Sequence[Tensor]) -> Bundle:
+        """Return the bundle of a call."""
+        ours = self._pick(results)
+        ids = tuple(map(id, ours))
+        found = self._known.get(ids)
+        if found is None:
+            return self._look(ours, ids)
+        values = found.values
+        if found.copies:
+            values = values.copy()
+            for i, view in found.copies:
+                values[i] = self._viewed(values, i, view)
+        bundle = Bundle(values, found.number)
+        for lot in found.lots:
+            lot.keep(bundle)
+        return bundle
+
+    def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Bundle:
+        """Find out which values are lent, and return the bundle."""
+        values: list[Any] = [None] * self._kept.count
+        for (i, _), tensor in zip(self._results, ours, strict=True):
+            values[i] = tensor.clone() if i in self._copies else tensor
+        lent = [self._loans.of(t) for _, t in zip(self._results, ours, strict=True)]
+        loans = [loan for loan in lent if loan is not None]
+        of = {i: loan for (i, _), loan in zip(self._results, lent, strict=True)}
+        copies = []
+        for i, view in self._views:
+            values[i] = self._viewed(values, i, view)
+            loan = of[view.of - self._kept.first]
+            if loan is not None and values[i].data_ptr() == loan.tensor.data_ptr():
+                values[i] = self._loans.view(loan, values[i])
+            else:
+                copies.append((i, view))
+        lots = list(dict.fromkeys(loan.lot for loan in loans))
+        number = None
+        if lots and len(loans) == len(ours) and not self._copies:
+            number = next(_numbers)
+            self._known[ids] = _Lent(values, number, lots, copies)
+        bundle = Bundle(values, number)
+        for lot in lots:
+            lot.keep(bundle)
+        return bundle
+
+    def _viewed(self, values: Sequence[Tensor], number: int, view: View) -> Tensor:
+        """Return a view as programs have it."""
+        return self._kept.view(values, view.of - self._kept.first, number, view)
+
+
+@dataclass(frozen=True)
+class _Lent:
+    values: list[Tensor]
+    number: int
+    lots: list[Lot]
+    copies: list[tuple[int, View]]
 
 
 def _form(output: Result, copied: Collection[int]) -> Form | None:

@@ -1,0 +1,269 @@
+"""What a forward graph keeps for its gradient, as one value.
+
+Autograd takes a microsecond or two for each tensor that is kept, in a training step that may keep
+hundreds. So the graphs that AOTAutograd gets from the partitioner keep one tensor, a *token*, that
+stands for all that only the gradient reads. It owns them: when autograd lets go of the token, they
+are free.
+
+Hooks on saved tensors get the token, and may copy it or make it anew; so while there are some, the
+token is one tensor of all bytes. What a user may write, inputs and results, is kept by itself, as
+autograd looks whether it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch._dynamo import compiled_autograd
+from torch._guards import detect_fake_mode
+
+from meta.base.device import Device
+from meta.base.errors import ArgumentError
+from meta.frontend.dynamo.layout import inverse, order_of
+from meta.frontend.dynamo.outputs import View
+
+_ALIGNED = 16
+
+
+def token_of(values: Sequence[Tensor]) -> Tensor:
+    """Stand in a forward graph for what makes a token of all values."""
+    raise NotImplementedError("a compiled graph makes tokens itself")
+
+
+def member_of(token: Tensor, number: int) -> Tensor:
+    """Stand in a gradient's graph for a value of a token."""
+    raise NotImplementedError("a compiled graph takes what a token stands for")
+
+
+def hooks() -> Any:
+    """Return the hooks on saved tensors that are in force; None if there are none."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def keep_one(
+    forward: fx.GraphModule, backward: fx.GraphModule, returned: int, device: Device
+) -> None:
+    """Let a forward graph return a token behind its first ``returned`` outputs, for what it keeps
+    on a device, and its gradient's graph take that. Graphs with symbolic sizes stay as they are,
+    and so do those into which hooks or torch's compiled autograd will look.
+    """
+    last = next(iter(forward.graph.find_nodes(op="output")))
+    outputs = list(last.args[0])
+    saved, places = outputs[returned:], backward.graph.find_nodes(op="placeholder")
+    inputs = forward.graph.find_nodes(op="placeholder")
+    others = {_memory(n) for n in (*inputs, *outputs[:returned]) if _is_tensor(n)}
+    if not all(map(_is_tensor, saved)) or any(map(_has_symbols, (*outputs, *places))):
+        return
+    kept = [n for n in saved if _is_plain(n, device) and _memory(n) not in others]
+    rest = [n for n in saved if n not in kept]
+    if not kept or any(n.meta.get("saved_tensor_with_no_vc_check") for n in rest):
+        return
+    if hooks() is not None or _is_traced_again():
+        return
+    with detect_fake_mode([n.meta["val"] for n in kept]):
+        said = torch.empty(1, dtype=torch.uint8)
+    with forward.graph.inserting_before(last):
+        token = forward.graph.call_function(token_of, (tuple(kept),))
+    token.meta["val"] = said
+    last.args = ((*outputs[:returned], *rest, token),)
+    by_name = {n.name: n for n in places}
+    with backward.graph.inserting_after(places[len(saved) - 1]):
+        place = backward.graph.placeholder("kept")
+    place.meta["val"] = said
+    first = next(n for n in backward.graph.nodes if n.op != "placeholder")
+    with backward.graph.inserting_before(first):
+        for i, node in enumerate(kept):
+            value = backward.graph.call_function(member_of, (place, i))
+            value.meta = dict(by_name[node.name].meta)
+            by_name[node.name].replace_all_uses_with(value)
+            backward.graph.erase_node(by_name[node.name])
+    for graph in (forward, backward):
+        graph.recompile()
+
+
+def _is_traced_again() -> bool:
+    asked = torch._dynamo.config.compiled_autograd
+    return bool(asked or compiled_autograd.compiled_autograd_enabled)
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), Tensor)
+
+
+def _is_plain(node: fx.Node, device: Device) -> bool:
+    """Whether a tensor is on a device, and its bytes are all of it."""
+    said = node.meta["val"]
+    plain = said.layout is torch.strided and not said.is_conj() and not said.is_neg()
+    return plain and str(said.device) == str(device)
+
+
+def _has_symbols(node: Any) -> bool:
+    said = node.meta.get("val") if isinstance(node, fx.Node) else node
+    sizes = said.shape if isinstance(said, Tensor) else (said,)
+    return any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in sizes)
+
+
+def _memory(node: fx.Node) -> int:
+    found: int = node.meta["val"].untyped_storage()._cdata
+    return found
+
+
+def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
+    """Return a forward graph whose last outputs are what its token stands for, and what those are;
+    another graph as it is.
+    """
+    last = next(iter(graph.graph.find_nodes(op="output")))
+    outputs = last.args[0]
+    token = outputs[-1] if outputs else None
+    if not isinstance(token, fx.Node) or token.target is not token_of:
+        return graph, None
+    (kept,) = token.args
+    own = fx.GraphModule(graph, fx.Graph())
+    names: dict[fx.Node, fx.Node] = {}
+    own.graph.graph_copy(graph.graph, names)
+    own.graph.output((*fx.map_arg(outputs[:-1], names.__getitem__), *(names[n] for n in kept)))
+    own.graph.erase_node(names[token])
+    own.recompile()
+    return own, Kept(len(outputs) - 1, [n.meta["val"] for n in kept])
+
+
+def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
+    """Return a gradient's graph that takes what its token stands for, in the token's place, and
+    what those are; another graph as it is.
+    """
+    places = graph.graph.find_nodes(op="placeholder")
+    members = graph.graph.find_nodes(op="call_function", target=member_of)
+    if not members:
+        return graph, None
+    members.sort(key=lambda n: n.args[1])
+    at = places.index(members[0].args[0])
+    own = fx.GraphModule(graph, fx.Graph())
+    names: dict[fx.Node, fx.Node] = {}
+    for node in places:
+        for n in members if node is places[at] else [node]:
+            names[n] = own.graph.placeholder(n.name)
+            names[n].meta = dict(n.meta)
+    for node in graph.graph.nodes:
+        if node.op != "placeholder" and node not in names:
+            names[node] = own.graph.node_copy(node, names.__getitem__)
+    own.recompile()
+    return own, Kept(at, [n.meta["val"] for n in members])
+
+
+@dataclass(frozen=True)
+class _Lies:
+    """How a tensor that is kept lies in memory: a program has it compact, its axes in an order."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        count = self.dtype.itemsize
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+class Bundle:
+    """What a call of a forward graph keeps: tensors as programs have them. number: the same one for
+    the same tensors; None if they are those of this call alone.
+    """
+
+    __slots__ = ("__weakref__", "number", "values")
+
+    def __init__(self, values: Sequence[Tensor], number: int | None = None) -> None:
+        self.values, self.number = values, number
+
+
+class _Memory(np.ndarray[Any, np.dtype[np.uint8]]):
+    """The memory of a token, which lives as long as that, and keeps a bundle so long."""
+
+    bundle: Bundle
+
+
+_alive: WeakValueDictionary[int, _Memory] = WeakValueDictionary()
+
+
+class Kept:
+    """The values that a token stands for.
+
+    Attributes
+    ----------
+    first: the number of the first of them, among the outputs or inputs of a graph. count: how many.
+    """
+
+    def __init__(self, first: int, said: Sequence[Tensor]) -> None:
+        self.first, self.count = first, len(said)
+        orders = [order_of(t) or tuple(range(t.ndim)) for t in said]
+        self._lies = [
+            _Lies(tuple(t.shape[a] for a in order), order, t.dtype)
+            for t, order in zip(said, orders, strict=True)
+        ]
+        sizes = [-(-lies.bytes // _ALIGNED) * _ALIGNED for lies in self._lies]
+        self._offsets = [0, *accumulate(sizes)]
+
+    def compact(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors of a graph as programs have them."""
+        pairs = zip(values, self._lies, strict=True)
+        return [t.permute(lies.order).contiguous() for t, lies in pairs]
+
+    def permuted(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Return tensors of programs as graphs have them."""
+        pairs = zip(values, self._lies, strict=True)
+        return [t.permute(inverse(lies.order)) for t, lies in pairs]
+
+    def view(self, values: Sequence[Tensor], of: int, number: int, view: View) -> Tensor:
+        """Return the value of a number, a view of another one, as programs have it."""
+        whole = values[of].permute(inverse(self._lies[of].order))
+        found = whole.as_strided(view.shape, view.strides, view.offset)
+        return found.permute(self._lies[number].order).contiguous()
+
+    def copier(self, number: int) -> Callable[[Tensor], Tensor]:
+        """Return what makes a graph's tensor, with memory of its own, of a value."""
+        axes = inverse(self._lies[number].order)
+        return lambda t: t.clone().permute(axes)
+
+    def token(self, bundle: Bundle) -> Tensor:
+        """Return a token that owns a bundle, or, for hooks, that is its bytes."""
+        if hooks() is not None:
+            memory = torch.zeros(
+                self._offsets[-1], dtype=torch.uint8, device=bundle.values[0].device
+            )
+            for value, part in zip(bundle.values, self._parts(memory), strict=True):
+                part.copy_(value)
+            return memory
+        own = np.empty(1, np.uint8).view(_Memory)
+        own.bundle = bundle
+        token = torch.from_numpy(own)
+        _alive[token.data_ptr()] = own
+        return token
+
+    def bundle(self, token: Tensor) -> Bundle:
+        """Return what a token stands for. Raises ArgumentError for one that hooks changed."""
+        own = _alive.get(token.data_ptr())
+        if own is not None:
+            return own.bundle
+        if token.dtype is not torch.uint8 or token.shape != (self._offsets[-1],):
+            raise ArgumentError(
+                "what a forward pass keeps for its gradient came back as something else",
+                expected=f"{self._offsets[-1]} bytes",
+                found=f"{token.dtype}{list(token.shape)}",
+                hint="hooks on saved tensors are to be in force during the forward pass, and to "
+                "return what they were given",
+            )
+        return Bundle(self._parts(token.contiguous()))
+
+    def _parts(self, memory: Tensor) -> list[Tensor]:
+        starts = zip(self._offsets, self._lies, strict=False)
+        return [
+            memory[at : at + lies.bytes].view(lies.dtype).view(lies.shape) for at, lies in starts
+        ]
