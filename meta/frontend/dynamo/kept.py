@@ -13,9 +13,10 @@ autograd looks whether it was written.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -32,11 +33,13 @@ from meta.frontend.dynamo.outputs import View
 _ALIGNED = 16
 
 
+@fx.has_side_effect
 def token_of(values: Sequence[Tensor]) -> Tensor:
     """Stand in a forward graph for what makes a token of all values."""
     raise NotImplementedError("a compiled graph makes tokens itself")
 
 
+@fx.has_side_effect  # a value that nobody needs keeps its number
 def member_of(token: Tensor, number: int) -> Tensor:
     """Stand in a gradient's graph for a value of a token."""
     raise NotImplementedError("a compiled graph takes what a token stands for")
@@ -55,7 +58,7 @@ def keep_one(
     and so do those into which hooks or torch's compiled autograd will look.
     """
     last = next(iter(forward.graph.find_nodes(op="output")))
-    outputs = list(last.args[0])
+    outputs: list[Any] = list(cast(Any, last.args[0]))
     saved, places = outputs[returned:], backward.graph.find_nodes(op="placeholder")
     inputs = forward.graph.find_nodes(op="placeholder")
     others = {_memory(n) for n in (*inputs, *outputs[:returned]) if _is_tensor(n)}
@@ -67,7 +70,7 @@ def keep_one(
         return
     if hooks() is not None or _is_traced_again():
         return
-    with detect_fake_mode([n.meta["val"] for n in kept]):
+    with detect_fake_mode([n.meta["val"] for n in kept]) or nullcontext():
         said = torch.empty(1, dtype=torch.uint8)
     with forward.graph.inserting_before(last):
         token = forward.graph.call_function(token_of, (tuple(kept),))
@@ -119,42 +122,53 @@ def opened_forward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
     """Return a forward graph whose last outputs are what its token stands for, and what those are;
     another graph as it is.
     """
-    last = next(iter(graph.graph.find_nodes(op="output")))
-    outputs = last.args[0]
-    token = outputs[-1] if outputs else None
-    if not isinstance(token, fx.Node) or token.target is not token_of:
+    tokens = graph.graph.find_nodes(op="call_function", target=token_of)
+    if not tokens:
         return graph, None
-    (kept,) = token.args
-    own = fx.GraphModule(graph, fx.Graph())
-    names: dict[fx.Node, fx.Node] = {}
-    own.graph.graph_copy(graph.graph, names)
-    own.graph.output((*fx.map_arg(outputs[:-1], names.__getitem__), *(names[n] for n in kept)))
-    own.graph.erase_node(names[token])
-    own.recompile()
-    return own, Kept(len(outputs) - 1, [n.meta["val"] for n in kept])
+    (token,) = tokens
+    kept: list[fx.Node] = list(cast(Any, token.args[0]))
+    own = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node is token:
+            continue
+        if node.op == "output":
+            outputs = [*node.args[0][:-1], *kept]
+            result = own.output(tuple(fx.map_arg(outputs, copies.__getitem__)))
+            result.meta = dict(node.meta)
+        else:
+            copies[node] = own.node_copy(node, copies.__getitem__)
+    first = len(outputs) - len(kept)
+    return _module(graph, own), Kept(first, [n.meta["val"] for n in kept])
 
 
 def opened_backward(graph: fx.GraphModule) -> tuple[fx.GraphModule, Kept | None]:
     """Return a gradient's graph that takes what its token stands for, in the token's place, and
     what those are; another graph as it is.
     """
-    places = graph.graph.find_nodes(op="placeholder")
     members = graph.graph.find_nodes(op="call_function", target=member_of)
     if not members:
         return graph, None
-    members.sort(key=lambda n: n.args[1])
-    at = places.index(members[0].args[0])
-    own = fx.GraphModule(graph, fx.Graph())
-    names: dict[fx.Node, fx.Node] = {}
-    for node in places:
-        for n in members if node is places[at] else [node]:
-            names[n] = own.graph.placeholder(n.name)
-            names[n].meta = dict(n.meta)
-    for node in graph.graph.nodes:
-        if node.op != "placeholder" and node not in names:
-            names[node] = own.graph.node_copy(node, names.__getitem__)
-    own.recompile()
-    return own, Kept(at, [n.meta["val"] for n in members])
+    members.sort(key=lambda n: cast(int, n.args[1]))
+    token, first = members[0].args[0], 0
+    own = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for at, node in enumerate(graph.graph.nodes):
+        if node is token:
+            first = at
+            for n in members:
+                copies[n] = own.placeholder(n.name)
+                copies[n].meta = dict(n.meta)
+        elif node not in copies:
+            copies[node] = own.node_copy(node, copies.__getitem__)
+    return _module(graph, own), Kept(first, [n.meta["val"] for n in members])
+
+
+def _module(graph: fx.GraphModule, own: fx.Graph) -> fx.GraphModule:
+    """Return a module of what another one has, with a graph."""
+    module = fx.GraphModule(graph, own)
+    module.meta.update(graph.meta)
+    return module
 
 
 @dataclass(frozen=True)
