@@ -35,14 +35,21 @@ _ALIGNED = 16
 
 @fx.has_side_effect
 def token_of(values: Sequence[Tensor]) -> Tensor:
-    """Stand in a forward graph for what makes a token of all values."""
-    raise NotImplementedError("a compiled graph makes tokens itself")
+    """Stand in a forward graph for what makes a token of all values; nobody calls it."""
+    raise _seen_by_others()
 
 
 @fx.has_side_effect  # a value that nobody needs keeps its number
 def member_of(token: Tensor, number: int) -> Tensor:
-    """Stand in a gradient's graph for a value of a token."""
-    raise NotImplementedError("a compiled graph takes what a token stands for")
+    """Stand in a gradient's graph for a value of a token; nobody calls it."""
+    raise _seen_by_others()
+
+
+def _seen_by_others() -> ArgumentError:
+    return ArgumentError(
+        "what a model keeps for its gradient is one value, which only the backend 'meta' knows",
+        hint="torch's compiled autograd has to be on when the model is first called",
+    )
 
 
 def hooks() -> Any:

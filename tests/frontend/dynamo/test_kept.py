@@ -218,3 +218,13 @@ def test_threads(tape: TapeRecorder) -> None:
     for i, grad in enumerate(found):
         same(grad, gradient(other, i))
     assert tape.replays >= 6
+
+
+def test_compiled_autograd_that_comes_later_is_refused() -> None:
+    layers = (nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    run, x = torch.compile(nn.Sequential(*layers), backend="meta"), torch.randn(2, 4)
+    run(x).sum().backward()
+    run.zero_grad()
+    later = torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager"))
+    with later, pytest.raises(ArgumentError, match="only the backend 'meta' knows"):
+        run(x).sum().backward()
