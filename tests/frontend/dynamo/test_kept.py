@@ -220,6 +220,7 @@ def test_threads(tape: TapeRecorder) -> None:
     assert tape.replays >= 6
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo does not know")  # the frame that an error looks at
 def test_compiled_autograd_that_comes_later_is_refused() -> None:
     layers = (nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     run, x = torch.compile(nn.Sequential(*layers), backend="meta"), torch.randn(2, 4)
