@@ -6,7 +6,7 @@ give it a row of `_RULES`; operators without a row may be `elementwise`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +43,9 @@ from meta.passes.lifetimes import type_bytes
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """The axes of an array with its channels first, in the order with the channels last; and back."""
+Ints = int | tuple[int, ...]
+WHOLE = 2**63 - 1
+"""An end behind the end of every axis."""
 LAYOUTS = {"layout": "NHWC", "kernel_layout": "OHWI", "out_layout": "NHWC"}
 
 
@@ -105,23 +108,43 @@ def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
     layouts = [at.args[n] for n in LAYOUTS]
     if layouts != ["NCHW", "OIHW", "NCHW"] or not all(map(is_image, types)):
         return False
-    on = at.function.device.kind
-    if tensor_of(kernel).dtype not in DTYPES[on]:
+    on, by_kernel = at.function.device.kind, at.op is op.conv2d_dw
+    window = at.args["stride"], at.args["padding"], at.args["groups"]
+    if not gains(on, tensor_of(kernel), [tensor_of(a) for a in images], window, by_kernel):
         return False
-    steps = at.args["stride"], at.args["padding"]
-    ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
-    product = tensor_of(kernel).shape[2:] == (1, 1) and ones and at.args["groups"] == 1
-    if on == "cpu":
-        # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so
-        # one in groups, whose convolution is three to ten times as fast with the channels last.
-        few = type_bytes(types[0]) > sum(map(type_bytes, types[1:]))
-        grouped = at.args["groups"] > 1 and at.op is not op.conv2d_dw
-        if few and not product and not grouped:
-            return False
-        product = False  # with the channels first, ATen transposes for a product, too
-    # A gradient of a kernel is a sum over images even of products.
-    at.function.convolves(kernel, *(() if product and at.op is not op.conv2d_dw else images))
+    # With the channels first, ATen on the CPU transposes for a product, too. A gradient of a kernel
+    # is a sum over images even of products.
+    helps = on == "cpu" or by_kernel or not _is_product(tensor_of(kernel), window)
+    at.function.convolves(kernel, *(images if helps else ()))
     return True
+
+
+def gains(
+    on: str,
+    kernel: TensorType,
+    images: Sequence[TensorType],
+    window: tuple[Ints, Ints, int],
+    by_kernel: bool = False,
+) -> bool:
+    """Whether a convolution on a kind of device may have its channels last.
+
+    kernel: its type as [O, I, H, W]. images: those that it reads and writes. window: stride,
+    padding and groups. by_kernel: whether it is the gradient of the kernel.
+    """
+    if kernel.dtype not in DTYPES[on]:
+        return False
+    if on != "cpu" or _is_product(kernel, window):
+        return True
+    # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so one
+    # in groups, whose convolution is three to ten times as fast with the channels last.
+    many = type_bytes(kernel) <= sum(map(type_bytes, images))
+    return many or (window[2] > 1 and not by_kernel)
+
+
+def _is_product(kernel: TensorType, window: tuple[Ints, Ints, int]) -> bool:
+    *steps, groups = window
+    ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
+    return kernel.shape[2:] == (1, 1) and ones and groups == 1
 
 
 def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:
@@ -146,6 +169,23 @@ def pad(at: ImageCall) -> Call | None:
         return None
     pairs = pad_pairs(at.args["pad_width"], 4)
     return at.call(**at.last("x"), pad_width=tuple(n for i in LAST for n in pairs[i]))
+
+
+def strided_slice(at: ImageCall) -> Call | None:
+    """A part of each axis."""
+    if not at.has("x") or at.args["slice_mode"] != "end":
+        return None
+    begin, end, strides = (
+        (v,) if isinstance(v, int) else v or (1,)
+        for v in (at.args[n] for n in ("begin", "end", "strides"))
+    )
+    rest = 4 - len(begin)
+    parts = {
+        "begin": (*begin, *[0] * rest),
+        "end": (*end, *[WHOLE] * rest),
+        "strides": (*(strides[i % len(strides)] for i in range(len(begin))), *[1] * rest),
+    }
+    return at.call(**at.last("x"), **{n: tuple(v[i] for i in LAST) for n, v in parts.items()})
 
 
 def reduction(at: ImageCall) -> Call | None:
@@ -215,6 +255,7 @@ _RULES: dict[Op, Rule] = {
     **dict.fromkeys((op.sum, op.mean), reduction),
     op.concat: concat,
     op.pad: pad,
+    op.strided_slice: strided_slice,
 }
 CONVOLUTIONS = op.conv2d, op.conv2d_dx, op.conv2d_dw
 DTYPES = {"cuda": HALVES, "cpu": (*HALVES, "float32")}

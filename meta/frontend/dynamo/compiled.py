@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from meta.frontend.aten import AtenError
 from meta.frontend.core import Failure
 from meta.frontend.dynamo.conversion import Converted
+from meta.frontend.dynamo.images import traced
 from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
 from meta.frontend.dynamo.outputs import Known, Result
@@ -46,9 +47,14 @@ class TorchGraph:
         self.calls_back = [Failure("the whole graph", text.splitlines()[0], None, place)]
         self.executable: Executable | None = None
         self._graph = graph
-        # What a program of ours saves for a gradient is dense, whatever torch says of it.
-        places = [n.meta.get("val") for n in graph.graph.nodes if n.op == "placeholder"]
-        self._strides = {i: said.stride() for i, said in enumerate(places) if _has_gaps(said)}
+        # What a program of ours saves for a gradient is dense, whatever torch says of it, and may
+        # have its channels last.
+        places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        self._strides = {
+            i: traced(n).stride()
+            for i, n in enumerate(places)
+            if traced(n) is not n.meta.get("val") or _has_gaps(traced(n))
+        }
         self._kept, self._role = kept, role
 
     def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:

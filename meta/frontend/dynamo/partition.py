@@ -18,6 +18,7 @@ from torch._functorch import config as functorch
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from meta.frontend.dynamo.conversion import put_right
+from meta.frontend.dynamo.images import lay_out_images
 from meta.frontend.dynamo.keep_losses import keep_losses
 from meta.frontend.dynamo.masks import drop_masks
 from meta.frontend.dynamo.own import need_less
@@ -37,6 +38,7 @@ def partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     """Return the graphs of the result and of the gradient."""
     rewrite(joint)
     need_less(joint)
+    lay_out_images(joint)
     with functorch.patch(recompute_views=True):
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
