@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from meta.base.dtype import FROM_TORCH
 from meta.frontend.dynamo.layout import is_usual, order_of
 from meta.ir import TensorType
-from meta.passes.channels_last import gains
+from meta.passes.channels_last import DTYPES, gains
 
 _aten = torch.ops.aten
 _NORMS = (
@@ -71,16 +71,17 @@ def _has_them_last(node: fx.Node, last: set[fx.Node]) -> bool:
     """Whether a program computes an image with the channels last."""
     target = node.target
     if target is _aten.convolution.default:
-        x, w, _, stride, padding, _, backwards, _, groups = node.args
+        given: tuple[Any, ...] = node.args
+        x, w, _, stride, padding, _, backwards, _, groups = given
         kernel, *images = (_type(n) for n in (w, x, node))
-        window: Any = (tuple(stride), tuple(padding), groups)
-        return not backwards and gains(node.meta["val"].device.type, kernel, images, window)
+        on, window = node.meta["val"].device.type, (tuple(stride), tuple(padding), groups)
+        return not backwards and on in DTYPES and gains(on, kernel, images, window)
     if target is operator.getitem:
         made: Any = node.args[0]
         return made.target in _NORMS and not node.args[1] and made.args[0] in last
     if target in _WINDOWS:
         return node.args[0] in last
     if isinstance(target, torch._ops.OpOverload) and torch.Tag.pointwise in target.tags:
-        images = [n for n in node.all_input_nodes if _is_image(traced(n))]
-        return 2 * sum(n in last for n in images) > len(images)
+        read = [n for n in node.all_input_nodes if _is_image(traced(n))]
+        return 2 * sum(n in last for n in read) > len(read)
     return False
