@@ -53,6 +53,7 @@ never(op.softmax, op.softmax_dx, op.log_softmax, op.log_softmax_dx, op.logsumexp
 never(op.logsigmoid, op.softplus)
 never(op.nll_loss, op.nll_loss_dpred, op.nll_loss_dtarget)
 never(op.cross_entropy, op.cross_entropy_dpred, op.cross_entropy_dtarget)
+never(op.cross_entropy_train, op.cross_entropy_train_dpred)
 never(op.smooth_l1_loss, op.smooth_l1_loss_dpred, op.smooth_l1_loss_dtarget)
 never(op.mse_loss, op.mse_loss_dpred, op.l1_loss, op.l1_loss_dpred)
 never(op.huber_loss, op.huber_loss_dpred, op.kl_div, op.kl_div_dpred)

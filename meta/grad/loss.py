@@ -62,6 +62,21 @@ def cross_entropy_dpred(dy, prediction, target, classes, dy_):
     return by_dy, op.pad(by_pred, ((0, 0), (0, padding))) if padding else by_pred, None
 
 
+@gradient(op.cross_entropy_train)
+def cross_entropy_train(prediction, target, y, dy, classes):
+    """Of the results only the loss is differentiated; the statistics serve this rule."""
+    _, largest, total = y
+    dx = op.cross_entropy_train_dpred(dy[0], prediction, target, largest, total, classes)
+    return dx, None
+
+
+@gradient(op.cross_entropy_train_dpred)
+def cross_entropy_train_dpred(dy, prediction, target, largest, total, dy_, classes):
+    """By prediction with all that passes through the statistics, which are functions of it."""
+    by_dy, by_pred, _ = cross_entropy_dpred(dy, prediction, target, classes, dy_)
+    return by_dy, by_pred, None, op.zeros_like(largest), op.zeros_like(total)
+
+
 def _share(dy, prediction, reduction):
     """Return dy over the number of elements that the reduction divides by."""
     counts = {"mean": prediction.shape, "batchmean": prediction.shape[:1]}

@@ -187,6 +187,51 @@ def cross_entropy_dpred(
     return prediction
 
 
+def _row_statistics(prediction: Tensor) -> Tensor:
+    """Return the type of a number for each row, in which exponentials are added up."""
+    wide = "float64" if prediction.dtype == "float64" else "float32"
+    return prediction.with_shape(prediction.shape[:1]).with_dtype(wide)
+
+
+@op(indices=_first_classes)
+def cross_entropy_train(
+    prediction: Tensor, target: Tensor, classes: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`cross_entropy` of labels that also returns what its gradient needs: (loss, largest, total).
+
+    Of each row of n, ``largest`` is the largest score, and ``total`` the sum of
+    ``exp(score - largest)``; float64 if prediction is, else float32. They are constants to
+    differentiation.
+    """
+    _check_labels(prediction, target)
+    _check_classes(prediction, classes)
+    statistics = _row_statistics(prediction)
+    return prediction.with_shape(()), statistics, statistics
+
+
+@op(indices=_first_classes)
+def cross_entropy_train_dpred(
+    dy: Tensor,
+    prediction: Tensor,
+    target: Tensor,
+    largest: Tensor,
+    total: Tensor,
+    classes: int | None = None,
+) -> Tensor:
+    """`cross_entropy_dpred` that is given what `cross_entropy_train` returned of the rows.
+
+    It reads each score once, where the other one looks for the largest and adds up first.
+    """
+    _check_gradient(dy, prediction, target)
+    _check_classes(prediction, classes)
+    statistics = _row_statistics(prediction)
+    for value, name in ((largest, "largest"), (total, "total")):
+        fits = value == statistics or not (value.is_static and statistics.is_static)
+        what = f"{name} is not that of the rows"
+        require(fits, what, expected=str(statistics), found=str(value))
+    return prediction
+
+
 @op(like=nll_loss_dtarget)
 def cross_entropy_dtarget() -> None:
     """Gradient of `cross_entropy` by the labels: zeros, type of target. See `nll_loss_dtarget`."""

@@ -51,6 +51,8 @@ PER_ELEMENT = {
     op.sgd: 4,
     op.cross_entropy: 4,
     op.cross_entropy_dpred: 5,
+    op.cross_entropy_train: 4,
+    op.cross_entropy_train_dpred: 3,
     op.gelu: 8,  # of the cube's polynomial or erf, its function, two products
     op.gelu_dx: 12,
     # Exceptions from what their families do.

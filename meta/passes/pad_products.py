@@ -166,8 +166,14 @@ def _larger(
 
 COLUMNS = {op.dense: 0, op.matmul: 1}
 """By operator: the axis of its second operand along which the columns of the product are."""
-SCORES = {op.cross_entropy: 0, op.cross_entropy_dpred: 1}
-"""By operator: which argument are the scores; the labels and the number of classes are behind."""
+GRADIENTS = op.cross_entropy_dpred, op.cross_entropy_train_dpred
+"""Operators whose last argument is the number of classes, with which their result begins."""
+SCORES = {
+    op.cross_entropy: 0,
+    op.cross_entropy_train: 0,
+    **dict.fromkeys(GRADIENTS, 1),
+}
+"""By operator: which argument are the scores; the last one is the number of classes."""
 
 
 def keep_padding(module: Module, *, device: Device, devices: tuple[str, ...] = ("cuda",)) -> Module:
@@ -253,8 +259,8 @@ def _zero_columns(known: dict[object, Any], source: object) -> int:
     call = op_call(known.get(source))
     if call is not None and call.op is op.astype:
         return _zero_columns(known, call.args[0])
-    if call is not None and call.op is op.cross_entropy_dpred and call.args[3] is not None:
-        return int(tensor_of(source).static_shape[1] - call.args[3])
+    if call is not None and call.op in GRADIENTS and call.args[-1] is not None:
+        return int(tensor_of(source).static_shape[1] - call.args[-1])
     if call is None or call.op not in COLUMNS:
         return 0
     weights, at = op_call(known.get(call.args[1])), 2 * COLUMNS[call.op] + 1
@@ -282,7 +288,7 @@ def _loss(user: object, var: Expr) -> OpCall | None:
     call = op_call(user.value) if isinstance(user, Binding) else None
     if call is None or call.op not in SCORES or call.args[SCORES[call.op]] is not var:
         return None
-    return call if call.args[SCORES[call.op] + 2] is None else None
+    return call if call.args[-1] is None else None
 
 
 def _reached(var: Var, cut: _Cut, users: DefUse) -> Iterator[Var]:
@@ -367,10 +373,11 @@ class _Sweep:
 
     def loss(self, binding: Binding, call: OpCall, seen: _Wide) -> None:
         """Let a loss read all columns."""
-        at, args, type_ = SCORES[call.op], list(call.args), tensor_of(binding.var)
-        args[at], args[at + 2] = seen.var, seen.cut.columns
+        args, type_ = list(call.args), tensor_type(binding.var)
+        args[SCORES[call.op]], args[-1] = seen.var, seen.cut.columns
         value = new_call(call.op, *args)
-        if type_.ndim:
+        if call.op in GRADIENTS:
+            assert type_ is not None
             var = self.add("wide", _widened(type_, seen.cut), binding, value)
             self.wide[binding.var] = _Wide(var, seen.cut)
         else:

@@ -17,6 +17,22 @@ def _cross_entropy(prediction, target, classes=None):
     return nn.cross_entropy(prediction[:, :classes], target.long())
 
 
+def _cross_entropy_train(prediction, target, classes=None):
+    scores = prediction[:, :classes].detach()
+    largest = scores.amax(1)
+    total = (scores - largest[:, None]).exp().sum(1)
+    return _cross_entropy(prediction, target, classes), largest, total
+
+
+def _cross_entropy_train_dpred(dy, prediction, target, largest, total, classes=None):
+    """The formula in closed form, for statistics as given."""
+    scores, counts = prediction[:, :classes], target.long() != -100
+    hot = nn.one_hot(target.long().clamp(min=0), scores.shape[1])
+    share = torch.where(counts, dy / counts.sum(), 0)[:, None]
+    dx = ((scores - largest[:, None]).exp() / total[:, None] - hot) * share
+    return nn.pad(dx, (0, prediction.shape[1] - scores.shape[1]))
+
+
 def _derivative(loss, by):
     """Return the oracle of a loss's gradient: torch's, itself differentiable."""
 
@@ -82,6 +98,23 @@ def _with_dy(samples):
     return [sample(F(), *s.args, **s.kwargs) for s in samples]
 
 
+def _statistics(n):
+    """Return a number for each row: float64 beside float64, else float32."""
+    spec = F(n, low=0.5, high=2.0)
+
+    def make(dtype, generator):
+        return spec.make("float64" if dtype == "float64" else "float32", generator)
+
+    return Spec(make, f"statistics[{n}]")
+
+
+OF_ROWS = [
+    sample(F(), F(5, 3), _labels(5, 3), _statistics(5), _statistics(5)),
+    sample(F(), F(4, 70), C([69, -100, 0, 3], "int64"), _statistics(4), _statistics(4)),
+    sample(F(), F(3, 72), C([66, 5, 0], "int32"), _statistics(3), _statistics(3), classes=67),
+]
+
+
 CASES = [
     OpCase("smooth_l1_loss", [*PAIRS, EMPTY], nn.smooth_l1_loss),
     OpCase("smooth_l1_loss_dpred", [*PAIRS, EMPTY], _derivative(nn.smooth_l1_loss, 0)),
@@ -93,6 +126,14 @@ CASES = [
     OpCase("nll_loss_dtarget", _with_dy(CLASSES), _zeros, grad=False),
     OpCase("cross_entropy", [*CLASSES, *PADDED, *NOTHING_COUNTS], _cross_entropy),
     OpCase("cross_entropy_dpred", _with_dy(CLASSES), _derivative(_cross_entropy, 0)),
+    OpCase("cross_entropy_train", [*CLASSES, *PADDED, *NOTHING_COUNTS], _cross_entropy_train),
+    OpCase(
+        "cross_entropy_train_dpred",
+        OF_ROWS,
+        _cross_entropy_train_dpred,
+        grad=False,
+        why="it is the second gradient of cross_entropy_train",
+    ),
     OpCase(
         "cross_entropy_dpred",
         _with_dy(NOTHING_COUNTS),
@@ -161,6 +202,12 @@ CASES += refusals(
     {
         "nll_loss": [*FORMS, error(_SCORES, F(3), match="labels must be integers")],
         "cross_entropy": [*LABELS, *NO_CLASSES],
+        "cross_entropy_train": [*LABELS, *NO_CLASSES],
+        "cross_entropy_train_dpred": [
+            error(F(), _SCORES, _LABELS, F(3), F(4), match="total is not that of the rows"),
+            error(F(), _SCORES, _LABELS, F(3), F(3), classes=9, match="not so many classes"),
+            error(F(2), _SCORES, _LABELS, F(3), F(3), match="dy does not fit"),
+        ],
         "cross_entropy_dpred": [error(F(), *e.args, match=e.match, **e.kwargs) for e in NO_CLASSES],
         "nll_loss_dpred cross_entropy_dpred": LABELS_DX,
         "nll_loss_dtarget cross_entropy_dtarget": LABELS_DX,

@@ -73,6 +73,19 @@ def test_scores_that_are_returned_padded_are_the_product() -> None:
     assert names(found) == ["pad", "bias_add", "astype", "cross_entropy"]
 
 
+def test_a_loss_with_statistics_is_told_too() -> None:
+    body = """%f = astype(%c, "float32")
+    %t = cross_entropy_train(%f, %l)
+    %v = %t.0
+    %m = %t.1
+    %s = %t.2
+    %g = cross_entropy_train_dpred(%d, %f, %l, %m, %s)
+    %q = pad(%g, (0, 0, 0, 5))"""
+    found = carried(body, "(%v, %q)")
+    assert names(found) == ["astype", "cross_entropy_train", "cross_entropy_train_dpred"]
+    assert str(found).count("classes=67") == 2
+
+
 def test_the_gradient_of_scores_that_are_given_padded_has_all_columns() -> None:
     text = """func @main(%x: float16[6, 8], %y: float16[6, 72], %l: int64[6], %d: float32[]) {
     %f = astype(%y, "float32")

@@ -42,11 +42,6 @@ def labels(prediction, target):
     return target.masked_fill((target < 0) | (target >= prediction.shape[1]), IGNORED)
 
 
-def _counts(prediction, target):
-    """Return which labels are classes."""
-    return labels(prediction, target) != IGNORED
-
-
 @dialect.kernel(op.nll_loss)
 def nll_loss(prediction, target):
     return F.nll_loss(widened(prediction), labels(prediction, target)).to(prediction.dtype)
@@ -73,14 +68,32 @@ def cross_entropy(prediction, target, classes):
     return F.cross_entropy(widened(scores), labels(scores, target)).to(prediction.dtype)
 
 
+def _statistics(prediction, classes):
+    """Return the largest score of each row, and the sum of exponentials of the others less it."""
+    scores = widened(prediction[:, :classes])
+    largest = scores.amax(1)
+    return largest, (scores - largest[:, None]).exp_().sum(1)
+
+
+@dialect.kernel(op.cross_entropy_train)
+def cross_entropy_train(prediction, target, classes):
+    return cross_entropy(prediction, target, classes), *_statistics(prediction, classes)
+
+
 @dialect.kernel(op.cross_entropy_dpred)
 def cross_entropy_dpred(dy, prediction, target, classes):
+    largest, total = _statistics(prediction, classes)
+    return cross_entropy_train_dpred(dy, prediction, target, largest, total, classes)
+
+
+@dialect.kernel(op.cross_entropy_train_dpred)
+def cross_entropy_train_dpred(dy, prediction, target, largest, total, classes):
     scores = prediction[:, :classes]
     hot, share = at_labels(dy, scores, target)
-    softmax = torch.softmax(widened(scores), 1)
+    counts = labels(scores, target) != IGNORED
+    softmax = (widened(scores) - largest[:, None]).exp_().mul_((share / total)[:, None])
     # Also where the scores are no numbers.
-    softmax.mul_(share[:, None]).masked_fill_(~_counts(scores, target)[:, None], 0)
-    found = softmax.sub_(hot).to(prediction.dtype)
+    found = softmax.masked_fill_(~counts[:, None], 0).sub_(hot).to(prediction.dtype)
     return F.pad(found, (0, prediction.shape[1] - found.shape[1]))
 
 

@@ -12,7 +12,6 @@ from tvm import te, tirx
 
 from meta import op
 from meta.dialect.tvm import c_math
-from meta.dialect.tvm.activation import shifted
 from meta.dialect.tvm.broadcast import computing, constant
 from meta.dialect.tvm.compute import COMM_REDUCE, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import zeros
@@ -57,7 +56,8 @@ class Labels:
 
     def __init__(self, prediction, target, classes=None):
         self.target, self.wide = target, computing(str(prediction.dtype))
-        self.rows, columns = prediction.shape
+        self.dtype, self.shape = prediction.dtype, prediction.shape
+        self.rows, columns = self.shape
         self.classes = columns if classes is None else tirx.const(classes, columns.ty.dtype)
         self.one, self.zero = tirx.const(1.0, self.wide), tirx.const(0.0, self.wide)
         self.count = self.sum(lambda _: self.one, "count")
@@ -145,23 +145,51 @@ def _without_padding(prediction, classes):
 
 
 def _softmax(x):
-    """Return the logits of rows, counted from the row's largest, and the sums of their exps."""
+    """Return the largest of each row, the logits of rows counted from it, and the sums of their
+    exps.
+    """
     over = Over.of(x, 1)
-    logit = shifted(over)
-    return logit, over.sum(lambda *i: te.exp(logit(*i)), "sum")
+    source = over.element(x)
+    largest = over.reduce(te.max, source, "largest")
+
+    def logit(*i):
+        return source(*i) - largest(i[0])
+
+    return largest, logit, over.sum(lambda *i: te.exp(logit(*i)), "sum")
+
+
+@compute(op.cross_entropy_train, COMM_REDUCE)
+def cross_entropy_train(prediction, target, classes=None):
+    labels = Labels(prediction, target, classes)
+    largest, logit, total = _softmax(_without_padding(prediction, classes))
+
+    def element(i):
+        return te.log(total(i)) - logit(i, labels.index(i))
+
+    return labels.mean(element, prediction.dtype), largest, total
 
 
 @compute(op.cross_entropy, COMM_REDUCE)
 def cross_entropy(prediction, target, classes=None):
+    return cross_entropy_train(prediction, target, classes)[0]
+
+
+@compute(op.cross_entropy_train_dpred, COMM_REDUCE)
+def cross_entropy_train_dpred(dy, prediction, target, largest, total, classes=None):
     labels = Labels(prediction, target, classes)
-    logit, total = _softmax(_without_padding(prediction, classes))
-    return labels.mean(lambda i: te.log(total(i)) - logit(i, labels.index(i)), prediction.dtype)
+    scores = _without_padding(prediction, classes)
+    return _dpred(labels, dy, lambda i, j: scores(i, j).astype(labels.wide) - largest(i), total)
 
 
 @compute(op.cross_entropy_dpred, COMM_REDUCE)
 def cross_entropy_dpred(dy, prediction, target, classes=None):
     labels = Labels(prediction, target, classes)
-    logit, total = _softmax(_without_padding(prediction, classes))
+    _, logit, total = _softmax(_without_padding(prediction, classes))
+    return _dpred(labels, dy, logit, total)
+
+
+def _dpred(labels, dy, logit, total):
+    """Return the gradient of scores; ``logit``: the function from an index to one of them."""
     share = labels.share(dy)
     # One division for each row.
     inverse = te.compute(total.shape, lambda i: labels.one / total(i), name="inverse")
@@ -169,9 +197,9 @@ def cross_entropy_dpred(dy, prediction, target, classes=None):
     def element(i, j):
         by_logit = te.exp(logit(i, j)) * inverse(i) - labels.hot(i, j)
         # Also where the scores are no numbers.
-        return labels.if_valid(i, by_logit * share(i)).astype(prediction.dtype)
+        return labels.if_valid(i, by_logit * share(i)).astype(labels.dtype)
 
-    return te.compute(prediction.shape, element, name="dpred")
+    return te.compute(labels.shape, element, name="dpred")
 
 
 compute(op.cross_entropy_dtarget, ELEMWISE, static=True)(nll_loss_dtarget)

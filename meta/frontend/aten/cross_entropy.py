@@ -10,6 +10,9 @@ Scores have their classes on the axis ``dim``. Labels are in any shape of as man
 are scores of a class, in their order. ``dtype`` is that of the loss: the scores are cast to it
 where it is the wider one. ``reduction`` is torch's number of it. Where ``classes`` is given, only
 so many of the first scores are of classes; the others are padding, and have no gradient.
+
+Beside the loss there are, of the scores of each label, the largest, and the sum of the exponentials
+of all less that, in at least float32: (n,), or (n, m) where m labels share the axes behind ``dim``.
 """
 
 from __future__ import annotations
@@ -29,8 +32,14 @@ _OPTIONS = (
     "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
     "int? classes=None"
 )
-_LIBRARY.define(f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
-_LIBRARY.define(f"cross_entropy_backward(Tensor dy, Tensor x, Tensor target, {_OPTIONS}) -> Tensor")
+_LIBRARY.define(
+    f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> "
+    "(Tensor loss, Tensor largest, Tensor total)"
+)
+_LIBRARY.define(
+    "cross_entropy_backward(Tensor dy, Tensor x, Tensor target, Tensor largest, Tensor total, "
+    f"{_OPTIONS}) -> Tensor"
+)
 
 
 def _likelihood(
@@ -61,17 +70,35 @@ def _forward(
     ignore_index: int,
     dtype: torch.dtype,
     classes: int | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor, Tensor]:
     scores, labels = _flat(x, target, dim, classes)
     logs = log_softmax(scores.to(torch.promote_types(x.dtype, dtype)), 1).to(dtype)
     loss, _ = _likelihood(logs, labels, weight, reduction, ignore_index)
-    return loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss
+    loss = loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss.clone()
+    return loss, *_statistics(scores, dtype)
+
+
+def of_rows(x: Tensor, dim: int, dtype: torch.dtype) -> tuple[list[Any], torch.dtype]:
+    """Return the shape and the dtype of what there is of the scores of each label."""
+    outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
+    shape = [outer] if type(inner) is int and inner == 1 else [outer, inner]
+    return shape, torch.promote_types(torch.promote_types(x.dtype, dtype), torch.float32)
+
+
+def _statistics(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    shape, wide = of_rows(scores, 1, dtype)
+    scores = scores.to(wide)
+    largest = scores.amax(1, keepdim=True)
+    total = (scores - largest).exp().sum(1)
+    return largest.reshape(shape), total.reshape(shape)
 
 
 def _backward(
     dy: Tensor,
     x: Tensor,
     target: Tensor,
+    _largest: Tensor,
+    _total: Tensor,
     weight: Tensor | None,
     dim: int,
     reduction: int,

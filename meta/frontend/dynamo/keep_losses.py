@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils.checkpoint import CheckpointPolicy
 
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.aten.cross_entropy import REDUCTIONS
+from meta.frontend.aten.cross_entropy import REDUCTIONS, of_rows
 from meta.frontend.aten.registry import bound
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
@@ -276,11 +276,25 @@ class _Loss:
         scores, gradient = self._from()
         target = self._labels(scores.parts)
         options = self.weight, scores.dim, self.reduction, self.ignore_index, _said(self.loss).dtype
-        calls = [_instead(self.loss, _ops.cross_entropy.default, scores.node, target, *options)]
+        call, results = self._call(scores, target, *options)
         if gradient is not None:
             backward = _ops.cross_entropy_backward.default
-            calls.append(_instead(gradient, backward, self.dy, scores.node, target, *options))
-            _pad(scores, calls)
+            given = self.dy, scores.node, target, *results[1:], *options
+            _pad(scores, [call, _instead(gradient, backward, *given)])
+
+    def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
+        """Write the call of the loss in its place; return it, and its results."""
+        graph, said = self.loss.graph, _said(scores.node)
+        shape, dtype = of_rows(said, scores.dim, _said(self.loss).dtype)
+        types = [_said(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
+        with graph.inserting_before(self.loss):
+            call = graph.call_function(_ops.cross_entropy.default, (scores.node, *args))
+            results = [graph.call_function(operator.getitem, (call, i)) for i in range(3)]
+        for node, value in zip((call, *results), (tuple(types), *types), strict=True):
+            node.meta = {**self.loss.meta, "val": value}
+        self.loss.replace_all_uses_with(results[0])
+        _drop(self.loss)
+        return call, results
 
     def _from(self) -> tuple[_Scores, fx.Node | None]:
         """Return the scores as they were made, before casts, views and slices, as far as their

@@ -44,10 +44,11 @@ def test_results_are_those_of_two_sweeps(
     torch.testing.assert_close(found.double(), expected(x.double(), labels), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("apart", [False, True], ids=["from scores alone", "by statistics"])
 @pytest.mark.parametrize("most", [0, None], ids=["in two sweeps", "in registers"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_columns_that_are_padding(
-    dtype: str, most: int | None, monkeypatch: pytest.MonkeyPatch
+    dtype: str, most: int | None, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is there has no part in a cross entropy; its gradient is 0."""
     compiler.compiler()
@@ -63,8 +64,13 @@ def test_columns_that_are_padding(
     @trace
     def step(h: Any, labels: Any, dy: Any) -> Any:
         wide = op.astype(h, "float32")
-        loss = op.cross_entropy.plain(wide, labels, classes)
-        return loss, op.astype(op.cross_entropy_dpred(dy, wide, labels, classes), h.dtype)
+        if apart:
+            loss, *rows = op.cross_entropy_train(wide, labels, classes)
+            dx = op.cross_entropy_train_dpred(dy, wide, labels, *rows, classes)
+        else:
+            loss = op.cross_entropy.plain(wide, labels, classes)
+            dx = op.cross_entropy_dpred(dy, wide, labels, classes)
+        return loss, op.astype(dx, h.dtype)
 
     arguments = meta.array(x).astype(dtype), meta.array(labels), dy
     with emulated_cuda(), only("tvm"):

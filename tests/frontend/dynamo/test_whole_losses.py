@@ -130,8 +130,8 @@ def test_it_is_torchs(name: str, dtype: torch.dtype) -> None:
     check(model, found, x, LABELS, rtol=1e-11 if exact else 1e-5)
     assert "nll_loss" not in forward + backward and "log_softmax_dx" not in backward
     plain = not re.search("none|weights|planes", name)
-    assert ("cross_entropy(" in forward) == plain
-    assert ("cross_entropy_dpred(" in backward) == plain
+    assert ("cross_entropy_train(" in forward) == plain
+    assert ("cross_entropy_train_dpred(" in backward) == plain
 
 
 @pytest.mark.parametrize("name", ["rows", "by hand, sum", "planes", "widened", "rows, weights"])

@@ -13,6 +13,7 @@ from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
 from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
+from meta.op.reduced import as_classes, wide
 from meta.runtime.ndarray import array
 
 NO_CLASS = -1
@@ -131,30 +132,46 @@ def _marked(target, ignore_index):
     return op.where(op.equal(target, ignore_index), IGNORED, others)
 
 
-@aten("meta.cross_entropy", op.cross_entropy)
+def _weights(x, target, weight, counted):
+    """Return the weight of each label, 0 of those that do not count."""
+    if weight is None:
+        return cast(counted, x.dtype)
+    label = op.where(counted, target, 0)
+    return op.where(counted, op.take(cast(weight, x.dtype), label), 0.0)
+
+
+@aten("meta.cross_entropy", op.cross_entropy_train)
 def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype, classes):
     computing, kind, shape = _computing(x, dtype), REDUCTIONS[reduction], tuple(target.shape)
     x, target = _by_rows(cast(x, computing), target, dim)
+    counted = _counted(x, target, ignore_index, classes)
     if weight is None and kind != "none" and len(x.shape) == 2:
-        y = op.cross_entropy.plain(x, _marked(target, ignore_index), classes)
+        labels = _marked(target, ignore_index)
+        y, largest, total = op.cross_entropy_train(x, labels, classes)
         if kind == "sum":
-            counted = _counted(x, target, ignore_index, classes)
             count = op.sum(cast(counted, computing))
             y = op.where(op.greater(count, 0.0), op.multiply(y, count), 0.0)
-        return cast(y, dtype)
-    x, each = _of_classes(x, classes), kind == "mean" and weight is None
-    weight = None if weight is None else cast(weight, computing)
-    y = op.cross_entropy(
-        x, target, weight, ignore_index=ignore_index, reduction="none" if each else kind
-    )
-    if each:  # not by rows, which would transpose the scores
-        count = op.sum(cast(_counted(x, target, ignore_index), computing))
-        y = op.divide(op.sum(y), count)
-    return cast(op.reshape(y, shape) if kind == "none" else y, dtype)
+        return cast(y, dtype), largest, total
+    x = wide(_of_classes(x, classes))
+    largest = op.max(x, 1, True)
+    total = op.sum(op.exp(op.subtract(x, largest)), 1)
+    labels = as_classes(op.where(op.equal(target, ignore_index), 0, target), x.shape[1])
+    own = op.take_along_axis(x, op.expand_dims(labels, 1), 1)
+    own, largest = (op.squeeze(v, 1) for v in (own, largest))
+    loss = op.subtract(op.log(total), op.subtract(own, largest))
+    share = _weights(x, target, weight, counted)
+    loss = op.where(counted, op.multiply(loss, share), 0.0)
+    if kind == "none":
+        loss = op.reshape(loss, shape)
+    else:
+        loss = op.sum(loss)
+    return cast(op.divide(loss, op.sum(share)) if kind == "mean" else loss, dtype), largest, total
 
 
-@aten("meta.cross_entropy_backward", op.cross_entropy_dpred, op.softmax)
-def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_index, dtype, classes):
+@aten("meta.cross_entropy_backward", op.cross_entropy_train_dpred)
+def cross_entropy_backward(
+    dy, x, target, largest, total, weight, *, dim, reduction, ignore_index, dtype, classes
+):
     """The base operator's, or ``(softmax(x) - hot) * share``, with ``share`` what the loss of a
     label counts in the result.
     """
@@ -162,29 +179,26 @@ def cross_entropy_backward(dy, x, target, weight, *, dim, reduction, ignore_inde
     count = x.shape[dim] if classes is None else classes
     shape = (*given.shape[:dim], count, *given.shape[dim + 1 :])
     x, target = _by_rows(cast(x, computing), target, dim)
-    dy = cast(dy, computing)
     counted = _counted(x, target, ignore_index, classes)
     if weight is None and kind != "none" and len(x.shape) == 2:
+        dy = cast(dy, computing)
         if kind == "sum":
             dy = op.multiply(dy, op.sum(cast(counted, computing)))
-        dx = op.cross_entropy_dpred(dy, x, _marked(target, ignore_index), classes)
+        labels = _marked(target, ignore_index)
+        dx = op.cross_entropy_train_dpred(dy, x, labels, largest, total, classes)
         return op.reshape(_of_classes(cast(dx, given.dtype), classes), shape)
-    x = _of_classes(x, classes)
-    if weight is None:
-        share = cast(counted, computing)
-    else:
-        label = op.where(counted, target, 0)
-        share = op.where(counted, op.take(cast(weight, computing), label), 0.0)
+    x = wide(_of_classes(x, classes))
+    share, dy = _weights(x, target, weight, counted), cast(dy, x.dtype)
     if kind == "none":
         dy = op.reshape(dy, tuple(target.shape))
     elif kind == "mean":
         dy = op.divide(dy, op.sum(share))
     share = op.where(counted, op.multiply(share, dy), 0.0)
-    classes = op.arange(0, x.shape[1], 1, target.dtype, device_of(x))
-    classes = op.reshape(classes, (-1, *(1,) * (len(x.shape) - 2)))
-    hot = op.equal(op.expand_dims(target, 1), classes)
-    p = op.softmax(x, 1)
-    dx = op.multiply(op.where(hot, op.subtract(p, 1.0), p), op.expand_dims(share, 1))
+    numbers = op.arange(0, x.shape[1], 1, target.dtype, device_of(x))
+    numbers = op.reshape(numbers, (-1, *(1,) * (len(x.shape) - 2)))
+    target, largest, total, share = (op.expand_dims(v, 1) for v in (target, largest, total, share))
+    p = op.multiply(op.exp(op.subtract(x, largest)), op.divide(1.0, total))
+    dx = op.multiply(op.where(op.equal(target, numbers), op.subtract(p, 1.0), p), share)
     return op.reshape(cast(dx, given.dtype), shape)
 
 
