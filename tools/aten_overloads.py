@@ -6,8 +6,9 @@ results are compared with torch's. So each overload is checked with arguments th
 gives it, those of its backward formulas too.
 
 What is not compared: overloads that write to their arguments, which programs to be converted do not
-contain; the values of random numbers and of memory that is not initialised, whose shapes and dtypes
-are compared. Where an index may name any of several equal elements, the elements are compared.
+contain; calls of sparse tensors, and of dtypes that arrays do not have; the values of random
+numbers and of memory that is not initialised, whose shapes and dtypes are compared. Where an index
+may name any of several equal elements, the elements are compared.
 
 Exit status: 0 no overload fails, 1 some do, 2 bad usage, 130 interrupted.
 """
@@ -27,6 +28,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 import meta
+from meta.base.dtype import FROM_TORCH
 from meta.frontend.aten import aten
 from meta.frontend.aten.graph import CHECKS, STRIDED, convert, is_compact
 from meta.frontend.aten.registry import bound, name_of
@@ -94,6 +96,8 @@ class Watch(TorchDispatchMode):
         result = func(*args, **kwargs)
         # A copy of a tensor does not lie in memory as the tensor does.
         lies = name not in STRIDED or is_compact(args[0])
+        tensors = [x for x in pytree.tree_leaves(before) if isinstance(x, torch.Tensor)]
+        lies = lies and all(x.layout is torch.strided and x.dtype in FROM_TORCH for x in tensors)
         checked = lies and name not in CHECKS and not func._schema.is_mutable
         if checked and self.wanted in name:
             into = self.found.setdefault(name, Overload(name))

@@ -19,7 +19,8 @@ from dataclasses import asdict
 from functools import partial
 
 from tools.client_models.libraries import LIBRARIES, outcome, rows
-from tools.client_models.measure import STAGES, Outcome
+from tools.client_models.measure import Outcome
+from tools.client_models.stages import STAGES
 from tools.processes import add_jobs, in_order
 
 TITLES = ("eager", "compiled", "grads", "c. grads", "t.comp.", "t.c.grads")

@@ -73,11 +73,6 @@ NOT_AS_TORCH = by_entry(
         "no gradient: (linalg_lu_factor|linalg_lu_solve): ": """
             linalg.lu linalg.lu_factor linalg.lu_factor_ex linalg.lu_solve lu_solve
         """,
-        "no gradient: trigamma: ": """
-            polygamma|polygamma_n_0 polygamma|polygamma_n_1 polygamma|polygamma_n_2
-            polygamma|polygamma_n_3 polygamma|polygamma_n_4
-            special.polygamma|special_polygamma_n_0
-        """,
         # A result that depends on no argument, or in steps: an error here, and zeros in torch.
         "no gradient: equal: ": "max_pool2d_with_indices_backward",
         "no gradient: floor_divide: ": "div|floor_rounding",

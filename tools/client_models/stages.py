@@ -1,0 +1,139 @@
+"""The stages of a network: imported, run, compiled and differentiated, and under `torch.compile`.
+
+A stage returns tensors by name: results by their number, or a loss and its gradients.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any
+
+import torch
+
+import meta
+import meta.frontend.dynamo
+from meta import op
+from meta.frontend import from_torch
+from meta.frontend.torch.containers import adopt
+from meta.model import Model, trace
+from meta.op.core import tree
+
+IMPORTED = ("eager", "compiled", "gradients", "compiled gradients")
+"""Stages of the model that `from_torch` makes."""
+STAGES = (*IMPORTED, "torch.compile", "torch.compile gradients")
+Tensors = dict[str, torch.Tensor]
+Run = Callable[[torch.nn.Module, dict[str, torch.Tensor]], Tensors]
+
+
+def leaves(result: Any) -> Tensors:
+    """Return the arrays of a result by number; those of float only, which are compared."""
+    adopt(result)
+    found = tree.flatten(result)[0]
+    tensors = [x if isinstance(x, torch.Tensor) else x.torch() for x in found]
+    return {str(i): x for i, x in enumerate(tensors)}
+
+
+def results(module: torch.nn.Module, inputs: Tensors) -> Tensors:
+    """Return what a module returns, by number."""
+    with torch.no_grad():
+        return leaves(module(**inputs))
+
+
+def gradients(module: torch.nn.Module, inputs: Tensors) -> Tensors:
+    """Return the sum of squares of the results, and its gradients by name."""
+    module.train()
+    parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    loss = sum(y.square().sum() for y in leaves(module(**inputs)).values() if y.is_floating_point())
+    found = torch.autograd.grad(
+        loss, [*parameters.values()], allow_unused=True, materialize_grads=True
+    )
+    return {"loss": loss.detach(), **dict(zip(parameters, found, strict=True))}
+
+
+class SquaresOf(Model):
+    """The sum of the squares of all that a network returns."""
+
+    def build(self, network: Model) -> None:
+        self.network = network
+
+    @trace
+    def forward(self, inputs: dict[str, Any]) -> Any:
+        total: Any = 0.0
+        for y in tree.flatten(self.network(**inputs))[0]:
+            if "float" in y.dtype:
+                total = op.add(total, op.sum(op.multiply(y, y)))
+        return total
+
+
+class Stages:
+    """A network and its inputs, and what each stage makes of them.
+
+    dialect: preferred in compiled programs; None for the best of each call.
+    """
+
+    def __init__(self, module: torch.nn.Module, inputs: Tensors, dialect: str | None) -> None:
+        self.module, self.inputs, self.dialect = module, inputs, dialect
+        self.arrays = {n: meta.array(x) for n, x in inputs.items()}
+        self.preferred = meta.dialect.prefer(dialect) if dialect else nullcontext()
+
+    @cached_property
+    def model(self) -> Any:
+        """What `from_torch` makes of the network."""
+        return from_torch(self.module, (), self.inputs)
+
+    def __call__(self, stage: str) -> Tensors:
+        """Run a stage of `STAGES`."""
+        if stage.startswith("torch.compile"):
+            return self._under_torch_compile(run_of(stage))
+        return {
+            "eager": self._eager,
+            "compiled": self._compiled,
+            "gradients": self._tape,
+            "compiled gradients": self._step,
+        }[stage]()
+
+    def _eager(self) -> Tensors:
+        with meta.dialect.prefer("torch"):
+            return leaves(self.model(**self.arrays))
+
+    def _compiled(self) -> Tensors:
+        with self.preferred:
+            return leaves(meta.vm.compile(self.model, **self.arrays)(**self.arrays))
+
+    def _tape(self) -> Tensors:
+        network = SquaresOf(copy.deepcopy(self.model))
+        with meta.dialect.prefer("torch"):
+            loss = network.train()(self.arrays)
+            loss.backward()
+        found = {n: p for n, p in network.named_parameters() if p.requires_grad}
+        zeros = {n: torch.zeros(tuple(p.shape)) for n, p in found.items()}
+        grads = {n: p.grad for n, p in found.items()}
+        return _named(loss, {n: zeros[n] if g is None else g.torch() for n, g in grads.items()})
+
+    def _step(self) -> Tensors:
+        network = SquaresOf(copy.deepcopy(self.model)).train()
+        dtype = str(next(self.module.parameters()).dtype).removeprefix("torch.")
+        one = meta.array(1.0, dtype)
+        with self.preferred:
+            run = meta.vm.compile(meta.model.value_and_grad(network), one, self.arrays)
+            loss, found = run(one, self.arrays)
+        return _named(loss, {n: g.torch() for n, g in found.items()})
+
+    def _under_torch_compile(self, run: Run) -> Tensors:
+        torch._dynamo.reset()
+        network = copy.deepcopy(self.module)
+        options = {"fallback": "error", **({"dispatch": self.dialect} if self.dialect else {})}
+        network.compile(backend="meta", fullgraph=True, options=options)
+        return run(network, self.inputs)
+
+
+def _named(loss: Any, found: Tensors) -> Tensors:
+    return {"loss": loss.torch(), **{n.removeprefix("network."): g for n, g in found.items()}}
+
+
+def run_of(stage: str) -> Run:
+    """Return what torch computes for a stage."""
+    return gradients if stage.endswith("gradients") else results
