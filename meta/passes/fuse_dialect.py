@@ -16,6 +16,7 @@ from meta.dialect.core import (
     FUSED_ONLY,
     KERNEL,
     LITERALS,
+    DialectOp,
     FusedPattern,
     OpEnv,
     Unsupported,
@@ -24,9 +25,10 @@ from meta.dialect.core import (
 )
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
-from meta.op.core import fields
+from meta.op.core import CallValues, fields
 from meta.op.core.indices import checks_indices
 from meta.passes.calls import called_op
+from meta.passes.dispatch import prepared
 from meta.passes.index_ranges import index_atoms
 from meta.passes.pattern import Match, explain, match, pattern
 from meta.passes.pattern.apply import outlined
@@ -171,18 +173,28 @@ def _better(
         op = called_op(member.value)
         if op is None:
             continue
-        allowed = (
-            one
-            for one in candidates(op, preference, device)
-            if one.dialect is not fused.dialect
-            and preference.refusal(one.dialect.name) is None
-            and one.dialect.refusal(device) is None
-            and one.plevel(device) > FUSED_ONLY
-        )
-        first = next(allowed, None)
-        if first is not None and _place(first, device, preference) < mine:
-            return f"{op.name} has the kernel {first.name} of level {first.plevel(device)}"
+        assert isinstance(member.value, Call)
+        for one in candidates(op, preference, device):
+            if _place(one, device, preference) >= mine:
+                break
+            other = one.dialect is not fused.dialect and one.plevel(device) > FUSED_ONLY
+            if other and _takes(one, prepared(op, member.value, device), preference):
+                return f"{op.name} has the kernel {one.name} of level {one.plevel(device)}"
     return None
+
+
+def _takes(one: DialectOp, call: CallValues, preference: Preference) -> bool:
+    """Whether a dialect operator has a kernel for a call."""
+    dialect = one.dialect
+    if preference.refusal(dialect.name) is not None or dialect.refusal(call.device) is not None:
+        return False
+    if dialect.declines is not None and dialect.declines(call) is not None:
+        return False
+    try:
+        one.make(call)
+    except Unsupported:
+        return False
+    return True
 
 
 def _partitioned(

@@ -13,7 +13,7 @@ from meta import op
 from meta.base.device import CPU, Device
 from meta.base.errors import IRError, RegistrationError, UnknownName
 from meta.dialect import Dialect
-from meta.dialect.core import DIALECTS, HANDWRITTEN, LIBRARY, REFERENCE
+from meta.dialect.core import DIALECTS, HANDWRITTEN, LIBRARY, REFERENCE, OpEnv, Unsupported
 from meta.dialect.core.preference import forget
 from meta.ir import OP_RESOLVERS, Module, parse, structural_equal, verify
 from meta.passes import dispatch, explain_fusion, fuse_dialect, infer_type
@@ -25,8 +25,13 @@ def acme() -> Iterator[Dialect]:
     dialect = Dialect("acme", devices=("cpu",), plevel=HANDWRITTEN)
     with meta.dialect.only("torch", "acme"):
         yield dialect
-    DIALECTS.remove("acme")
-    del OP_RESOLVERS["acme"]
+    forgotten(dialect)
+
+
+def forgotten(dialect: Dialect) -> None:
+    """Undo what registered a dialect and its operators."""
+    DIALECTS.remove(dialect.name)
+    del OP_RESOLVERS[dialect.name]
     for made in dialect.ops.values():
         made.base.aspects.dialect_ops.remove(made)
     forget()
@@ -308,3 +313,26 @@ def test_torch_runs_large_linear_layers_on_onednn(
     found, fused, plain = kernels(program(text, LINEAR), (4, 3), (5, 3), (5,))
     assert found[0] == f"torch.{name}"
     torch.testing.assert_close(fused, plain)
+
+
+@pytest.mark.parametrize("declines", [True, False])
+def test_a_kernel_of_a_larger_level_that_declines_does_not_count(
+    acme: Dialect, declines: bool
+) -> None:
+    @acme.pattern(lambda x, w: op.sigmoid(op.dense(x, w)), plevel=LIBRARY)
+    def gate(x, w):
+        raise AssertionError
+
+    other = Dialect("other", devices=("cpu",), plevel=LIBRARY + 1)
+
+    @other.op(op.sigmoid)
+    def sigmoid(call: Any) -> Any:
+        if declines:
+            raise Unsupported("too few")
+        return OpEnv(torch.sigmoid, allocates=True)
+
+    given = program(CHAIN)
+    with meta.dialect.only("torch", "acme", "other"):
+        found = fuse_dialect(given, device=CPU)
+    forgotten(other)
+    assert ("gate" in found.functions) == declines
