@@ -142,7 +142,7 @@ class Kernels:
         self.types |= {name: types.get(name, x.dtype) for name in LIKE_X}
         self.adds, self.more, self.rounds = "addend" in types, "more" in types, rounds
         self.summed, self.device = summed, call.device.ordinal
-        self.centers = call.op is not op.rms_norm_dx
+        self.centers = call.op not in (op.rms_norm, op.rms_norm_dx)
         self.processors = chip.of(self.device).processors
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
 

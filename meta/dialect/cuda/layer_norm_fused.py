@@ -26,7 +26,7 @@ from meta.op.core.check import normalize_axes
 
 def _made(
     x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
-    addend: TensorType | None = None, over: Any = None, gradient: Any = op.layer_norm_dx,
+    addend: TensorType | None = None, over: Any = None,
 ) -> OpEnv:  # fmt: skip
     """Return the kernels; ``over``: the axes of the sum, which is the last of the results."""
     decline_if(scale is None, "made for a normalisation with a scale")
@@ -36,7 +36,7 @@ def _made(
         if normalize_axes(over, x.ndim) != tuple(range(x.ndim - 1)) or x.ndim < 2:
             raise Unsupported("the sum is not that of the rows")
         decline_if(result[-1].dtype != "float32", "the sum of the rows is made in float32")
-    call = gradient.call_values((x, scale, dy, axis, eps), device)
+    call = op.layer_norm_dx.call_values((x, scale, dy, axis, eps), device)
     types = {} if addend is None else {"addend": addend.dtype}
     return backward(call, types, summed=over is not None)
 
@@ -60,22 +60,9 @@ def _rows(dx, over, keepdims):
     return op.sum(dx | op.astype(dx, "float32"), over, keepdims)
 
 
-def _rms_added(x, scale, dy, axis, eps, addend):
-    found = op.rms_norm_dx(x, scale, dy, axis, eps)
-    return op.add(found[0], addend), found[1]
-
-
 dialect.pattern_op(_added, name="layer_norm_dx_add")(_made)
 dialect.pattern_op(_summed, name="layer_norm_dx_sum")(_made)
 dialect.pattern_op(_added_and_summed, name="layer_norm_dx_add_sum")(_made)
-
-
-@dialect.pattern_op(_rms_added)
-def rms_norm_dx_add(
-    x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
-    addend: TensorType,
-) -> OpEnv:  # fmt: skip
-    return _made(x, scale, dy, axis, eps, result, device, addend, gradient=op.rms_norm_dx)
 
 
 LEVEL = LIBRARY - 1

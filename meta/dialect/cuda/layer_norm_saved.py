@@ -1,4 +1,5 @@
-"""Layer normalisation that saves its statistics, in float32 between layers in half precision.
+"""Layer normalisation that saves its statistics, in float32 between layers in half precision; and
+normalisation by the root mean square, which saves nothing.
 
 That is how PyTorch's autocast has it: what a layer gives is cast and added to the stream, the sum
 is normalised as it is, and the result cast for the next layer; backward the same in reverse. Each
@@ -84,7 +85,8 @@ def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> 
         types = {} if addend is None else {"addend": summed}
         types["out"] = summed if "again" in results or narrow is None else narrow
         types["again"] = narrow or summed
-        call = op.layer_norm_train.call_values((x, scale, bias, axis, eps), device)
+        norm = op.layer_norm_train if "new_mean" in results else op.rms_norm
+        call = norm.call_values((x, scale, bias, axis, eps), device)
         added = () if addend is None else ("addend",)
         names = (*given(call, "x"), *added, *given(call, "scale", "bias"), *results)
         return forward(Kernels(call, types, rounds=False), names)
@@ -100,18 +102,49 @@ _define_forward("add_layer_norm_cast_too", _sum_cast_too, "wide", "out", "again"
 _define_forward("add_layer_norm_saved", _sum_before, "wide", "out", *STATISTICS)
 
 
+def _root_casts(x, scale, bias, axis, eps, narrow):
+    return op.astype(op.rms_norm.plain(x, scale, bias, axis, eps), narrow)
+
+
+def _root_cast_too(x, scale, bias, axis, eps, narrow):
+    y = op.rms_norm.plain(x, scale, bias, axis, eps)
+    return y, op.astype(y, narrow)
+
+
+def _sum_root(x, addend, scale, bias, axis, eps, wide):
+    total = _sum(x, addend, wide)
+    return total, op.rms_norm.plain(total, scale, bias, axis, eps)
+
+
+def _sum_root_casts(x, addend, scale, bias, axis, eps, wide, narrow):
+    total, y = _sum_root(x, addend, scale, bias, axis, eps, wide)
+    return total, op.astype(y, narrow)
+
+
+def _sum_root_cast_too(x, addend, scale, bias, axis, eps, wide, narrow):
+    total, y = _sum_root(x, addend, scale, bias, axis, eps, wide)
+    return total, y, op.astype(y, narrow)
+
+
+_define_forward("rms_norm_cast", _root_casts, "out")
+_define_forward("rms_norm_cast_too", _root_cast_too, "out", "again")
+_define_forward("add_rms_norm", _sum_root, "wide", "out")
+_define_forward("add_rms_norm_cast", _sum_root_casts, "wide", "out")
+_define_forward("add_rms_norm_cast_too", _sum_root_cast_too, "wide", "out", "again")
+
+
 # Backward.
+
+
+def _slope(dy, wide, more):
+    return op.add(op.astype(dy, wide) | dy, more) | op.astype(dy, wide) | dy
 
 
 def _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend):
     """The gradients; that by x with what is added to it."""
-    slope = op.add(op.astype(dy, wide) | dy, more) | op.astype(dy, wide) | dy
+    slope = _slope(dy, wide, more)
     found = op.layer_norm_train_dx(x, scale, slope, mean, inv, axis, eps)
     return op.add(found[0], addend) | found[0], found[1], found[2]
-
-
-def _plain(x, scale, dy, mean, inv, axis, eps, wide, more, addend):
-    return _gradients(x, scale, dy, mean, inv, axis, eps, wide, more, addend)
 
 
 def _narrowed(x, scale, dy, mean, inv, axis, eps, wide, more, addend, narrow):
@@ -124,12 +157,27 @@ def _narrowed_too(x, scale, dy, mean, inv, axis, eps, wide, more, addend, narrow
     return dx, op.astype(dx, narrow), dw, db
 
 
+def _of_root(x, scale, dy, axis, eps, wide, more, addend):
+    found = op.rms_norm_dx(x, scale, _slope(dy, wide, more), axis, eps)
+    return op.add(found[0], addend) | found[0], found[1]
+
+
+def _of_root_narrowed(x, scale, dy, axis, eps, wide, more, addend, narrow):
+    dx, dw = _of_root(x, scale, dy, axis, eps, wide, more, addend)
+    return op.astype(dx, narrow), dw
+
+
+def _of_root_narrowed_too(x, scale, dy, axis, eps, wide, more, addend, narrow):
+    dx, dw = _of_root(x, scale, dy, axis, eps, wide, more, addend)
+    return dx, op.astype(dx, narrow), dw
+
+
 def _define_backward(name: str, describes: Callable[..., Any], *results: str) -> None:
     """Register the launches of a gradient that is "out", with a copy, "again"."""
 
     def make(
-        x: TensorType, scale: TensorType, dy: TensorType, mean: TensorType, inv: TensorType,
-        axis: int, eps: float, device: Device, wide: str | None = None,
+        x: TensorType, scale: TensorType, dy: TensorType, axis: int, eps: float, device: Device,
+        mean: TensorType | None = None, inv: TensorType | None = None, wide: str | None = None,
         more: TensorType | None = None, addend: TensorType | None = None,
         narrow: str | None = None,
     ) -> OpEnv:  # fmt: skip
@@ -145,13 +193,19 @@ def _define_backward(name: str, describes: Callable[..., Any], *results: str) ->
         types |= {} if addend is None else {"addend": addend.dtype}
         types["out"] = x.dtype if "again" in results or narrow is None else narrow
         types["again"] = narrow or x.dtype
-        args = (x, scale, x, mean, inv, axis, eps)
-        call = op.layer_norm_train_dx.call_values(args, device)
+        if mean is None:
+            call = op.rms_norm_dx.call_values((x, scale, x, axis, eps), device)
+        else:
+            args = (x, scale, x, mean, inv, axis, eps)
+            call = op.layer_norm_train_dx.call_values(args, device)
         return backward(call, types, results)
 
     dialect.pattern_op(describes, plevel=LEVEL, name=name)(make)
 
 
-_define_backward("layer_norm_saved_dx", _plain, "out")
+_define_backward("layer_norm_saved_dx", _gradients, "out")
 _define_backward("layer_norm_saved_dx_cast", _narrowed, "out")
 _define_backward("layer_norm_saved_dx_cast_too", _narrowed_too, "out", "again")
+_define_backward("rms_norm_saved_dx", _of_root, "out")
+_define_backward("rms_norm_saved_dx_cast", _of_root_narrowed, "out")
+_define_backward("rms_norm_saved_dx_cast_too", _of_root_narrowed_too, "out", "again")

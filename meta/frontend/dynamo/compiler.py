@@ -28,6 +28,7 @@ from meta.frontend.dynamo.conversion import (
 from meta.frontend.dynamo.decompositions import decompositions, keep_attention
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
 from meta.frontend.dynamo.keep_gelu import keep_gelu
+from meta.frontend.dynamo.keep_rms_norm import keep_rms_norm
 from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result
@@ -53,6 +54,7 @@ def backend(
     given = read_options(mode, options)
     keep_attention(graph)
     keep_gelu(graph)
+    keep_rms_norm(graph)
     compiler = partial(GraphCompiler, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),

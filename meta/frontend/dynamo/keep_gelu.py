@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -36,12 +36,12 @@ def keep_gelu(graph: fx.GraphModule) -> None:
     """Write one call in the place of each GELU in a graph, and in graphs within."""
     for part in graph.modules():
         if isinstance(part, fx.GraphModule):
-            found = [_replaced(node) for node in list(part.graph.nodes) if _is(node, ROOTS)]
+            found = [_replaced(node) for node in list(part.graph.nodes) if is_call(node, ROOTS)]
             if any(found):
                 part.recompile()
 
 
-def _is(node: object, names: set[Any]) -> bool:
+def is_call(node: object, names: set[Any]) -> bool:
     """Whether a value is the call of an operation, with nothing but its operands."""
     if not isinstance(node, fx.Node) or node.op not in ("call_function", "call_method"):
         return False
@@ -52,14 +52,14 @@ def _factors(value: Any) -> tuple[float, Counter[fx.Node]]:
     """Return a value as a number times powers of nodes."""
     if isinstance(value, int | float):
         return float(value), Counter()
-    if _is(value, PRODUCTS) and len(value.args) == 2:
+    if is_call(value, PRODUCTS) and len(value.args) == 2:
         (one, left), (other, right) = map(_factors, value.args)
         return one * other, left + right
-    if _is(value, QUOTIENTS) and len(value.args) == 2 and _is_number(value.args[1]):
+    if is_call(value, QUOTIENTS) and len(value.args) == 2 and _is_number(value.args[1]):
         number, left = _factors(value.args[0])
         return number / value.args[1], left
-    squared = _is(value, SQUARES)
-    if squared or (_is(value, POWERS) and value.args[1] in (2, 3)):
+    squared = is_call(value, SQUARES)
+    if squared or (is_call(value, POWERS) and value.args[1] in (2, 3)):
         number, left = _factors(value.args[0])
         times = 2 if squared else int(value.args[1])
         return number**times, Counter({node: count * times for node, count in left.items()})
@@ -72,7 +72,7 @@ def _is_number(value: object) -> bool:
 
 def _terms(value: Any) -> tuple[Any, Any] | None:
     """Return the two terms of a sum, a number in front."""
-    if not _is(value, SUMS) or len(value.args) != 2:
+    if not is_call(value, SUMS) or len(value.args) != 2:
         return None
     one, other = value.args
     return (other, one) if isinstance(other, int | float) else (one, other)
@@ -121,8 +121,8 @@ def _replaced(root: fx.Node) -> bool:
             continue
         before: Any = x.meta.get("example_value")
         for names, argument, approximate in FORMS:
-            is_form = _is(terms[1], names) and argument(terms[1].args[0], x, exact)
-            if is_form and _computes(before, said) and _is_alone(root, x):
+            is_form = is_call(terms[1], names) and argument(terms[1].args[0], x, exact)
+            if is_form and _computes(before, said) and is_alone(root, (x,)):
                 _write(root, x, said.dtype, before.dtype, approximate)
                 return True
     return False
@@ -136,12 +136,14 @@ def _computes(before: Any, said: Tensor) -> bool:
     return wider and before.shape == said.shape
 
 
-def _is_alone(root: fx.Node, x: fx.Node) -> bool:
-    """Whether nothing else is called between the first step and the result, which might write x."""
+def is_alone(root: fx.Node, sources: Collection[fx.Node]) -> bool:
+    """Whether nothing else is called between the first step from some sources, and from the graph's
+    inputs, to a result and the result, which might write them.
+    """
     steps, pending = set[fx.Node](), [root]
     while pending:
         node = pending.pop()
-        if node is not x and node not in steps:
+        if node not in sources and node not in steps and node.op not in ("placeholder", "get_attr"):
             steps.add(node)
             pending += node.all_input_nodes
     node = root
@@ -151,6 +153,20 @@ def _is_alone(root: fx.Node, x: fx.Node) -> bool:
         steps.remove(node)
         node = node.prev
     return True
+
+
+def erase(root: fx.Node, sources: Collection[fx.Node]) -> None:
+    """Erase a call that nobody reads, and what only it read, up to some sources."""
+    pending = [root]
+    erased: set[fx.Node] = set()
+    while pending:
+        node = pending.pop()
+        called = node.op in ("call_function", "call_method")
+        if called and not node.users and node not in erased:
+            before = node.all_input_nodes
+            node.graph.erase_node(node)
+            erased.add(node)
+            pending += [n for n in before if n not in sources]
 
 
 def _write(
@@ -166,10 +182,4 @@ def _write(
     if given is not x:
         given.meta["example_value"] = x.meta["example_value"].to(dtype)
     root.replace_all_uses_with(made)
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if not node.users and node is not x and node.op in ("call_function", "call_method"):
-            sources = node.all_input_nodes
-            graph.erase_node(node)
-            pending += [s for s in sources if s is not x]
+    erase(root, (x,))

@@ -30,6 +30,8 @@ SUM = '%w = astype(%h, dtype="float32")\n%t = add(%w, %r)\n'
 GRADIENT = (
     "%n = layer_norm_train_dx(%x, %s, {}, %m, %i, eps=0.0)\n%dx = %n.0\n%dw = %n.1\n%db = %n.2\n"
 )
+ROOT = "%y = rms_norm({}, %s)\n"
+ROOT_DX = "%n = rms_norm_dx(%x, %s, {})\n%dx = %n.0\n%dw = %n.1\n"
 SLOPE = '%u = astype(%e, dtype="float32")\n'
 NARROW = '%z = astype({}, dtype="bfloat16")\n'
 
@@ -61,6 +63,17 @@ def _available(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         (SLOPE + "%v = add(%u, %d)\n" + GRADIENT.format("%v") + NARROW.format("%dx"),
          "%dx, %z, %dw, %db", "layer_norm_saved_dx_cast_too"),
         ("%v = add(%g, %d)\n" + GRADIENT.format("%v"), "%dx, %dw, %db", "layer_norm_saved_dx"),
+        (ROOT.format("%x") + CAST, "%c", "rms_norm_cast"),
+        (ROOT.format("%x") + CAST, "%y, %c", "rms_norm_cast_too"),
+        (SUM + ROOT.format("%t"), "%t, %y", "add_rms_norm"),
+        (SUM + ROOT.format("%t") + CAST, "%t, %c", "add_rms_norm_cast"),
+        (SUM + ROOT.format("%t") + CAST, "%t, %y, %c", "add_rms_norm_cast_too"),
+        (ROOT.format("%x"), "%y", None),
+        (SLOPE + ROOT_DX.format("%u"), "%dx, %dw", "rms_norm_saved_dx"),
+        (SLOPE + ROOT_DX.format("%u") + "%a = add(%dx, %g)\n" + NARROW.format("%a"),
+         "%a, %z, %dw", "rms_norm_saved_dx_cast_too"),
+        (SLOPE + "%v = add(%u, %d)\n" + ROOT_DX.format("%v") + NARROW.format("%dx"),
+         "%z, %dw", "rms_norm_saved_dx_cast"),
     ],
 )  # fmt: skip
 def test_what_is_one_kernel(body: str, results: str, kernel: str | None) -> None:
@@ -150,6 +163,45 @@ def test_gradients(dtype: str, shape: tuple[int, ...], more: bool, adds: bool, k
         torch.testing.assert_close(found.double(), dx, rtol=tolerance, atol=tolerance)
     for found, correct in zip((dw, db), sums, strict=True):
         torch.testing.assert_close(found.double(), correct, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("width", [72, 400, 33])
+@pytest.mark.parametrize("adds", [False, True])
+def test_root_mean_squares(width: int, adds: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, h, other, addend = (torch.randn(7, 5, width, generator=generator) for _ in range(4))
+    h, scale = h.bfloat16(), torch.rand(width, generator=generator) + 0.5
+    captures: dict[str, Any] = {"scale": of_type(scale), "bias": None, "axis": -1, "eps": 1e-6}
+    y, narrow = torch.empty_like(x), torch.empty(x.shape, dtype=torch.bfloat16)
+    if adds:
+        total = torch.empty_like(x)
+        types = {"x": of_type(h), "addend": of_type(x), "wide": "float32", "narrow": "bfloat16"}
+        made = prepared("add_rms_norm_cast_too", **captures, **types)
+        made.run(h, x, scale, total, y, narrow)
+        assert torch.equal(total, x + h)
+    else:
+        total = x
+        made = prepared("rms_norm_cast_too", **captures, x=of_type(x), narrow="bfloat16")
+        made.run(x, scale, y, narrow)
+    exact, gamma = total.double().requires_grad_(), scale.double().requires_grad_()
+    expected = F.rms_norm(exact, (width,), gamma, 1e-6)
+    torch.testing.assert_close(y.double(), expected.detach(), rtol=1e-5, atol=1e-5)
+    assert torch.equal(narrow, y.bfloat16())
+    del captures["bias"]
+    given = {"x": total, "scale": scale, "dy": h, "more": other}
+    given |= {"addend": addend} if adds else {}
+    types = {name: of_type(tensor) for name, tensor in given.items()}
+    made = prepared(
+        "rms_norm_saved_dx_cast_too", **captures | types, wide="float32", narrow="float16"
+    )
+    out, half, dw = torch.empty_like(x), torch.empty(x.shape).half(), torch.empty_like(scale)
+    made.run(*given.values(), out, half, dw)
+    slope = h.double() + other.double()
+    dx, dgamma = torch.autograd.grad(expected, (exact, gamma), slope)
+    dx = dx + addend.double() if adds else dx
+    torch.testing.assert_close(out.double(), dx, rtol=1e-5, atol=1e-5)
+    assert torch.equal(half, out.half())
+    torch.testing.assert_close(dw.double(), dgamma, rtol=1e-4, atol=1e-4)
 
 
 def test_what_does_not_fit() -> None:
