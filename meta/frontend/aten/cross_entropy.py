@@ -27,7 +27,7 @@ from torch.nn.functional import log_softmax
 REDUCTIONS = ("none", "mean", "sum")
 """By torch's numbers of them."""
 
-_LIBRARY: Any = torch.library.Library("meta", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY: Any = torch.library.Library("meta", "FRAGMENT")  # type: ignore[no-untyped-call]
 _OPTIONS = (
     "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
     "int? classes=None"

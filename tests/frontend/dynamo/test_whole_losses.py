@@ -243,6 +243,48 @@ def test_rows_that_a_slice_leaves_out_may_be_no_numbers() -> None:
     assert found[0].isfinite()
 
 
+ENDLESS = torch.randn(6, 5, generator=GENERATOR)
+ENDLESS[0], ENDLESS[1, 2], ENDLESS[2, 1] = -torch.inf, torch.inf, -torch.inf
+ROWS, SQUARE = torch.randn(6, 5, generator=GENERATOR), torch.randn(5, 5, generator=GENERATOR)
+GRID = torch.randn(8, 12, 5, generator=GENERATOR)
+SPECIAL: dict[str, tuple[Loss, Tensor, int]] = {
+    "infinite scores": (F.cross_entropy, ENDLESS, 6),
+    "infinite scores, none": (partial(F.cross_entropy, reduction="none"), ENDLESS, 6),
+    "large scores": (F.cross_entropy, ROWS * 1e4, 6),
+    "large scores, none": (partial(F.cross_entropy, reduction="none"), ROWS * 1e4, 6),
+    "weights of 0": (partial(F.cross_entropy, weight=torch.zeros(5)), ROWS, 6),
+    "logarithms in float64": (
+        lambda x, t: F.nll_loss(F.log_softmax(x, 1, dtype=torch.float64), t), ROWS, 6,
+    ),
+    "rows and columns that are left out": (
+        lambda x, t: F.cross_entropy(x[1:, 1:-1].flatten(0, 1), t), GRID, 70,
+    ),
+    "a part of an axis by its number from the end": (
+        lambda x, t: F.cross_entropy(x.narrow(-2, 0, 11).flatten(0, 1), t), GRID, 88,
+    ),
+    "classes that are left out": (lambda x, t: F.cross_entropy(x[:, :4], t), ROWS, 6),
+    "classes in front": (lambda x, t: F.nll_loss(F.log_softmax(x, 0).t(), t), ROWS.mT, 6),
+    "a softmax over rows": (lambda x, t: F.nll_loss(F.log_softmax(x, 0), t), SQUARE, 5),
+    "a softmax of other rows": (
+        lambda x, t: F.nll_loss(F.log_softmax(x, 0).view(6, 5), t), ROWS.mT.contiguous(), 6,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_scores_and_parts(name: str) -> None:
+    loss, scores, count = SPECIAL[name]
+    labels = torch.randint(4, (count,), generator=torch.Generator().manual_seed(1))
+    results = []
+    for run in (torch.compile(loss, backend="meta", fullgraph=True), loss):
+        x = scores.clone().requires_grad_()
+        y = run(x, labels)
+        y.sum().backward()
+        results.append((y, x.grad))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
 def smoothed(x: Tensor, labels: Tensor) -> Tensor:
     return rows(x, labels, label_smoothing=0.1)
 
