@@ -317,7 +317,8 @@ PINV = (op.linalg_pinv, op.linalg_svd, op.linalg_eigh, op.where, op.matmul)
 def pinv(x, absolute=None, relative=None, *, hermitian):
     """The inverse by singular values, or eigenvalues, that are above a bound, as torch takes it."""
     bounds = [known(b) for b in (relative, absolute) if b is not None]
-    if all(b is not None and b.ndim == 0 for b in bounds):
+    # Compiled for torch.compile, the operator gives other numbers of complex matrices.
+    if "complex" not in x.dtype and all(b is not None and b.ndim == 0 for b in bounds):
         rtol, atol = (None if b is None else b.item() for b in (relative, absolute))
         return op.linalg_pinv(x, rtol, atol or 0.0, hermitian)
     rows, columns = (static_extent(d, "a matrix") for d in x.shape[-2:])
