@@ -10,7 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from meta import op
+from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
+from meta.dialect.core.dialect import bind_kernel
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide
 from meta.op.attention import HEADS_FIRST, score_scale
@@ -91,12 +94,23 @@ def _scores(query, key, mask, causal, scale):
     return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
 
 
-@dialect.kernel(op.fused_attention, strided=False)
 def fused_attention(query, key, value, mask, causal, scale, layout, out):
     query, key, value = _heads_first(layout, query, key, value)
     y, logsumexp = _forward(query, key, value, mask, causal, scale)
     _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
+
+
+def fused_attention_cpu(query, key, value, mask, causal, scale, layout, call):
+    query, key, value = _heads_first(layout, query, key, value)
+    y, logsumexp = _forward(query, key, value, mask, causal, scale)
+    return _returned((_view(y, layout), logsumexp), call)
+
+
+def _returned(results, call):
+    """Return results as they lie where that is compact: the CPU's kernel has the heads last."""
+    types = (TO_TORCH[t.dtype] for t in call.outputs)
+    return tuple(x.to(dtype).contiguous() for x, dtype in zip(results, types, strict=True))
 
 
 def _view(x, layout):
@@ -156,8 +170,19 @@ def _centred(value, y):
     return value - offset, y - _per_head(offset, y)
 
 
-@dialect.kernel(op.fused_attention_dx, strided=False)
 def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out):
+    dx = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
+    for result, found in zip(out, dx, strict=True):
+        _view(result, layout).copy_(found)
+
+
+def fused_attention_dx_cpu(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, call):
+    dx = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
+    return _returned([_view(x, layout) for x in dx], call)
+
+
+def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
+    """Return the gradients with the heads first."""
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
     value, y = _centred(value, y)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
@@ -175,9 +200,22 @@ def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale,
             )
         else:
             dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)
-    dx = dq, _per_group(dk, key), _per_group(dv, value)
-    for result, found in zip(out, dx, strict=True):
-        _view(result, layout).copy_(found)
+    return dq, _per_group(dk, key), _per_group(dv, value)
+
+
+def _by_device(base, filling, returning):
+    """Register a kernel that fills its results, and the CPU's, which returns them."""
+
+    def make(call):
+        on_cpu = call.device.kind == "cpu"
+        run = bind_kernel(returning if on_cpu else filling, call)
+        return OpEnv(run, on_cpu, strided=False)
+
+    dialect.op(base)(make)
+
+
+_by_device(op.fused_attention, fused_attention, fused_attention_cpu)
+_by_device(op.fused_attention_dx, fused_attention_dx, fused_attention_dx_cpu)
 
 
 def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
