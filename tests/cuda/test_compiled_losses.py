@@ -40,7 +40,7 @@ def _learned(run: Any, model: nn.Module, x: Tensor, labels: Tensor, dtype: Any) 
     with torch.autocast("cuda", dtype, enabled=dtype is not None):
         loss = run(x, labels)
     loss.backward()
-    return [loss.detach(), x.grad, *(p.grad for p in model.parameters())]
+    return [loss.detach(), x.grad, *(p.grad.clone() for p in model.parameters())]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
