@@ -63,9 +63,10 @@ def step_of(name: str, optimizer: str) -> tuple[Model, tuple[Any, ...]]:
 def test_fewer_bytes_are_moved(name: str, request: pytest.FixtureRequest) -> None:
     step, args = step_of(name, "sgd")
     program = step.program(*args).module
-    found = pipeline(CPU)(program)
-    request.getfixturevalue("shared")
-    before = pipeline(CPU)(program)
+    with meta.PassContext(disabled=["channels_last"]):  # whose transposes move the same in both
+        found = pipeline(CPU)(program)
+        request.getfixturevalue("shared")
+        before = pipeline(CPU)(program)
     fewer, less = LEFT[name]
     assert flops(found).bytes < fewer * flops(before).bytes
     assert memory(found).peak <= less * memory(before).peak
