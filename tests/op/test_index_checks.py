@@ -104,6 +104,11 @@ RECORDS = [
            "target", also=-100),
     Record("cross_entropy_dpred", lambda i, d, x: op.cross_entropy_dpred(d, x, i), (floats(), X),
            (3,), 0, 4, "target", also=-100),
+    Record("cross_entropy_train", lambda i, x: op.cross_entropy_train(x, i)[0], (X,), (3,), 0, 4,
+           "target", also=-100),
+    Record("cross_entropy_train_dpred",
+           lambda i, d, x, m, t: op.cross_entropy_train_dpred(d, x, i, m, t),
+           (floats(), X, floats(3), 1 + floats(3)), (3,), 0, 4, "target", also=-100),
     *[Record(name, call, (floats(2, 1, 4, 4), *more), (3, 5), -7, 2, "rois", part=(1, 0),
              dtypes=("float32",), fill=1)
       for name, call, more in (

@@ -19,8 +19,27 @@ from meta.dialect.tvm.index import ints
 from meta.dialect.tvm.reduce import Over, accumulator
 
 
+def _sum_along(element, axis, along):
+    return lambda *i: te.sum(element(*i[:axis], along.var, *i[axis:]), axis=along)
+
+
 class _Over(Over):
     """Statistics over some axes."""
+
+    def sum(self, element, name):
+        """Return the sums of ``element(*index)``: of images whose channels come last, a sum along
+        one axis after the other. Down a column of a million elements one would be rounded as often.
+        """
+        ndim, axes = len(self.x.shape), tuple(self.r.axes)
+        if ndim < 3 or axes != tuple(range(ndim - 1)) or self.r.kept:
+            return super().sum(element, name)
+        found, shape = element, list(self.x.shape)
+        for axis in reversed(axes):
+            along = te.reduce_axis((0, shape.pop(axis)), name=f"r{axis}")
+            found = te.compute(
+                shape, _sum_along(found, axis, along), name=f"{name}_{axis}" if axis else name
+            )
+        return found
 
     def first(self, *i):
         """Return the first of the elements that belong to a statistic, 0 if there is none."""

@@ -82,12 +82,14 @@ def test_steps_are_those_of_torch(
     monkeypatch.setattr(own, "SEARCHED_ON", searched)
     torch.manual_seed(0)
     model = network(NORMS[norm]).to(memory_format=torch.channels_last)
-    wide = copy.deepcopy(model).double()
+    narrow, wide = copy.deepcopy(model), copy.deepcopy(model).double()
     x = torch.randn(4, 3, 9, 10).contiguous(memory_format=torch.channels_last)
     call = torch.compile(model, backend="meta", fullgraph=True)
-    found, expected = trained(model, call, x), trained(wide, wide, x.double())
-    for a, b in zip(found, expected, strict=True):
-        assert_close(a, b.to(a.dtype), rtol=0, atol=1e-4 * (1 + float(b.abs().max())))
+    found, theirs = trained(model, call, x), trained(narrow, narrow, x)
+    expected = trained(wide, wide, x.double())
+    for a, b, exact in zip(found, theirs, expected, strict=True):
+        bound = 3e-4 * (1 + float(exact.abs().max())) + 8 * float((b - exact).abs().max())
+        assert_close(a, exact.to(a.dtype), rtol=0, atol=bound)
 
 
 def graphs_of(model: nn.Module, x: Tensor) -> dict[str, list[str]]:
