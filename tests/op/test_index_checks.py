@@ -353,10 +353,12 @@ def test_a_kernel_alone_stays_within_its_tensors(record: Record, dialect: str) -
             env = dispatch(call)
             given = [a.torch() if isinstance(a, meta.ndarray) else a
                      for a in runtime_args(called, bound)]  # fmt: skip
-            out = torch.empty(call.outputs[0].static_shape, dtype=torch.float32)
-            result = env.run(*given) if env.allocates else (env.run(*given, out), out)[1]
-            launched.append(result[0] if isinstance(result, tuple) else result)
-            return array(launched[0].numpy())
+            outs = [torch.empty(t.static_shape, dtype=torch.float32) for t in call.outputs]
+            found = env.run(*given) if env.allocates else (env.run(*given, *outs), tuple(outs))[1]
+            results = found if isinstance(found, tuple) else (found,)
+            launched.append(results[0])
+            arrays = tuple(array(r.numpy()) for r in results)
+            return arrays if len(call.outputs) > 1 else arrays[0]
 
         with meta.op.core.handler.use(handler):
             record.call(array(indices, dtype), *arrays(record))
