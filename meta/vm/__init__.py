@@ -16,7 +16,7 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   then prepares nothing, and one compiled before prepares at each call, as it does while somebody
   else records a CUDA graph. A saved program holds the arrays, and prepares when it is loaded and
   called.
-- **CUDA graphs** (`graph_regions.py`, `grapher.py`, `graphs.py`): a *region* is a
+- **CUDA graphs** (`graph_regions.py`, `graph_steps.py`, `grapher.py`, `graphs.py`): a *region* is a
   run of kernels with nothing between them that the host decides. It runs kernel by kernel at the
   first call, is recorded at the second, and replayed from then on. Other arguments than the model's
   arrays are copied into the region's own memory on the current stream, and results are copied out.

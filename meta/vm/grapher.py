@@ -11,14 +11,13 @@ from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code
 from meta.vm.graph_regions import (
     GraphRegion,
-    GraphStep,
-    Launched,
     RegionStatus,
     is_key,
     key_registers,
     regions,
     why_not,
 )
+from meta.vm.graph_steps import GraphStep, Launched
 from meta.vm.graphs import MIN_KERNELS, Graphs
 from meta.vm.kernels import BoundProgram
 from meta.vm.steps import Step

@@ -23,7 +23,8 @@ from meta.base.errors import CaptureError
 from meta.base.source import Span
 from meta.runtime import random
 from meta.vm.code import Code
-from meta.vm.graph_regions import GraphStep, RegionStatus, key_registers
+from meta.vm.graph_regions import RegionStatus, key_registers
+from meta.vm.graph_steps import GraphStep
 from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 

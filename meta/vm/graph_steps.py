@@ -1,0 +1,338 @@
+"""A region of a block as one step: run kernel by kernel, recorded as a CUDA graph, replayed.
+
+A `GraphStep` runs kernel by kernel at first, then is recorded, then replayed. The first run
+compiles, loads and plans what kernels need. The second is recorded. What a recorded kernel reads
+and writes has fixed addresses: constants, the arena, and the model's arrays have them anyway (they
+are *static*); what else comes from outside is copied to memory of the region's own before each
+replay, and what is handed on is copied out of the graph's memory after it, or lent (`loans.py`):
+whoever gets a loan from a program, gives out a tensor with its memory.
+
+`graphs.py` says what regions of one program share, and records graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from meta.base.source import Span
+from meta.runtime.out_of_memory import is_out_of_memory
+from meta.vm import bytecode as bc
+from meta.vm.graph_regions import GraphRegion, RegionStatus
+from meta.vm.loans import LENDERS, Loan, Lot
+from meta.vm.steps import Registers, Step, buffer
+
+if TYPE_CHECKING:
+    from meta.vm.graphs import Graphs
+
+MAX_VARIANTS = 16
+"""Of one region, for different static arguments: a function that is called once per layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The instruction that a step launches the kernel of: its number in its block, the kernel's
+    name, and the user's line.
+    """
+
+    at: int
+    name: str
+    span: Span | None
+
+
+@dataclass(eq=False)
+class GraphStep:
+    """One region of a function.
+
+    Parameters
+    ----------
+    region: its registers. steps: its instructions, linked; ``invokes``: for each, the instruction
+    that launches its kernel, or the next one. split: returns the steps of the region without a
+    kernel that could not be recorded, by the number of its instruction and why.
+    written: registers that its kernels write in place. keys: the places of its random keys.
+    arguments: how many registers, the first ones, are arguments of the program. bound: those that
+    hold the same static tensor at every run. escapes: registers whose values live longer than the
+    run of the program.
+    """
+
+    graphs: Graphs
+    region: GraphRegion
+    steps: tuple[Step, ...]
+    invokes: tuple[Launched, ...]
+    split: Callable[[int, str], tuple[Step, ...]]
+    status: RegionStatus
+    written: frozenset[bc.Register]
+    keys: slice
+    arguments: int
+    bound: frozenset[bc.Register]
+    escapes: Callable[[bc.Register], bool]
+
+    def __post_init__(self) -> None:
+        self.draw = self.graphs.keys.drawer(self.keys)
+        self.inner = tuple(r for r in self.region.ins if r not in self.bound)
+        self.only_arguments = all(r < self.arguments for r in self.inner)
+        self.running = 0
+        # By the static arguments; several of one region where they lend.
+        self.replays: dict[tuple[int, ...], list[Replay]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what was recorded: static tensors are at other addresses."""
+        for replay in self.all_replays():
+            self.graphs.loans.forget(replay.lot.loans)
+            for loan, uses in replay.holds:
+                loan.held -= uses
+        self.warm = False
+        self.watched: tuple[bc.Register, ...] = ()
+        self.replays.clear()
+        # By what the caller calls arguments that are alike.
+        self.keys_alike: dict[int, tuple[int, ...]] = {}
+        self.status.graphs = 0
+
+    def all_replays(self) -> list[Replay]:
+        """Return all that was recorded."""
+        return [replay for found in self.replays.values() for replay in found]
+
+    def __call__(self, regs: Registers) -> None:
+        self.draw()
+        if self.status.reason:
+            self.plain(regs)
+            return
+        key = self.key(regs)
+        replay = self.ready(key)
+        if replay is None:
+            self.first(regs, key)
+        elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
+            self.plain(regs)
+        else:
+            replay(regs)
+
+    def key(self, regs: Registers) -> tuple[int, ...]:
+        """Return which of the arguments are static, and which tensors those are."""
+        taken = self.graphs.taken
+        if taken is None:
+            return tuple([id(regs[r]) for r in self.watched]) if self.watched else ()
+        alike = self.graphs.alike if self.only_arguments else None
+        key = None if alike is None else self.keys_alike.get(alike)
+        if key is None:
+            static = self.graphs.statics, taken.ids
+            found = [id(regs[r]) for r in self.inner]
+            key = tuple([i if i in static[1] or i in static[0] else 0 for i in found])
+            if alike is not None:
+                if len(self.keys_alike) > MAX_VARIANTS:
+                    self.keys_alike.clear()
+                self.keys_alike[alike] = key
+        return key
+
+    def ready(self, key: tuple[int, ...]) -> Replay | None:
+        """Return what was recorded for such arguments and may be replayed now."""
+        for replay in self.replays.get(key, ()):
+            if not replay.lot.loans or not replay.lot.is_out():
+                return replay
+        return None
+
+    def plain(self, regs: Registers) -> None:
+        """Run kernel by kernel."""
+        for step in self.steps:
+            step(regs)
+        for r in self.region.released:
+            regs[r] = None
+
+    def first(self, regs: Registers, key: tuple[int, ...]) -> None:
+        """Run what is not recorded yet: to warm it up, or to record it."""
+        statics = self.graphs.statics
+        if not self.warm:
+            self.warm = True
+            self.plain(regs)
+            return
+        known = True
+        if self.graphs.taken is None:
+            if not self.replays:
+                self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+                key = self.key(regs)
+            known = all(id(regs[r]) in statics for r in self.watched)
+        if known and self.status.graphs < MAX_VARIANTS:
+            self.record(regs, key)
+        else:
+            self.plain(regs)
+
+    def record(self, regs: Registers, key: tuple[int, ...]) -> None:
+        """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
+        taken = self.graphs.taken
+        if taken is None:
+            given = [r for r in self.inner if r not in self.watched]
+        else:
+            given = [r for r, static in zip(self.inner, key, strict=True) if not static]
+        lent = self.graphs.lent if len(self.replays.get(key, ())) < LENDERS else frozenset()
+        handed = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
+        copied = [r for r in handed if r not in lent]
+        if any(not isinstance(regs[r], torch.Tensor) for r in given):
+            self.status.reason = "it is given a value that is no tensor"
+            self.graphs.refused(self.status.reason)
+        pays = self.region.kernels >= 2 + len(given) + len(copied)
+        if not pays and not self.replays:
+            self.status.reason = "copying what it takes and hands on costs as much as it saves"
+        if (
+            not pays
+            or self.status.reason
+            or (self.written.intersection(given) and share_memory(regs, given))
+        ):
+            self.plain(regs)
+            return
+        holds: list[tuple[Loan, int]] = []
+        try:
+            with nullcontext() if taken is None else taken.held_after(holds):
+                replay = self.recorded(regs, given, lent)
+        except Exception as error:
+            self.refuse(self.invokes[self.running], error)
+        else:
+            replay.lot.settle()
+            replay.holds = tuple(holds)
+            replay.kept = tuple([regs[r] for r in self.inner if r not in given])
+            replay.finish(regs)
+            self.replays.setdefault(key, []).append(replay)
+            self.graphs.loans.add(replay.lot.loans)
+            self.status.graphs += 1
+            return
+        self.plain(regs)  # behind the block: what was made for the graph is free by then
+
+    def recorded(
+        self, regs: Registers, given: Sequence[bc.Register], lent: frozenset[bc.Register]
+    ) -> Replay:
+        """Record the region for copies of its inputs, run it once, return what runs it again;
+        ``lent``: registers that are not copied out.
+        """
+        self.running = 0
+        own = regs.copy()
+        copied = {r: regs[r].clone() for r in given}
+        for r, tensor in copied.items():
+            own[r] = tensor
+        written = {r: own[r] for r in self.written}
+
+        def body() -> None:
+            for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
+                step(own)
+
+        launch = self.graphs.recorder.record(body)
+        # What was made in the region, and is forgotten in it, is None now.
+        written = {r: own[r] if t is None else t for r, t in written.items()}
+        return self.replay(own, copied, written, lent, launch)
+
+    def refuse(self, invoke: Launched, error: Exception) -> None:
+        """Give up: for lack of memory altogether, which is an error where graphs are required, else
+        the kernel that could not be recorded.
+        """
+        short_of_memory = is_out_of_memory(error)
+        if short_of_memory and self.graphs.required:
+            raise error
+        reason = f"recording it failed: {first_line(error)}"
+        self.status.reason = reason
+        self.graphs.refused(f"{invoke.name}: {reason}", error, invoke.span)
+        if not short_of_memory:
+            self.status.split = True
+            self.steps = self.split(invoke.at, reason)
+
+    def replay(
+        self,
+        own: Registers,
+        copied: dict[bc.Register, torch.Tensor],
+        written: dict[bc.Register, torch.Tensor | None],
+        lent: frozenset[bc.Register],
+        launch: Callable[[], None],
+    ) -> Replay:
+        """Return what runs the recorded region."""
+        memory = {buffer(t): r for r, t in copied.items() if t.numel()}
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
+        fresh: list[tuple[bc.Register, torch.Tensor]] = []
+        loans: dict[bc.Register, torch.Tensor] = {}
+        same: dict[bc.Register, torch.Tensor] = {}
+        for r in self.region.outs:
+            tensor = own[r]
+            source = memory.get(buffer(tensor))
+            if source is not None:
+                views.append((r, source, tuple(tensor.shape)))
+            elif self.escapes(r) and not self.graphs.is_static(tensor):
+                if r in lent and tensor.numel():
+                    loans[r] = tensor
+                else:
+                    fresh.append((r, tensor))
+            else:
+                same[r] = tensor
+                self.graphs.statics.add(id(tensor))  # the same tensor at every run
+        back = [(r, t) for r, t in copied.items() if r in written]
+        counted = [
+            t
+            for r, t in written.items()
+            if t is not None and r not in copied and not self.graphs.is_fixed(t)
+        ]
+        given = list(copied.items())
+        ready = {**loans, **same}
+        # The caller has the arguments, whether they are released or not.
+        released = tuple(r for r in self.region.released if r >= self.arguments)
+        lot = Lot(loans.values())
+        return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
+
+
+@dataclass(slots=True)
+class Replay:
+    """A recorded region as a step.
+
+    copied: registers to copy from, and where to, before; back: the other way, after. counted: what
+    is written in place besides. views: registers that are another one with another shape.
+    fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
+    forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
+    loans of another program that it holds, and how many uses of each.
+    """
+
+    launch: Callable[[], None]
+    copied: list[tuple[bc.Register, torch.Tensor]]
+    back: list[tuple[bc.Register, torch.Tensor]]
+    counted: list[torch.Tensor]
+    views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]]
+    fresh: list[tuple[bc.Register, torch.Tensor]]
+    ready: dict[bc.Register, torch.Tensor]
+    released: tuple[bc.Register, ...]
+    lot: Lot
+    kept: tuple[Any, ...] = ()
+    holds: tuple[tuple[Loan, int], ...] = ()
+
+    def __call__(self, regs: Registers) -> None:
+        if len(self.copied) == 1:
+            ((r, tensor),) = self.copied
+            tensor.copy_(regs[r])
+        elif self.copied:
+            torch._foreach_copy_([t for _, t in self.copied], [regs[r] for r, _ in self.copied])
+        self.launch()
+        self.finish(regs)
+
+    def finish(self, regs: Registers) -> None:
+        """Set registers after a run of the graph."""
+        for r, tensor in self.back:
+            regs[r].copy_(tensor)
+        if self.counted:  # a replay is not seen by the counters that the tape looks at
+            increment_version(self.counted)
+        for r, source, shape in self.views:
+            regs[r] = regs[source].view(shape)
+        for r, tensor in self.fresh:
+            regs[r] = tensor.clone()
+        for r, tensor in self.ready.items():
+            regs[r] = tensor
+        for r in self.released:
+            regs[r] = None
+
+
+def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:
+    """Whether two inputs are one memory: a write to one would not be seen in the copies."""
+    memory = [buffer(regs[r]) for r in inputs if regs[r].numel()]
+    return len(set(memory)) < len(memory)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message with the name of its class."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
