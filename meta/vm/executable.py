@@ -178,8 +178,8 @@ class Executable:
             self._graphs.lent, self._graphs.loans = lent(self.code, results), loans
 
     def take(self, loans: Loans) -> None:
-        """Let graphs read arguments of `on_tensors` where they lie that another program lends; they
-        are given as `Loans.own` returns them.
+        """Let graphs read arguments of `on_tensors` where they lie that another program lends: the
+        tensors that its `on_tensors` returned, and those that `Loans.view` did.
         """
         if self._graphs is not None:
             self._graphs.taken = loans

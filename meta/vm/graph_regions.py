@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from meta.base.device import CPU
 from meta.base.registry import OPERATORS
@@ -17,9 +16,6 @@ from meta.dialect.core import OpEnv
 from meta.passes.random_calls import KEY_SLOT
 from meta.vm import bytecode as bc
 from meta.vm.code import FunctionCode, Kernel, KernelRef
-
-if TYPE_CHECKING:
-    pass
 
 RANDOM_KEY = "random_key"
 _NEUTRAL = bc.AllocateTensor | bc.ViewTensor | bc.Release

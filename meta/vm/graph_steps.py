@@ -13,7 +13,6 @@ whoever gets a loan from a program, gives out a tensor with its memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +85,7 @@ class GraphStep:
         for replay in self.all_replays():
             self.graphs.loans.forget(replay.lot.loans)
             for loan, uses in replay.holds:
-                loan.held -= uses
+                loan.hold(-uses)
         self.warm = False
         self.watched: tuple[bc.Register, ...] = ()
         self.replays.clear()
@@ -184,16 +183,15 @@ class GraphStep:
         ):
             self.plain(regs)
             return
-        holds: list[tuple[Loan, int]] = []
         try:
-            with nullcontext() if taken is None else taken.held_after(holds):
-                replay = self.recorded(regs, given, lent)
+            replay = self.recorded(regs, given, lent)
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:
             replay.lot.settle()
-            replay.holds = tuple(holds)
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
+            if taken is not None:
+                replay.holds = tuple(taken.hold(replay.tensors()))
             replay.finish(regs)
             self.replays.setdefault(key, []).append(replay)
             self.graphs.loans.add(replay.lot.loans)
@@ -300,6 +298,11 @@ class Replay:
     lot: Lot
     kept: tuple[Any, ...] = ()
     holds: tuple[tuple[Loan, int], ...] = ()
+
+    def tensors(self) -> list[Any]:
+        """Return all that it keeps."""
+        pairs = (*self.copied, *self.back, *self.fresh, *self.ready.items())
+        return [*(t for _, t in pairs), *self.counted, *self.kept]
 
     def __call__(self, regs: Registers) -> None:
         if len(self.copied) == 1:

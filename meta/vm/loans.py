@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -47,9 +46,10 @@ class Loan:
     def held(self) -> int:
         return self.lot.held[self._number]
 
-    @held.setter
-    def held(self, uses: int) -> None:
-        self.lot.held[self._number] = uses
+    def hold(self, more: int) -> None:
+        """Count more tensors as the program's, or fewer, if ``more`` is negative."""
+        with _COUNTS:
+            self.lot.held[self._number] += more
 
     def uses(self) -> int:
         """Return how many tensors have the memory."""
@@ -60,6 +60,11 @@ class Loan:
         """Whether somebody has the memory."""
         return self.lot.is_kept() or self.uses() != self.held
 
+    def own(self) -> list[torch.Tensor]:
+        """Return the tensors with the memory that are the program's from the first."""
+        with _COUNTS:
+            return [self.tensor, *self._views.values()]
+
     def permuted(self, axes: tuple[int, ...]) -> torch.Tensor:
         """Return the tensor with its axes in another order: the same object for each."""
         return self.view(self.tensor.permute(axes))
@@ -67,15 +72,16 @@ class Loan:
     def view(self, view: torch.Tensor) -> torch.Tensor:
         """Return a view of the tensor as a tensor of the program's: the same for all like it."""
         key = view.shape, view.stride(), view.storage_offset()
-        with _VIEWS:  # kept as long as the loan is: it counts as a use that is the program's
+        with _COUNTS:  # kept as long as the loan is: it counts as a use that is the program's
             found = self._views.get(key)
             if found is None:
                 found = self._views[key] = self.tensor.as_strided(*key)
-                self.held += 1
+                self.lot.held[self._number] += 1
         return found
 
 
-_VIEWS = threading.Lock()
+_COUNTS = threading.Lock()
+"""A thread may run a forward graph while another one records a gradient that reads its loans."""
 
 
 class Lot:
@@ -153,15 +159,19 @@ class Loans:
         self.ids.add(id(found))
         return found
 
-    @contextmanager
-    def held_after(self, kept: list[tuple[Loan, int]]) -> Iterator[None]:
-        """Count what a recording in the block keeps of the loans as the programs' own, and add to
-        ``kept`` how many uses that are of which.
+    def hold(self, tensors: Iterable[Any]) -> list[tuple[Loan, int]]:
+        """Count tensors that a recording keeps as the programs' own; return how many there are of
+        which loans.
+
+        Other threads may take and leave loans meanwhile, so nobody looks how the uses change.
         """
-        before = [(loan, loan.uses() - loan.held) for loan in self._by_id.values()]
-        yield
-        for loan, out in before:
-            more = loan.uses() - loan.held - out
-            if more:
-                loan.held += more
-                kept.append((loan, more))
+        loans = list(self._by_id.values())
+        known = {id(own) for loan in loans for own in loan.own()}
+        kept: dict[int, set[int]] = {}
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and id(tensor) not in known:
+                kept.setdefault(tensor.untyped_storage()._cdata, set()).add(id(tensor))
+        held = [(loan, len(kept[loan.memory])) for loan in loans if loan.memory in kept]
+        for loan, uses in held:
+            loan.hold(uses)
+        return held

@@ -1,22 +1,24 @@
 """A stand-in for CUDA graphs on the CPU: records what ATen runs, and runs it again on the same
 memory.
 
-As of a CUDA graph: addresses are those of the recording, numbers are baked in, and results lie
-where they lay. Unlike one, recording runs the kernels.
+As of a CUDA graph: addresses are those of the recording, numbers are baked in, results lie where
+they lay, and what the graph is given is not kept. Unlike one, recording runs the kernels.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta.base.device import CPU
 from meta.vm import executable, graphs
+from meta.vm.graph_steps import GraphStep
 
 
 class _Log(TorchDispatchMode):
@@ -44,21 +46,47 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def _address(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the memory of another one that does not keep it."""
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
+        return tensor
+    data = (ctypes.c_byte * storage.nbytes()).from_address(storage.data_ptr())
+    memory = torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
+    place = tensor.storage_offset(), tensor.shape, tensor.stride()
+    found = torch.empty(0, dtype=tensor.dtype).set_(memory, *place)
+    assert not tensor.is_conj() and not tensor.is_neg()
+    return found
+
+
 class TapeRecorder:
-    """Stands for `CudaRecorder`. ``replays`` counts; ``fail`` says when to refuse."""
+    """Stands for `CudaRecorder`. ``replays`` counts.
+
+    ``given``: the memory of what there is before a recording.
+    """
 
     def __init__(self) -> None:
         self.recorded = self.replays = 0
         self.busy = False
+        self.given: set[int] = set()
 
     def record(self, body: Callable[[], None]) -> Callable[[], None]:
         with _Log() as log:
             body()
         self.recorded += 1
+        given = self.given
+
+        def by_address(tensor: torch.Tensor) -> torch.Tensor:
+            return _address(tensor) if _memory(tensor) in given else tensor
+
+        calls = [
+            (func, *tree_map_only(torch.Tensor, by_address, (args, kwargs)), fresh)
+            for func, args, kwargs, fresh in log.calls
+        ]
 
         def replay() -> None:
             self.replays += 1
-            for func, args, kwargs, fresh in log.calls:
+            for func, args, kwargs, fresh in calls:
                 given = {_memory(t) for t in _tensors((args, kwargs))}
                 again = [t for t in _tensors(func(*args, **kwargs)) if _memory(t) not in given]
                 for old, new in zip(fresh, again, strict=True):
@@ -93,7 +121,14 @@ def standing_in(
             return None, "cuda_graph=False"
         return graphs.Graphs(code, arrays, CPU, recorder, bool(wanted)), ""
 
+    recorded = GraphStep.recorded
+
+    def recorded_knowing(self: GraphStep, regs: list[Any], *rest: Any) -> Any:
+        recorder.given = {_memory(t) for t in _tensors(regs)}
+        return recorded(self, regs, *rest)
+
     monkeypatch.setattr(executable, "graphs_for", graphs_for)
+    monkeypatch.setattr(GraphStep, "recorded", recorded_knowing)
     # As on CUDA, nobody looks at indices; a program that does has no graphs.
     monkeypatch.setattr("meta.vm.emit_values.checks_indices", lambda device: False)
     return recorder

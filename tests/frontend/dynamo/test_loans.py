@@ -5,7 +5,9 @@ here on the CPU, with a stand-in for graphs. Nobody may see it change.
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 
 import meta
 from meta.frontend.dynamo import compiler
+from meta.vm.loans import Loans, Lot
 from tests.frontend.dynamo.models import made
 from tests.vm.recorder import Forgetful, TapeRecorder, standing_in
 
@@ -210,3 +213,66 @@ def test_every_loan_is_seen_to_be_out(name: str, monkeypatch: pytest.MonkeyPatch
     assert all(loan.is_out() for loan in loans)
     del result
     assert not any(loan.is_out() for loan in loans)
+
+
+class Meanwhile(TapeRecorder):
+    """Lets another thread do something before the recording that is made next ends."""
+
+    then: Callable[[], Any] | None = None
+
+    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+        replay = super().record(body)
+        then, self.then = self.then, None
+        if then is not None:
+            thread = threading.Thread(target=then)
+            thread.start()
+            thread.join()
+        return replay
+
+
+@pytest.mark.parametrize("does", ["frees", "takes"])
+def test_another_thread_has_loans_while_a_gradient_is_recorded(
+    does: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = standing_in(monkeypatch, Meanwhile)
+    model, inputs = made("transformer")
+    run = torch.compile(model, backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        run(*inputs).square().sum().backward()
+        loss = run(*inputs).square().sum()
+        (step,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
+        (lot,) = (replay.lot for replay in step.all_replays())
+        taken: list[torch.Tensor] = []
+
+        def take() -> None:
+            taken.extend(loan.tensor.data for loan in lot.loans)
+
+        if does == "frees":
+            take()
+        recorder.then = taken.clear if does == "frees" else take
+        loss.backward()
+    assert recorder.then is None and lot.loans
+    assert lot.is_out() == bool(taken) == (does == "takes")
+    taken.clear()
+    assert not lot.is_out()
+
+
+def test_tensors_that_a_recording_keeps_are_the_programs() -> None:
+    first, second = torch.zeros(4, 3), torch.zeros(5)
+    lot = Lot([first, second])
+    lot.settle()
+    loans = Loans()
+    loans.add(lot.loans)
+    known = loans.view(lot.loans[0], first.T)
+    kept = [first, known, first[1:], first.data, torch.zeros(2), None]
+    assert lot.is_out()
+    found = loans.hold([*kept, kept[2]])
+    assert [(loan.tensor is first, uses) for loan, uses in found] == [(True, 2)]
+    assert not lot.is_out()
+    given = second.data
+    assert lot.is_out()
+    del given
+    kept.clear()
+    for loan, uses in found:
+        loan.hold(-uses)
+    assert not lot.is_out()
