@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dynamo import disable
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._guards import TracingContext
@@ -33,6 +34,7 @@ from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_fo
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result
 from meta.frontend.dynamo.partition import partition, rewrite
+from meta.frontend.dynamo.training import TrainingGraph
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
@@ -55,7 +57,8 @@ def backend(
     keep_attention(graph)
     keep_gelu(graph)
     keep_rms_norm(graph)
-    compiler = partial(GraphCompiler, options=given, static=set(), loans=Loans())
+    graphs: dict[str, GraphCompiler] = {}
+    compiler = partial(_compiled, graphs, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(
         fw_compiler=partial(compiler, role="forward"),
         bw_compiler=partial(compiler, role="backward"),
@@ -70,7 +73,21 @@ def backend(
     states = functorch.patch(graphsafe_rng_functionalization=False)
     with states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
-    return compiled
+    if "forward" not in graphs:
+        return compiled
+    own: Any = disable
+    training: Callable[..., Any] = own(
+        TrainingGraph(compiled, graphs, example_inputs), reason="do not trace a graph's program"
+    )
+    return training
+
+
+def _compiled(
+    graphs: dict[str, GraphCompiler], graph: fx.GraphModule, inputs: Any, **given: Any
+) -> GraphCompiler:
+    """Return a graph, compiled, and note it by its role."""
+    found = graphs[given["role"]] = GraphCompiler(graph, inputs, **given)
+    return found
 
 
 def _partition(joint: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
@@ -102,21 +119,22 @@ them in place, and copy what else they are given.
 """
 
 
-def _static_names(graph: fx.GraphModule) -> list[str]:
+def _outputs(graph: fx.GraphModule) -> list[Any]:
+    last: Any = next(iter(graph.graph.find_nodes(op="output")))
+    return list(last.args[0])
+
+
+def _static_names(graph: fx.GraphModule, metadata: Any) -> list[str]:
     """Return the names of the inputs of a forward graph that are the same tensors in each call."""
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
     places = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
     indices = [] if metadata is None else metadata.static_input_indices
     return [places[i] for i in indices if i < len(places)]
 
 
-def _users(role: str) -> int:
+def _users(role: str, metadata: Any) -> int:
     """Return how many of a graph's outputs the user gets, all of one that is no forward graph: the
     others of that are for its gradient.
     """
-    context = TracingContext.try_get()
-    metadata = None if context is None else context.fw_metadata
     return sys.maxsize if role != "forward" or metadata is None else metadata.num_forward_returns
 
 
@@ -153,6 +171,11 @@ class GraphCompiler:
     A graph without symbolic sizes is compiled at once, and so is one that is the same for all of
     them; another one for the sizes of each call that has new ones. One that no program can express
     runs in PyTorch, unless the options say that this is an error.
+
+    Attributes
+    ----------
+    metadata: what AOTAutograd says of the forward graph. inputs: the traced ones. given: for each
+    output, whether it is given, or None.
     """
 
     def __init__(
@@ -168,6 +191,10 @@ class GraphCompiler:
         self._boxed_call = True  # on the object: torch copies it to what wraps the object
         if role == "inference":  # others are part of a graph that was rewritten as a whole
             rewrite(graph)
+        context = TracingContext.try_get()
+        self.metadata: Any = None if context is None else context.fw_metadata
+        self.inputs = [n.meta.get("val") for n in graph.graph.find_nodes(op="placeholder")]
+        self.given = [n is not None for n in _outputs(graph)]
         self.kept: Kept | None = None
         if role != "inference":
             graph, self.kept = (opened_forward if role == "forward" else opened_backward)(graph)
@@ -178,8 +205,8 @@ class GraphCompiler:
         for found in _watched:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
-            static.update(_static_names(graph))
-        self.static, self.loans, self.users = static, loans, _users(role)
+            static.update(_static_names(graph, self.metadata))
+        self.static, self.loans, self.users = static, loans, _users(role, self.metadata)
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return

@@ -36,18 +36,19 @@ _ALIGNED = 16
 @fx.has_side_effect
 def token_of(values: Sequence[Tensor]) -> Tensor:
     """Stand in a forward graph for what makes a token of all values; nobody calls it."""
-    raise _seen_by_others()
+    raise seen_by_others()
 
 
 @fx.has_side_effect  # a value that nobody needs keeps its number
 def member_of(token: Tensor, number: int) -> Tensor:
     """Stand in a gradient's graph for a value of a token; nobody calls it."""
-    raise _seen_by_others()
+    raise seen_by_others()
 
 
-def _seen_by_others() -> ArgumentError:
+def seen_by_others() -> ArgumentError:
+    """Return the error for one who looks into what a model keeps, as compiled autograd does."""
     return ArgumentError(
-        "what a model keeps for its gradient is one value, which only the backend 'meta' knows",
+        "a gradient, and what a model keeps for it, are what only the backend 'meta' knows",
         hint="torch's compiled autograd has to be on when the model is first called",
     )
 
@@ -75,7 +76,7 @@ def keep_one(
     rest = [n for n in saved if n not in kept]
     if not kept or any(n.meta.get("saved_tensor_with_no_vc_check") for n in rest):
         return
-    if hooks() is not None or _is_traced_again():
+    if hooks() is not None or is_traced_again():
         return
     with detect_fake_mode([n.meta["val"] for n in kept]) or nullcontext():
         said = torch.empty(1, dtype=torch.uint8)
@@ -98,7 +99,8 @@ def keep_one(
         graph.recompile()
 
 
-def _is_traced_again() -> bool:
+def is_traced_again() -> bool:
+    """Whether torch's compiled autograd will look into gradients."""
     asked = torch._dynamo.config.compiled_autograd
     return bool(asked or compiled_autograd.compiled_autograd_enabled)
 
