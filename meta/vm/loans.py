@@ -12,7 +12,6 @@ There are hundreds of loans in a call: what is done for each is a loop of C's.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
@@ -23,7 +22,8 @@ LENDERS = 2
 while the loans of all are out.
 """
 
-_uses = torch._C._storage_Use_Count
+storage_uses = torch._C._storage_Use_Count
+"""How many tensors have a storage, which is told by its address."""
 
 
 class Loan:
@@ -53,7 +53,7 @@ class Loan:
 
     def uses(self) -> int:
         """Return how many tensors have the memory."""
-        count: int = _uses(self.memory)
+        count: int = storage_uses(self.memory)
         return count
 
     def is_out(self) -> bool:
@@ -85,35 +85,32 @@ _COUNTS = threading.Lock()
 
 
 class Lot:
-    """The loans of one recording, which are lent together."""
+    """The loans of one recording, which are lent together.
+
+    Attributes
+    ----------
+    is_kept: whether somebody has the graph's own tensors. Who lends them says so.
+    """
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self.loans = tuple([Loan(t, self, i) for i, t in enumerate(tensors)])
         self.held = [0] * len(self.loans)  # of each
         self._memory = [loan.memory for loan in self.loans]
-        self._keeper: Callable[[], object] = _nobody
+        self.is_kept: Callable[[], bool] = _nobody
 
     def settle(self) -> None:
         """Count the uses that there are now as the program's own: when it is recorded, and what
         was only needed for that is gone.
         """
-        self.held[:] = map(_uses, self._memory)
-
-    def keep(self, keeper: object) -> None:
-        """Lend the graph's own tensors, to an object, for as long as that lives."""
-        self._keeper = weakref.ref(keeper)
-
-    def is_kept(self) -> bool:
-        """Whether somebody has the graph's own tensors."""
-        return self._keeper() is not None
+        self.held[:] = map(storage_uses, self._memory)
 
     def is_out(self) -> bool:
         """Whether somebody has a loan."""
-        return self.is_kept() or list(map(_uses, self._memory)) != self.held
+        return self.is_kept() or list(map(storage_uses, self._memory)) != self.held
 
 
-def _nobody() -> None:
-    return None
+def _nobody() -> bool:
+    return False
 
 
 class Loans:

@@ -69,7 +69,7 @@ class TorchGraph:
         found = self._graph(*given)
         if kept is not None and self._role == "forward":
             values = kept.compact(found[kept.first :])
-            return [*found[: kept.first], Bundle(values)]
+            return [*found[: kept.first], kept.token(Bundle(values))]
         return found
 
 
@@ -89,7 +89,7 @@ class CompiledGraph:
     converted: the program as it was converted. executable: None where nothing is computed, and,
     where inputs are bound, before the first call: it is made with them. lent: the results that
     it may lend, and note in ``loans``. kept: of a forward graph the outputs that are returned as
-    one bundle, and of a gradient's the inputs that come from one. lender: of a gradient, the loans
+    one token, and of a gradient's the inputs that come from one. lender: of a gradient, the loans
     of its forward graph.
     """
 
@@ -140,7 +140,7 @@ class CompiledGraph:
 
     def __call__(self, args: Sequence[Any], number: int | None = None) -> Any:
         """Run the graph on its inputs, with the values of a bundle, and that of the ``number``, in
-        place of its token; return its outputs, a bundle in place of what it stands for.
+        place of its token; return its outputs, a token in place of what is kept.
         """
         with self._lock:
             return self._called(args, number)

@@ -218,11 +218,8 @@ class GraphCompiler:
         if run is None:
             run = self._of_sizes(args)
         kept = self.kept
-        if kept is None:
+        if kept is None or self.role == "forward":
             found = run(args)
-        elif self.role == "forward":
-            found = run(args)
-            found[-1] = kept.token(found[-1])
         else:
             bundle = kept.bundle(args[kept.first])
             inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]

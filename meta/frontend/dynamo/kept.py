@@ -29,6 +29,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.frontend.dynamo.layout import inverse, order_of
 from meta.frontend.dynamo.outputs import View
+from meta.vm.loans import storage_uses
 
 _ALIGNED = 16
 
@@ -216,6 +217,32 @@ class _Memory(np.ndarray[Any, np.dtype[np.uint8]]):
 _alive: WeakValueDictionary[int, _Memory] = WeakValueDictionary()
 
 
+def _token(bundle: Bundle) -> Tensor:
+    """Return a tensor that owns a bundle."""
+    own = np.empty(1, np.uint8).view(_Memory)
+    own.bundle = bundle
+    token = torch.from_numpy(own)
+    _alive[token.data_ptr()] = own
+    return token
+
+
+class LastingToken:
+    """A token that is given out whenever a call keeps the same tensors, as a tensor of its own."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self._token = _token(bundle)
+        self._memory = self._token.untyped_storage()._cdata
+        self._own = storage_uses(self._memory)
+
+    def given(self) -> Tensor:
+        """Return the token as a tensor that was not there before."""
+        return self._token.data
+
+    def is_out(self) -> bool:
+        """Whether somebody has it."""
+        return storage_uses(self._memory) != self._own
+
+
 class Kept:
     """The values that a token stands for.
 
@@ -255,20 +282,16 @@ class Kept:
         axes = inverse(self._lies[number].order)
         return lambda t: t.clone().permute(axes)
 
-    def token(self, bundle: Bundle) -> Tensor:
-        """Return a token that owns a bundle, or, for hooks, that is its bytes."""
-        if hooks() is not None:
-            memory = torch.zeros(
-                self._offsets[-1], dtype=torch.uint8, device=bundle.values[0].device
-            )
-            for value, part in zip(bundle.values, self._parts(memory), strict=True):
-                part.copy_(value)
-            return memory
-        own = np.empty(1, np.uint8).view(_Memory)
-        own.bundle = bundle
-        token = torch.from_numpy(own)
-        _alive[token.data_ptr()] = own
-        return token
+    def token(self, bundle: Bundle, lasting: LastingToken | None = None) -> Tensor:
+        """Return a token that owns a bundle, ``lasting`` if there is one; or, for hooks, that is
+        its bytes.
+        """
+        if hooks() is None:
+            return _token(bundle) if lasting is None else lasting.given()
+        memory = torch.zeros(self._offsets[-1], dtype=torch.uint8, device=bundle.values[0].device)
+        for value, part in zip(bundle.values, self._parts(memory), strict=True):
+            part.copy_(value)
+        return memory
 
     def bundle(self, token: Tensor) -> Bundle:
         """Return what a token stands for. Raises ArgumentError for one that hooks changed."""

@@ -7,6 +7,7 @@ once is found out once.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from meta.frontend.dynamo.conversion import Converted
-from meta.frontend.dynamo.kept import Bundle, Kept
+from meta.frontend.dynamo.kept import Bundle, Kept, LastingToken
 from meta.frontend.dynamo.layout import placed
 from meta.frontend.dynamo.outputs import Given, Known, Output, Result, View, size_of
 from meta.vm.loans import Loans, Lot
@@ -96,7 +97,7 @@ class Returns:
     ----------
     converted: the graph. lent: results that are tensors of a CUDA graph's own, when they are among
     ``loans``. copied: results that lie in memory of somebody else. gives: outputs, the last, in
-    place of which there is a bundle. takes: inputs that come from one.
+    place of which there is a token. takes: inputs that come from one.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Returns:
 
 
 class Bundling:
-    """How results become a bundle.
+    """How results become a bundle, and that a token.
 
     Parameters
     ----------
@@ -199,25 +200,34 @@ class Bundling:
         # those.
         self._known: dict[tuple[int, ...], _Lent] = loans.memo()
 
-    def __call__(self, results: Sequence[Tensor]) -> Bundle:
-        """Return the bundle of a call."""
+    def __call__(self, results: Sequence[Tensor]) -> Tensor:
+        """Return the token of the bundle of a call."""
         ours = self._pick(results)
         ids = tuple(map(id, ours))
         found = self._known.get(ids)
         if found is None:
             return self._look(ours, ids)
-        values = found.values
-        if found.copies:
-            values = values.copy()
-            for i, view in found.copies:
-                values[i] = self._viewed(values, i, view)
-        bundle = Bundle(values, found.number)
-        for lot in found.lots:
-            lot.keep(bundle)
-        return bundle
+        return self._token(found)
 
-    def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Bundle:
-        """Find out which values are lent, and return the bundle."""
+    def _token(self, lent: _Lent) -> Tensor:
+        """Return the token of a call that lends what others lent before."""
+        if lent.token is not None:
+            for lot in lent.lots:
+                lot.is_kept = lent.token.is_out
+            return self._kept.token(lent.bundle, lent.token)
+        values = lent.bundle.values.copy()
+        for i, view in lent.copies:
+            values[i] = self._viewed(values, i, view)
+        return self._of_this_call(Bundle(values, lent.bundle.number), lent.lots)
+
+    def _of_this_call(self, bundle: Bundle, lots: Sequence[Lot]) -> Tensor:
+        """Return a token for the values of one call alone."""
+        for lot in lots:
+            lot.is_kept = partial(_is_there, weakref.ref(bundle))
+        return self._kept.token(bundle)
+
+    def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Tensor:
+        """Find out which values are lent, and return the token."""
         values: list[Any] = [None] * self._kept.count
         for (i, _), tensor in zip(self._results, ours, strict=True):
             values[i] = tensor.clone() if i in self._copies else tensor
@@ -233,14 +243,12 @@ class Bundling:
             else:
                 copies.append((i, view))
         lots = list(dict.fromkeys(loan.lot for loan in loans))
-        number = None
-        if lots and len(loans) == len(ours) and not self._copies:
-            number = next(_numbers)
-            self._known[ids] = _Lent(values, number, lots, copies)
-        bundle = Bundle(values, number)
-        for lot in lots:
-            lot.keep(bundle)
-        return bundle
+        if not lots or len(loans) < len(ours) or self._copies:
+            return self._of_this_call(Bundle(values), lots)
+        bundle = Bundle(values, next(_numbers))
+        token = None if copies else LastingToken(bundle)
+        found = self._known[ids] = _Lent(bundle, lots, copies, token)
+        return self._token(found)
 
     def _viewed(self, values: Sequence[Tensor], number: int, view: View) -> Tensor:
         """Return a view as programs have it."""
@@ -249,10 +257,20 @@ class Bundling:
 
 @dataclass(frozen=True)
 class _Lent:
-    values: list[Tensor]
-    number: int
+    """What is lent together.
+
+    lots: whose loans these are. copies: values that are made anew for each call. token: None if
+    there are some.
+    """
+
+    bundle: Bundle
     lots: list[Lot]
     copies: list[tuple[int, View]]
+    token: LastingToken | None
+
+
+def _is_there(bundle: weakref.ref[Bundle]) -> bool:
+    return bundle() is not None
 
 
 def _form(output: Result, copied: Collection[int]) -> Form | None:
