@@ -215,7 +215,7 @@ class Bundling:
             for lot in lent.lots:
                 lot.is_kept = lent.token.is_out
             return self._kept.token(lent.bundle, lent.token)
-        values = lent.bundle.values.copy()
+        values = list(lent.bundle.values)
         for i, view in lent.copies:
             values[i] = self._viewed(values, i, view)
         return self._of_this_call(Bundle(values, lent.bundle.number), lent.lots)
