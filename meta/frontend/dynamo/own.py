@@ -1,10 +1,10 @@
 """Operators of our own in graphs of AOTAutograd's, in the place of PyTorch's that need more.
 
 PyTorch's gradients of batch normalisation read statistics that ours compute again, and those of a
-maximum over windows read its places, which on a GPU take longer to write than to find again. So a
-joint graph loses them before it is divided (`need_less`), and the forward graph does not save them.
-The running statistics that a forward graph computes and then copies to its inputs are written
-there at once (`update_in_place`), and those of a layer that nobody reads are not computed
+maximum over windows read its places, which take longer to write than to find again. So a joint
+graph loses them before it is divided (`need_less`), and the forward graph does not save them. The
+running statistics that a forward graph computes and then copies to its inputs are written there at
+once (`update_in_place`), and those of a layer that nobody reads are not computed
 (`without_statistics`).
 
 Each operator also runs in PyTorch: as a call back, or in a graph that is no program.
@@ -31,8 +31,6 @@ _POOLS = {
     _ATEN.max_pool2d_with_indices_backward.default: _ATEN.max_pool2d_with_indices.default,
     _ATEN.max_pool3d_with_indices_backward.default: _ATEN.max_pool3d_with_indices.default,
 }
-SEARCHED_ON = ("cuda",)
-"""Kinds of device on which maxima are found again for their gradient."""
 
 
 @torch.library.custom_op("meta::batch_norm_dxwb", mutates_args=())
@@ -113,7 +111,7 @@ def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
     args: Any = node.args
     _, x, *window, places = args
     said = x.meta["val"]
-    if said.device.type not in SEARCHED_ON or not said.dtype.is_floating_point:
+    if not said.dtype.is_floating_point:
         return None
     made = places.args[0] if places.target is operator.getitem else None
     if made is None or made.target is not pool or made.args[0] is not x:
