@@ -114,7 +114,7 @@ def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
         return False
     # With the channels first, ATen on the CPU transposes for a product, too. A gradient of a kernel
     # is a sum over images even of products.
-    helps = on == "cpu" or by_kernel or not _is_product(tensor_of(kernel), window)
+    helps = on == "cpu" or by_kernel or not _is_product(tensor_of(kernel), window, on)
     at.function.convolves(kernel, *(images if helps else ()))
     return True
 
@@ -133,7 +133,7 @@ def gains(
     """
     if kernel.dtype not in DTYPES[on]:
         return False
-    if on != "cpu" or _is_product(kernel, window):
+    if on != "cpu" or _is_product(kernel, window, on):
         return True
     # A kernel is laid out anew in each call, which costs more than a few pixels gain; less so one
     # in groups, whose convolution is three to ten times as fast with the channels last.
@@ -141,10 +141,12 @@ def gains(
     return many or (window[2] > 1 and not by_kernel)
 
 
-def _is_product(kernel: TensorType, window: tuple[Ints, Ints, int]) -> bool:
-    *steps, groups = window
-    ones = [set(v if isinstance(v, tuple) else (v,)) for v in steps] == [{1}, {0}]
-    return kernel.shape[2:] == (1, 1) and ones and groups == 1
+def _is_product(kernel: TensorType, window: tuple[Ints, Ints, int], on: str) -> bool:
+    """Whether a convolution runs as a product of matrices; with strides, only on the CPU."""
+    stride, padding, groups = window
+    steps, around = (set(v if isinstance(v, tuple) else (v,)) for v in (stride, padding))
+    plain = around == {0} and groups == 1 and (on == "cpu" or steps == {1})
+    return kernel.shape[2:] == (1, 1) and plain
 
 
 def moved(*of: str, name: str, first: tuple[Any, ...], last: Any) -> Rule:

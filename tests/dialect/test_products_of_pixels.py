@@ -83,7 +83,7 @@ def test_a_convolution_and_its_gradients(
 def test_others_are_convolutions(
     stride: int, padding: int | tuple[int, int], groups: int, bias: bool
 ) -> None:
-    """With padding, strides or groups; and what has a bias is one kernel, too."""
+    """With padding or groups; and what has strides, or a bias, is one kernel, too."""
     window = f"{stride}, {padding}, 1, {groups}"
     module = parse(f"""
     func @main(%x: float64[2, 5, 6, 4], %w: float64[6, 1, 1, {4 // groups}], %b: float64[6]) {{

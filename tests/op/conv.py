@@ -112,6 +112,12 @@ WINDOWS = [
 ]
 
 
+# By 1x1 with the channels last: a product of matrices, of each pixel or of some.
+POINTWISE = [
+    ((2, 7, 6, 3), (5, 3, 1, 1), (step, 0, 1, 1, "NHWC", "OIHW", "NHWC"), shape)
+    for step, shape in ((1, (2, 7, 6, 5)), ((2, 4), (2, 4, 2, 5)), (9, (2, 1, 1, 5)))
+]
+
 # Sums of up to 96 products of size 4, rounded to half precision at the end.
 HALF = {"float16": 4e-2, "bfloat16": 2e-1}
 
@@ -153,7 +159,7 @@ def cases(name, forward, windows, more=(), more_dx=()):
 CASES = cases(
     "conv2d",
     conv,
-    WINDOWS + arranged(2, conv, (2, 1, 1)),
+    WINDOWS + POINTWISE + arranged(2, conv, (2, 1, 1)),
     [
         sample(F(0, 3, 4, 4), F(2, 3, 3, 3)),
         sample(F(1, 4, 4, 2), F(2, 3, 3, 2), layout="NHWC", kernel_layout="OHWI"),

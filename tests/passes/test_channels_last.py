@@ -45,16 +45,22 @@ def test_other_devices_and_float64_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "extent", "groups", "moves"),
-    [(8, 3, 1, True), (64, 3, 1, False), (64, 1, 1, True), (64, 3, 64, True)],
+    ("channels", "extent", "groups", "step", "moves"),
+    [
+        (8, 3, 1, 1, True),
+        (64, 3, 1, 1, False),
+        (64, 1, 1, 1, True),
+        (64, 1, 1, 2, True),
+        (64, 3, 64, 1, True),
+    ],
 )
 def test_on_the_cpu_kernels_with_more_elements_than_images_stay(
-    channels: int, extent: int, groups: int, moves: bool
+    channels: int, extent: int, groups: int, step: int, moves: bool
 ) -> None:
     """Unless they are products, or in groups; and one convolution alone stays, too."""
     kernel = f"[{channels}, {channels // groups}, {extent}, {extent}]"
     head = f"%x: float32[2, {channels}, 6, 6], %w: float32{kernel}"
-    options = f"1, {extent // 2}, 1, {groups}"
+    options = f"{step}, {extent // 2}, 1, {groups}"
     one = f"%a = conv2d(%x, %w, {options})"
     found = names(converted(f"{one}\n%y = conv2d(%a, %w, {options})", "%y", head, CPU))
     assert ("permute_dims" in found) is moves

@@ -11,7 +11,7 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import ON_CPU, single_or_double
-from meta.dialect.torch.pointwise import is_product, product, product_dw, product_dx
+from meta.dialect.torch.pointwise import product, product_dw, product_dx, steps_of
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
@@ -129,8 +129,9 @@ def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_
     if not x.is_floating_point():
         y = _integers(image, kernel, stride, padding, dilation, groups)
         return _laid_out(y, DATA[x.ndim - 2], out_layout)
-    if is_product(x, kernel, stride, padding, groups, layout, out_layout):
-        return product(x, kernel)
+    steps = steps_of(x, kernel, stride, padding, groups, layout, out_layout)
+    if steps is not None:
+        return product(x, kernel, steps)
     image, window = _geometry(image, stride, padding, dilation)
     y = _convolve(image, kernel, None, window, groups)
     return _laid_out(y, DATA[x.ndim - 2], out_layout)
@@ -176,8 +177,9 @@ def by_input(
 ):
     """Return dx; x_or_w is w."""
     w = _kernel(x_or_w, kernel_layout)
-    if is_product(dy, w, stride, padding, groups, layout, out_layout):
-        return product_dx(dy, w)
+    steps = steps_of(dy, w, stride, padding, groups, layout, out_layout)
+    if steps is not None:
+        return product_dx(dy, w, steps, shape)
     dy = _image(dy, out_layout)
     image = _image(_like(dy, shape), layout)
     if not dy.is_floating_point():
@@ -197,8 +199,9 @@ def by_kernel(
     """Return dw; x_or_w is x."""
     order = KERNEL[dy.ndim - 2]
     w = _like(dy, [shape[a] for a in _order(kernel_layout, order, "kernel_layout")])
-    if is_product(dy, w, stride, padding, groups, layout, out_layout):
-        return _laid_out(product_dw(dy, x_or_w).view(w.shape), order, kernel_layout)
+    steps = steps_of(dy, w, stride, padding, groups, layout, out_layout)
+    if steps is not None:
+        return _laid_out(product_dw(dy, x_or_w, steps).view(w.shape), order, kernel_layout)
     dy = _image(dy, out_layout)
     padded, window = _geometry(_image(x_or_w, layout), stride, padding, dilation)
     if _is_small(dy, w, groups):
@@ -276,7 +279,8 @@ def conv2d_bias_relu(x, w, b, stride, padding, dilation, groups):
 @dialect.pattern(_biased_last, plevel=ON_CPU, when=single_or_double)
 def conv2d_bias_last(x, w, b, stride, padding, dilation, groups):
     kernel = _kernel(w, "OHWI")
-    if is_product(x, kernel, stride, padding, groups, "NHWC"):
-        return product(x, kernel, b)
+    steps = steps_of(x, kernel, stride, padding, groups, "NHWC")
+    if steps is not None:
+        return product(x, kernel, steps, b)
     image, window = _geometry(_image(x, "NHWC"), stride, padding, dilation)
     return _laid_out(_convolve(image, kernel, b, window, groups), "NCHW", "NHWC")
