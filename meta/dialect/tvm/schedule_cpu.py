@@ -374,6 +374,10 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
         column, column_in = sch.split(loops[-1], [None, tile])
         sch.reorder(*others, row, column, column_in, row_in)  # read along the lines, not write
         return [*others, row]
+    if is_float32(stage) and along_last(stage, LANES):
+        # LLVM unrolls a short loop before it would vectorise it, and of a choice it makes branches.
+        _, lanes = sch.split(loops[-1], [None, LANES])
+        sch.vectorize(lanes)
     return loops[:-1]
 
 

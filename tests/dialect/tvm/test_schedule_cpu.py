@@ -181,6 +181,20 @@ def test_products_and_sums_apart() -> None:
         assert np.array_equal(np.asarray(compiled(x)), np.asarray(eager))
 
 
+@pytest.mark.parametrize(("columns", "vectors"), [(48, True), (20, False)])
+def test_a_choice_in_short_rows_of_a_part_is_made_in_vectors(columns: int, vectors: bool) -> None:
+    """LLVM unrolls a loop over such a row, and takes a branch for each element."""
+    x, c = tensor(4, 9, columns), tensor(4, 8, columns, name="c")
+    zero = tirx.const(0.0, "float32")
+    result = te.compute(c.shape, lambda *i: tirx.Select(c(*i) < zero, zero, x(*i)))
+    function = prim_func([x, c], [result])
+    assert ("T.vectorized(16)" in schedule_cpu.schedule(function, TARGET).script()) == vectors
+    given, chosen = torch.randn(4, 9, columns), torch.randn(4, 8, columns)
+    found = torch.empty_like(chosen)
+    kernel(function, TARGET)(given, chosen, found)
+    assert torch.equal(found, given[:, :8].masked_fill(chosen < 0, 0.0))
+
+
 @pytest.mark.parametrize("width", [1, 3])
 def test_what_is_padded_behind_only_is_not_one_loop(width: int) -> None:
     """Its elements are read where they are written, yet the rows have other lengths: as one loop
@@ -193,7 +207,7 @@ def test_what_is_padded_behind_only_is_not_one_loop(width: int) -> None:
         lambda *i: tirx.if_then_else(inside(i), x(*i), tirx.const(0, "float32")),
     )
     text = str(schedule_cpu.schedule(prim_func([x], [result]), TARGET))
-    assert "T.axis.spatial(48, i3)" in text
+    assert "T.axis.spatial(48, i3_0 * 16 + i3_1)" in text
     values = torch.randn(4, 32, 32, 48)
     found = torch.empty(4, 32 + width, 32 + width, 48)
     kernel(prim_func([x], [result]), TARGET)(values, found)
