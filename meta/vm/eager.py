@@ -247,11 +247,7 @@ class Promotion:
 
 def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     """Return a function that allocates an uninitialised compact tensor."""
-    strides, step = [], 1
-    for extent in reversed(key.shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    place = key.shape, tuple(reversed(strides))
+    place = key.shape, compact_strides(key.shape)
     dtype = TO_TORCH[key.dtype]
     # What inductor's code allocates with, past torch's dispatcher: 0.9 us where empty_strided takes
     # 1.8. On CUDA it takes the current device, so there must be no other.
@@ -260,6 +256,15 @@ def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
     if torch.cuda.device_count() == 1:
         return partial(guards._empty_strided_cuda, *place, dtype)  # type: ignore[attr-defined]
     return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
+
+
+def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a compact tensor."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
 
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ from meta.runtime.array_key import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, FunctionCode, KernelRef
-from meta.vm.code_analysis import CONSTANT, summaries
+from meta.vm.code_analysis import CONSTANT, CodeSummary, summaries
 from meta.vm.eager import allocator
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
@@ -41,6 +41,7 @@ from meta.vm.steps import (
     returning_step,
     setting,
 )
+from meta.vm.written_out import written_out
 
 MEMORY_HINT = (
     "a smaller batch; compile(..., memory_budget=BYTES), which computes values anew instead of "
@@ -85,7 +86,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
     is_straight = not any(isinstance(i, jumps) for i in function.instructions())
     return Linked(
-        linker.straight(function) if is_straight else linker.general(),
+        linker.straight(function, entry) if is_straight else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
         frozenset(r for r in entry.returned if r >= 0),
         addresses if CONSTANT in entry.returned else frozenset(),
@@ -97,20 +98,26 @@ class _Linker:
     def __init__(
         self, program: BoundProgram, addresses: frozenset[int], guards: bool, graphs: Graphs | None
     ) -> None:
+        self.program = program
         self.code, self.kernels, self.device = program.code, program.kernels, program.device
         self.grapher = None if graphs is None else Grapher(program, graphs)
         # Where constants lie; whether there may be a kernel that writes one.
         self.addresses, self.guards = addresses, guards
         self.routines = {n: Routine(n, f.params) for n, f in self.code.functions.items()}
 
-    def straight(self, function: FunctionCode) -> Callable[[list[torch.Tensor]], Any]:
+    def straight(
+        self, function: FunctionCode, summary: CodeSummary
+    ) -> Callable[[list[torch.Tensor]], Any]:
         """Return a straight-line function as a function of its arguments."""
         template = self.template(self.code.entry, function)
         (block,) = function.blocks
         last = block[-1]
         assert isinstance(last, bc.Return)
-        if self.grapher is not None:
-            self.grapher.escaping = escaping(block)
+        if self.grapher is None:
+            shared = summary.written | summary.returned
+            constants = self.addresses if self.guards else None
+            return written_out(self.program, template, shared, constants)
+        self.grapher.escaping = escaping(block)
         steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
         read = reader(last.value)
         rest = template[function.params :]

@@ -189,12 +189,23 @@ def release_step(registers: tuple[Register, ...]) -> Step:
 def guarded(step: Step, written: tuple[Register, ...], constants: frozenset[int], op: str) -> Step:
     """Let a step that writes in place first check that it writes to no constant."""
 
+    check = guard(constants, op)
+
     def checked(regs: Registers) -> None:
-        if any(buffer(regs[i]) in constants for i in written):
-            raise IRError("this writes to a constant of the program", op=op)
+        check(*[regs[i] for i in written])
         step(regs)
 
     return checked
+
+
+def guard(constants: frozenset[int], op: str) -> Callable[..., None]:
+    """Return a function that raises IRError for tensors in memory of constants."""
+
+    def check(*written: torch.Tensor) -> None:
+        if any(buffer(t) in constants for t in written):
+            raise IRError("this writes to a constant of the program", op=op)
+
+    return check
 
 
 def located(step: Step, span: Span | None) -> Step:
@@ -218,6 +229,8 @@ def buffer(tensor: torch.Tensor) -> int:
 
 
 _SITE = "__meta_site__"
+SITES = "__meta_sites__"
+"""The global of a function that is written out, with what its lines launch."""
 
 
 def marked(step: Step, kernel: Kernel, span: Span | None) -> Step:
@@ -231,9 +244,12 @@ def launch_error(error: Exception) -> BackendError:
     site = None
     trace = error.__traceback__
     while trace is not None and site is None:
-        step = trace.tb_frame.f_locals.get("step")
+        frame = trace.tb_frame
+        step = frame.f_locals.get("step")
         if isinstance(step, FunctionType):
             site = step.__dict__.get(_SITE)
+        elif SITES in frame.f_globals:
+            site = frame.f_globals[SITES].get(trace.tb_lineno)
         trace = trace.tb_next
     if site is None:
         return backend_error(error, "cannot run a program")
