@@ -126,11 +126,11 @@ class _Writer:
             case bc.Invoke():
                 self.invoke(at, i)
             case bc.AllocateTensor(storage=None):
-                if i.out not in self.shared:
-                    self.compact.add(i.out)
+                self.is_compact(i.out)
                 self.line(f"{self.name(i.out)} = {self.allocator(i)}()")
-            case bc.ViewTensor() if i.out not in self.fixed:
-                self.view(i)
+            case bc.ViewTensor():
+                if i.out not in self.fixed:
+                    self.view(i)
             case bc.Release():
                 self.line(f"{' = '.join(map(self.name, i.registers))} = None")
             case bc.Move():
@@ -144,6 +144,10 @@ class _Writer:
                 self.line(f"return {self.operand(i.value)}")
             case _ if (step := plain_step(i, str(self.program.device))) is not None:
                 self.step(at, i, self.known("s", at, step))
+
+    def is_compact(self, *fresh: bc.Register) -> None:
+        """Note registers of tensors in memory of their own."""
+        self.compact.update(r for r in fresh if r not in self.shared)
 
     def step(self, at: int, i: bc.Instruction, step: str) -> None:
         """Run a step on the registers that it reads."""
@@ -175,6 +179,8 @@ class _Writer:
     def invoke(self, at: int, i: bc.Invoke) -> None:
         kernel = self.program.code.kernels[i.kernel]
         run = self.known("k", i.kernel, self.program.kernels[i.kernel].run)
+        if not i.fills and kernel.dialect:  # else an eager call, which may return a view
+            self.is_compact(*i.outs)
         inputs = [self.name(r) for r in i.args]
         outs = [self.name(r) for r in i.outs]
         # An error of a kernel whose types are inferred when it runs names the user's line.

@@ -101,16 +101,21 @@ def fused_attention(query, key, value, mask, causal, scale, layout, out):
     out[1].copy_(logsumexp)
 
 
-def fused_attention_cpu(query, key, value, mask, causal, scale, layout, call):
+def fused_attention_cpu(query, key, value, mask, causal, scale, layout):
     query, key, value = _heads_first(layout, query, key, value)
     y, logsumexp = _forward(query, key, value, mask, causal, scale)
-    return _returned((_view(y, layout), logsumexp), call)
+    return _view(y, layout), logsumexp
 
 
-def _returned(results, call):
-    """Return results as they lie where that is compact: the CPU's kernel has the heads last."""
-    types = (TO_TORCH[t.dtype] for t in call.outputs)
-    return tuple(x.to(dtype).contiguous() for x, dtype in zip(results, types, strict=True))
+def _compact(run, call):
+    """Let a kernel return results as they lie where that is compact: the CPU's has heads last."""
+    dtypes = [TO_TORCH[t.dtype] for t in call.outputs]
+
+    def compact(*values):
+        found = zip(run(*values), dtypes, strict=True)
+        return tuple([(x if x.dtype is d else x.to(d)).contiguous() for x, d in found])
+
+    return compact
 
 
 def _view(x, layout):
@@ -120,8 +125,8 @@ def _view(x, layout):
 
 def _heads_first(layout, *tensors):
     """Return tensors with their heads first, compact ones for the kernels that need it."""
-    views = (_view(x, layout) for x in tensors)
-    return tuple(x.contiguous() if x.is_cuda or x.stride(-1) != 1 else x for x in views)
+    views = tensors if layout == HEADS_FIRST else [x.transpose(1, 2) for x in tensors]
+    return [x.contiguous() if x.is_cuda or x.stride(-1) != 1 else x for x in views]
 
 
 def _forward(query, key, value, mask, causal, scale):
@@ -143,7 +148,9 @@ def _forward(query, key, value, mask, causal, scale):
         logsumexp = logsumexp[:, :, : query.shape[2]]
     if bias is None:
         return y, logsumexp
-    blind = (bias == -torch.inf).all(-1)
+    blind = bias.amax(-1) == -torch.inf
+    if not blind.is_cuda and not blind.any():  # a look takes less than the copies
+        return y, logsumexp
     return y.masked_fill(blind.unsqueeze(-1), 0), logsumexp.masked_fill(blind, 0)
 
 
@@ -176,9 +183,9 @@ def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale,
         _view(result, layout).copy_(found)
 
 
-def fused_attention_dx_cpu(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, call):
+def fused_attention_dx_cpu(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
     dx = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
-    return _returned([_view(x, layout) for x in dx], call)
+    return [_view(x, layout) for x in dx]
 
 
 def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
@@ -208,7 +215,7 @@ def _by_device(base, filling, returning):
 
     def make(call):
         on_cpu = call.device.kind == "cpu"
-        run = bind_kernel(returning if on_cpu else filling, call)
+        run = _compact(bind_kernel(returning, call), call) if on_cpu else bind_kernel(filling, call)
         return OpEnv(run, on_cpu, strided=False)
 
     dialect.op(base)(make)

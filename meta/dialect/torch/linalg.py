@@ -4,6 +4,8 @@ import torch
 
 from meta import op
 from meta.dialect.core import LIBRARY
+from meta.dialect.core.dialect import bind_kernel
+from meta.dialect.core.openv import OpEnv, decline_if
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import HALF, ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
@@ -13,20 +15,33 @@ from meta.op.linalg import STORED_TRANSPOSED
 
 _mm = in_float32(torch.mm, torch.backends.cuda.matmul)
 _bmm = in_float32(torch.bmm, torch.backends.cuda.matmul)
+_no_integers = no_integers_on_cuda("matrix product")
 _einsum = in_float32(
     lambda *tensors, equation: torch.einsum(equation, *tensors), torch.backends.cuda.matmul
 )
 
 
 def _define(base, t1, t2):
-    @dialect.kernel(base, plevel=ON_CPU, when=no_integers_on_cuda("matrix product"))
-    def run(x1, x2, out):
-        x1, x2 = x1.mT if t1 else x1, x2.mT if t2 else x2
-        if out.ndim == 2:
-            _mm(x1, x2, out=out)
+    def matrices(x1, x2, out):
+        _mm(x1.mT if t1 else x1, x2.mT if t2 else x2, out=out)
+
+    def on_cpu(x1, x2, out):  # a product of few rows takes little longer than what Python does
+        torch.mm(x1.mT if t1 else x1, x2.mT if t2 else x2, out=out)
+
+    def batches(x1, x2, out):
+        x1, x2, batch = x1.mT if t1 else x1, x2.mT if t2 else x2, len(out)
+        _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)  # 1: expanded, not copied
+
+    def make(call):
+        reason = _no_integers(call)
+        decline_if(reason, reason)
+        if call.out.ndim > 2:
+            run = batches
         else:
-            batch = len(out)  # a batch of 1 is expanded, not copied
-            _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)
+            run = on_cpu if call.device.kind == "cpu" else matrices
+        return OpEnv(bind_kernel(run, call), allocates=False, strided=True)
+
+    dialect.op(base, plevel=ON_CPU)(make)
 
 
 for _base, _stored in STORED_TRANSPOSED.items():

@@ -22,7 +22,7 @@ from meta.frontend.dynamo.images import traced
 from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
 from meta.frontend.dynamo.outputs import Known, Result
-from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, picker
+from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, compact, picker
 from meta.runtime.ndarray import ndarray
 from meta.runtime.replace import replace_tensor
 from meta.vm.executable import Executable
@@ -224,10 +224,6 @@ class CompiledGraph:
         return copied
 
 
-def _compact(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
-
-
 def _is_token(place: fx.Node) -> bool:
     """Whether an input only orders calls that have effects: None is given for it."""
     return bool(place.users) and all(
@@ -245,10 +241,10 @@ def _no_token(_: Tensor | None) -> Tensor:
 def _fit(said: Tensor, order: tuple[int, ...], device: torch.device) -> Fit:
     """Return what gives an input as the program takes it."""
     if said.device == device and is_usual(order) and not said.is_conj() and not said.is_neg():
-        return _compact
+        return compact
 
     def fit(tensor: Tensor) -> Tensor:
-        return _compact(tensor.resolve_conj().resolve_neg().permute(order).to(device))
+        return compact(tensor.resolve_conj().resolve_neg().permute(order).to(device))
 
     return fit
 

@@ -33,6 +33,11 @@ _given_out = partial(map, attrgetter("data"))  # tensors of the same memory, for
 _numbers = count()
 
 
+def compact(tensor: Tensor) -> Tensor:
+    """Return a tensor, compact: what is done with most inputs, all at once where none needs it."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
 def picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return a function that returns the values in these places of a sequence."""
     if len(places) > 1:
@@ -63,6 +68,9 @@ class Arguments:
         comes = range(0) if kept is None else range(kept.first, kept.first + kept.count)
         fitting = [(i, p, fit) for i, (p, fit) in enumerate(zip(places, fits, strict=True))]
         self._fitting = [each for each in fitting if each[1] not in comes]
+        self._compact = [i for i, _, fit in self._fitting if fit is compact]
+        self._pick_compact = picker(self._compact)
+        self._others = [each for each in self._fitting if each[2] is not compact]
         # By the number of a bundle, the arguments that are lent, and how the others are found.
         self._known: dict[int, tuple[list[Any], list[tuple[int, int, Fit | None]]]] = {}
         if loans is not None:
@@ -76,8 +84,11 @@ class Arguments:
                 tensors[i] = inputs[place] if fit is None else fit(inputs[place])
             return tensors
         tensors = list(self._pick(inputs))
-        for i, place, fit in self._fitting:
+        for i, place, fit in self._others:
             tensors[i] = fit(inputs[place])
+        if not all(map(Tensor.is_contiguous, self._pick_compact(tensors))):
+            for i in self._compact:
+                tensors[i] = compact(tensors[i])
         if number is not None and self._loans is not None:
             self._look(tensors, self._loans.ids, number)
         return tensors
@@ -120,6 +131,8 @@ class Returns:
         others = [o for o in results if o not in views]
         self._lent = [(o.axes, _form(o, copied)) for o in views]
         self._others = [(o.number, _form(o, copied)) for o in others]
+        # What nobody lends, as on the CPU, may need a form, too.
+        self._forms = [(i, form) for i, (_, form) in enumerate(self._lent) if form is not None]
         self._pick_lent = picker([o.number for o in views])
         given = [o for o in outputs if isinstance(o, Given)]
         self._pick_given = picker([o.number for o in given])
@@ -144,9 +157,14 @@ class Returns:
     ) -> list[Any]:
         """Return the outputs."""
         lent: Any = self._pick_lent(results)
-        ids = tuple(map(id, lent))
-        ready = self._known_loans.get(ids)
-        lent = self._look(lent, ids) if ready is None else _given_out(ready)
+        if self._loans.ids:
+            ids = tuple(map(id, lent))
+            ready = self._known_loans.get(ids)
+            lent = self._look(lent, ids) if ready is None else _given_out(ready)
+        elif self._forms:
+            lent = list(lent)
+            for i, form in self._forms:
+                lent[i] = form(lent[i])
         others = [results[i] if form is None else form(results[i]) for i, form in self._others]
         known: Sequence[Any] = self._known
         if not self._is_known:
@@ -194,6 +212,7 @@ class Bundling:
         ours = outputs[kept.first :]
         self._results = [(i, o) for i, o in enumerate(ours) if isinstance(o, Result)]
         self._views = [(i, o) for i, o in enumerate(ours) if isinstance(o, View)]
+        self._places = [i for i, _ in self._results]
         self._pick = picker([o.number for _, o in self._results])
         self._copies = [i for i, o in self._results if o.number in copied]
         # By the ids of results, if all are lent: the values, but for views that are copies; and
@@ -203,6 +222,8 @@ class Bundling:
     def __call__(self, results: Sequence[Tensor]) -> Tensor:
         """Return the token of the bundle of a call."""
         ours = self._pick(results)
+        if not self._loans.ids:
+            return self._kept.token(Bundle(self._values(ours)))
         ids = tuple(map(id, ours))
         found = self._known.get(ids)
         if found is None:
@@ -228,9 +249,7 @@ class Bundling:
 
     def _look(self, ours: Sequence[Tensor], ids: tuple[int, ...]) -> Tensor:
         """Find out which values are lent, and return the token."""
-        values: list[Any] = [None] * self._kept.count
-        for (i, _), tensor in zip(self._results, ours, strict=True):
-            values[i] = tensor.clone() if i in self._copies else tensor
+        values = self._values(ours, views=False)
         lent = [self._loans.of(t) for _, t in zip(self._results, ours, strict=True)]
         loans = [loan for loan in lent if loan is not None]
         of = {i: loan for (i, _), loan in zip(self._results, lent, strict=True)}
@@ -249,6 +268,17 @@ class Bundling:
         token = None if copies else LastingToken(bundle)
         found = self._known[ids] = _Lent(bundle, lots, copies, token)
         return self._token(found)
+
+    def _values(self, ours: Sequence[Tensor], views: bool = True) -> list[Any]:
+        """Return the values, nothing in the place of views if without."""
+        values: list[Any] = [None] * self._kept.count
+        for i, tensor in zip(self._places, ours, strict=True):
+            values[i] = tensor
+        for i in self._copies:
+            values[i] = values[i].clone()
+        for i, view in self._views if views else ():
+            values[i] = self._viewed(values, i, view)
+        return values
 
     def _viewed(self, values: Sequence[Tensor], number: int, view: View) -> Tensor:
         """Return a view as programs have it."""
