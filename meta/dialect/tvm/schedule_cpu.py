@@ -383,10 +383,32 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
 
 def _parallel(sch: s_tir.Schedule, block: Any, loops: list[Any]) -> None:
     """Run the loops on the thread pool, each thread a range of their iterations."""
+    if len(loops) > 1:
+        loops = _outermost(sch, loops)
     innermost = len(loops) == len(sch.get_loops(block))
     loop = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     cut = _cut(sch, loop) if innermost else None  # something must be left to vectorise
     sch.parallel(loop if cut is None else cut[0])
+
+
+def _outermost(sch: s_tir.Schedule, loops: list[Any]) -> list[Any]:
+    """Return the outermost of loops, of `CHUNKS` iterations or more; the last may be split for it.
+
+    In a loop that is fused of all, each row's place is found by divisions: a transpose of rows of
+    32 elements took 11 us, and 5 without.
+    """
+    count = 1
+    for i, loop in enumerate(loops):
+        extent = sch.get(loop).extent
+        if not isinstance(extent, tirx.IntImm):
+            return loops
+        if count * extent.value < CHUNKS:
+            count *= extent.value
+            continue
+        n, least = extent.value, -(-CHUNKS // count)
+        part = next(d for d in range(least, n + 1) if n % d == 0)
+        return [*loops[:i], loop if part == n else sch.split(loop, [part, n // part])[0]]
+    return loops
 
 
 def _cut(sch: s_tir.Schedule, loop: Any, least: int = 1) -> tuple[Any, Any] | None:
