@@ -181,7 +181,6 @@ def test_products_and_sums_apart() -> None:
         assert np.array_equal(np.asarray(compiled(x)), np.asarray(eager))
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(("columns", "vectors"), [(48, True), (20, False)])
 def test_a_choice_in_short_rows_of_a_part_is_made_in_vectors(columns: int, vectors: bool) -> None:
     """LLVM unrolls a loop over such a row, and takes a branch for each element."""
@@ -194,7 +193,8 @@ def test_a_choice_in_short_rows_of_a_part_is_made_in_vectors(columns: int, vecto
     found = torch.empty_like(chosen)
     kernel(function, TARGET)(given, chosen, found)
     assert torch.equal(found, given[:, :8].masked_fill(chosen < 0, 0.0))
-=======
+
+
 @pytest.mark.parametrize("shape", [(4, 4, 64, 32), (4, 64, 4, 32)])
 def test_no_more_loops_are_fused_than_threads_need(shape: tuple[int, ...]) -> None:
     """Rows of a transpose are found by divisions in a loop that is fused of all others."""
@@ -206,7 +206,6 @@ def test_no_more_loops_are_fused_than_threads_need(shape: tuple[int, ...]) -> No
     found = torch.empty(shape)
     kernel(prim_func([x], [result]), TARGET)(values, found)
     assert torch.equal(found, values.transpose(1, 2))
->>>>>>> 5ac2d502 (tests: loops that are fused no further than threads need; the change log)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -221,11 +220,7 @@ def test_what_is_padded_behind_only_is_not_one_loop(width: int) -> None:
         lambda *i: tirx.if_then_else(inside(i), x(*i), tirx.const(0, "float32")),
     )
     text = str(schedule_cpu.schedule(prim_func([x], [result]), TARGET))
-<<<<<<< HEAD
     assert "T.axis.spatial(48, i3_0 * 16 + i3_1)" in text
-=======
-    assert "i3" in text and "i3_fused" not in text
->>>>>>> 5ac2d502 (tests: loops that are fused no further than threads need; the change log)
     values = torch.randn(4, 32, 32, 48)
     found = torch.empty(4, 32 + width, 32 + width, 48)
     kernel(prim_func([x], [result]), TARGET)(values, found)
