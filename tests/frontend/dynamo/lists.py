@@ -47,7 +47,7 @@ CALLS_BACK = by_entry(
     {
         # Sizes, dtypes and memory that no program has: see `NoProgram`.
         "the whole graph: a size depends on data": """
-            argwhere bincount combinations index_fill item masked_select narrow nonzero
+            argwhere bincount combinations index_fill index_put item masked_select narrow nonzero
             repeat_interleave tensor_split unique unique_consecutive
         """,
         "the whole graph: as_strided of a part": "as_strided|partial_views",

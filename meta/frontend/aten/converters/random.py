@@ -26,6 +26,10 @@ LIKE = (*PLACES, "memory_format")
 
 
 def uniform_of(shape, dtype, call, low=0.0, high=1.0):
+    """Of complex numbers both parts are of [low, high)."""
+    if dtype in COMPLEX:
+        parts = (uniform_of(shape, part_dtype(dtype), call, low, high) for _ in range(2))
+        return op.complex(*parts)
     if not is_float(dtype):
         raise Unconvertible(f"uniform numbers of {dtype} are not supported")
     return random.uniform(tuple(shape), low, high, dtype=dtype, device=call.device)
