@@ -24,22 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from meta.frontend.aten.definitions import define
+
 REDUCTIONS = ("none", "mean", "sum")
 """By torch's numbers of them."""
-
-_LIBRARY: Any = torch.library.Library("meta", "FRAGMENT")  # type: ignore[no-untyped-call]
-_OPTIONS = (
-    "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
-    "int? classes=None"
-)
-_LIBRARY.define(
-    f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> "
-    "(Tensor loss, Tensor largest, Tensor total)"
-)
-_LIBRARY.define(
-    "cross_entropy_backward(Tensor dy, Tensor x, Tensor target, Tensor largest, Tensor total, "
-    f"{_OPTIONS}) -> Tensor"
-)
 
 
 def _likelihood(
@@ -53,12 +41,17 @@ def _likelihood(
     return found
 
 
-def _flat(x: Tensor, target: Tensor, dim: int, classes: int | None) -> tuple[Tensor, Tensor]:
-    """Return scores of classes as (n, c, m), and labels as (n, m)."""
+def _flat(
+    x: Tensor, target: Tensor, dim: int, dtype: torch.dtype, classes: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores of classes as (n, c, m), of the dtype that is computed in, their logarithms,
+    and labels as (n, m).
+    """
     if classes is not None:
         x = x.narrow(dim, 0, classes)
     outer, inner = prod(x.shape[:dim]), prod(x.shape[dim + 1 :])
-    return x.reshape(outer, x.shape[dim], inner), target.reshape(outer, inner)
+    scores = x.reshape(outer, x.shape[dim], inner).to(torch.promote_types(x.dtype, dtype))
+    return scores, log_softmax(scores, 1), target.reshape(outer, inner)
 
 
 def _forward(
@@ -71,9 +64,8 @@ def _forward(
     dtype: torch.dtype,
     classes: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    scores, labels = _flat(x, target, dim, classes)
-    logs = log_softmax(scores.to(torch.promote_types(x.dtype, dtype)), 1).to(dtype)
-    loss, _ = _likelihood(logs, labels, weight, reduction, ignore_index)
+    scores, logs, labels = _flat(x, target, dim, dtype, classes)
+    loss, _ = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
     loss = loss.reshape(target.shape) if REDUCTIONS[reduction] == "none" else loss.clone()
     return loss, *_statistics(scores, dtype)
 
@@ -106,9 +98,7 @@ def _backward(
     dtype: torch.dtype,
     classes: int | None = None,
 ) -> Tensor:
-    scores, labels = _flat(x, target, dim, classes)
-    scores = scores.to(torch.promote_types(x.dtype, dtype))
-    logs = log_softmax(scores, 1)
+    _, logs, labels = _flat(x, target, dim, dtype, classes)
     _, total = _likelihood(logs.to(dtype), labels, weight, reduction, ignore_index)
     dy = dy.reshape(labels.unsqueeze(2).shape) if REDUCTIONS[reduction] == "none" else dy
     options = labels.unsqueeze(2), weight, reduction, ignore_index, total
@@ -120,5 +110,17 @@ def _backward(
     return found
 
 
-_LIBRARY.impl("cross_entropy", _forward, "CompositeExplicitAutograd")
-_LIBRARY.impl("cross_entropy_backward", _backward, "CompositeExplicitAutograd")
+_OPTIONS = (
+    "Tensor? weight, int dim, int reduction, SymInt ignore_index, ScalarType dtype, "
+    "int? classes=None"
+)
+CROSS_ENTROPY = define(
+    f"cross_entropy(Tensor x, Tensor target, {_OPTIONS}) -> "
+    "(Tensor loss, Tensor largest, Tensor total)",
+    _forward,
+)
+CROSS_ENTROPY_BACKWARD = define(
+    "cross_entropy_backward(Tensor dy, Tensor x, Tensor target, Tensor largest, Tensor total, "
+    f"{_OPTIONS}) -> Tensor",
+    _backward,
+)

@@ -21,11 +21,16 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils.checkpoint import CheckpointPolicy
 
 from meta.base.dtype import FROM_TORCH
-from meta.frontend.aten.cross_entropy import REDUCTIONS, of_rows
+from meta.frontend.aten.cross_entropy import (
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_BACKWARD,
+    REDUCTIONS,
+    of_rows,
+)
 from meta.frontend.aten.registry import bound
 from meta.passes.pad_products import LEAST_WORK, is_on_tensor_cores, missing
 
-_aten, _ops = torch.ops.aten, torch.ops.meta
+_aten = torch.ops.aten
 VIEWS = {
     _aten.view.default,
     _aten._unsafe_view.default,
@@ -278,9 +283,8 @@ class _Loss:
         options = self.weight, scores.dim, self.reduction, self.ignore_index, _said(self.loss).dtype
         call, results = self._call(scores, target, *options)
         if gradient is not None:
-            backward = _ops.cross_entropy_backward.default
             given = self.dy, scores.node, target, *results[1:], *options
-            _pad(scores, [call, _instead(gradient, backward, *given)])
+            _pad(scores, [call, _instead(gradient, CROSS_ENTROPY_BACKWARD, *given)])
 
     def _call(self, scores: _Scores, *args: Any) -> tuple[fx.Node, list[fx.Node]]:
         """Write the call of the loss in its place; return it, and its results."""
@@ -288,7 +292,7 @@ class _Loss:
         shape, dtype = of_rows(said, scores.dim, _said(self.loss).dtype)
         types = [_said(self.loss), *(said.new_empty(shape, dtype=dtype) for _ in range(2))]
         with graph.inserting_before(self.loss):
-            call = graph.call_function(_ops.cross_entropy.default, (scores.node, *args))
+            call = graph.call_function(CROSS_ENTROPY, (scores.node, *args))
             results = [graph.call_function(operator.getitem, (call, i)) for i in range(3)]
         for node, value in zip((call, *results), (tuple(types), *types), strict=True):
             node.meta = {**self.loss.meta, "val": value}

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.aten.definitions import define
 from meta.frontend.aten.promotion import cast
 from meta.frontend.dynamo.keep_gelu import (
     POWERS,
@@ -43,19 +44,16 @@ def _normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return wide * inverse, inverse
 
 
-@torch.library.custom_op("meta::rms_norm", mutates_args=())
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The normalisation, of the dtype to which x and weight are promoted."""
     return (_normalised(x, eps)[0] * weight).to(_dtype(x, weight))
 
 
-@rms_norm.register_fake
-def _(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _said_forward(x: Tensor, weight: Tensor, _eps: float) -> Tensor:
     return torch.empty_like(x, dtype=_dtype(x, weight))
 
 
-@torch.library.custom_op("meta::rms_norm_dx", mutates_args=())
-def rms_norm_dx(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def _rms_norm_dx(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The gradients by x and weight."""
     xhat, inverse = _normalised(x, eps)
     slope = dy.to(xhat.dtype)
@@ -65,8 +63,7 @@ def rms_norm_dx(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tens
     return dx.to(x.dtype), dw.to(weight.dtype)
 
 
-@rms_norm_dx.register_fake
-def _(dy: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def _said_backward(_dy: Tensor, x: Tensor, weight: Tensor, _eps: float) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
@@ -77,11 +74,21 @@ def _save(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> Non
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
     x, weight = ctx.saved_tensors
-    dx, dw = rms_norm_dx(dy, x, weight, ctx.eps)
+    dx, dw = RMS_NORM_DX(dy, x, weight, ctx.eps)
     return dx, dw, None
 
 
-rms_norm.register_autograd(_backward, setup_context=_save)
+RMS_NORM_DX = define(
+    "rms_norm_dx(Tensor dy, Tensor x, Tensor weight, float eps) -> (Tensor dx, Tensor dw)",
+    _rms_norm_dx,
+    _said_backward,
+)
+RMS_NORM = define(
+    "rms_norm(Tensor x, Tensor weight, float eps) -> Tensor",
+    _rms_norm,
+    _said_forward,
+    (_backward, _save),
+)
 
 
 @aten("meta.rms_norm", op.rms_norm)
@@ -199,7 +206,7 @@ def _fits(x: fx.Node, weight: Any, said: Tensor) -> bool:
 
 def _write(root: fx.Node, x: fx.Node, weight: fx.Node, eps: float) -> None:
     with root.graph.inserting_before(root):
-        made = root.graph.call_function(torch.ops.meta.rms_norm.default, (x, weight, eps))
+        made = root.graph.call_function(RMS_NORM, (x, weight, eps))
     made.meta = {**root.meta}
     root.replace_all_uses_with(made)
     erase(root, (x, weight))

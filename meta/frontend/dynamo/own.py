@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.autograd.graph import increment_version
 
 from meta import op
 from meta.frontend.aten import aten
 from meta.frontend.aten.converters.norm import batch_norm_gradients, batch_norm_updating
 from meta.frontend.aten.converters.pool import max_pool_gradient
+from meta.frontend.aten.definitions import define
 
 _ATEN = torch.ops.aten
 _GRADIENT_OF_NORM = _ATEN.native_batch_norm_backward.default
@@ -33,7 +35,6 @@ _POOLS = {
 }
 
 
-@torch.library.custom_op("meta::batch_norm_dxwb", mutates_args=())
 def _batch_norm_dxwb(
     dy: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,10 +45,13 @@ def _batch_norm_dxwb(
     return dx, dw, db
 
 
+BATCH_NORM_DXWB = define(
+    "batch_norm_dxwb(Tensor dy, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor, Tensor)",
+    _batch_norm_dxwb,
+)
 aten("meta.batch_norm_dxwb", op.batch_norm_train_dxwb)(batch_norm_gradients)
 
 
-@torch.library.custom_op("meta::batch_norm_update", mutates_args=("mean", "var"))
 def _batch_norm_update(
     x: Tensor,
     weight: Tensor | None,
@@ -59,13 +63,18 @@ def _batch_norm_update(
 ) -> Tensor:
     """A normalisation by statistics of the batch, which updates the running ones."""
     result: Tensor = _ATEN.native_batch_norm(x, weight, bias, mean, var, True, momentum, eps)[0]
+    increment_version((mean, var))  # which its schema does not say
     return result
 
 
+BATCH_NORM_UPDATE = define(
+    "batch_norm_update(Tensor x, Tensor? weight, Tensor? bias, Tensor(a!) mean, Tensor(b!) var, "
+    "float momentum, float eps) -> Tensor",
+    _batch_norm_update,
+)
 aten("meta.batch_norm_update", op.batch_norm_train)(batch_norm_updating)
 
 
-@torch.library.custom_op("meta::max_pool_dx", mutates_args=())
 def _max_pool_dx(
     dy: Tensor,
     x: Tensor,
@@ -83,6 +92,11 @@ def _max_pool_dx(
     return result
 
 
+MAX_POOL_DX = define(
+    "max_pool_dx(Tensor dy, Tensor x, Tensor y, SymInt[] kernel_size, SymInt[] stride, "
+    "SymInt[] padding, SymInt[] dilation, bool ceil_mode) -> Tensor",
+    _max_pool_dx,
+)
 aten("meta.max_pool_dx", op.max_pool2d_dx, op.max_pool3d_dx)(max_pool_gradient)
 
 
@@ -93,7 +107,7 @@ def need_less(joint: fx.GraphModule) -> None:
         args: Any = node.args
         dy, x, weight, *_, train, eps, _ = args
         if train and weight is not None:
-            made = _replaced(node, torch.ops.meta.batch_norm_dxwb.default, (dy, x, weight, eps))
+            made = _replaced(node, BATCH_NORM_DXWB, (dy, x, weight, eps))
             dx, dw, db = node.meta["val"]
             vectors = (weight.meta["val"] if t is None else t for t in (dw, db))
             made.meta["val"] = (x.meta["val"] if dx is None else dx, *vectors)
@@ -103,7 +117,7 @@ def need_less(joint: fx.GraphModule) -> None:
             if y is not None:
                 args = node.args
                 dy, x, *window, _ = args
-                _replaced(node, torch.ops.meta.max_pool_dx.default, (dy, x, y, *_each(window, x)))
+                _replaced(node, MAX_POOL_DX, (dy, x, y, *_each(window, x)))
 
 
 def _maxima(node: fx.Node, pool: Any) -> fx.Node | None:
@@ -172,7 +186,7 @@ def update_in_place(module: fx.GraphModule) -> None:
         args: Any = node.args
         x, weight, bias, mean, var, _, momentum, eps = args
         given = (x, weight, bias, mean, var, momentum, eps)
-        _replaced(y, torch.ops.meta.batch_norm_update.default, given)
+        _replaced(y, BATCH_NORM_UPDATE, given)
         for other in (*rest, node):
             graph.erase_node(other)
         changed = True
