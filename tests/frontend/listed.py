@@ -10,14 +10,14 @@ import re
 from collections.abc import Collection, Mapping
 
 
-def by_entry(groups: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the reasons of each entry."""
+def by_entry(*lists: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the reasons of each entry; a reason may be in several lists."""
     found: dict[str, list[str]] = {}
-    for reason, entries in groups.items():
-        names = entries.split()
-        assert len(names) == len(set(names)), f"an entry occurs twice behind {reason!r}"
-        for name in names:
-            found.setdefault(name, []).append(reason)
+    for reason, entries in ((r, e) for groups in lists for r, e in groups.items()):
+        for name in entries.split():
+            reasons = found.setdefault(name, [])
+            assert reason not in reasons, f"{name} occurs twice behind {reason!r}"
+            reasons.append(reason)
     return found
 
 

@@ -5,17 +5,11 @@ or not by itself, by what the error or the report says.
 from __future__ import annotations
 
 from tests.frontend.listed import by_entry
+from tests.frontend.shared_lists import LACKED, NOT_RUN, ORDERS
 
 NOT_COMPARED = by_entry(
+    NOT_RUN,
     {
-        # PyTorch does not run them on the CPU.
-        "torch: Jiterator is only supported on CUDA": """
-            jiterator_2inputs_2outputs jiterator_4inputs_with_extra_args jiterator_binary
-            jiterator_binary_return_by_ref jiterator_unary
-        """,
-        "torch: Could not run 'aten::_efficient_attention_forward'": """
-            torch.ops.aten._efficient_attention_forward
-        """,
         # Of these TorchDynamo or AOTAutograd makes no graph, for any backend. They read a number
         # of a tensor while they are traced.
         "graph: Data dependent operator": "allclose corrcoef cov equal",
@@ -39,11 +33,13 @@ NOT_COMPARED = by_entry(
         "graph: Attempted to wrap sparse Tensor": """
             sparse.mm|reduce sparse.sampled_addmm to_sparse
         """,
-    }
+    },
 )
 """Samples that are not compared."""
 
 CALLS_BACK = by_entry(
+    LACKED,
+    ORDERS,
     {
         # Sizes, dtypes and memory that no program has: see `NoProgram`.
         "the whole graph: a size depends on data": """
@@ -55,38 +51,11 @@ CALLS_BACK = by_entry(
             chalf
         """,
         # What the base operators do not have.
-        "there is no incomplete gamma function": "igamma igammac",
-        "histograms with edges are not converted": "histogram histogramdd",
-        "the packed form in which LAPACK leaves": """
-            geqrf linalg.ldl_factor linalg.ldl_factor_ex linalg.ldl_solve ormqr
-        """,
-        "segment_reduce.*: there is no converter": """
-            _segment_reduce|lengths _segment_reduce|offsets
-        """,
-        "hash_tensor: there is no converter": "hash_tensor",
-        "of Bessel's functions": """
-            special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1
-            special.modified_bessel_k0 special.modified_bessel_k1
-            special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
-        """,
-        "no scaled form of erfc": "special.erfcx special.log_ndtr special.ndtri",
-        # What a program does not know while it is made, or what is unrolled.
-        "the orders of polynomials are not known": """
-            special.chebyshev_polynomial_t special.chebyshev_polynomial_u
-            special.chebyshev_polynomial_v special.chebyshev_polynomial_w
-            special.hermite_polynomial_h special.hermite_polynomial_he
-            special.laguerre_polynomial_l special.legendre_polynomial_p
-            special.shifted_chebyshev_polynomial_t special.shifted_chebyshev_polynomial_u
-            special.shifted_chebyshev_polynomial_v special.shifted_chebyshev_polynomial_w
-        """,
+        "the packed form in which LAPACK leaves": "linalg.ldl_factor",
         # Checks of a decomposition, which are to raise torch's error.
         "with_effects: it takes functions": """
             linalg.cholesky linalg.eig linalg.eigvals linalg.inv linalg.ldl_factor linalg.lu_factor
             linalg.matrix_power linalg.solve linalg.tensorinv linalg.tensorsolve
-        """,
-        "_linear_cross_entropy_batch_chunked": """
-            nn.functional.linear_cross_entropy|chunked
-            nn.functional.linear_cross_entropy|chunked_none
         """,
         # Dtypes that the base operators do not take.
         "evenly spaced complex numbers": "linspace|tensor_overload logspace|tensor_overload",
@@ -102,6 +71,6 @@ CALLS_BACK = by_entry(
         "max_pool[23]d_with_indices: ": "nn.functional.max_pool2d nn.functional.max_pool3d",
         "linalg_matrix_exp: ": "matrix_exp",
         "rrelu_with_noise_functional: ": "nn.functional.rrelu",
-    }
+    },
 )
 """Calls that PyTorch runs from within a program, or graphs."""

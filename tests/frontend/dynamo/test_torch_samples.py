@@ -10,14 +10,8 @@ import torch
 from tests.frontend.dynamo.lists import CALLS_BACK, NOT_COMPARED
 from tests.frontend.dynamo.samples import compiled_dtypes, outcomes
 from tests.frontend.listed import check_listed, check_names
+from tests.frontend.shared_lists import WITHOUT_DTYPE
 from tools.torch_samples.entries import ENTRIES
-
-WITHOUT_DTYPE = {
-    "torch._scaled_mm",
-    "torch._scaled_mm_v2",
-    "torch.ops.aten._flash_attention_forward",
-}
-"""Entries of dtypes that are not compiled here."""
 
 
 @pytest.mark.slow

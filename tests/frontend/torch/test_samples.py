@@ -18,6 +18,7 @@ from meta.frontend import from_torch
 from meta.frontend.aten import AtenError
 from meta.op.core import tree
 from tests.frontend.listed import check_listed, check_names
+from tests.frontend.shared_lists import WITHOUT_DTYPE
 from tests.frontend.torch.lists import NOT_AS_TORCH
 from tools.torch_samples.check import is_drawn
 from tools.torch_samples.compare import GRADIENT_TOLERANCE, TOLERANCE, compare, widened
@@ -35,12 +36,6 @@ UNWRITTEN = {"empty_permuted", "empty_strided", "new_empty_strided"}
 """Entries of memory that nothing was written to, beside those whose adapter says so."""
 DRAWN = {f"nn.functional.fractional_max_pool{n}d": Drawn(len, together=200) for n in (2, 3)}
 """Entries that draw, beside those whose adapter says so: what hangs on one number."""
-WITHOUT_DTYPE = {
-    "torch._scaled_mm",
-    "torch._scaled_mm_v2",
-    "torch.ops.aten._flash_attention_forward",
-}
-"""Entries of dtypes that are not run here."""
 
 
 class Sample(nn.Module):
