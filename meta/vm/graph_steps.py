@@ -13,7 +13,8 @@ whoever gets a loan from a program, gives out a tensor with its memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -98,7 +99,8 @@ class GraphStep:
         return [replay for found in self.replays.values() for replay in found]
 
     def __call__(self, regs: Registers) -> None:
-        self.draw()
+        if self.draw is not None:
+            self.draw()
         if self.status.reason:
             self.plain(regs)
             return
@@ -284,7 +286,7 @@ class Replay:
     is written in place besides. views: registers that are another one with another shape.
     fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
     forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
-    loans of another program that it holds, and how many uses of each.
+    loans of another program that it holds, and how many uses of each. take: copies from registers.
     """
 
     launch: Callable[[], None]
@@ -298,6 +300,10 @@ class Replay:
     lot: Lot
     kept: tuple[Any, ...] = ()
     holds: tuple[tuple[Loan, int], ...] = ()
+    take: Callable[[Registers], object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.take = taking(self.copied)
 
     def tensors(self) -> list[Any]:
         """Return all that it keeps."""
@@ -305,11 +311,7 @@ class Replay:
         return [*(t for _, t in pairs), *self.counted, *self.kept]
 
     def __call__(self, regs: Registers) -> None:
-        if len(self.copied) == 1:
-            ((r, tensor),) = self.copied
-            tensor.copy_(regs[r])
-        elif self.copied:
-            torch._foreach_copy_([t for _, t in self.copied], [regs[r] for r, _ in self.copied])
+        self.take(regs)
         self.launch()
         self.finish(regs)
 
@@ -327,6 +329,19 @@ class Replay:
             regs[r] = tensor
         for r in self.released:
             regs[r] = None
+
+
+def taking(
+    copied: Sequence[tuple[bc.Register, torch.Tensor]],
+) -> Callable[[Registers], object]:
+    """Return what copies registers to tensors, by one call of torch's."""
+    if not copied:
+        return lambda _: None
+    if len(copied) == 1:
+        ((only, target),) = copied
+        return lambda regs: target.copy_(regs[only])
+    values, targets = itemgetter(*(r for r, _ in copied)), [t for _, t in copied]
+    return lambda regs: torch._foreach_copy_(targets, values(regs))
 
 
 def share_memory(regs: Registers, inputs: Sequence[bc.Register]) -> bool:

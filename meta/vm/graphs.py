@@ -121,13 +121,14 @@ class Keys:
         self.used += count
         return slice(self.used - count, self.used)
 
-    def drawer(self, places: slice) -> Callable[[], None]:
-        """Return a function that draws the keys of these places."""
+    def drawer(self, places: slice) -> Callable[[], None] | None:
+        """Return a function that draws the keys of these places; None if there are none."""
         count, target = places.stop - places.start, self.tensor[places]
+        if not count:
+            return None
 
         def draw() -> None:
-            if count:
-                target.copy_(torch.from_numpy(random.default.keys(count)), non_blocking=True)
+            target.copy_(torch.from_numpy(random.default.keys(count)), non_blocking=True)
 
         return draw
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -32,6 +33,8 @@ def reader(operand: Operand) -> Callable[[Registers], Any]:
     if isinstance(operand, int):
         return lambda regs: regs[operand]
     if all(isinstance(part, int) for part in operand):
+        if len(operand) > 1:
+            return itemgetter(*operand)  # a loop of C's: a call may return hundreds of results
         return lambda regs: tuple([regs[i] for i in operand])  # type: ignore[index]
     parts = [reader(part) for part in operand]
     return lambda regs: tuple([read(regs) for read in parts])
