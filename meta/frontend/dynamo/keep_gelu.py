@@ -34,9 +34,18 @@ CUBIC = 0.044715
 
 def keep_gelu(graph: fx.GraphModule) -> None:
     """Write one call in the place of each GELU in a graph, and in graphs within."""
+    replace_calls(graph, ROOTS, _replaced)
+
+
+def replace_calls(
+    graph: fx.GraphModule, names: set[Any], replaced: Callable[[fx.Node], bool]
+) -> None:
+    """Let a function replace calls of some operations, and say whether it has, in a graph and in
+    graphs within.
+    """
     for part in graph.modules():
         if isinstance(part, fx.GraphModule):
-            found = [_replaced(node) for node in list(part.graph.nodes) if is_call(node, ROOTS)]
+            found = [replaced(node) for node in list(part.graph.nodes) if is_call(node, names)]
             if any(found):
                 part.recompile()
 

@@ -26,6 +26,7 @@ from meta.frontend.dynamo.keep_gelu import (
     erase,
     is_alone,
     is_call,
+    replace_calls,
 )
 
 ROOTS = {torch.rsqrt, "rsqrt"}
@@ -113,11 +114,7 @@ def _promoted(x: Any, weight: Any) -> tuple[Any, Any]:
 
 def keep_rms_norm(graph: fx.GraphModule) -> None:
     """Write one call in the place of each normalisation in a graph, and in graphs within."""
-    for part in graph.modules():
-        if isinstance(part, fx.GraphModule):
-            found = [_replaced(n) for n in list(part.graph.nodes) if is_call(n, PRODUCTS)]
-            if any(found):
-                part.recompile()
+    replace_calls(graph, PRODUCTS, _replaced)
 
 
 def _said(node: object) -> Tensor | None:
