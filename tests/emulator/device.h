@@ -226,6 +226,46 @@ static inline void multiply_in_warp(int site, float (&c)[4], const unsigned (&a)
     }
   }
 }
+// The same of half precision, as mma.m16n8k16 has them.
+template <class T>
+static inline void multiply_halves_in_warp(int site, float (&c)[4], const unsigned (&a)[4],
+                                           const unsigned (&b)[2]) {
+  struct Given { T a[4][2], b[2][2]; };
+  static Given given[2][32][32];  // a lane is at most one exchange ahead
+  static unsigned char turns[32][32];
+  unsigned own = lane(), warp = (threadIdx.x - own) / 32;
+  Given* all = given[turns[warp][own] ^= 1][warp];
+  memcpy(all[own].a, a, sizeof a), memcpy(all[own].b, b, sizeof b);
+  exchange(site, ~0u, 0, own, nullptr);
+  for (int e = 0; e < 4; ++e) {
+    unsigned row = own / 4, column = own % 4 * 2 + e % 2;
+    for (unsigned k = 0; k < 16; ++k) {
+      T x = all[row * 4 + k % 8 / 2].a[e / 2 + k / 8 * 2][k % 2];
+      T y = all[column * 4 + k % 8 / 2].b[k / 8][k % 2];
+      c[e] += up(x) * up(y);
+    }
+  }
+}
+static inline void copy_chunk(Pointer<uint4> to, const void* from, bool there) {
+  uint4 zero = {0, 0, 0, 0};
+  to[0] = there ? *(const uint4*)from : zero;
+}
+// Matrices of 8 x 8 halves in shared memory, turned, as ldmatrix.trans has them.
+template <int n>
+static inline void load_turned_in_warp(int site, unsigned (&to)[n], Pointer<uint4> row) {
+  static const ushort* given[2][32][32];
+  static unsigned char turns[32][32];
+  unsigned own = lane(), warp = (threadIdx.x - own) / 32;
+  const ushort** all = given[turns[warp][own] ^= 1][warp];
+  if (own < 8 * n) row[0].get();  // checks the access
+  all[own] = (const ushort*)row.at;
+  exchange(site, ~0u, 0, own, nullptr);
+  for (int i = 0; i < n; ++i) {
+    const ushort* even = all[8 * i + own % 4 * 2];
+    const ushort* odd = all[8 * i + own % 4 * 2 + 1];
+    to[i] = even[own / 4] | (unsigned)odd[own / 4] << 16;
+  }
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 static inline int __ffs(int x) { return __builtin_ffs(x); }

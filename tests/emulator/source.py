@@ -27,6 +27,17 @@ _WIDEN = "_Float16 h; memcpy(&h, &x.bits, 2); y = (float)h;\n"
 _NARROW = "_Float16 h = (_Float16)single; memcpy(&y.bits, &h, 2);\n"
 _BRIEF = "y.bits = nv_bfloat16(single).bits;\n"
 
+# The instructions of `tensor_core.cuh`.
+_HALVES = {
+    r"mma\.sync\.aligned\.m16n8k16": "multiply_halves_in_warp<T>(__LINE__, c, a, b);\n",
+    r"cvta\.to\.shared": "found = 0;\n",
+    r"cp\.async\.cg": "copy_chunk(to, from, there);\n",
+    r"cp\.async\.commit": "\n",
+    r"cp\.async\.wait": "\n",
+    r"ldmatrix.*?x4": "load_turned_in_warp(__LINE__, to, row);\n",
+    r"ldmatrix.*?x2": "load_turned_in_warp(__LINE__, to, row);\n",
+}
+
 INCLUDE = '#include "device.h"\n'
 ENTRY = """
 extern "C" const char* run_{name}(const Launch* how, void** values) {{
@@ -106,6 +117,8 @@ def handwritten(source: str, name: str) -> str:
     text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', _NARROW, text)
     text = re.sub(r'asm\("cvt\.rn\.bf16\.f32.*?;\n', _BRIEF, text)
     text = re.sub(r'asm\("cvt\.rna\.tf32\.f32.*?;\n', "y = coarse_bits(x);\n", text)
+    for instruction, cpp in _HALVES.items():
+        text = re.sub(rf'asm(?: volatile)?\("{instruction}.*?\);\n', cpp, text, flags=re.S)
     text = re.sub(
         r'asm\("mma\.sync\..*?\)\);\n', "multiply_in_warp(__LINE__, c, a, b);\n", text, flags=re.S
     )

@@ -16,10 +16,8 @@ from typing import Any
 
 import torch
 
-from meta import op
 from meta.dialect.core import OpEnv, decline_if, require_static
 from meta.dialect.cuda import cubin, driver
-from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.batch_norm import shares
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
@@ -203,7 +201,7 @@ def by_input(call: CallValues) -> OpEnv:
         lines, most = found.x[0] * found.x[1], _access(found.dtype)
         made = Launches("dx", ("depthwise_dx",), found, lines, found.x[2], device, most)
         env = made.env("w", "x", "out")
-    return _with_y(env, call)
+    return with_y(env, call)
 
 
 def by_kernel(call: CallValues) -> OpEnv:
@@ -212,17 +210,13 @@ def by_kernel(call: CallValues) -> OpEnv:
     lines, most = found.y[0] * found.y[1], 2 if 2 * found.elements <= FEW_SUMS else 1
     kernels = "sums", "finish"
     made = Launches("dw", kernels, found, lines, found.y[2], call.device.ordinal, most)
-    return _with_y(made.env("x", "w", "out", sums=True), call)
+    return with_y(made.env("x", "w", "out", sums=True), call)
 
 
-def _with_y(env: OpEnv, call: CallValues) -> OpEnv:
+def with_y(env: OpEnv, call: CallValues) -> OpEnv:
     """A gradient may be given y, but has no use for it."""
     return env if call.args.y is None else env.wrap(_without_y)
 
 
 def _without_y(run: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x_or_w, y, dy, out: run(x_or_w, dy, out)
-
-
-for _op, _make in ((op.conv2d, forward), (op.conv2d_dx, by_input), (op.conv2d_dw, by_kernel)):
-    dialect.op(_op)(_make)

@@ -1,0 +1,146 @@
+"""How the kernels of convolutions in groups go through images: tiles, thread blocks, registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from meta.runtime.chip import SHARED_MEMORY
+
+CHUNK, WARP = 8, 32
+ROWS = 16
+"""Of a matrix of tensor cores."""
+REGISTERS = 65536
+"""Of a multiprocessor."""
+FEWEST_REGISTERS = 384
+"""Threads of a block that have 168 registers each, which is enough."""
+PROCESSOR_MEMORY = 220 << 10
+"""Bytes of shared memory of a multiprocessor."""
+MOST_HELD = 26
+"""Weights that a thread has in registers, in chunks."""
+MOST_SUMS = 24
+"""Matrices of sums that a warp has in registers."""
+MOST_THREADS = 512
+ACROSS = 64
+"""Bytes of a pixel that a thread block reads, at least if it can."""
+PRODUCT, ACCESS, BYTES = 2.5, 4.0, 20.0
+"""Cycles of a product on a multiprocessor, and of a warp's access of shared memory; bytes of memory
+in a cycle.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What the windows of a convolution, or of a gradient, read of images.
+
+    read: channels of a group in what they read; given: on the other side. base: extents of what is
+    cut into tiles, in which a pixel has a window. step: from one window to the next. origin: where
+    the first one begins; span: pixels that it covers. steps: of its sum, each of four chunks.
+    """
+
+    images: int
+    groups: int
+    read: int
+    given: int
+    base: tuple[int, int]
+    step: tuple[int, int]
+    origin: tuple[int, int]
+    span: tuple[int, int]
+    steps: int
+    over: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tiles and thread blocks. groups: of a thread block; parts, shares: warps of a group, by
+    results and by pixels. stages: tiles in shared memory at a time. blocks: of a multiprocessor.
+    grid: thread blocks along the tiles and the groups.
+    """
+
+    tile: tuple[int, int]
+    patch: tuple[int, int]
+    groups: int
+    parts: int
+    shares: int
+    stages: int
+    blocks: int
+    tiles: tuple[int, int]
+    grid: tuple[int, int]
+
+    @property
+    def threads(self) -> int:
+        """Of a thread block."""
+        return WARP * self.groups * self.parts * self.shares
+
+
+def parts(results: int, most: int) -> int:
+    """Return in how many equal parts of up to ``most`` so many matrices fall."""
+    return next(n for n in range(1, results + 1) if results % n == 0 and results // n <= most)
+
+
+def _extents(extent: int, most: int) -> list[int]:
+    """Return how long tiles of an axis may be: whole shares of it, and powers of 2."""
+    shares = {-(-extent // n) for n in range(1, extent + 1)}
+    return sorted(n for n in shares | {4, 8, 16} if n <= most and n <= extent + 7)
+
+
+def _tiles(windows: Windows, whole: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield tiles and what they read; ``whole``: tiles are to fill matrices."""
+    for high in _extents(windows.base[0], 32):
+        for wide in _extents(windows.base[1], 64):
+            if high * wide > 256 or (whole and high * wide % ROWS):
+                continue
+            by_axis = zip((high, wide), windows.step, windows.span, strict=True)
+            patch = [(n - 1) * step + span for n, step, span in by_axis]
+            yield (high, wide), (patch[0], patch[1])
+
+
+@lru_cache(maxsize=512)
+def best(
+    windows: Windows, parts: int, held: int, pitches: tuple[int, int], products: int, processors: int
+) -> Plan | None:
+    """Return the plan that should take the least time, or None if there is none.
+
+    parts: warps that share what a group sums up for the same pixels. held: registers of a thread
+    for weights or sums. pitches: chunks of a pixel in shared memory, as read, and on the other side
+    (0: that is not kept there). products: of a warp for a row of matrices.
+    """
+    found: tuple[float, Plan] | None = None
+    registers = held + 64
+    sizes = {1, 2, 4, 8} | {windows.groups}
+    across = CHUNK * 2 * windows.read // CHUNK
+    enough = [n for n in sorted(sizes) if n * across >= ACROSS or n >= windows.groups]
+    for groups in enough[:2]:
+        sets = -(-windows.groups // groups)
+        for tile, patch in _tiles(windows, whole=pitches[1] > 0):
+            pixels, reads = tile[0] * tile[1], patch[0] * patch[1]
+            memory = 16 * groups * (reads * pitches[0] + pixels * pitches[1])
+            for shares in (1,) if pitches[1] else (1, 2, 4):
+                threads = WARP * groups * parts * shares
+                stages = 2 if 2 * memory <= SHARED_MEMORY else 1
+                if memory > SHARED_MEMORY or threads > MOST_THREADS:
+                    continue
+                fits = max(REGISTERS // (registers * threads), threads <= FEWEST_REGISTERS)
+                fits = min(fits, PROCESSOR_MEMORY // (stages * memory + 1024), 2048 // threads, 6)
+                if fits < 1 or (shares > 1 and threads > 256):
+                    continue
+                rows = -(-pixels // ROWS)
+                tiles = tuple(-(-n // t) for n, t in zip(windows.base, tile, strict=True))
+                items = windows.images * tiles[0] * tiles[1]
+                along = max(1, min(items, fits * processors // sets))
+                rounds = -(-items // along) * -(-along * sets // (fits * processors))
+                work = groups * parts * shares * -(-rows // shares) * products * PRODUCT
+                work += groups * parts * shares * -(-rows // shares) * windows.steps * 2 * ACCESS
+                moved = 2 * groups * (reads * windows.read + pixels * windows.over * windows.given)
+                times = work, moved / BYTES
+                cost = rounds * (fits * (max(times) + 0.3 * min(times)) + 600 // fits)
+                cost *= 1.0 if stages == 2 or fits > 2 else 1.3
+                if found is None or cost < found[0]:
+                    along = -(-items // -(-items // along))
+                    plan = Plan(
+                        tile, patch, groups, parts, shares, stages, fits,
+                        (tiles[0], tiles[1]), (along, sets),
+                    )  # fmt: skip
+                    found = cost, plan
+    return None if found is None else found[1]

@@ -1,0 +1,85 @@
+"""Convolutions in groups in CUDA, run as C++ on the CPU, beside torch in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from meta import op
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Unsupported
+from meta.dialect.cuda import grouped
+from meta.ir import TensorType
+
+CUDA = Device("cuda:0")
+LAYOUTS = "NHWC", "OHWI", "NHWC"
+TOLERANCES = {"float16": 4e-3, "bfloat16": 3e-2}
+
+
+def drawn(*shape: int, dtype: str, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(TO_TORCH[dtype])
+
+
+def of(tensor: torch.Tensor, dtype: str) -> TensorType:
+    return TensorType(tuple(tensor.shape), dtype)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, dtype: str) -> None:
+    tolerance = TOLERANCES[dtype]
+    largest = expected.abs().max().item()
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance * largest)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("extents", "groups", "outputs", "kernel", "stride", "padding", "dilation", "dtype"),
+    [
+        ((2, 9, 11, 48), 2, 48, (3, 3), 1, 1, 1, "bfloat16"),  # RegNet's groups
+        ((1, 9, 10, 72), 3, 72, (3, 3), 2, 1, 1, "float16"),  # groups left over, strides
+        ((1, 7, 7, 32), 4, 32, (3, 3), 1, 1, 1, "bfloat16"),  # ResNeXt's
+        ((1, 10, 7, 64), 2, 64, (3, 3), 2, 1, 1, "bfloat16"),
+        ((1, 6, 5, 128), 2, 128, (3, 3), 1, 1, 1, "float16"),  # results in parts
+        ((2, 6, 7, 16), 2, 48, (1, 1), 1, 0, 1, "float16"),  # other numbers of results
+        ((1, 8, 9, 48), 2, 16, (1, 1), 2, 0, 1, "bfloat16"),  # pixels that no window has
+        ((1, 12, 9, 16), 2, 16, (3, 3), 1, 2, 2, "float16"),  # dilated
+        ((1, 11, 9, 32), 2, 16, (3, 2), (3, 1), (0, 1, 2, 0), (1, 3), "bfloat16"),  # uneven
+        ((1, 9, 8, 16), 2, 16, (7, 7), 1, 3, 1, "bfloat16"),
+        ((1, 9, 8, 16), 2, 16, (3, 3), 2, 1, 2, "float16"),  # strides and dilation
+    ],
+)
+def test_as_torch(
+    extents: tuple[int, ...],
+    groups: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    dtype: str,
+) -> None:
+    x = drawn(*extents, dtype=dtype, seed=0)
+    w = drawn(outputs, *kernel, extents[3] // groups, dtype=dtype, seed=1)
+    options = stride, padding, dilation, groups, *LAYOUTS
+    call = op.conv2d.call_values((of(x, dtype), of(w, dtype), *options), CUDA)
+    shape = call.outputs[0].static_shape
+    y, dx, dw = (torch.full(s, torch.nan, dtype=x.dtype) for s in (shape, x.shape, w.shape))
+    grouped.forward(call).run(x, w, y)
+    wide, kernels = (t.double().permute(0, 3, 1, 2).requires_grad_() for t in (x, w))
+    top, left, bottom, right = padding if isinstance(padding, tuple) else 4 * (padding,)
+    padded = torch.nn.functional.pad(wide, (left, right, top, bottom))
+    expected = torch.nn.functional.conv2d(
+        padded, kernels, stride=stride, dilation=dilation, groups=groups
+    )
+    close(y, expected.permute(0, 2, 3, 1).detach(), dtype)
+    dy = drawn(*shape, dtype=dtype, seed=2)
+    by_x, by_w = torch.autograd.grad(expected, (wide, kernels), dy.double().permute(0, 3, 1, 2))
+    given = (of(w, dtype), None, of(dy, dtype), tuple(x.shape), *options)
+    grouped.by_input(op.conv2d_dx.call_values(given, CUDA)).run(w, dy, dx)
+    close(dx, by_x.permute(0, 2, 3, 1), dtype)
+    given = (of(x, dtype), None, of(dy, dtype), tuple(w.shape), *options)
+    grouped.by_kernel(op.conv2d_dw.call_values(given, CUDA)).run(x, dy, dw)
+    close(dw, by_w.permute(0, 2, 3, 1), dtype)
