@@ -1,11 +1,13 @@
-"""Convolutions over images whose channels come last: each channel by itself, or in groups."""
+"""Convolutions over images whose channels come last: each channel by itself, or in groups, these
+also with what follows them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from meta import op
-from meta.dialect.core import OpEnv
+from meta.dialect.core import OpEnv, followed_conv
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda import depthwise, grouped
 from meta.ir.types import TensorType
@@ -31,3 +33,4 @@ dialect.op(op.conv2d_dx)(
 dialect.op(op.conv2d_dw)(
     _either(depthwise.by_kernel, grouped.by_kernel, lambda call: call.outputs[0])
 )
+followed_conv.register(dialect, grouped.followed)

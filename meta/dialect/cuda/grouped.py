@@ -17,15 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
 
 import torch
 
-from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import grouped_plan as planning
 from meta.dialect.cuda.depthwise import with_y
-from meta.dialect.cuda.grouped_plan import CHUNK, Plan, Windows
+from meta.dialect.cuda.grouped_plan import CHUNK, Plan, Warps, Windows
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -36,10 +35,11 @@ from meta.runtime import chip
 HALF = {"float16": '"f16"', "bfloat16": '"bf16"'}
 """How instructions name the dtypes."""
 MOST_CHANNELS = 64
-MOST_SPLIT = 256
 FIRST_TENSOR_CORES = (8, 0)
 """The compute capability from which on tensor cores multiply these numbers."""
 POINTERS = "x", "w", "bias", "z", "out", "partial"
+PAIR = 4
+"""Bytes of a pair of elements."""
 FINISH = 256
 """Threads of a thread block that adds up parts."""
 
@@ -113,36 +113,20 @@ class Grouped:
 def grouped(call: CallValues, x: TensorType, w: TensorType, y: TensorType) -> Grouped:
     """Return the convolution of a call that has x, w and y of these types; raises Unsupported."""
     a = call.args
-    layouts = a.layout, a.kernel_layout, a.out_layout
-    return described(
-        (x, w, y), a.stride, a.padding, a.dilation, a.groups, layouts, call.device.ordinal
-    )
-
-
-def described(
-    types: tuple[TensorType, TensorType, TensorType],
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-    layouts: tuple[str, ...],
-    device: int,
-) -> Grouped:
-    """Return the convolution of x by w to y of these types; raises Unsupported."""
-    require_static(*types)
-    x, w, y = types
+    require_static(x, w, y)
     decline_if(x.dtype not in HALF, f"made for {', '.join(HALF)}")
+    layouts = a.layout, a.kernel_layout, a.out_layout
     decline_if(layouts != ("NHWC", "OHWI", "NHWC"), "made for channels that come last")
-    decline_if(not all(t.size for t in types), "there is an empty tensor")
-    decline_if(groups == 1, "made for convolutions in groups")
+    decline_if(not all(t.size for t in (x, w, y)), "there is an empty tensor")
+    decline_if(a.groups == 1, "made for convolutions in groups")
     found = Grouped(
-        x.dtype, x.static_shape, y.static_shape, groups, w.static_shape[1:3],
-        pair(stride, "stride", 2), pair(dilation, "dilation", 2), pads(padding, 2)[:2],
+        x.dtype, x.static_shape, y.static_shape, a.groups, w.static_shape[1:3],
+        pair(a.stride, "stride", 2), pair(a.dilation, "dilation", 2), pads(a.padding, 2)[:2],
     )  # fmt: skip
     fits = all(n % CHUNK == 0 and n <= MOST_CHANNELS for n in found.channels)
     reason = f"made for groups of multiples of {CHUNK} channels, up to {MOST_CHANNELS}"
     decline_if(not fits, f"{reason}, not {found.channels}")
-    old = chip.of(device).capability < FIRST_TENSOR_CORES
+    old = chip.of(call.device.ordinal).capability < FIRST_TENSOR_CORES
     decline_if(old, "made for tensor cores of compute capability 8.0 or later")
     return found
 
@@ -173,17 +157,29 @@ class Launches:
         along, sets = self.plan.grid
         self.kernel(self.name).launch(along, self.plan.threads, parameters, sets)
 
+    def fill(
+        self,
+        out: torch.Tensor,
+        tensors: dict[str, torch.Tensor],
+        read: tuple[int, ...],
+        given: tuple[int, ...],
+    ) -> None:
+        """Launch it for a result, which it writes in pairs of elements."""
+        to = out.clone() if out.data_ptr() % PAIR else out
+        self.launch(self.parameters(tensors | {"out": to}, read, given))
+        if to is not out:
+            out.copy_(to)
+
     def env(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
         """Return what launches them by ``run``."""
         kernel = cubin.deferred(run, lambda: [self.text], self.device)
         return OpEnv(kernel, allocates=False, workspace=workspace)
 
 
-def _planned(windows: Windows, device: int, **how: Any) -> Plan:
-    plan = planning.best(windows, processors=chip.of(device).processors, **how)
+def _planned(windows: Windows, warps: Warps, device: int) -> Plan:
+    plan = planning.best(windows, warps, chip.of(device).processors)
     if plan is None:
-        decline_if(True, "a window's pixels do not fit in shared memory")
-        raise AssertionError
+        raise Unsupported("a window's pixels do not fit in shared memory")
     return plan
 
 
@@ -196,10 +192,8 @@ def _summed(found: Grouped, windows: Windows, device: int, *flags: str) -> Launc
     pitch = windows.read // CHUNK
     pitch += 4 * (pitch % 8 == 0)
     held, products = windows.steps * (4 * each + 1) + 4 * each, windows.steps * each * 2
-    pitches = pitch, 0
-    plan = _planned(
-        windows, device, parts=parts, held=held, pitches=pitches, products=products
-    )
+    warps = Warps(parts, held, (pitch, 0), products, accesses=2 * windows.steps)
+    plan = _planned(windows, warps, device)
     over = found.stride if "GRADIENT" in flags else (1, 1)
     sizes = found.macros(windows, plan, PITCH=pitch, SHARES=plan.shares, COLUMNS=each * CHUNK)
     for name, (high, wide) in {"OVER": over, "BEFORE": found.before}.items():
@@ -214,22 +208,27 @@ def _ready(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if tensor.data_ptr() % (2 * CHUNK) else tensor
 
 
-def convolution(found: Grouped, device: int, names: tuple[str, ...], *flags: str) -> OpEnv:
-    """Return the launch of a convolution of the named tensors, with what follows by flags."""
-    made = _summed(found, found.forward, device, *flags)
+def forward(call: CallValues) -> OpEnv:
+    """Return the launch of a convolution."""
+    return _convolution(call, ("x", "w"))
+
+
+def followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
+    """Return the launch of a convolution with a bias, perhaps a sum, and relu behind it or not."""
+    flags = ["BIASED", *["ADDED"] * adds, *["RECTIFIED"] * relu]
+    return _convolution(call, ("x", "w", "bias", *["z"] * adds), *flags)
+
+
+def _convolution(call: CallValues, names: tuple[str, ...], *flags: str) -> OpEnv:
+    found = grouped(call, call.args.x, call.args.w, call.outputs[0])
+    made = _summed(found, found.forward, call.device.ordinal, *flags)
 
     def run(*values: torch.Tensor) -> None:
         *given, out = values
         tensors = {n: _ready(t) for n, t in zip(names, given, strict=True)}
-        made.launch(made.parameters(tensors | {"out": out}, found.x, found.y))
+        made.fill(out, tensors, found.x, found.y)
 
     return made.env(run)
-
-
-def forward(call: CallValues) -> OpEnv:
-    """Return the launch of a convolution."""
-    found = grouped(call, call.args.x, call.args.w, call.outputs[0])
-    return convolution(found, call.device.ordinal, ("x", "w"))
 
 
 def by_input(call: CallValues) -> OpEnv:
@@ -238,8 +237,7 @@ def by_input(call: CallValues) -> OpEnv:
     made = _summed(found, found.backward, call.device.ordinal, "GRADIENT")
 
     def run(w: torch.Tensor, dy: torch.Tensor, out: torch.Tensor) -> None:
-        tensors = {"x": _ready(dy), "w": w, "out": out}
-        made.launch(made.parameters(tensors, found.y, found.x))
+        made.fill(out, {"x": _ready(dy), "w": w}, found.y, found.x)
 
     return with_y(made.env(run), call)
 
@@ -255,9 +253,8 @@ def by_kernel(call: CallValues) -> OpEnv:
     each = -(-rows // parts)
     pitches = windows.read // CHUNK | 1, matrices | 1
     held, products = 4 * each * matrices + each + 2 * matrices, each * matrices
-    plan = _planned(
-        windows, device, parts=parts, held=held, pitches=pitches, products=products
-    )
+    warps = Warps(parts, held, pitches, products, accesses=each + matrices)
+    plan = _planned(windows, warps, device)
     splits = plan.grid[0]
     slices = 16 if splits >= 64 else 4 if splits >= 8 else 1
     sizes = found.macros(windows, plan, PITCH=pitches[0], PITCH_Y=pitches[1], PART=each)

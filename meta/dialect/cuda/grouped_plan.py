@@ -21,7 +21,9 @@ MOST_HELD = 26
 """Weights that a thread has in registers, in chunks."""
 MOST_SUMS = 24
 """Matrices of sums that a warp has in registers."""
-MOST_THREADS = 512
+MOST_THREADS, MOST_BLOCKS = 512, 6
+OTHERS = 68
+"""Registers of a thread besides."""
 ACROSS = 64
 """Bytes of a pixel that a thread block reads, at least if it can."""
 PRODUCT, ACCESS, BYTES = 2.5, 4.0, 20.0
@@ -96,51 +98,70 @@ def _tiles(windows: Windows, whole: bool) -> Iterator[tuple[tuple[int, int], tup
             yield (high, wide), (patch[0], patch[1])
 
 
-@lru_cache(maxsize=512)
-def best(
-    windows: Windows, parts: int, held: int, pitches: tuple[int, int], products: int, processors: int
-) -> Plan | None:
-    """Return the plan that should take the least time, or None if there is none.
+@dataclass(frozen=True, slots=True)
+class Warps:
+    """What a warp of a kernel has and does.
 
     parts: warps that share what a group sums up for the same pixels. held: registers of a thread
     for weights or sums. pitches: chunks of a pixel in shared memory, as read, and on the other side
-    (0: that is not kept there). products: of a warp for a row of matrices.
+    (0: that is not kept there). products: for a row of matrices. accesses: of shared memory for
+    one.
     """
-    found: tuple[float, Plan] | None = None
-    registers = held + 64
-    sizes = {1, 2, 4, 8} | {windows.groups}
-    across = CHUNK * 2 * windows.read // CHUNK
-    enough = [n for n in sorted(sizes) if n * across >= ACROSS or n >= windows.groups]
-    for groups in enough[:2]:
-        sets = -(-windows.groups // groups)
-        for tile, patch in _tiles(windows, whole=pitches[1] > 0):
-            pixels, reads = tile[0] * tile[1], patch[0] * patch[1]
-            memory = 16 * groups * (reads * pitches[0] + pixels * pitches[1])
-            for shares in (1,) if pitches[1] else (1, 2, 4):
-                threads = WARP * groups * parts * shares
-                stages = 2 if 2 * memory <= SHARED_MEMORY else 1
-                if memory > SHARED_MEMORY or threads > MOST_THREADS:
-                    continue
-                fits = max(REGISTERS // (registers * threads), threads <= FEWEST_REGISTERS)
-                fits = min(fits, PROCESSOR_MEMORY // (stages * memory + 1024), 2048 // threads, 6)
-                if fits < 1 or (shares > 1 and threads > 256):
-                    continue
-                rows = -(-pixels // ROWS)
-                tiles = tuple(-(-n // t) for n, t in zip(windows.base, tile, strict=True))
-                items = windows.images * tiles[0] * tiles[1]
-                along = max(1, min(items, fits * processors // sets))
-                rounds = -(-items // along) * -(-along * sets // (fits * processors))
-                work = groups * parts * shares * -(-rows // shares) * products * PRODUCT
-                work += groups * parts * shares * -(-rows // shares) * windows.steps * 2 * ACCESS
-                moved = 2 * groups * (reads * windows.read + pixels * windows.over * windows.given)
-                times = work, moved / BYTES
-                cost = rounds * (fits * (max(times) + 0.3 * min(times)) + 600 // fits)
-                cost *= 1.0 if stages == 2 or fits > 2 else 1.3
-                if found is None or cost < found[0]:
-                    along = -(-items // -(-items // along))
-                    plan = Plan(
-                        tile, patch, groups, parts, shares, stages, fits,
-                        (tiles[0], tiles[1]), (along, sets),
-                    )  # fmt: skip
-                    found = cost, plan
+
+    parts: int
+    held: int
+    pitches: tuple[int, int]
+    products: int
+    accesses: int
+
+
+@lru_cache(maxsize=512)
+def best(windows: Windows, warps: Warps, processors: int) -> Plan | None:
+    """Return the plan that should take the least time, or None if there is none."""
+    found = min(plans(windows, warps, processors), key=lambda one: one[0], default=None)
     return None if found is None else found[1]
+
+
+def plans(windows: Windows, warps: Warps, processors: int) -> Iterator[tuple[float, Plan]]:
+    """Yield plans, and the cycles that they should take."""
+    sizes = sorted({n for n in (1, 2, 4, 8) if n < windows.groups} | {windows.groups})
+    enough = [n for n in sizes if n * windows.read * 2 >= ACROSS] or sizes[-1:]
+    alone = warps.pitches[1] == 0
+    for groups in enough[:2]:
+        for tile, patch in _tiles(windows, whole=not alone):
+            for shares in (1, 2, 4) if alone else (1,):
+                found = _plan(windows, warps, processors, groups, tile, patch, shares)
+                if found is not None:
+                    yield found
+
+
+def _plan(
+    windows: Windows, warps: Warps, processors: int, groups: int, tile: tuple[int, int],
+    patch: tuple[int, int], shares: int,
+) -> tuple[float, Plan] | None:  # fmt: skip
+    """Return a plan and its cycles, or None if it does not fit."""
+    pixels, reads = tile[0] * tile[1], patch[0] * patch[1]
+    memory = 16 * groups * (reads * warps.pitches[0] + pixels * warps.pitches[1])
+    stages = 2 if 2 * memory <= SHARED_MEMORY else 1
+    each = groups * warps.parts * shares
+    threads = WARP * each
+    if memory > SHARED_MEMORY or threads > MOST_THREADS or (shares > 1 and threads > 256):
+        return None
+    fits = max(REGISTERS // ((warps.held + OTHERS) * threads), int(threads <= FEWEST_REGISTERS))
+    fits = min(fits, PROCESSOR_MEMORY // (stages * memory + 1024), MOST_BLOCKS)
+    if fits < 1:
+        return None
+    high, wide = (-(-n // t) for n, t in zip(windows.base, tile, strict=True))
+    sets, items = -(-windows.groups // groups), windows.images * high * wide
+    along = max(1, min(items, fits * processors // sets))
+    rounds = -(-items // along)
+    rows = -(-pixels // ROWS // shares) * each
+    work = rows * (warps.products * PRODUCT + warps.accesses * ACCESS)
+    moved = 2 * groups * (reads * windows.read + pixels * windows.over * windows.given) / BYTES
+    resident = -(-along * sets // processors)  # thread blocks of a multiprocessor
+    cost = rounds * resident * (max(work, moved) + 0.3 * min(work, moved))
+    if stages == 1 and fits == 1:
+        cost *= 1.5  # nothing to do while copies are on their way
+    along = -(-items // rounds)
+    plan = Plan(tile, patch, groups, warps.parts, shares, stages, fits, (high, wide), (along, sets))
+    return cost, plan

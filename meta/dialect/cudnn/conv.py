@@ -6,13 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any
 
 from meta import op
-from meta.base.device import Device
 from meta.base.dtype import is_float
-from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
+from meta.dialect.core import OpEnv, Unsupported, decline_if, followed_conv, require_static
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import planned
@@ -101,13 +98,18 @@ def _wgrad(graph: Graph, g: Geometry) -> None:
 
 
 def _made(
-    describe: Callable[..., None], call: CallValues, x: TensorType, w: TensorType, y: TensorType
+    describe: Callable[..., None],
+    call: CallValues,
+    x: TensorType,
+    w: TensorType,
+    y: TensorType,
+    *options: bool,
 ) -> OpEnv:
-    """Return the plan of a call that has x, w and y of these types."""
+    """Return the plan of a call that has x, w and y of these types; options are `describe`'s."""
     a = call.args
     layouts = a.layout, a.kernel_layout, a.out_layout
     found = geometry((x, w, y), a.stride, a.padding, a.dilation, layouts)
-    return planned(describe, found, dtype=x.dtype, device=call.device.ordinal)
+    return planned(describe, found, *options, dtype=x.dtype, device=call.device.ordinal)
 
 
 def _require_layouts(layout: str, kernel_layout: str, out_layout: str) -> None:
@@ -170,46 +172,9 @@ def _describe(graph: Graph, g: Geometry, adds: bool, relu: bool) -> None:
     graph.result(graph.node.relu(y) if relu else y, g.y)
 
 
-def _biased(x, w, b, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
-    y = op.conv2d.plain(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout)
-    return op.bias_add(y, b, axis)
+def _followed(call: CallValues, adds: bool, relu: bool) -> OpEnv:
+    """Return the plan of a convolution with what follows it."""
+    return _made(_describe, call, call.args.x, call.args.w, call.out, adds, relu)
 
 
-def _added(x, w, b, z, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
-    options = stride, padding, dilation, groups, layout, kernel_layout, out_layout
-    return op.add(_biased(x, w, b, *options, axis), z)
-
-
-def _rectified(describes: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a pattern with relu behind it, which captures the same."""
-
-    @wraps(describes)
-    def described(**captured: Any) -> Any:
-        return op.relu(describes(**captured))
-
-    return described
-
-
-def _define(name: str, describes: Callable[..., Any], relu: bool) -> None:
-    """Register the graph of a pattern with a bias, perhaps a sum, and relu behind it or not."""
-
-    def make(
-        x: TensorType, w: TensorType, stride: Ints, padding: Ints, dilation: Ints, layout: str,
-        kernel_layout: str, out_layout: str, axis: int, result: TensorType, device: Device,
-        z: TensorType | None = None,
-    ) -> OpEnv:  # fmt: skip
-        layouts = layout, kernel_layout, out_layout
-        found = geometry((x, w, result), stride, padding, dilation, layouts)
-        if axis % result.ndim != out_layout.index("C"):
-            raise Unsupported("the bias is not added to the channels")
-        if z is not None and z != result:
-            raise Unsupported(f"what is added is not of the convolution's type {result}")
-        return planned(_describe, found, z is not None, relu, dtype=x.dtype, device=device.ordinal)
-
-    dialect.pattern_op(describes, name=name)(make)
-
-
-_define("conv2d_bias", _biased, relu=False)
-_define("conv2d_bias_relu", _rectified(_biased), relu=True)
-_define("conv2d_bias_add", _added, relu=False)
-_define("conv2d_bias_add_relu", _rectified(_added), relu=True)
+followed_conv.register(dialect, _followed)

@@ -83,3 +83,86 @@ def test_as_torch(
     given = (of(x, dtype), None, of(dy, dtype), tuple(w.shape), *options)
     grouped.by_kernel(op.conv2d_dw.call_values(given, CUDA)).run(x, dy, dw)
     close(dw, by_w.permute(0, 2, 3, 1), dtype)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(("adds", "relu"), [(False, False), (False, True), (True, True)])
+def test_what_follows(adds: bool, relu: bool) -> None:
+    x, z = (drawn(1, 5, 6, 48, dtype="bfloat16", seed=i) for i in (0, 1))
+    w, b = drawn(48, 3, 3, 24, dtype="bfloat16", seed=2), drawn(48, dtype="bfloat16", seed=3)
+    options = 1, 1, 1, 2, *LAYOUTS
+    call = op.conv2d.call_values((of(x, "bfloat16"), of(w, "bfloat16"), *options), CUDA)
+    y = torch.full(x.shape, torch.nan, dtype=x.dtype)
+    grouped.followed(call, adds, relu).run(x, w, b, *[z] * adds, y)
+    wide, kernels = (t.double().permute(0, 3, 1, 2) for t in (x, w))
+    expected = torch.nn.functional.conv2d(wide, kernels, b.double(), padding=1, groups=2)
+    expected = expected.permute(0, 2, 3, 1) + (z.double() if adds else 0)
+    close(y, expected.relu() if relu else expected, "bfloat16")
+
+
+@pytest.mark.usefixtures("emulated")
+def test_numbers_that_are_not_finite_stay_where_windows_have_them() -> None:
+    x = torch.ones(1, 8, 7, 16, dtype=torch.float16)
+    w = torch.ones(16, 1, 1, 8, dtype=torch.float16)
+    x[0, 1::2] = torch.inf  # rows that no window has
+    x[0, 0, 0, 8:] = torch.nan  # a group of one pixel
+    options = (2, 2), 0, 1, 2, *LAYOUTS
+    call = op.conv2d.call_values((of(x, "float16"), of(w, "float16"), *options), CUDA)
+    y = torch.empty(call.outputs[0].static_shape, dtype=x.dtype)
+    grouped.forward(call).run(x, w, y)
+    expected = torch.full_like(y, 8)
+    expected[0, 0, 0, 8:] = torch.nan
+    assert y.isnan().equal(expected.isnan()) and y.nan_to_num(8).equal(expected.nan_to_num(8))
+    x[0, 0, 0, 8:] = 1
+    dw = torch.empty_like(w)
+    given = (of(x, "float16"), None, of(y, "float16"), tuple(w.shape), *options)
+    grouped.by_kernel(op.conv2d_dw.call_values(given, CUDA)).run(x, torch.ones_like(y), dw)
+    assert dw.eq(16).all()
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_gradient_that_is_given_the_result_and_misaligned_memory() -> None:
+    x, w, y, out = (
+        drawn(1 + 6 * 6 * 16 * 8, dtype="float16", seed=i)[1:][:n].view(s)
+        for i, (n, s) in enumerate(
+            [
+                (576, (1, 6, 6, 16)),
+                (1152, (16, 3, 3, 8)),
+                (576, (1, 6, 6, 16)),
+                (576, (1, 6, 6, 16)),
+            ]
+        )
+    )
+    options = 1, 1, 1, 2, *LAYOUTS
+    types = of(x, "float16"), of(w, "float16")
+    call = op.conv2d.call_values((*types, *options), CUDA)
+    grouped.forward(call).run(x, w, y)
+    aligned = torch.empty(1, 6, 6, 16).half()
+    grouped.forward(call).run(x.clone(), w.clone(), aligned)
+    assert y.equal(aligned)
+    given = (types[1], types[0], types[0], (1, 6, 6, 16), *options)
+    grouped.by_input(op.conv2d_dx.call_values(given, CUDA)).run(w, x, y, out)
+    given = (types[1], None, types[0], (1, 6, 6, 16), *options)
+    grouped.by_input(op.conv2d_dx.call_values(given, CUDA)).run(w, y, aligned)
+    assert out.equal(aligned)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("shape", "kernel", "groups", "layouts", "dtype", "why"),
+    [
+        ((1, 6, 6, 16), (16, 3, 3, 16), 1, LAYOUTS, "float16", "in groups"),
+        ((1, 6, 6, 16), (16, 3, 3, 8), 2, LAYOUTS, "float32", "float16, bfloat16"),
+        ((1, 6, 6, 8), (8, 3, 3, 4), 2, LAYOUTS, "float16", "multiples of 8"),
+        ((1, 6, 6, 144), (144, 3, 3, 72), 2, LAYOUTS, "float16", "up to 64"),
+        ((1, 16, 6, 6), (16, 8, 3, 3), 2, ("NCHW", "OIHW", "NCHW"), "float16", "come last"),
+        ((0, 6, 6, 16), (16, 3, 3, 8), 2, LAYOUTS, "float16", "empty"),
+        ((1, 9, 9, 128), (128, 7, 7, 64), 2, LAYOUTS, "float16", "registers"),
+    ],
+)
+def test_others_are_refused(
+    shape: tuple[int, ...], kernel: tuple[int, ...], groups: int, layouts: Any, dtype: str, why: str
+) -> None:
+    types = TensorType(shape, dtype), TensorType(kernel, dtype)
+    with pytest.raises(Unsupported, match=why):
+        grouped.forward(op.conv2d.call_values((*types, 1, 1, 1, groups, *layouts), CUDA))
