@@ -22,12 +22,18 @@ w, b, z if one is added, and y, which it fills with relu(convolution + b + z).
 """
 
 
-def _biased(x, w, b, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
+def _biased(
+    x: Any, w: Any, b: Any, stride: Any, padding: Any, dilation: Any, groups: Any, layout: Any,
+    kernel_layout: Any, out_layout: Any, axis: Any,
+) -> Any:  # fmt: skip
     y = op.conv2d.plain(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout)
     return op.bias_add(y, b, axis)
 
 
-def _added(x, w, b, z, stride, padding, dilation, groups, layout, kernel_layout, out_layout, axis):
+def _added(
+    x: Any, w: Any, b: Any, z: Any, stride: Any, padding: Any, dilation: Any, groups: Any,
+    layout: Any, kernel_layout: Any, out_layout: Any, axis: Any,
+) -> Any:  # fmt: skip
     options = stride, padding, dilation, groups, layout, kernel_layout, out_layout
     return op.add(_biased(x, w, b, *options, axis), z)
 
@@ -63,6 +69,7 @@ def _define(
         if z is not None and z != result:
             raise Unsupported(f"what is added is not of the convolution's type {result}")
         options = stride, padding, dilation, groups, layout, kernel_layout, out_layout
-        return make(CallValues(op.conv2d, (x, w, *options), device), z is not None, relu)
+        call = op.conv2d.call_values((x, w, *options), device)
+        return make(call, z is not None, relu)
 
     dialect.pattern_op(describes, name=name)(made)

@@ -52,10 +52,10 @@ class Grouped:
     x: tuple[int, ...]
     y: tuple[int, ...]
     groups: int
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -73,7 +73,7 @@ class Grouped:
         read, given = self.channels
         spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
         return Windows(
-            self.x[0], self.groups, read, given, self.y[1:3], self.stride,
+            self.x[0], self.groups, read, given, (self.y[1], self.y[2]), self.stride,
             (-self.before[0], -self.before[1]), (spans[0], spans[1]),
             -(-self.elements * read // CHUNK // 4),
         )  # fmt: skip
@@ -119,9 +119,12 @@ def grouped(call: CallValues, x: TensorType, w: TensorType, y: TensorType) -> Gr
     decline_if(layouts != ("NHWC", "OHWI", "NHWC"), "made for channels that come last")
     decline_if(not all(t.size for t in (x, w, y)), "there is an empty tensor")
     decline_if(a.groups == 1, "made for convolutions in groups")
+    high, wide = w.static_shape[1:3]
+    top, left, *_ = pads(a.padding, 2)
+    (down, right), apart = pair(a.stride, "stride", 2), pair(a.dilation, "dilation", 2)
     found = Grouped(
-        x.dtype, x.static_shape, y.static_shape, a.groups, w.static_shape[1:3],
-        pair(a.stride, "stride", 2), pair(a.dilation, "dilation", 2), pads(a.padding, 2)[:2],
+        x.dtype, x.static_shape, y.static_shape, a.groups, (high, wide), (down, right),
+        (apart[0], apart[1]), (top, left),
     )  # fmt: skip
     fits = all(n % CHUNK == 0 and n <= MOST_CHANNELS for n in found.channels)
     reason = f"made for groups of multiples of {CHUNK} channels, up to {MOST_CHANNELS}"
