@@ -118,12 +118,40 @@ def test_another_gradient_of_a_table_is_added() -> None:
 def test_depthwise_convolutions(
     extents: tuple[int, ...], kernel: int, stride: int, padding: int, dtype: torch.dtype
 ) -> None:
+    check_convolution(extents, extents[3], kernel, stride, padding, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("extents", "groups", "kernel", "stride", "padding"),
+    [
+        ((8, 56, 56, 48), 2, 3, 1, 1),
+        ((2, 113, 112, 48), 2, 3, 2, 1),
+        ((9, 7, 7, 888), 37, 3, 1, 1),  # groups left over
+        ((2, 28, 28, 256), 32, 3, 2, 1),
+        ((2, 14, 14, 1024), 32, 3, 1, 1),
+        ((3, 7, 7, 2048), 32, 3, 1, 1),  # results in parts
+        ((2, 15, 14, 64), 4, 5, 3, 2),
+    ],
+)
+def test_convolutions_in_groups(
+    extents: tuple[int, ...], groups: int, kernel: int, stride: int, padding: int,
+    dtype: torch.dtype,
+) -> None:  # fmt: skip
+    check_convolution(extents, groups, kernel, stride, padding, dtype)
+
+
+def check_convolution(
+    extents: tuple[int, ...], groups: int, kernel: int, stride: int, padding: int,
+    dtype: torch.dtype,
+) -> None:  # fmt: skip
+    """Check a convolution to as many channels, and its gradients, by the `cuda` dialect alone."""
     channels = extents[3]
     x = random(*extents, dtype=dtype)
-    w = random(channels, kernel, kernel, 1, dtype=dtype)
-    how = stride, padding, 1, channels, "NHWC", "OHWI", "NHWC"
+    w = random(channels, kernel, kernel, channels // groups, dtype=dtype)
+    how = stride, padding, 1, groups, "NHWC", "OHWI", "NHWC"
     wide, weight = (t.double().permute(0, 3, 1, 2).requires_grad_() for t in (x, w))
-    wanted = F.conv2d(wide, weight, None, stride, padding, 1, channels)
+    wanted = F.conv2d(wide, weight, None, stride, padding, 1, groups)
     dy = random(*wanted.permute(0, 2, 3, 1).shape, dtype=dtype)
     dx, dw = torch.autograd.grad(wanted, (wide, weight), dy.double().permute(0, 3, 1, 2))
     image, weights, back = (meta.array(t, device="cuda") for t in (x, w, dy))

@@ -10,7 +10,8 @@
   `rms_norm`.
 - Batch normalisation with the channels last, with the sum and relu that follow it in a residual
   network, and the gradients of all that.
-- Depthwise convolutions with the channels last, and their gradients.
+- Depthwise convolutions with the channels last, and convolutions in groups of half precision on
+  tensor cores, these also with bias, sum and relu; and the gradients.
 - The gradient of an embedding, with the sum behind it.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 
