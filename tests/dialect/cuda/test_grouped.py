@@ -41,14 +41,14 @@ def close(found: torch.Tensor, expected: torch.Tensor, dtype: str) -> None:
         ((2, 9, 11, 48), 2, 48, (3, 3), 1, 1, 1, "bfloat16"),  # RegNet's groups
         ((1, 9, 10, 72), 3, 72, (3, 3), 2, 1, 1, "float16"),  # groups left over, strides
         ((1, 7, 7, 32), 4, 32, (3, 3), 1, 1, 1, "bfloat16"),  # ResNeXt's
-        ((1, 10, 7, 64), 2, 64, (3, 3), 2, 1, 1, "bfloat16"),
-        ((1, 6, 5, 128), 2, 128, (3, 3), 1, 1, 1, "float16"),  # results in parts
+        ((1, 10, 7, 32), 2, 32, (3, 3), 2, 1, 1, "bfloat16"),
+        ((1, 6, 5, 48), 2, 48, (5, 5), 1, 2, 1, "float16"),  # results in parts
         ((2, 6, 7, 16), 2, 48, (1, 1), 1, 0, 1, "float16"),  # other numbers of results
         ((1, 8, 9, 48), 2, 16, (1, 1), 2, 0, 1, "bfloat16"),  # pixels that no window has
-        ((1, 12, 9, 16), 2, 16, (3, 3), 1, 2, 2, "float16"),  # dilated
+        ((1, 12, 9, 16), 2, 32, (3, 3), 1, 2, 2, "float16"),  # dilated
         ((1, 11, 9, 32), 2, 16, (3, 2), (3, 1), (0, 1, 2, 0), (1, 3), "bfloat16"),  # uneven
-        ((1, 9, 8, 16), 2, 16, (7, 7), 1, 3, 1, "bfloat16"),
-        ((1, 9, 8, 16), 2, 16, (3, 3), 2, 1, 2, "float16"),  # strides and dilation
+        ((1, 9, 8, 16), 2, 32, (7, 7), 1, 3, 1, "bfloat16"),
+        ((1, 9, 8, 32), 2, 16, (3, 3), 2, 1, 2, "float16"),  # strides and dilation
     ],
 )
 def test_as_torch(
@@ -81,7 +81,12 @@ def test_as_torch(
     grouped.by_input(op.conv2d_dx.call_values(given, CUDA)).run(w, dy, dx)
     close(dx, by_x.permute(0, 2, 3, 1), dtype)
     given = (of(x, dtype), None, of(dy, dtype), tuple(w.shape), *options)
-    grouped.by_kernel(op.conv2d_dw.call_values(given, CUDA)).run(x, dy, dw)
+    call = op.conv2d_dw.call_values(given, CUDA)
+    if extents[3] == outputs == 8 * groups:
+        with pytest.raises(Unsupported, match="8 channels"):
+            grouped.by_kernel(call)
+        return
+    grouped.by_kernel(call).run(x, dy, dw)
     close(dw, by_w.permute(0, 2, 3, 1), dtype)
 
 
@@ -103,7 +108,7 @@ def test_what_follows(adds: bool, relu: bool) -> None:
 @pytest.mark.usefixtures("emulated")
 def test_numbers_that_are_not_finite_stay_where_windows_have_them() -> None:
     x = torch.ones(1, 8, 7, 16, dtype=torch.float16)
-    w = torch.ones(16, 1, 1, 8, dtype=torch.float16)
+    w = torch.ones(32, 1, 1, 8, dtype=torch.float16)
     x[0, 1::2] = torch.inf  # rows that no window has
     x[0, 0, 0, 8:] = torch.nan  # a group of one pixel
     options = (2, 2), 0, 1, 2, *LAYOUTS
@@ -111,7 +116,7 @@ def test_numbers_that_are_not_finite_stay_where_windows_have_them() -> None:
     y = torch.empty(call.outputs[0].static_shape, dtype=x.dtype)
     grouped.forward(call).run(x, w, y)
     expected = torch.full_like(y, 8)
-    expected[0, 0, 0, 8:] = torch.nan
+    expected[0, 0, 0, 16:] = torch.nan
     assert y.isnan().equal(expected.isnan()) and y.nan_to_num(8).equal(expected.nan_to_num(8))
     x[0, 0, 0, 8:] = 1
     dw = torch.empty_like(w)
@@ -154,10 +159,10 @@ def test_a_gradient_that_is_given_the_result_and_misaligned_memory() -> None:
         ((1, 6, 6, 16), (16, 3, 3, 16), 1, LAYOUTS, "float16", "in groups"),
         ((1, 6, 6, 16), (16, 3, 3, 8), 2, LAYOUTS, "float32", "float16, bfloat16"),
         ((1, 6, 6, 8), (8, 3, 3, 4), 2, LAYOUTS, "float16", "multiples of 8"),
-        ((1, 6, 6, 144), (144, 3, 3, 72), 2, LAYOUTS, "float16", "up to 64"),
+        ((1, 6, 6, 64), (64, 3, 3, 32), 2, LAYOUTS, "float16", "up to 24"),
         ((1, 16, 6, 6), (16, 8, 3, 3), 2, ("NCHW", "OIHW", "NCHW"), "float16", "come last"),
         ((0, 6, 6, 16), (16, 3, 3, 8), 2, LAYOUTS, "float16", "empty"),
-        ((1, 9, 9, 128), (128, 7, 7, 64), 2, LAYOUTS, "float16", "registers"),
+        ((1, 9, 9, 48), (48, 7, 7, 24), 2, LAYOUTS, "float16", "registers"),
     ],
 )
 def test_others_are_refused(
