@@ -35,8 +35,8 @@ from meta.runtime import chip
 HALF = {"float16": '"f16"', "bfloat16": '"bf16"'}
 """How instructions name the dtypes."""
 MOST_CHANNELS = 24
-"""Of a group. On an H100, cuDNN takes 2 to 9 times as long as this with 24 channels, 1.1 with 16, but
-half of it with 32, and a third with 64.
+"""Of a group. On an H100, cuDNN takes 2 to 9 times as long with 24 channels, 1.1 times with 16, but
+half as long with 32, and a third with 64.
 """
 FIRST_TENSOR_CORES = (8, 0)
 """The compute capability from which on tensor cores multiply these numbers."""
