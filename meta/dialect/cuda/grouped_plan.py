@@ -28,7 +28,7 @@ ACROSS = 64
 """Bytes of a pixel that a thread block reads, at least if it can."""
 PRODUCT, ACCESS, ROW = 1.0, 4.0, 24.0
 """Cycles of a multiprocessor for a product, a warp's access of shared memory, and what a warp does
-besides for a row of matrices. These and those below are fitted to times of 130 plans on an H100, and
+besides for a row of matrices. These and those below are fitted to times of plans on an H100, and
 are 9 % off.
 """
 COPY, BYTES = 30.0, 12.0
