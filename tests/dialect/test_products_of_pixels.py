@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 import meta
 from meta import op
-from meta.dialect.torch import pointwise
+from meta.dialect.torch import conv
 from meta.ir import parse
 
 CASES = [(2, 5, 7, 3, 4), (1, 1, 1, 6, 2), (4, 16, 16, 3, 5), (2, 16, 24, 8, 3)]
@@ -34,36 +34,38 @@ def _last(t: torch.Tensor) -> torch.Tensor:
 def products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the names of the products that are asked for."""
     seen: list[str] = []
-    plain = pointwise._rows
 
-    def rows(image: torch.Tensor) -> Any:
-        seen.append("rows")
-        return plain(image)
+    def noted(name: str) -> Any:
+        plain = getattr(conv, name)
+        return lambda *args: seen.append(name) or plain(*args)
 
-    monkeypatch.setattr(pointwise, "_rows", rows)
+    for name in ("product", "product_dx", "product_dw"):
+        monkeypatch.setattr(conv, name, noted(name))
     return seen
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel_layout", ["OHWI", "OIHW", "HWIO"])
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("case", CASES)
 def test_a_convolution_and_its_gradients(
-    case: tuple[int, ...], kernel_layout: str, dtype: torch.dtype, products: list[str]
+    case: tuple[int, ...], stride: int, kernel_layout: str, dtype: torch.dtype, products: list[str]
 ) -> None:
     x, w, dy = _data(case, dtype)
+    dy = dy[:, :, ::stride, ::stride]
     order = ["OIHW".index(axis) for axis in kernel_layout]
     laid = w.permute(order).contiguous()
     layouts = ("NHWC", kernel_layout, "NHWC")
     with meta.dialect.only("torch"):
         images = [meta.array(_last(t)) for t in (x, dy)]
-        y = op.conv2d.plain(images[0], meta.array(laid), 1, 0, 1, 1, *layouts).torch()
+        y = op.conv2d.plain(images[0], meta.array(laid), stride, 0, 1, 1, *layouts).torch()
         shape = tuple(images[0].shape)
-        tail = (1, 0, 1, 1, *layouts)
+        tail = (stride, 0, 1, 1, *layouts)
         dx = op.conv2d_dx(meta.array(laid), None, images[1], shape, *tail).torch()
         dw = op.conv2d_dw(images[0], None, images[1], tuple(laid.shape), *tail).torch()
-    assert len(products) == 4
+    assert products == ["product", "product_dx", "product_dw"]
     exact = [t.double().requires_grad_() for t in (x, w)]
-    expected = F.conv2d(*exact)
+    expected = F.conv2d(*exact, stride=stride)
     gradients = torch.autograd.grad(expected, exact, dy.double())
     tolerance = {"rtol": 1e-5, "atol": 1e-4} if dtype == torch.float32 else {}
     for found, wanted in (

@@ -18,7 +18,7 @@ from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
 
 _PRECISION = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch sets it when imported
 _convolve_some = in_float32(torch.convolution, _PRECISION)
-_convolve_backward = in_float32(torch.ops.aten.convolution_backward, _PRECISION)
+_convolve_backward = in_float32(torch.ops.aten.convolution_backward.default, _PRECISION)
 
 
 def _convolve(x, w, bias, window, groups):
@@ -125,13 +125,13 @@ def _integers_by_input(w, dy, shape, stride, padding, dilation, groups):
 
 def forward(x, w, stride, padding, dilation, groups, layout, kernel_layout, out_layout):
     """Return the convolution of x with w."""
+    steps = steps_of(x, w.shape, kernel_layout, stride, padding, groups, layout, out_layout)
+    if steps is not None:
+        return product(x, w, kernel_layout, steps)
     image, kernel = _image(x, layout), _kernel(w, kernel_layout)
     if not x.is_floating_point():
         y = _integers(image, kernel, stride, padding, dilation, groups)
         return _laid_out(y, DATA[x.ndim - 2], out_layout)
-    steps = steps_of(x, kernel, stride, padding, groups, layout, out_layout)
-    if steps is not None:
-        return product(x, kernel, steps)
     image, window = _geometry(image, stride, padding, dilation)
     y = _convolve(image, kernel, None, window, groups)
     return _laid_out(y, DATA[x.ndim - 2], out_layout)
@@ -176,11 +176,11 @@ def by_input(
     x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
 ):
     """Return dx; x_or_w is w."""
-    w = _kernel(x_or_w, kernel_layout)
-    steps = steps_of(dy, w, stride, padding, groups, layout, out_layout)
+    extents = x_or_w.shape
+    steps = steps_of(dy, extents, kernel_layout, stride, padding, groups, layout, out_layout)
     if steps is not None:
-        return product_dx(dy, w, steps, shape)
-    dy = _image(dy, out_layout)
+        return product_dx(dy, x_or_w, kernel_layout, steps, shape)
+    w, dy = _kernel(x_or_w, kernel_layout), _image(dy, out_layout)
     image = _image(_like(dy, shape), layout)
     if not dy.is_floating_point():
         dx = _integers_by_input(w, dy, image.shape, stride, padding, dilation, groups)
@@ -197,11 +197,11 @@ def by_kernel(
     x_or_w, dy, shape, stride, padding, dilation, groups, layout, kernel_layout, out_layout
 ):
     """Return dw; x_or_w is x."""
+    steps = steps_of(dy, shape, kernel_layout, stride, padding, groups, layout, out_layout)
+    if steps is not None:
+        return product_dw(dy, x_or_w, kernel_layout, steps, shape)
     order = KERNEL[dy.ndim - 2]
     w = _like(dy, [shape[a] for a in _order(kernel_layout, order, "kernel_layout")])
-    steps = steps_of(dy, w, stride, padding, groups, layout, out_layout)
-    if steps is not None:
-        return _laid_out(product_dw(dy, x_or_w, steps).view(w.shape), order, kernel_layout)
     dy = _image(dy, out_layout)
     padded, window = _geometry(_image(x_or_w, layout), stride, padding, dilation)
     if _is_small(dy, w, groups):
@@ -278,9 +278,8 @@ def conv2d_bias_relu(x, w, b, stride, padding, dilation, groups):
 
 @dialect.pattern(_biased_last, plevel=ON_CPU, when=single_or_double)
 def conv2d_bias_last(x, w, b, stride, padding, dilation, groups):
-    kernel = _kernel(w, "OHWI")
-    steps = steps_of(x, kernel, stride, padding, groups, "NHWC")
+    steps = steps_of(x, w.shape, "OHWI", stride, padding, groups, "NHWC")
     if steps is not None:
-        return product(x, kernel, steps, b)
+        return product(x, w, "OHWI", steps, b)
     image, window = _geometry(_image(x, "NHWC"), stride, padding, dilation)
-    return _laid_out(_convolve(image, kernel, b, window, groups), "NCHW", "NHWC")
+    return _laid_out(_convolve(image, _kernel(w, "OHWI"), b, window, groups), "NCHW", "NHWC")

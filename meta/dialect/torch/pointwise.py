@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from meta.op.core.check import pair
@@ -27,17 +29,25 @@ threads, which then wait for each other.
 
 
 def steps_of(
-    image: Tensor, kernel: Tensor, stride: object, padding: object, groups: int, *layouts: str
+    image: Tensor,
+    extents: Sequence[int],
+    kernel_layout: str,
+    stride: object,
+    padding: object,
+    groups: int,
+    *layouts: str,
 ) -> tuple[int, ...] | None:
     """Return the strides of a convolution that is a product of an image's pixels by the kernel, or
     None.
 
-    image: whichever is given of x and dy, as it lies in memory. kernel: in the order of `KERNEL`.
-    layouts: those of x and of the result.
+    image: whichever is given of x and dy, as it lies in memory. extents: of the kernel, in its
+    layout. layouts: those of x and of the result.
     """
     if groups != 1 or image.is_cuda or image.dtype not in (torch.float32, torch.float64):
         return None
-    if kernel.shape[2:].numel() != 1 or not (image.numel() and kernel.numel()):
+    count = prod(extents)
+    outputs, inputs = _channels(kernel_layout)
+    if not count or count != extents[outputs] * extents[inputs] or not image.numel():
         return None
     return _steps(stride, padding, image.ndim - 2, layouts)
 
@@ -50,19 +60,28 @@ def _steps(
     return pair(stride, "stride", count) if last and not any(pads(padding, count)) else None
 
 
+@lru_cache(maxsize=64)
+def _channels(kernel_layout: str) -> tuple[int, int]:
+    """Return the axes of the channels after and before."""
+    return kernel_layout.index("O"), kernel_layout.index("I")
+
+
 def product(
-    image: Tensor, kernel: Tensor, steps: tuple[int, ...], bias: Tensor | None = None
+    image: Tensor,
+    kernel: Tensor,
+    kernel_layout: str,
+    steps: tuple[int, ...],
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Return the convolution of an image whose channels come last."""
-    image = _read(image, steps)
-    rows, matrix = _rows(image), kernel.flatten(1).t()
-    y = torch.mm(rows, matrix) if bias is None else torch.addmm(bias, rows, matrix)
-    return y.view(*image.shape[:-1], kernel.shape[0])
+    return F.linear(_read(image, steps), _matrix(kernel, kernel_layout), bias)
 
 
-def product_dx(dy: Tensor, kernel: Tensor, steps: tuple[int, ...], shape: Sequence[int]) -> Tensor:
+def product_dx(
+    dy: Tensor, kernel: Tensor, kernel_layout: str, steps: tuple[int, ...], shape: Sequence[int]
+) -> Tensor:
     """Return the gradient of the image, of ``shape``: 0 of pixels that are not read."""
-    dx = torch.mm(_rows(dy), kernel.flatten(1)).view(*dy.shape[:-1], kernel.shape[1])
+    dx = torch.matmul(dy, _matrix(kernel, kernel_layout))
     if set(steps) == {1}:
         return dx
     spread = dx.new_zeros(shape)
@@ -70,14 +89,27 @@ def product_dx(dy: Tensor, kernel: Tensor, steps: tuple[int, ...], shape: Sequen
     return spread
 
 
-def product_dw(dy: Tensor, image: Tensor, steps: tuple[int, ...]) -> Tensor:
-    """Return the gradient of the kernel, a matrix."""
+def product_dw(
+    dy: Tensor, image: Tensor, kernel_layout: str, steps: tuple[int, ...], shape: Sequence[int]
+) -> Tensor:
+    """Return the gradient of the kernel, of ``shape``."""
     rows, columns = _rows(dy), _rows(_read(image, steps))
+    outputs, inputs = _channels(kernel_layout)
+    if inputs < outputs:
+        rows, columns = columns, rows
     parts, rest = divmod(len(rows), ROWS)
     if rest or parts < 2:
-        return torch.mm(rows.t(), columns)
+        return torch.mm(rows.t(), columns).view(shape)
     cut = rows.view(parts, ROWS, -1).transpose(1, 2), columns.view(parts, ROWS, -1)
-    return torch.bmm(*cut).sum(0)
+    return torch.bmm(*cut).sum(0).view(shape)
+
+
+def _matrix(kernel: Tensor, layout: str) -> Tensor:
+    """Return a row for each channel after."""
+    outputs, inputs = _channels(layout)
+    if outputs < inputs:
+        return kernel.reshape(kernel.shape[outputs], kernel.shape[inputs])
+    return kernel.reshape(kernel.shape[inputs], kernel.shape[outputs]).t()
 
 
 def _read(image: Tensor, steps: tuple[int, ...]) -> Tensor:
