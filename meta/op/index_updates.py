@@ -96,13 +96,16 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     """Return ``x`` with ``alpha`` times the slices of ``source`` added to those along ``axis`` that
     ``index`` names.
 
+    Of booleans the sum is "or", and an ``alpha`` of 0 leaves x as it is.
+
     index: a vector of integers; negative ones count from the end. source: the dtype of x and its
     shape, but that axis as long as the index. Slices of equal indices are added up. Raises
     TypeInferError if they do not fit, and IndexOutOfRange as `index_select`.
     """
     x, index, source = operand(x), operand(index), operand(source)
     at = _fitting("index_add", x, axis, index, source)
-    if x.dtype == "bool":  # of which a sum is "or"
+    if x.dtype == "bool":
+        source = source if alpha else op.full_like(source, 0)
         return op.scatter_add(x, at, _along("index_add", x, axis, index, source)[2], source)
     return op.add(x, op.take_dx(x, source if alpha == 1 else source * alpha, index, at))
 

@@ -184,3 +184,10 @@ def test_indices_out_of_range_are_errors() -> None:
     ):
         with pytest.raises(IndexOutOfRange):
             call()
+
+
+@pytest.mark.parametrize("alpha", [False, True])
+def test_index_add_of_booleans_takes_alpha(alpha: bool) -> None:
+    x, rows = torch.tensor([[True, False], [False, False]]), torch.ones(1, 2, dtype=torch.bool)
+    found = meta.index_add(x, 0, torch.tensor([1]), rows, alpha)
+    assert found.torch().equal(x.index_add(0, torch.tensor([1]), rows, alpha=alpha))
