@@ -277,11 +277,11 @@ class Executable:
             a is not b for a, b in zip(found, self._bound, strict=True)
         )
         compact = all(t is a.tensor for t, a in zip(found, self.arrays, strict=False))
-        self._bound = found if compact else None
-        self._seen = replaced.count
         if self._graphs is not None and moved:
             self._tf32 = config.get("META_TF32")
-            self._graphs.bind(found)
+            found = self._graphs.bind(found)
+        self._bound = found if compact else None
+        self._seen = replaced.count
 
     def _kept_tensors(self) -> list[Any]:
         """Return main's arguments behind the inputs: the arrays, and what is prepared."""

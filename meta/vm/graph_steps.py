@@ -28,7 +28,7 @@ from meta.vm.loans import LENDERS, Loan, Lot
 from meta.vm.steps import Registers, Step, buffer
 
 if TYPE_CHECKING:
-    from meta.vm.graphs import Graphs
+    from meta.vm.graphs import Binding, Graphs
 
 MAX_VARIANTS = 16
 """Of one region, for different static arguments: a function that is called once per layer."""
@@ -77,26 +77,21 @@ class GraphStep:
         self.inner = tuple(r for r in self.region.ins if r not in self.bound)
         self.only_arguments = all(r < self.arguments for r in self.inner)
         self.running = 0
-        # By the static arguments; several of one region where they lend.
-        self.replays: dict[tuple[int, ...], list[Replay]] = {}
-        self.reset()
+        # By where the model's arrays were.
+        self.recordings: dict[Binding, Recordings] = {}
 
-    def reset(self) -> None:
-        """Forget what was recorded: static tensors are at other addresses."""
-        for replay in self.all_replays():
+    def forget(self, binding: Binding) -> None:
+        """Forget what was recorded with arrays that are at other addresses now."""
+        found = self.recordings.pop(binding, None)
+        for replay in () if found is None else found.all_replays():
             self.graphs.loans.forget(replay.lot.loans)
             for loan, uses in replay.holds:
                 loan.hold(-uses)
-        self.warm = False
-        self.watched: tuple[bc.Register, ...] = ()
-        self.replays.clear()
-        # By what the caller calls arguments that are alike.
-        self.keys_alike: dict[int, tuple[int, ...]] = {}
-        self.status.graphs = 0
+            self.status.graphs -= 1
 
     def all_replays(self) -> list[Replay]:
         """Return all that was recorded."""
-        return [replay for found in self.replays.values() for replay in found]
+        return [replay for found in self.recordings.values() for replay in found.all_replays()]
 
     def __call__(self, regs: Registers) -> None:
         if self.draw is not None:
@@ -104,38 +99,35 @@ class GraphStep:
         if self.status.reason:
             self.plain(regs)
             return
-        key = self.key(regs)
-        replay = self.ready(key)
+        found = self.recordings.get(self.graphs.binding)
+        if found is None:
+            found = self.recordings[self.graphs.binding] = Recordings()
+        key = self.key(regs, found)
+        replay = found.ready(key)
         if replay is None:
-            self.first(regs, key)
+            self.first(regs, key, found)
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain(regs)
         else:
             replay(regs)
 
-    def key(self, regs: Registers) -> tuple[int, ...]:
+    def key(self, regs: Registers, recorded: Recordings) -> tuple[int, ...]:
         """Return which of the arguments are static, and which tensors those are."""
         taken = self.graphs.taken
         if taken is None:
-            return tuple([id(regs[r]) for r in self.watched]) if self.watched else ()
+            watched = recorded.watched
+            return tuple([id(regs[r]) for r in watched]) if watched else ()
         alike = self.graphs.alike if self.only_arguments else None
-        key = None if alike is None else self.keys_alike.get(alike)
+        key = None if alike is None else recorded.keys_alike.get(alike)
         if key is None:
             static = self.graphs.statics, taken.ids
             found = [id(regs[r]) for r in self.inner]
             key = tuple([i if i in static[1] or i in static[0] else 0 for i in found])
             if alike is not None:
-                if len(self.keys_alike) > MAX_VARIANTS:
-                    self.keys_alike.clear()
-                self.keys_alike[alike] = key
+                if len(recorded.keys_alike) > MAX_VARIANTS:
+                    recorded.keys_alike.clear()
+                recorded.keys_alike[alike] = key
         return key
-
-    def ready(self, key: tuple[int, ...]) -> Replay | None:
-        """Return what was recorded for such arguments and may be replayed now."""
-        for replay in self.replays.get(key, ()):
-            if not replay.lot.loans or not replay.lot.is_out():
-                return replay
-        return None
 
     def plain(self, regs: Registers) -> None:
         """Run kernel by kernel."""
@@ -144,39 +136,39 @@ class GraphStep:
         for r in self.region.released:
             regs[r] = None
 
-    def first(self, regs: Registers, key: tuple[int, ...]) -> None:
+    def first(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
         """Run what is not recorded yet: to warm it up, or to record it."""
         statics = self.graphs.statics
-        if not self.warm:
-            self.warm = True
+        if not recorded.warm:
+            recorded.warm = True
             self.plain(regs)
             return
         known = True
         if self.graphs.taken is None:
-            if not self.replays:
-                self.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
-                key = self.key(regs)
-            known = all(id(regs[r]) in statics for r in self.watched)
-        if known and self.status.graphs < MAX_VARIANTS:
-            self.record(regs, key)
+            if not recorded.replays:
+                recorded.watched = tuple(r for r in self.inner if id(regs[r]) in statics)
+                key = self.key(regs, recorded)
+            known = all(id(regs[r]) in statics for r in recorded.watched)
+        if known and len(recorded.all_replays()) < MAX_VARIANTS:
+            self.record(regs, key, recorded)
         else:
             self.plain(regs)
 
-    def record(self, regs: Registers, key: tuple[int, ...]) -> None:
+    def record(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
         taken = self.graphs.taken
         if taken is None:
-            given = [r for r in self.inner if r not in self.watched]
+            given = [r for r in self.inner if r not in recorded.watched]
         else:
             given = [r for r, static in zip(self.inner, key, strict=True) if not static]
-        lent = self.graphs.lent if len(self.replays.get(key, ())) < LENDERS else frozenset()
+        lent = self.graphs.lent if len(recorded.replays.get(key, ())) < LENDERS else frozenset()
         handed = [r for r in self.region.outs if self.escapes(r) and r not in self.region.views]
         copied = [r for r in handed if r not in lent]
         if any(not isinstance(regs[r], torch.Tensor) for r in given):
             self.status.reason = "it is given a value that is no tensor"
             self.graphs.refused(self.status.reason)
         pays = self.region.kernels >= 2 + len(given) + len(copied)
-        if not pays and not self.replays:
+        if not pays and not recorded.replays:
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
         if (
             not pays
@@ -195,7 +187,7 @@ class GraphStep:
             if taken is not None:
                 replay.holds = tuple(taken.hold(replay.tensors()))
             replay.finish(regs)
-            self.replays.setdefault(key, []).append(replay)
+            recorded.replays.setdefault(key, []).append(replay)
             self.graphs.loans.add(replay.lot.loans)
             self.status.graphs += 1
             return
@@ -276,6 +268,34 @@ class GraphStep:
         released = tuple(r for r in self.region.released if r >= self.arguments)
         lot = Lot(loans.values())
         return Replay(launch, given, back, counted, views, fresh, ready, released, lot)
+
+
+class Recordings:
+    """What a region was recorded as, with the model's arrays where they are.
+
+    Attributes
+    ----------
+    warm: whether it ran before. watched: registers whose tensors are static in some runs. replays:
+    by these; several of one region where they lend. keys_alike: by what the caller calls arguments
+    that are alike.
+    """
+
+    def __init__(self) -> None:
+        self.warm = False
+        self.watched: tuple[bc.Register, ...] = ()
+        self.replays: dict[tuple[int, ...], list[Replay]] = {}
+        self.keys_alike: dict[int, tuple[int, ...]] = {}
+
+    def ready(self, key: tuple[int, ...]) -> Replay | None:
+        """Return what was recorded for such arguments and may be replayed now."""
+        for replay in self.replays.get(key, ()):
+            if not replay.lot.loans or not replay.lot.is_out():
+                return replay
+        return None
+
+    def all_replays(self) -> list[Replay]:
+        """Return all that was recorded."""
+        return [replay for found in self.replays.values() for replay in found]
 
 
 @dataclass(slots=True)

@@ -133,6 +133,29 @@ class Keys:
         return draw
 
 
+MAX_BINDINGS = 64
+"""Of one program, whose arrays take turns: more than models have layers that are alike."""
+
+
+class Binding:
+    """A place of the model's arrays.
+
+    Attributes
+    ----------
+    tensors: the arrays there. statics: ids of tensors that are the same in every run with them, and
+    are kept. memory: where they are.
+    """
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self.tensors = list(tensors)
+        self.statics = set(map(id, self.tensors))
+        self.memory = frozenset(map(buffer, self.tensors))
+
+
+def _addresses(tensors: Iterable[torch.Tensor]) -> tuple[int, ...]:
+    return tuple([t.data_ptr() for t in tensors])
+
+
 class Graphs:
     """The graphs of one program.
 
@@ -157,30 +180,60 @@ class Graphs:
         self.statuses: list[RegionStatus] = []
         # Why single kernels are in no region.
         self.reasons: dict[str, None] = {}
-        self.statics: set[int] = set()
         # Registers that are lent; the loans; and those of another program that this one is given,
         # with what the caller calls arguments that are alike.
         self.lent: frozenset[int] = frozenset()
         self.loans = Loans()
         self.taken: Loans | None = None
         self.alike: int | None = None
-        self._static_memory: frozenset[int] = frozenset()
         self._fixed: set[int] = set()
+        # What was recorded, by where the arrays were; and where they were when it was forgotten.
+        self._bindings: dict[tuple[int, ...], Binding] = {}
+        self.binding = Binding(())
+        self._before: set[tuple[int, ...]] = set()
 
     def fix(self, tensors: Sequence[Any]) -> None:
         """Note tensors of the program that never move: constants and what is in the arena."""
         self._fixed.update(buffer(t) for t in tensors if isinstance(t, torch.Tensor))
 
-    def bind(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Take the model's arrays as static; what was recorded with others is forgotten."""
-        self.statics = set(map(id, tensors))
-        self._static_memory = frozenset(map(buffer, tensors))
+    def bind(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Take the model's arrays as static; return tensors for them: the same ones each time that
+        they are at the same place.
+
+        What was recorded with others is forgotten, unless arrays come back: then several sets of
+        them take turns, such as those of layers that are one program, and what is recorded is kept
+        for each.
+        """
+        place = _addresses(tensors)
+        binding = self._bindings.pop(place, None)
+        if binding is not None and _addresses(binding.tensors) != place:  # resized since
+            self._forget(binding, place)
+            binding = None
+        if binding is None:
+            in_turns = len(self._bindings) > 1 or place in self._before
+            kept = MAX_BINDINGS - 1 if in_turns else 0
+            for old in list(self._bindings)[: max(0, len(self._bindings) - kept)]:
+                self._forget(self._bindings.pop(old), old)
+            binding = Binding(tensors)
+        self._bindings[place] = self.binding = binding  # the last one was used last
+        return binding.tensors
+
+    def _forget(self, binding: Binding, place: tuple[int, ...]) -> None:
+        """Forget what was recorded with arrays that were at some place."""
         for step in self.steps:
-            step.reset()
+            step.forget(binding)
+        if len(self._before) == MAX_BINDINGS:
+            self._before.clear()
+        self._before.add(place)
+
+    @property
+    def statics(self) -> set[int]:
+        """The ids of tensors that are the same in every run with the arrays where they are."""
+        return self.binding.statics
 
     def is_static(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of an array, a constant or the arena."""
-        return buffer(tensor) in self._static_memory or self.is_fixed(tensor)
+        return buffer(tensor) in self.binding.memory or self.is_fixed(tensor)
 
     def is_fixed(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of a constant or the arena, which nobody else sees."""

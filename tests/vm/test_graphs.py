@@ -22,7 +22,7 @@ from meta.runtime.random import Generator, record_keys, replay_keys
 from meta.runtime.replace import replace_tensor
 from meta.testing import check
 from meta.vm import bytecode as bc
-from meta.vm import compiler
+from meta.vm import compiler, graphs
 from meta.vm.executable import Executable
 from tests.vm.recorder import TapeRecorder, standing_in
 
@@ -182,6 +182,64 @@ def test_parameters_that_move(tape: TapeRecorder) -> None:
     assert tape.recorded == 2
 
 
+def test_parameters_that_take_turns(tape: TapeRecorder) -> None:
+    model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
+    x = random(2, 3)
+    run = meta.vm.compile(model, x)
+    weight = run.arrays[0]
+    places = [weight.torch() * (i + 1) for i in range(3)]
+    for turn in range(6):
+        for place in places:
+            replace_tensor(weight, place.detach())
+            check(run(x), model(x), 1e-6, 1e-6)
+        if turn == 3:
+            assert tape.recorded == 3  # each is kept
+            places[1].mul_(3)  # in place: what was recorded reads it
+        if turn == 4:
+            places[1] = places[1] * 2  # elsewhere
+    assert tape.recorded == 3
+    for _ in range(2):
+        replace_tensor(weight, places[1])
+        check(run(x), model(x), 1e-6, 1e-6)
+    assert tape.recorded == 4
+
+
+def test_turns_of_many_places(tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "MAX_BINDINGS", 3)
+    model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
+    x = random(2, 3)
+    run = meta.vm.compile(model, x)
+    weight = run.arrays[0]
+    places = [weight.torch() * (i + 1) for i in range(5)]
+    for _ in range(4):
+        for place in places:
+            replace_tensor(weight, place)
+            for _ in range(3):
+                check(run(x), model(x), 1e-6, 1e-6)
+            for step in run._graphs.steps:
+                assert len(step.recordings) <= 3 and step.status.graphs == len(step.all_replays())
+
+
+def test_memory_of_parameters_that_is_given_back_and_taken_again(tape: TapeRecorder) -> None:
+    model = Sequential(Linear(3, 4), Linear(4, 4), Linear(4, 4), Linear(4, 2))
+    x = random(2, 3)
+    run = meta.vm.compile(model, x)
+    weight = run.arrays[0]
+    ours = [weight.torch().clone() for _ in range(2)]
+    storages = [t.untyped_storage() for t in ours]
+    for i in range(6):
+        for t, storage in zip(ours, storages, strict=True):
+            storage.resize_(0)
+            hole = torch.empty(12)  # where it was
+            storage.resize_(48)
+            t.copy_(torch.randn(t.shape))
+            replace_tensor(weight, t.detach())
+            check(run(x), model(x), 1e-6, 1e-6)
+            if i % 2:
+                check(run(x), model(x), 1e-6, 1e-6)
+            del hole
+
+
 def test_kernels_that_a_graph_cannot_hold(tape: TapeRecorder) -> None:
     """They are named, and what stands on both sides is recorded."""
     f = trace(lambda x: chain(op.dropout(chain(x), 0.5)))
@@ -232,8 +290,9 @@ def test_weights_in_a_loop_are_not_copied(tape: TapeRecorder) -> None:
     run, plain = both(model, x)
     for _ in range(3):
         check(run(x), plain(x), 0, 0)
-    (step,) = (s for s in run._graphs.steps if s.replays)
-    assert len(step.watched) == 2, "the weights have fixed addresses"
+    (step,) = (s for s in run._graphs.steps if s.all_replays())
+    ((recorded,),) = (step.recordings.values(),)
+    assert len(recorded.watched) == 2, "the weights have fixed addresses"
     (replay,) = step.all_replays()
     assert all(t.shape != (4, 4) for _, t in replay.copied)
 

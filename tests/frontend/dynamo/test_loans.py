@@ -167,13 +167,32 @@ def test_nothing_is_copied_between_forward_and_backward(tape: TapeRecorder) -> N
         for i in range(4):
             once(run, i)
     forward, backward = (
-        next(s for s in g.for_all.executable._graphs.steps if s.replays) for g in graphs
+        next(s for s in g.for_all.executable._graphs.steps if s.all_replays()) for g in graphs
     )
     (ahead,), (back,) = forward.all_replays(), backward.all_replays()
     assert len(ahead.lot.loans) >= 4 and len(ahead.copied) == 1 and len(ahead.fresh) == 1
     assert len(back.lot.loans) == 10 and not back.fresh
     assert len(back.copied) == 2  # the input, and the gradient of the result
     assert {id(loan.tensor) for loan in ahead.lot.loans} <= {id(t) for t in back.kept}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # which Dynamo reads
+def test_layers_that_are_one_program(tape: TapeRecorder) -> None:
+    model = nn.Sequential(*(Deep() for _ in range(3)))
+    same = copy.deepcopy(model)
+    for layer in model:
+        layer.compile(backend="meta", fullgraph=True)
+    with compiler.watching() as graphs:
+        for i in range(8):
+            found, expected = once(model, i), once(same, i)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            if i == 5:
+                now = tape.recorded
+                with torch.no_grad():  # in place, where recordings look
+                    for p, q in zip(model.parameters(), same.parameters(), strict=True):
+                        p.mul_(0.9), q.mul_(0.9)
+    assert len(graphs) <= 4 and tape.recorded == now  # the first layer needs no dx of its input
+    assert all(len(s.all_replays()) for g in graphs for s in g.for_all.executable._graphs.steps)
 
 
 def test_nothing_of_a_transformer_is_copied_either(tape: TapeRecorder) -> None:
@@ -192,7 +211,7 @@ def test_recordings_are_few_while_loans_are_out(tape: TapeRecorder) -> None:
     run = torch.compile(Deep(), backend="meta", fullgraph=True)
     with compiler.watching() as graphs:
         kept = [run(batch(i)) for i in range(9)]
-    (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
+    (forward,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())
     assert [bool(r.lot.loans) for r in forward.all_replays()] == [True, True, False]
     torch.testing.assert_close(kept[3], run(batch(3)))
 
@@ -240,7 +259,7 @@ def test_another_thread_has_loans_while_a_gradient_is_recorded(
     with compiler.watching() as graphs:
         run(*inputs).square().sum().backward()
         loss = run(*inputs).square().sum()
-        (step,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.replays)
+        (step,) = (s for s in graphs[0].for_all.executable._graphs.steps if s.all_replays())
         (lot,) = (replay.lot for replay in step.all_replays())
         taken: list[torch.Tensor] = []
 
