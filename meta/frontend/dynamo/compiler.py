@@ -26,8 +26,9 @@ from meta.frontend.dynamo.conversion import (
     convert_graph,
     device_of,
 )
-from meta.frontend.dynamo.decompositions import decompositions, keep_attention
+from meta.frontend.dynamo.decompositions import decompositions
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
+from meta.frontend.dynamo.keep_attention import keep_attention
 from meta.frontend.dynamo.keep_gelu import keep_gelu
 from meta.frontend.dynamo.keep_rms_norm import keep_rms_norm
 from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward

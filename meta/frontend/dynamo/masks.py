@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+import meta.frontend.dynamo.keep_attention  # noqa: F401  (registers operators)
+
 LARGEST = 1 << 22
 """Elements of tensors that are computed to look at a mask."""
 _NAMES = "attn_mask", "attn_bias"
@@ -25,6 +27,8 @@ _WITH_MASK = tuple(
         _ATEN._scaled_dot_product_flash_attention_for_cpu_backward,
         _ATEN._scaled_dot_product_cudnn_attention,
         _ATEN._scaled_dot_product_cudnn_attention_backward,
+        torch.ops.meta.grouped_attention,
+        torch.ops.meta.grouped_attention_dx,
     )
 )
 
@@ -59,7 +63,7 @@ def drop_masks(module: fx.GraphModule) -> None:
 
 def _argument(node: fx.Node, names: list[str], name: str, default: Any) -> Any:
     """Return an argument of a call, given by its place or its name."""
-    at = names.index(name)
+    at = names.index(name) if name in names else len(node.args)
     return node.args[at] if at < len(node.args) else node.kwargs.get(name, default)
 
 

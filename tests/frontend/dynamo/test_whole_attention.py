@@ -1,4 +1,6 @@
-"""Attention with a mask is one operator of the program, forward and backward, whatever the mask."""
+"""Attention with a mask, and with shared heads, is one operator of the program, forward and
+backward.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from meta.frontend.dynamo import compiler, decompositions
+from meta.frontend.dynamo import compiler, keep_attention
 
 
 @pytest.fixture(autouse=True)
 def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decompositions, "ATTENTION_ON", ("cpu",))
+    monkeypatch.setattr(keep_attention, "ATTENTION_ON", ("cpu",))
 
 
 class Attention(nn.Module):
@@ -129,3 +131,116 @@ def test_masks_that_hide_nothing_are_left_out(mask: str, stays: bool, trains: bo
         if "efficient_attention" in str(node.target)
     ]
     assert len(calls) == 1 + trains and all((mask is not None) == stays for mask in calls)
+
+
+class Grouped(nn.Module):
+    """Six heads of 4 over 5 steps, of which three share a key and a value."""
+
+    def __init__(self, repeat: str, causal: bool = False) -> None:
+        super().__init__()
+        self.query, self.both = nn.Linear(8, 24), nn.Linear(8, 16)
+        self.repeat, self.causal = repeat, causal
+
+    def repeated(self, x: torch.Tensor) -> torch.Tensor:
+        b, h, s, d = x.shape
+        if self.repeat == "index":
+            return x[:, :, None, :, :].expand(b, h, 3, s, d).reshape(b, h * 3, s, d)
+        if self.repeat == "short index":
+            return x[:, :, None].expand(-1, -1, 3, -1, -1).reshape(b, -1, s, d)
+        if self.repeat == "unsqueeze":
+            return x.unsqueeze(2).expand(b, h, 3, s, d).reshape(b, h * 3, s, d)
+        if self.repeat == "interleave":
+            return x.repeat_interleave(3, 1)
+        if self.repeat == "function":
+            return torch.repeat_interleave(x, 3, dim=-3)
+        if self.repeat == "tiled":  # other heads share
+            return x[:, None].expand(b, 3, h, s, d).reshape(b, h * 3, s, d)
+        if self.repeat == "written":
+            y = x.repeat_interleave(3, 1)
+            y[:, 1].mul_(2)
+            return y
+        return x
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        b, s, _ = x.shape
+        q = self.query(x).view(b, s, 6, 4).transpose(1, 2)
+        k, v = self.both(x).view(b, s, 2, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        k = k + torch.sin(k)
+        k, v = self.repeated(k), self.repeated(v)
+        gqa = self.repeat == "flag"
+        y = scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal, enable_gqa=gqa)
+        return y.transpose(1, 2).reshape(b, s, -1)
+
+
+REPEATS = {
+    **dict.fromkeys(("index", "short index", "unsqueeze", "interleave", "function", "flag"), True),
+    **dict.fromkeys(("tiled", "written"), False),
+}
+
+
+def programs_of(
+    model: nn.Module, args: tuple[torch.Tensor, ...], dtype: torch.dtype | None = None
+) -> list[str]:
+    """Compare results and gradients with PyTorch's; return the programs."""
+    exact, eager = copy.deepcopy(model).double(), copy.deepcopy(model)
+    wide = [a.double() if a.is_floating_point() else a for a in args]
+
+    def both(f: nn.Module, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        with torch.autocast("cpu", dtype, enabled=dtype is not None and f is not exact):
+            y = f(*given)
+        y.double().square().sum().backward()
+        return [y.detach(), *(p.grad for p in f.parameters())]
+
+    with compiler.watching() as graphs:
+        found = both(torch.compile(model, backend="meta", fullgraph=True), list(args))
+    for a, b, c in zip(found, both(exact, wide), both(eager, list(args)), strict=True):
+        largest = b.abs().max()
+        bound = 1e-5 * largest + 4 * (c - b).abs().max()
+        assert (a - b).abs().max() <= bound
+    return [str(g.for_all.executable.module) for g in graphs]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("repeat", REPEATS)
+def test_heads_that_are_shared_are_not_repeated(repeat: str, causal: bool) -> None:
+    torch.manual_seed(0)
+    programs = programs_of(Grouped(repeat, causal), (torch.randn(3, 5, 8),))
+    if REPEATS[repeat]:
+        assert all("fused_attention" in p for p in programs)
+        assert not any("3, 2, 3, 5, 4" in p or "repeat" in p for p in programs)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "autocast"])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_shared_heads_with_a_mask(mask: torch.Tensor, dtype: torch.dtype | None) -> None:
+    torch.manual_seed(0)
+    if mask.ndim == 4 and mask.shape[1] == 2:
+        mask = mask.repeat(1, 3, 1, 1)
+    programs = programs_of(Grouped("index"), (torch.randn(3, 5, 8), mask), dtype)
+    assert all("fused_attention" in p for p in programs)
+
+
+def test_shared_heads_of_any_length() -> None:
+    torch.manual_seed(0)
+    model = Grouped("index")
+    run = torch.compile(model, backend="meta", fullgraph=True, dynamic=True)
+    for steps in (5, 6, 9):
+        x = torch.randn(3, steps, 8)
+        torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_shared_heads_run_in_pytorch_too(masked: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, h, 5, 4, dtype=torch.float64) for h in (6, 2, 2))
+    mask = torch.rand(5, 5) < 0.7 if masked else None
+    given = (q, k, v, mask, not masked, 0.3)
+    torch.library.opcheck(torch.ops.meta.grouped_attention.default, given)
+    q, k, v = (t.requires_grad_() for t in (q, k, v))
+    assert torch.autograd.gradcheck(
+        lambda *t: keep_attention.grouped_attention(*t, *given[3:])[0], (q, k, v)
+    )
+    expected = scaled_dot_product_attention(
+        q, k, v, mask, 0.0, not masked, scale=0.3, enable_gqa=True
+    )
+    torch.testing.assert_close(torch.ops.meta.grouped_attention(*given)[0], expected)
