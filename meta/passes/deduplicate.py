@@ -138,7 +138,9 @@ def _block(
         binding = with_inner_blocks(binding, lambda b: _block(b, buffers, known, mapping))
         var, key = binding.var, _key(binding, buffers)
         earlier = var if key is None else known.setdefault(key, var)
-        if earlier is not var and buffers.replaceable(var, earlier):
+        if earlier is not var and (
+            buffers.replaceable(var, earlier) or buffers.move_out(var, earlier)
+        ):
             mapping[var] = earlier
         else:
             kept.append(binding)

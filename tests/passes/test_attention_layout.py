@@ -87,6 +87,24 @@ def test_few_operands_are_transposes(transposed: str) -> None:
     assert str(attention_layout(before, device=CPU)) == str(before)
 
 
+@pytest.mark.parametrize(("kept", "later"), [("%y", True), ("%qs", True), ("%r", False)])
+def test_what_kernels_write_anywhere(kept: str, later: bool) -> None:
+    before = infer_type(
+        parse(
+            f"func @main(%q: {text(LATER)}, %k: {text(LATER)}, %v: {text(LATER)}) {{\n"
+            f"%a = permute_dims(%q, {SWAP})\n%qr = add(%a, %a)\n%b = permute_dims(%k, {SWAP})\n"
+            f"%kr = multiply(%b, %b)\n%c = permute_dims(%v, {SWAP})\n"
+            f"%qs = permute_dims(%qr, {SWAP})\n%r = exp(%qr)\n"
+            "%all = fused_attention(%qr, %kr, %c)\n%0 = %all.0\n"
+            f"%y = permute_dims(%0, {SWAP})\nreturn (%y, {kept})}}"
+        )
+    )
+    before = dead_code(before)
+    after = dead_code(simplify(attention_layout(before, device=CPU)))
+    assert ('layout="BSHD"' in str(after)) == later
+    same_results(before, after)
+
+
 def test_a_tuple_that_is_returned_whole_stays() -> None:
     before = forward("qkv", "%a")
     assert str(attention_layout(before, device=CPU)) == str(before)

@@ -1,5 +1,5 @@
-"""`keep_attention`: the calls of attention in a graph of Dynamo's stay whole, with a mask, and where
-a head of key and value serves several of query.
+"""`keep_attention`: the calls of attention in a graph of Dynamo's stay whole: with a mask, and with
+heads of key and value that serve several of query.
 
 Which kernel PyTorch has for a mask depends on how the mask lies in memory: without one, attention
 is taken apart into products, whose scores are kept for the gradient. And models repeat the heads of
@@ -198,7 +198,7 @@ def grouped_attention_dx(
     dq = by_scores @ _repeated(query, key)
     groups = (key.shape[1], query.shape[1] // key.shape[1])
     found = by_scores.mT @ query.to(weights.dtype), weights.mT @ slope
-    dk, dv = (t.unflatten(1, groups).sum(2) for t in found)
+    dk, dv = (t.reshape(t.shape[0], *groups, *t.shape[2:]).sum(2) for t in found)
     results = zip((query, key, value), (dq, dk, dv), strict=True)
     dq, dk, dv = (torch.empty_like(t).copy_(g) for t, g in results)
     return dq, dk, dv
@@ -251,7 +251,7 @@ def _without_copies(call: fx.Node) -> None:
     found = [_repeated_heads(given[name]) for name in ("key", "value")]
     if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
         return
-    copies = [given["key"], given["value"]]
+    copies: list[Any] = [given["key"], given["value"]]
     if not any(_may_write(node) for copy in copies for node in _between(copy, call)):
         given |= {"key": found[0][0], "value": found[1][0], "enable_gqa": True}
         call.args = ()
@@ -280,7 +280,9 @@ def _repeated_heads(node: Any) -> tuple[fx.Node, int] | None:
     else:
         source, times = _expanded(node)
         before = _said(source)
-    if before is None or before.ndim != 4 or not isinstance(times, int) or times < 2:
+    if not isinstance(source, fx.Node) or before is None or before.ndim != 4:
+        return None
+    if not isinstance(times, int) or times < 2:
         return None
     heads = before.shape[1]
     same = all(_same(before.shape[a], whole.shape[a]) for a in (0, 2, 3))
@@ -299,7 +301,7 @@ def _expanded(node: fx.Node) -> tuple[Any, Any]:
     single = _said(inserted)
     if not isinstance(inserted, fx.Node) or single is None or single.ndim != 5:
         return nothing
-    source, *place = inserted.args or (None,)
+    source, *place = inserted.args
     everything = slice(None, None, None)
     index = (everything, everything, None, everything, everything)
     by_index = inserted.target is operator.getitem and place in ([index], [index[:3]])

@@ -30,13 +30,16 @@ SWAPPED = (0, 2, 1, 3)
 _OPERANDS = {op.fused_attention: (0, 1, 2), op.fused_attention_dx: (0, 1, 2, 4, 6)}
 """By operator, its arguments of this layout: query, key, value; with y and dy."""
 _RESULTS = {op.fused_attention: (0,), op.fused_attention_dx: (0, 1, 2)}
+_WRITTEN_ANYWHERE = (op.add, op.subtract, op.multiply, op.astype, op.concat)
+"""What rotary embeddings of positions and casts end with: a transposition is part of the kernel."""
 _LAYOUT = {one: one.schema.names.index("layout") for one in _OPERANDS}
 
 
 def attention_layout(
     module: Module, *, device: Device, devices: tuple[str, ...] = ("cpu", "cuda")
 ) -> Module:
-    """Let attention read [b, s, h, d] where most of its operands are transposes of that.
+    """Let attention read [b, s, h, d] where most of its operands are transposes of that, but for
+    those that kernels can write as well so.
 
     A projection of [b, s, h * d] is a view of it; the transpose to [b, h, s, d] is a copy, which
     kernels on ``devices`` do not need. Results are transposed in their place, which later passes
@@ -104,8 +107,8 @@ class _Rewriting:
         """Return a call of attention in the other layout, if that is better, and its operands."""
         operands = {i: call.args[i] for i in _OPERANDS[call.op]}
         sources = {i: self._source(a) for i, a in operands.items()}
-        transposed = sum(source is not None for source in sources.values())
-        if call.args[_LAYOUT[call.op]] != HEADS_FIRST or 2 * transposed <= len(sources):
+        saved = sum(self._saved(a, sources[i]) for i, a in operands.items())
+        if call.args[_LAYOUT[call.op]] != HEADS_FIRST or saved <= 0:
             return [binding]
         if not self._only_fields(binding.var):
             return [binding]
@@ -129,10 +132,27 @@ class _Rewriting:
     def _source(self, atom: Expr) -> Expr | None:
         """Return what an operand is a transpose of, if it is one."""
         made = op_call(self.known.get(atom))
-        if made is None or made.op is not op.permute_dims or made.args[1] != SWAPPED:
+        if made is None or not self._is_swap(made):
             return None
         source: Expr = made.args[0]
         return source
+
+    def _saved(self, atom: Expr, source: Expr | None) -> int:
+        """Return how many copies there are less in the other layout for an operand: none where
+        its own kernel can write it there.
+        """
+        if source is not None:
+            return 1
+        made = op_call(self.known.get(atom))
+        if made is None or made.op not in _WRITTEN_ANYWHERE or not isinstance(atom, Var):
+            return -1
+        calls = [op_call(user.value) for user in self.uses.users(atom) if isinstance(user, Binding)]
+        swaps = (c.op in _OPERANDS or self._is_swap(c) for c in calls if c is not None)
+        return 0 if len(calls) == len(self.uses.users(atom)) and all(swaps) else -1
+
+    @staticmethod
+    def _is_swap(call: OpCall) -> bool:
+        return call.op is op.permute_dims and call.args[1] == SWAPPED
 
     def _only_fields(self, var: Var) -> bool:
         users = self.uses.users(var)
