@@ -17,9 +17,17 @@ from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.cuda_parameters import required
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.realigned import Unaligned, realigned
+from meta.dialect.tvm.schedule_cuda import injective
 from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import empty_like, sample, tensor
 from tests.emulator import generated
+
+
+@pytest.fixture(autouse=True)
+def _wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small kernels have the vectors of large ones."""
+    monkeypatch.setattr(injective, "FEW_BLOCKS", 0)
+
 
 Case = tuple[list[Any], list[Any], Callable[..., list[torch.Tensor]]]
 
@@ -262,6 +270,24 @@ def test_kernels(name):
     source = source[source.index('extern "C" __global__') :]
     assert access in source
     assert source.count("__global__") == 2 * kernels  # declared and defined
+
+
+@pytest.mark.parametrize(
+    ("count", "dtype", "width"),
+    [(1 << 22, "float16", 16), (1 << 16, "float16", 4), (1 << 17, "float16", 4),
+     (1 << 19, "float16", 8), (1 << 16, "float32", 4), (1 << 22, "float32", 16)],
+)  # fmt: skip
+def test_few_elements_have_narrow_vectors(
+    count: int, dtype: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the 132 multiprocessors of an H100, each has two blocks of threads, if that can be."""
+    monkeypatch.setattr(injective, "FEW_BLOCKS", 2)
+    monkeypatch.setattr(injective, "processors", lambda: 132)
+    source = _source(elements((count,), dtype))
+    source = source[source.rindex('extern "C" __global__') :]
+    wide = {16: "uint4" if dtype == "float16" else "float4", 8: "uint2", 4: ""}
+    found = next((n for n, name in wide.items() if name and name in source), 4)
+    assert found == width
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("windows of")])

