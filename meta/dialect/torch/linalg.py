@@ -3,9 +3,9 @@
 import torch
 
 from meta import op
-from meta.dialect.core import LIBRARY
+from meta.dialect.core import LIBRARY, Unsupported
 from meta.dialect.core.dialect import bind_kernel
-from meta.dialect.core.openv import OpEnv, decline_if
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import HALF, ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
@@ -33,8 +33,8 @@ def _define(base, t1, t2):
         _bmm(x1.expand(batch, -1, -1), x2.expand(batch, -1, -1), out=out)  # 1: expanded, not copied
 
     def make(call):
-        reason = _no_integers(call)
-        decline_if(reason, reason)
+        if reason := _no_integers(call):
+            raise Unsupported(reason)
         if call.out.ndim > 2:
             run = batches
         else:

@@ -285,7 +285,7 @@ def test_few_elements_have_narrow_vectors(
     monkeypatch.setattr(injective, "processors", lambda: 132)
     source = _source(elements((count,), dtype))
     source = source[source.rindex('extern "C" __global__') :]
-    wide = {16: "uint4" if dtype == "float16" else "float4", 8: "uint2", 4: ""}
+    wide = {16: "uint4" if dtype == "float16" else "float4", 8: "half4", 4: ""}
     found = next((n for n, name in wide.items() if name and name in source), 4)
     assert found == width
 
