@@ -56,11 +56,37 @@ inline constexpr int before(int phase) {
   return found;
 }
 constexpr int STEPS = before(PHASES);
-inline constexpr int phase_of(int step) {
-  int found = 0;
-  while (before(found + 1) <= step) ++found;
+
+// All that, once: calls with numbers of unrolled loops would be made by threads. A chunk has its
+// element of the window, or -1 if it is none, its channel of x and where in a patch it is.
+struct Chunk {
+  int element, channel, from;
+};
+struct Sum {
+  int phase[STEPS], left[STEPS];  // of a step: its phase, and how many chunks it has from here on
+  Chunk chunks[4 * STEPS];
+};
+inline constexpr Sum in_steps() {
+  Sum found = {};
+  for (int phase = 0, s = 0; phase < PHASES; ++phase) {
+    int wide = count(WIDE, phase % OVER_W);
+    for (int first = 0; first < chunks(phase); first += 4, ++s) {
+      found.phase[s] = phase;
+      found.left[s] = chunks(phase) - first;
+      for (int t = 0; t < 4; ++t) {
+        int i = (first + t) / CHUNKS, c = (first + t) % CHUNKS;
+        found.chunks[4 * s + t] = {-1, 0, 0};
+        if (t >= found.left[s]) continue;
+        int ky = element_of(HIGH, phase / OVER_W, i / wide);
+        int kx = element_of(WIDE, phase % OVER_W, i % wide);
+        int y = reads(HIGH, phase / OVER_W, ky), x = reads(WIDE, phase % OVER_W, kx);
+        found.chunks[4 * s + t] = {ky * KERNEL_W + kx, c * 8, (y * PATCH_W + x) * PITCH + c};
+      }
+    }
+  }
   return found;
 }
+__device__ constexpr Sum SUM = in_steps();
 
 // Eight weights of a group for one result, by channels of x from c on, at element k of the window.
 inline uint4 weights(const T* w, int group, int result, int k, int c) {
@@ -103,17 +129,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   int from[STEPS];
   bool present = group < p.groups;
   EVERY(s, STEPS) {
-    int phase = phase_of(s), chunk = 4 * (s - before(phase)) + t;
-    int i = chunk / CHUNKS, c = chunk % CHUNKS, wide = count(WIDE, phase % OVER_W);
-    int ky = element_of(HIGH, phase / OVER_W, i / wide);
-    int kx = element_of(WIDE, phase % OVER_W, i % wide);
-    int y = reads(HIGH, phase / OVER_W, ky), x = reads(WIDE, phase % OVER_W, kx);
-    bool there = chunk < chunks(phase);
-    from[s] = there ? (y * PATCH_W + x) * PITCH + c : 0;
+    Chunk chunk = SUM.chunks[4 * s + t];
+    from[s] = chunk.from;
     EVERY(j, MATRICES) {
       int result = (part * MATRICES + j) * 8 + g;
       w[s][j] = make_uint4(0, 0, 0, 0);
-      if (there && present) w[s][j] = weights(p.w, group, result, ky * KERNEL_W + kx, c * 8);
+      if (chunk.element >= 0 && present)
+        w[s][j] = weights(p.w, group, result, chunk.element, chunk.channel);
     }
   }
   int channel = group * GIVEN + part * COLUMNS + 2 * t;
@@ -143,10 +165,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       EVERY(phase, PHASES) {
         float sums[MATRICES][4] = {};
         EVERY(s, STEPS) {
-          if (phase_of(s) != phase) continue;
-          int chunk = 4 * (s - before(phase));
+          if (SUM.phase[s] != phase) continue;
           uint4 a = make_uint4(0, 0, 0, 0), b = a;  // of no chunk: its numbers may be infinite
-          if (chunk + 4 <= chunks(phase) || chunk + t < chunks(phase)) {
+          if (SUM.left[s] >= 4 || t < SUM.left[s]) {
             a = patch[one + from[s]];
             b = patch[two + from[s]];
           }
