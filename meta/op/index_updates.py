@@ -100,13 +100,23 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
 
     index: a vector of integers; negative ones count from the end. source: the dtype of x and its
     shape, but that axis as long as the index. Slices of equal indices are added up. Raises
-    TypeInferError if they do not fit, and IndexOutOfRange as `index_select`.
+    TypeInferError if they do not fit, or if alpha is no integer and x is, and IndexOutOfRange as `index_select`.
     """
     x, index, source = operand(x), operand(index), operand(source)
     at = _fitting("index_add", x, axis, index, source)
     if x.dtype == "bool":
         source = source if alpha else op.full_like(source, 0)
         return op.scatter_add(x, at, _along("index_add", x, axis, index, source)[2], source)
+    if isinstance(alpha, float) and not is_float(x.dtype) and not x.dtype.startswith("complex"):
+        if not alpha.is_integer():
+            raise _refused(
+                "index_add",
+                "a multiple of integers that is no integer",
+                expected=f"an integer alpha for x of {x.dtype}",
+                found=repr(alpha),
+                hint="cast x and source to floating point first",
+            )
+        alpha = int(alpha)
     return op.add(x, op.take_dx(x, source if alpha == 1 else source * alpha, index, at))
 
 
@@ -152,7 +162,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
 
     indices: integers with as many axes as x; but for ``axis`` they are broadcast to those of x.
     Negative ones count from the end. values: a number, or what is broadcast to the indices, of the
-    dtype of x. Raises TypeInferError if they do not fit, and IndexOutOfRange as `take_along_axis`.
+    dtype of x. Raises TypeInferError if they do not fit, or if alpha is no integer and x is, and IndexOutOfRange as `take_along_axis`.
     """
     x, indices = operand(x), operand(indices)
     if indices.ndim != x.ndim:

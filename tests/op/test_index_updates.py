@@ -16,6 +16,7 @@ X = torch.rand(4, 3, generator=G, dtype=torch.float64)
 SRC = torch.rand(4, 3, generator=G, dtype=torch.float64) + 0.5
 ROWS = torch.rand(5, 3, generator=G, dtype=torch.float64) + 0.5
 AT = torch.tensor([[0, 2, 1], [3, 2, 1], [0, 0, 1], [1, 2, 3]])
+WHOLE = meta.array(torch.arange(6).view(3, 2))
 INDEX = torch.tensor([3, 0, 0, 2, 3])
 APART = torch.tensor([2, 0, 1])
 MASK = torch.tensor([[True, False, True], [False, True, True], [False] * 3, [True] * 3])
@@ -159,6 +160,10 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: meta.scatter(meta.array([1]), 0, meta.array([0]), 0.5), "does not fit"),
     (lambda: meta.index_add(X, 0, INDEX, SRC), "source does not fit"),
     (lambda: meta.index_add(X, 0, AT, SRC), "index must be a vector"),
+    (
+        lambda: meta.index_add(WHOLE, 0, torch.tensor([0]), WHOLE[:1], 0.5),
+        "a multiple of integers that is no integer",
+    ),
     (lambda: meta.index_copy(X, 2, INDEX, ROWS), "axis 2 is out of range"),
     (lambda: meta.index_fill(X, 0, INDEX, SRC), "value is no number"),
     (lambda: meta.put_along_axis(X, INDEX, 1.0, 0), "the indices do not fit x"),
@@ -184,6 +189,12 @@ def test_indices_out_of_range_are_errors() -> None:
     ):
         with pytest.raises(IndexOutOfRange):
             call()
+
+
+def test_index_add_of_integers_takes_a_whole_float() -> None:
+    found = meta.index_add(WHOLE, 0, torch.tensor([1]), WHOLE[:1], 2.0)
+    expected = WHOLE.torch().index_add(0, torch.tensor([1]), WHOLE.torch()[:1], alpha=2)
+    assert torch.equal(found.torch(), expected)
 
 
 @pytest.mark.parametrize("alpha", [False, True])
