@@ -100,7 +100,8 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
 
     index: a vector of integers; negative ones count from the end. source: the dtype of x and its
     shape, but that axis as long as the index. Slices of equal indices are added up. Raises
-    TypeInferError if they do not fit, or if alpha is no integer and x is, and IndexOutOfRange as `index_select`.
+    TypeInferError if they do not fit, or x is of integers and alpha is none, and IndexOutOfRange as
+    `index_select`.
     """
     x, index, source = operand(x), operand(index), operand(source)
     at = _fitting("index_add", x, axis, index, source)
@@ -162,7 +163,7 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
 
     indices: integers with as many axes as x; but for ``axis`` they are broadcast to those of x.
     Negative ones count from the end. values: a number, or what is broadcast to the indices, of the
-    dtype of x. Raises TypeInferError if they do not fit, or if alpha is no integer and x is, and IndexOutOfRange as `take_along_axis`.
+    dtype of x. Raises TypeInferError if they do not fit, and IndexOutOfRange as `take_along_axis`.
     """
     x, indices = operand(x), operand(indices)
     if indices.ndim != x.ndim:
