@@ -89,6 +89,7 @@ of_each(op.l2_normalize)
 # A kernel takes tensors of any dtypes, and nothing is gained by a copy.
 of_each(*OPTIMIZERS, op.lans)
 of_each(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
+of_each(op.multi_tensor_fold_batch_norm)
 # The gradient comes in the parameter's precision; all else stays as it is.
 of_each(*(SINGLES.keys() - {op.lans}), dx=(widest, "x"))
 # The bias, or the weight, is a float32 parameter: it follows x; else each layer would widen.

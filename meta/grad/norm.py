@@ -7,7 +7,7 @@ gradients are ``dx = inv * P(g)``, ``dweight = sum(dy * xhat)``, ``dbias = sum(d
 """
 
 from meta import op
-from meta.grad.core import gradient, gradients, in_dtype
+from meta.grad.core import gradient, gradients, in_dtype, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.norm import statistics_dtype
@@ -29,6 +29,12 @@ def batch_norm_train(
     dw = None if w is None else dw
     db = None if b is None else in_dtype(db, b.dtype)
     return dx, dm, dv, dw, db
+
+
+not_differentiable(
+    op.multi_tensor_fold_batch_norm,
+    why="it prepares weights for inference; batch_norm_infer has a gradient",
+)
 
 
 @gradient(op.batch_norm_infer)

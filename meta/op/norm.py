@@ -6,8 +6,9 @@ bfloat16. Statistics are always computed in `statistics_dtype`.
 
 from typing import Any
 
+from meta.base import dtype as dtypes
 from meta.ir.types import Dim
-from meta.op.core import InOut, Ints, Tensor, TensorType, op
+from meta.op.core import DType, InOut, Ints, Tensor, TensorType, op
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
@@ -88,6 +89,62 @@ def batch_norm_infer(
     """
     _channels(x, options[-1], running_mean=running_mean, running_var=running_var, w=w, b=b)
     return x
+
+
+Tensors = tuple[Tensor, ...]
+
+
+@op
+def multi_tensor_fold_batch_norm(
+    w: tuple[Tensor, ...],
+    mean: tuple[Tensor, ...],
+    var: tuple[Tensor, ...],
+    scale: tuple[Tensor, ...] = (),
+    shift: tuple[Tensor, ...] = (),
+    b: tuple[Tensor, ...] = (),
+    eps: float = 1e-5,
+    dtype: DType | None = None,
+) -> tuple[Tensor, ...]:
+    """Batch normalisation by given statistics, folded into the weights of several layers before it.
+
+    With ``s = scale / sqrt(var + eps)`` per index of the first axis of w: ``w * s``, and the bias
+    ``(b - mean) * s + shift``. A layer that is linear in w, and adds b, gives with these what
+    `batch_norm_infer` makes of its result. As torch.nn.utils.fusion.fuse_conv_bn_weights.
+
+    w: n >= 1 weights, [O, ...] each. mean, var: statistics, [O] each. scale, shift, b: n of [O]
+    each, or () for 1, 0 and 0. All floating point, those of a list of one dtype. eps: a number.
+    dtype: of the results; None is that of w.
+    Results: n weights, then n biases. Computed in float32, of float64 weights in float64, and
+    rounded once. Raises TypeInferError for tensors that do not fit together.
+    """
+    require(len(w) > 0, "there are no tensors", expected="at least one")
+    for t in w:
+        require_float(t, "w")
+        require(t.ndim > 0, "w must have a first axis", expected="ndim >= 1", found=str(t))
+    given = {"w": w, "mean": mean, "var": var, "scale": scale, "shift": shift, "b": b}
+    for name, tensors in given.items():
+        if name in ("w", "mean", "var") or tensors:
+            _of_each(name, tensors, w)
+    require(dtype is None or dtypes.is_float(dtype), "dtype must be floating point", found=dtype)
+    made = w[0].dtype if dtype is None else dtype
+    weights = tuple(t.with_dtype(made) for t in w)
+    return *weights, *(TensorType(t.shape[:1], made) for t in w)
+
+
+def _of_each(name: str, tensors: Tensors, w: Tensors) -> None:
+    """Check a list of what belongs to the first axis of each of the weights, or of these."""
+    found = len(tensors)
+    require(found == len(w), f"{name} has another length than w", expected=len(w), found=found)
+    present = sorted({t.dtype for t in tensors})
+    expected = "one dtype; make one call for each"
+    require(len(present) == 1, f"{name} has several dtypes", expected=expected, found=present)
+    for t, weight in zip(tensors, w, strict=True):
+        require_float(t, name)
+        if tensors is not w:
+            extent = weight.shape[0]
+            unknown = not isinstance(extent, int) or not t.is_static
+            fits = t.ndim == 1 and (unknown or t.shape[0] == extent)
+            require(fits, f"{name} does not fit w", expected=f"[{extent}]", found=str(t))
 
 
 @op

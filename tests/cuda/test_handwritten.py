@@ -164,3 +164,21 @@ def check_convolution(
         expected = expected.permute(0, 2, 3, 1).detach()
         off = (one.torch().double() - expected).abs().max() / expected.abs().max()
         assert off < BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("count", [1, 30])  # of one launch, and of more tensors than 4 KB name
+def test_batch_normalisation_folded_into_weights(count: int, dtype: torch.dtype) -> None:
+    shapes = [(512, 3, 3, 512), (64, 7, 7, 3), (5, 1, 1, 24), (0, 2)] * count
+    w = [random(*s, dtype=dtype) for s in shapes]
+    mean, shift = ([random(s[0], dtype=dtype) for s in shapes] for _ in range(2))
+    var = [t.abs() + 0.5 for t in mean]
+    given = [[meta.array(t) for t in one] for one in (w, mean, var, shift)]
+    with only("cuda"):
+        found = op.multi_tensor_fold_batch_norm(*given[:3], shift=given[3], eps=1e-3)
+    for i, (a, m, v, s) in enumerate(zip(w, mean, var, shift, strict=True)):
+        factor = (v.double() + 1e-3).rsqrt()
+        weights = a.double() * factor.reshape(-1, *[1] * (a.ndim - 1))
+        check(found[i].torch(), weights, BOUNDS[dtype], BOUNDS[dtype])
+        bias = s.double() - m.double() * factor
+        check(found[len(w) + i].torch(), bias, BOUNDS[dtype], BOUNDS[dtype])

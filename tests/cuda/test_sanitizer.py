@@ -100,6 +100,9 @@ def larger(device: str = "cuda") -> None:
     op.multi_tensor_axpby(lists[0], lists[1], 0.5, 2.0)
     op.multi_tensor_adamw(*lists, 1, 0.1)
     op.fuse_tensor(lists[0][:3])
+    weights = [(70, 3, 3, 40), (33, 7), (0, 2), (9000, 1)]
+    vectors = [tuple(array(s[0]) for s in weights) for _ in range(2)]
+    op.multi_tensor_fold_batch_norm([array(*s) for s in weights], *vectors, vectors[0])
 
 
 if __name__ == "__main__":

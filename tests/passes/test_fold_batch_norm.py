@@ -260,19 +260,34 @@ def _is_call(value: Any) -> bool:
 
 
 PER_RUN = """
-func @main(%x: float16[16, 56, 56, 64], %w: {w}, %m: {c}, %v: {c}, %z: float16[{y}]) {{
-  %y = conv2d(%x, %w, layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"{options})
+func @main(%x: float16[{x}], %w: {w}, %m: {c}, %v: {c}, %z: float16[{y}]) {{
+  {before}
+  %y = conv2d(%x, {kernel}, kernel_layout="{letters}", out_layout="NHWC", layout="NHWC"{options})
   %n = batch_norm_infer(%y, %m, %v, axis=3)
   %r = {behind}
   return %r
 }}"""
 LARGE = {
+    "x": "16, 56, 56, 64",
     "w": "float16[256, 1, 1, 64]",
+    "before": "%k = relu(%w)",  # what is convolved with is no parameter
+    "kernel": "%k",
+    "letters": "OHWI",
     "c": "float16[256]",
     "y": "16, 56, 56, 256",
     "options": "",
     "behind": "relu(%n)",
 }
+FEW = {"w": "float16[64, 1, 1, 64]", "c": "float16[64]", "y": "16, 56, 56, 64"}
+GIVEN = {"before": "", "kernel": "%w"}
+LIST = "multi_tensor_fold_batch_norm"
+
+
+def folded_per_run(change: dict[str, str]) -> list[str]:
+    """The operators of a program whose weights differ from run to run, on CUDA."""
+    module = infer_type(parse(PER_RUN.format_map(LARGE | change)))
+    assert "bias_add" not in operators(fold_batch_norm(module, device=CPU))
+    return operators(infer_type(fold_batch_norm(module, device=Device("cuda:0"))))
 
 
 @pytest.mark.parametrize(
@@ -282,29 +297,117 @@ LARGE = {
         ({"behind": "add(%n, %z)"}, True),
         ({"behind": "silu(%n)"}, False),  # one kernel normalises and does that
         ({"options": ", groups=2", "w": "float16[256, 1, 1, 32]"}, False),
-        (  # the result is not much larger than the weights
-            {"w": "float16[64, 1, 1, 64]", "c": "float16[64]", "y": "16, 56, 56, 64"}, False,
+        (FEW, False),  # the result is not much larger than the weights
+    ],
+)
+def test_weights_that_are_computed_in_every_run(change: dict[str, str], folds: bool) -> None:
+    found = folded_per_run(change)
+    assert ("bias_add" in found, "batch_norm_infer" in found) == (folds, not folds)
+    assert LIST not in found
+
+
+SPATIAL = {"w": "float16[256, 3, 3, 64]", "options": ", padding=1"}
+FIRST = {"w": "float16[256, 64, 3, 3]", "options": ", padding=1", "letters": "OIHW"}
+
+
+@pytest.mark.parametrize(
+    ("change", "listed"),
+    [
+        (GIVEN, True),
+        (GIVEN | FEW, True),  # one launch folds the weights of all convolutions
+        (GIVEN | {"behind": "silu(%n)"}, False),
+        (GIVEN | SPATIAL, True),
+        (GIVEN | FIRST, False),  # it is transposed and folded in one kernel
+        (
+            SPATIAL | {"before": "%k = permute_dims(%w, axes=(0, 3, 1, 2))", "letters": "OIHW"},
+            True,
+        ),
+        (FIRST | {"before": "%k = permute_dims(%w, axes=(0, 2, 3, 1))", "letters": "OHWI"}, False),
+        (GIVEN | {"w": "float16[64, 1, 1, 256]", "letters": "IHWO"}, False),
+        (  # reading and writing the weights takes longer than the pass over the result
+            GIVEN
+            | {"x": "1, 7, 7, 512", "y": "1, 7, 7, 512", "c": "float16[512]"}
+            | {"w": "float16[512, 3, 3, 512]", "options": ", padding=1"},
+            False,
+        ),
+        (  # a cast reads and writes them in any case
+            {"x": "1, 7, 7, 512", "y": "1, 7, 7, 512", "c": "float32[512]"}
+            | {"w": "float32[512, 3, 3, 512]", "options": ", padding=1"}
+            | {"before": '%k = astype(%w, "float16")'},
+            True,
+        ),
+        (  # what is written is not what it was at the beginning
+            GIVEN | FEW | {"before": "%t = multi_tensor_axpby((%m,), (%v,), 1.0, 1.0)"},
+            False,
         ),
     ],
-)  # fmt: skip
-def test_weights_that_differ_from_run_to_run(change: dict[str, str], folds: bool) -> None:
-    module = infer_type(parse(PER_RUN.format_map(LARGE | change)))
-    found = operators(fold_batch_norm(module, device=Device("cuda:0")))
-    assert ("bias_add" in found, "batch_norm_infer" in found) == (folds, not folds)
-    assert "bias_add" not in operators(fold_batch_norm(module, device=CPU))
+)
+def test_parameters_are_folded_at_the_beginning(change: dict[str, str], listed: bool) -> None:
+    found = folded_per_run(change)
+    assert (LIST in found) == listed
+    assert not listed or (found[0] == LIST and "bias_add" in found)
+
+
+def chain(*eps: float, biases: bool = False) -> tuple[str, list[torch.Tensor]]:
+    """A program of 3x3 convolutions, each normalised with an eps, and what it is given."""
+    layouts = 'layout="NHWC", kernel_layout="OIHW", out_layout="NHWC", padding=1'
+    head, body, given = ["%y0: float32[2, 5, 5, 4]"], [], [torch.randn(2, 5, 5, 4)]
+    for i, one in enumerate(eps):
+        vectors = [f"%{n}{i}: float32[4]" for n in "mvgsb"]
+        head += [f"%w{i}: float32[4, 3, 3, 4]", *vectors]
+        given += [torch.randn(4, 3, 3, 4), *(torch.rand(4) + 0.1 for _ in vectors)]
+        body += [f"%k{i} = permute_dims(%w{i}, axes=(0, 3, 1, 2))"]
+        body += [f"%c{i} = conv2d(%y{i}, %k{i}, {layouts})"]
+        if biases:
+            body += [f"%a{i} = bias_add(%c{i}, %b{i}, axis=3)"]
+        statistics = f"%m{i}, %v{i}, %g{i}, %s{i}, eps={one}, axis=3"
+        body += [f"%n{i} = batch_norm_infer(%{'a' if biases else 'c'}{i}, {statistics})"]
+        body += [f"%y{i + 1} = relu(%n{i})"]
+    lines = "\n".join(body)
+    return f"func @main({', '.join(head)}) {{\n{lines}\nreturn %y{len(eps)}\n}}", given
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize(("eps", "calls"), [((1e-5, 1e-5, 1e-5), 1), ((1e-5, 0.5, 1e-5), 2)])
+def test_one_call_for_each_eps(eps: tuple[float, ...], calls: int, biases: bool) -> None:
+    torch.manual_seed(0)
+    text, given = chain(*eps, biases=biases)
+    module = infer_type(parse(text))
+    folded = fold_batch_norm(module, device=Device("cuda:0"))
+    names = operators(folded)
+    assert names.count(LIST) == calls and "batch_norm_infer" not in names
+    results = [
+        meta.vm.compile(module_program(m), device=CPU).on_tensors(list(given))
+        for m in (module, infer_type(folded))
+    ]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_of_the_program_s_own_stays() -> None:
+    text = f"""func @main(%x: float32[4, 2], %m: float32[4]) {{
+      %w = relu(%x)
+      %a = {LIST}((%w,), (%m,), (%m,))
+      %b = {LIST}((%x, %x), (%m, %m), (%m, %m))
+      %c = {LIST}((%x,), (%m,), (%m,))
+      return (%a, %b, %c)
+    }}"""
+    module = infer_type(parse(text))
+    assert str(fold_batch_norm(module, device=Device("cuda:0"))) == str(module)
 
 
 def test_per_run_the_results_are_the_same() -> None:
+    """Of weights that are computed, by kernels of their own."""
     types = {"x": (2, 9, 9, 3), "w": (4, 3, 3, 3), "m": (4,), "v": (4,)}
     head = ", ".join(f"%{n}: float32{list(s)}" for n, s in types.items())
     layouts = 'layout="NHWC", kernel_layout="OHWI", out_layout="NHWC"'
-    body = f"%y = conv2d(%x, %w, {layouts})\n%n = batch_norm_infer(%y, %m, %v, axis=3)"
+    body = f"%k = relu(%w)\n%y = conv2d(%x, %k, {layouts})"
+    body += "\n%n = batch_norm_infer(%y, %m, %v, axis=3)"
     module = infer_type(parse(f"func @main({head}) {{\n{body}\n%r = relu(%n)\nreturn %r\n}}"))
     given = [torch.rand(s) + 0.1 for s in types.values()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fold, "WORTH", 0)
         folded = fold_batch_norm(module, device=Device("cuda:0"))
-    assert "batch_norm_infer" not in operators(folded)
+    assert "batch_norm_infer" not in operators(folded) and LIST not in operators(folded)
     results = [
         meta.vm.compile(module_program(m), device=CPU).on_tensors(list(given))
         for m in (module, infer_type(folded))

@@ -13,6 +13,7 @@
 - Depthwise convolutions with the channels last, and convolutions in groups of half precision on
   tensor cores, these also with bias, sum and relu; and the gradients.
 - The gradient of an embedding, with the sum behind it.
+- Batch normalisation folded into the weights of all layers of a network in one launch.
 - `fuse_tensor`, and attention in float32 on tensor cores (its gradients with META_TF32).
 
 All sums are added up in one order, so results are the same bits at every run. Source is compiled by

@@ -24,8 +24,11 @@ template <class E> inline Packed<E> packed(const E* from) {
   return found;
 }
 
-// Element j as a float.
+// Element j as a float, or as a double of doubles.
 inline float element(const Packed<float>& v, int j) { return __uint_as_float(v.words[j]); }
+inline double element(const Packed<double>& v, int j) {
+  return __longlong_as_double((unsigned long long)v.words[2 * j + 1] << 32 | v.words[2 * j]);
+}
 template <class E> inline float element(const Packed<E>& v, int j) {
   E one;
   one.bits = (unsigned short)(v.words[j / 2] >> j % 2 * 16);

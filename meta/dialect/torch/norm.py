@@ -47,6 +47,19 @@ def batch_norm_infer(x, running_mean, running_var, w, b, eps, axis):
     return _batch_norm(x, running_mean, running_var, w, b, False, 0.0, eps, axis)[0]
 
 
+@dialect.kernel(op.multi_tensor_fold_batch_norm)
+def multi_tensor_fold_batch_norm(w, mean, var, scale, shift, b, eps, out):
+    count = len(w)
+    for i, weight in enumerate(w):
+        kind = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        factor = torch.rsqrt(var[i].to(kind) + eps)
+        if scale:
+            factor = factor * scale[i].to(kind)
+        bias = ((b[i].to(kind) if b else 0) - mean[i].to(kind)) * factor
+        out[count + i].copy_(bias + shift[i].to(kind) if shift else bias)
+        out[i].copy_(weight.to(kind) * factor.reshape(-1, *[1] * (weight.ndim - 1)))
+
+
 @dialect.kernel(op.batch_norm_train_dxwb, plevel=ON_CUDA)
 def batch_norm_train_dxwb(dy, x, w, eps, axis, call):
     dy, x, w = widened(dy.movedim(axis, 1), x.movedim(axis, 1), w)
