@@ -107,7 +107,8 @@ def test_inference_and_gradients(joined: bool, dtype: str) -> None:
                 near(found[name].torch(), correct, tolerance)
     inference = meta.amp.autocast(model.eval(), dtype)
     compiled = meta.vm.compile(inference, meta.array(x))
-    assert compiled.kernels()["cublas.dense_bias_split"] == 2
+    kernels = set(compiled.kernels())  # attention reads the joint projection
+    assert any("attention" in name for name in kernels) and "cublas.dense_bias_split" not in kernels
     for _ in range(3):
         near(compiled(meta.array(x)).torch(), y, tolerance)
 

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 from torch._dynamo import disable
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
 from torch._guards import TracingContext
 from torch._logging._internal import trace_structured
+from torch.autograd import Function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from meta.base import config
@@ -166,6 +167,18 @@ def watching() -> Iterator[list[GraphCompiler]]:
         _watched.remove(found)
 
 
+class _OnlyOnce(Function):
+    """What a gradient returns that is to be differentiated: nobody can."""
+
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Any], _: Tensor) -> Any:
+        return run()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError("torch.compile does not currently support double backward")
+
+
 class GraphCompiler:
     """A graph of AOTAutograd's, which is called with a list of its inputs, and empties it.
 
@@ -215,6 +228,9 @@ class GraphCompiler:
             self.for_all = self._compiled(Extents.of_all_sizes(self.said))
 
     def __call__(self, args: list[Any]) -> Any:
+        if self.role == "backward" and torch.is_grad_enabled():
+            once: Any = _OnlyOnce.apply  # PyTorch 2.11's wrapper only looks at what is saved
+            return once(lambda: tuple(self(args)), torch.empty(0, requires_grad=True))
         run = self.for_all
         if run is None:
             run = self._of_sizes(args)

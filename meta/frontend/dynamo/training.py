@@ -134,18 +134,6 @@ def _tangents(said: Any) -> list[int]:
     ]
 
 
-class _OnlyOnce(Function):
-    """What a gradient returns that is to be differentiated: nobody can."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Callable[[], Any], _: Tensor) -> Any:
-        return run()
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError("torch.compile does not currently support double backward")
-
-
 def _function(
     forward: GraphCompiler, backward: GraphCompiler, said: Any, without_autocast: bool
 ) -> type[Function]:
@@ -200,9 +188,6 @@ def _function(
                 context = torch._C._get_obj_in_tls("context")
                 if context is not None:
                     call = partial(context.run, call)
-            if torch.is_grad_enabled():
-                once: Any = _OnlyOnce.apply
-                return once(call, torch.empty(0, requires_grad=True))
             return call()
 
         @staticmethod

@@ -201,6 +201,16 @@ def test_it_is_differentiated_once() -> None:
         grad.sum().backward()
 
 
+def test_not_even_the_first_time_twice() -> None:
+    w = torch.randn(4, requires_grad=True)
+    run = torch.compile(lambda x: torch.tanh(x * w).sum(), backend="meta", fullgraph=True)
+    for _ in range(3):
+        (grad,) = torch.autograd.grad(run(torch.ones(4)), w, create_graph=True)
+        same(grad, 1 - torch.tanh(w) ** 2)
+        with pytest.raises(RuntimeError, match="does not currently support double backward"):
+            grad.sum().backward()
+
+
 def test_what_is_written_in_between_is_seen() -> None:
     w = torch.randn(4, requires_grad=True)
     run = warm(lambda x: (x * w * w).sum(), torch.ones(4))
