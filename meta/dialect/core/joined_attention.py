@@ -1,22 +1,43 @@
-"""The gradient of an attention whose query, key and value are parts of one array's rows: what
-dialects share that write it where the parts belong.
+"""Attention whose query, key and value are parts of one array's rows, as a joint projection gives
+them: what dialects share that read the parts where they are, and write gradients where they belong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core.dialect import Dialect
-from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.openv import OpEnv, Unsupported, decline_if, require_static
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.call import CallValues
+from meta.op.core.check import normalize_axis
+from meta.op.shapes import split_bounds
 
 PARTS = 3
 """Query, key and value."""
+ROWS = 2
+"""The axis of rows along which they are cut."""
+
+
+def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
+    """Return where the parts of a split begin, in elements of a row.
+
+    Raises Unsupported where they are no thirds of the rows [batch, steps, ...].
+    """
+    require_static(rows)
+    cuts = rows.ndim > ROWS and normalize_axis(at, rows.ndim) == ROWS
+    decline_if(not cuts, "the rows are not what is split")
+    bounds = split_bounds(rows.static_shape[ROWS], sections)
+    third, rest = divmod(rows.static_shape[ROWS], PARTS)
+    fits = not rest and len(bounds) == PARTS and all(e - b == third for b, e in bounds)
+    decline_if(not fits, "the parts are not thirds of the rows")
+    inner = prod(rows.static_shape[ROWS + 1 :])
+    return tuple(begin * inner for begin, _ in bounds)
 
 
 def _joined(

@@ -1,5 +1,5 @@
 """Scaled dot-product attention in float32 on tensor cores, forward and backward: scores stay in
-registers, heads are read in either layout.
+registers, heads are read in either layout. (In half precision: `short_attention`.)
 
 With META_TF32 factors are rounded to 10 bits of mantissa. Without, each is the sum of two such
 numbers, and a product three: of a product's error, that leaves about what float32 has. A kernel is
@@ -34,6 +34,7 @@ from meta.dialect.core import OpEnv, Unsupported, decline_if, joined_attention
 from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda import cuda as dialect
+from meta.dialect.cuda import short_attention
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
@@ -151,6 +152,8 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 @dialect.op(op.fused_attention)
 def fused_attention(call: CallValues) -> OpEnv:
     """Return the launch of the forward pass."""
+    if call.args.query.dtype in short_attention.HALVES:
+        return short_attention.forward(call)
     kernels = _Kernels(call, "forward")
     inputs = 3 + (call.args.mask is not None)
 
@@ -169,8 +172,16 @@ def fused_attention_dx(call: CallValues) -> OpEnv:
     return backward(call)
 
 
+@dialect.op(op.fused_attention_dmask)
+def fused_attention_dmask(call: CallValues) -> OpEnv:
+    """Return the launches of the gradient of a mask that is added."""
+    return short_attention.backward_mask(call)
+
+
 def backward(call: CallValues, joined: bool = False) -> OpEnv:
     """Return the launches of the gradients; ``joined``: as parts of the rows of one array."""
+    if call.args.query.dtype in short_attention.HALVES:
+        return short_attention.backward(call, PARTS if joined else 1)
     decline_if(_exact(), "gradients in float32 are slower than ATen's; META_TF32 is off")
     names = "backward_query", "backward_key"
     kernels = _Kernels(call, *names, joined=PARTS if joined else 1)

@@ -55,9 +55,11 @@ def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -
 
 
 @lru_cache(maxsize=256)
-def function(source: str, name: str, device: int) -> driver.Function:
-    """Return the kernel ``name`` of CUDA source, loaded on a device."""
-    return driver.load(cubin(source, chip.of(device).arch), name, device)
+def function(source: str, name: str, device: int, shared: int = 0) -> driver.Function:
+    """Return the kernel ``name`` of CUDA source, loaded on a device, with so many bytes of shared
+    memory besides those that the source declares.
+    """
+    return driver.load(cubin(source, chip.of(device).arch), name, device, shared)
 
 
 def cubin(source: str, arch: str) -> bytes:

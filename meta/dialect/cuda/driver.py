@@ -11,21 +11,27 @@ from typing import Any
 import torch
 
 from meta.base.errors import DeviceError
+from meta.runtime import chip
 
 LARGE_PARAMETERS = 32764
 """Bytes of parameters that a kernel takes, from CUDA 12.1 and compute capability 7.0 on."""
 PARAMETERS = 4096
 """Bytes of parameters that every kernel takes."""
+_MOST_SHARED = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel loaded into the context of a device. ``module`` keeps it loaded."""
+    """A kernel loaded into the context of a device. ``module`` keeps it loaded. ``shared``: bytes
+    of shared memory that a thread block gets at the launch.
+    """
 
     handle: ctypes.c_void_p
     module: ctypes.c_void_p
     device: int
+    shared: int = 0
 
     def launch(self, blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:
         """Launch it with one parameter, a struct, on torch's current stream of the device: a grid
@@ -46,18 +52,21 @@ class Function:
         stream = torch._C._cuda_getCurrentRawStream(self.device)
         grid, block = (blocks, columns, 1), (threads, 1, 1)
         launch = _driver().cuLaunchKernel
-        return int(launch(self.handle, *grid, *block, 0, stream, arguments, None))
+        return int(launch(self.handle, *grid, *block, self.shared, stream, arguments, None))
 
 
-def load(cubin: bytes, name: str, device: int) -> Function:
-    """Return the kernel ``name`` of machine code, on a device."""
+def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
+    """Return the kernel ``name`` of machine code, on a device; ``shared`` as in `Function`."""
     module, handle = ctypes.c_void_p(), ctypes.c_void_p()
     with _lock, torch.cuda.device(device):
         torch.empty(1, device=f"cuda:{device}")  # makes the device's context current
         _check(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
         found = _driver().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
         _check(found, "cuModuleGetFunction")
-    return Function(handle, module, device)
+        if shared > chip.SHARED_MEMORY:
+            asked = _driver().cuFuncSetAttribute(handle, _MOST_SHARED, shared)
+            _check(asked, "cuFuncSetAttribute")
+    return Function(handle, module, device, shared)
 
 
 @cache
@@ -78,6 +87,7 @@ def _driver() -> ctypes.CDLL:
     library.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
     library.cuModuleLoadData.argtypes = [pointer, ctypes.c_char_p]
     library.cuModuleGetFunction.argtypes = [pointer, pointer, ctypes.c_char_p]
+    library.cuFuncSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int]
     return library
 
 

@@ -16,8 +16,8 @@ import torch
 
 from meta import op
 from meta.base.device import Device
-from meta.dialect.core import OpEnv, decline_if, require_static
-from meta.dialect.core.joined_attention import PARTS
+from meta.dialect.core import OpEnv, decline_if
+from meta.dialect.core.joined_attention import PARTS, ROWS, begins
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.attention import (
     Attention,
@@ -32,10 +32,7 @@ from meta.dialect.cudnn.plans import plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.check import normalize_axis
-from meta.op.shapes import split_bounds
 
-ROWS = 2
-"""The axis of rows along which they are cut."""
 ALIGNED = 8
 """What the elements of a head are a multiple of, and so where parts begin."""
 
@@ -46,21 +43,8 @@ def _sdpa_alone(graph: Graph, a: Attention) -> None:
     graph.result(y, a.result)
 
 
-def _begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
-    """Return where the parts of a split begin, in elements of a row; decline what is no third."""
-    require_static(rows)
-    cuts = rows.ndim > ROWS and normalize_axis(at, rows.ndim) == ROWS
-    decline_if(not cuts, "the rows are not what is split")
-    bounds = split_bounds(rows.static_shape[ROWS], sections)
-    third, rest = divmod(rows.static_shape[ROWS], PARTS)
-    fits = not rest and len(bounds) == PARTS and all(e - b == third for b, e in bounds)
-    decline_if(not fits, "the parts are not thirds of the rows")
-    inner = prod(rows.static_shape[ROWS + 1 :])
-    return tuple(begin * inner for begin, _ in bounds)
-
-
 def _made(
-    describe: Callable[[Graph, Attention], None], rows: TensorType, begins: tuple[int, ...],
+    describe: Callable[[Graph, Attention], None], rows: TensorType, starts: tuple[int, ...],
     y: TensorType, mask: Any, causal: bool, scale: float | None, layout: str, device: Device,
 ) -> OpEnv:  # fmt: skip
     """Return what runs a graph. The gradient fills one array, of the shape of the rows."""
@@ -78,16 +62,16 @@ def _made(
     described = replace(compact, query=query, key=key, value=value)
     run = plan(describe, described, dtype=rows.dtype, device=device.ordinal)
 
-    def parts_of(whole: torch.Tensor, begins: Sequence[int]) -> list[torch.Tensor]:
+    def parts_of(whole: torch.Tensor, starts: Sequence[int]) -> list[torch.Tensor]:
         flat = whole.view(batch, steps, row)
-        return [flat.narrow(-1, begin, part) for begin in begins]
+        return [flat.narrow(-1, begin, part) for begin in starts]
 
     def forward(whole: torch.Tensor, *results: torch.Tensor) -> None:
-        run(*parts_of(whole, begins), *results)
+        run(*parts_of(whole, starts), *results)
 
     def backward(whole: torch.Tensor, *rest: torch.Tensor) -> None:
         *given, joined = rest
-        run(*parts_of(whole, begins), *given, *parts_of(joined, range(0, row, part)))
+        run(*parts_of(whole, starts), *given, *parts_of(joined, range(0, row, part)))
 
     launch = backward if describe is sdpa_backward else forward
     return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
@@ -112,8 +96,8 @@ def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    begins = _begins(rows, sections, at)
-    return _made(_sdpa_alone, rows, begins, result, mask, causal, scale, layout, device)
+    starts = begins(rows, sections, at)
+    return _made(_sdpa_alone, rows, starts, result, mask, causal, scale, layout, device)
 
 
 @dialect.pattern_op(_saved)
@@ -121,8 +105,8 @@ def attention_of_rows_saved(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: tuple[TensorType, TensorType], device: Device,
 ) -> OpEnv:  # fmt: skip
-    begins = _begins(rows, sections, at)
-    return _made(sdpa, rows, begins, result[0], mask, causal, scale, layout, device)
+    starts = begins(rows, sections, at)
+    return _made(sdpa, rows, starts, result[0], mask, causal, scale, layout, device)
 
 
 def _gradient(rows, sections, at, mask, y, logsumexp, dy, causal, scale, layout, axis):
@@ -137,6 +121,6 @@ def attention_of_rows_dx(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
     scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
 ) -> OpEnv:  # fmt: skip
-    begins = _begins(rows, sections, at)
+    starts = begins(rows, sections, at)
     decline_if(normalize_axis(axis, result.ndim) != ROWS, "gradients are not joined as rows")
-    return _made(sdpa_backward, rows, begins, y, mask, causal, scale, layout, device)
+    return _made(sdpa_backward, rows, starts, y, mask, causal, scale, layout, device)

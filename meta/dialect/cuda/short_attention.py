@@ -1,0 +1,237 @@
+"""Attention over short sequences in half precision, forward and backward: all of a head is in
+shared memory, what is added to the scores in registers.
+
+Windows of images, say: 49 tokens, heads of 32 elements, thousands of windows that share a bias. A
+thread block keeps its head and goes from batch to batch, so that a mask that batches share is read
+once. The gradient needs no y: with all keys at hand, ``sum(dy * y)`` is ``sum(p * (dy @ value.T))``.
+That of a mask is summed up over batches in registers, then over thread blocks in one order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from typing import Any
+
+import torch
+
+from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.cuda import cubin
+from meta.dialect.cuda.source import packed, source
+from meta.ir.types import TensorType
+from meta.op.attention import HEADS_FIRST, heads_first, score_scale
+from meta.op.core.call import CallValues
+from meta.runtime import chip
+
+HALVES = ("float16", "bfloat16")
+LONGEST, WIDEST = 64, 64
+"""The most queries, keys, and elements of a head."""
+ALIGNED = 8
+"""What the elements of a head are a multiple of: a thread copies 16 bytes."""
+FIRST_TENSOR_CORES = (8, 0)
+"""The compute capability from which on tensor cores multiply these numbers."""
+_POINTERS = (
+    *("query", "key", "value", "mask", "logsumexp", "dy"),
+    *("out", "new_lse", "dkey", "dvalue", "dmask"),
+)
+FORWARD, BACKWARD = "short_attention_forward", "short_attention_backward"
+_RESIDENT = {FORWARD: (5, 4), BACKWARD: (3, 2)}
+"""By kernel, the thread blocks of four warps that fit a multiprocessor, for heads of up to 32
+elements and for wider ones."""
+
+Strides = tuple[int, int, int, int, int]
+"""From which element to which it is from one batch to the next, from one group of heads, from one
+head of a group, from one step; and how many heads a group has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where elements lie: of query, of key and value, of results with their axes, and of dy."""
+
+    own: Strides
+    other: Strides
+    out_own: Strides
+    out_other: Strides
+    given: Strides
+
+
+def strides(type_: TensorType, layout: str, joined: int = 1) -> Strides:
+    """Return those of an array [b, h, s, d] or, in the other layout, [b, s, h, d].
+
+    ``joined``: how many such arrays lie in one row of memory, heads and width.
+    """
+    _, heads, steps, width = heads_first(type_, layout).static_shape
+    by_head, by_step = (steps * width, width) if layout == HEADS_FIRST else (width, heads * width)
+    return (heads * steps * width * joined, 0, by_head, by_step * joined, heads)
+
+
+def places(call: CallValues, joined: int = 1) -> Places:
+    """Return where the operands of a call lie, and its results; ``joined`` as in `strides`."""
+    a = call.args
+    own, other = strides(a.query, a.layout), strides(a.key, a.layout)
+    results = strides(a.query, a.layout, joined), strides(a.key, a.layout, joined)
+    return Places(own, other, *results, own)
+
+
+class Kernels:
+    """A kernel for the attention of a call, for each variant compiled when it is first launched."""
+
+    def __init__(self, call: CallValues, name: str, where: Places, **variant: int) -> None:
+        a = call.args
+        _require_fits([a.query, a.key, a.value], a.mask, call.device.ordinal)
+        query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
+        self.batches, self.heads, self.queries, width = query
+        self.share, self.keys = self.heads // key[1], key[2]
+        self.name, self.device, wide = name, call.device.ordinal, -(-width // 16) * 16
+        rows, key_rows = -(-self.queries // 16) * 16, -(-self.keys // 16) * 16
+        warps = (rows if name == FORWARD else max(rows, key_rows)) // 16
+        blocks = _RESIDENT[name][wide > 32] * 4 // warps
+        self.threads, tile = 32 * warps, wide + 8
+        if name == FORWARD:
+            elements = 2 * (rows + 2 * key_rows) * tile
+        else:
+            elements = 4 * (rows + key_rows) * tile + 2 * rows * (key_rows + 8)
+        self.shared = 2 * elements
+        masked = {None: 0, "bool": 1}.get(None if a.mask is None else a.mask.dtype, 2)
+        sizes = {"BF16": int(a.query.dtype == "bfloat16"), "WIDTH": width, "WIDE": wide}
+        sizes |= {"QUERIES": rows, "KEYS": -(-self.keys // 8) * 8, "WARPS": warps}
+        sizes |= {"BLOCKS": blocks, "MASK": masked, **variant}
+        self.source = source(name, {"T": a.query.dtype}, sizes)
+        by_mask = _broadcast(a.mask)
+        resident = blocks * chip.of(self.device).processors
+        # A mask that differs from batch to batch has a gradient for each of them.
+        self.chunks = self.batches if by_mask[0] else _chunks(self.batches, self.heads, resident)
+        lies = (*where.own, *where.other, *where.out_own, *where.out_other, *where.given, *by_mask)
+        counts = self.batches, self.chunks, self.heads, self.share, self.queries, self.keys
+        scale = score_scale(a.scale, width)
+        self.sizes = struct.pack("<29q7if", *lies, *counts, int(a.causal), scale)
+        self.kernel = cache(self._kernel)
+
+    def _kernel(self) -> Any:
+        return cubin.function(self.source, self.name, self.device, self.shared)
+
+    def prepared(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
+        """Return what launches the kernel, compiled before."""
+        text = self.source
+        kernel = cubin.deferred(run, lambda: [text], self.device)
+        return OpEnv(kernel, allocates=False, workspace=workspace)
+
+    def launch(self, **tensors: torch.Tensor) -> None:
+        """Launch the kernel with tensors by the names of its parameters."""
+        given = packed(_POINTERS, tensors, "") + self.sizes
+        self.kernel().launch(self.heads * self.chunks, self.threads, given)
+
+
+def _require_fits(types: list[TensorType], mask: TensorType | None, device: int) -> None:
+    given = [*types, *([mask] if mask is not None else [])]
+    if any(t.dtype not in HALVES for t in types) or not all(t.is_static for t in given):
+        raise Unsupported(f"made for half precision of extents that are numbers, not {types[0]}")
+    decline_if(not all(t.size for t in given), "there is an empty tensor")
+    own, other = types[0].static_shape[3], types[2].static_shape[3]
+    decline_if(own != other, f"values are {other} wide and keys {own}: made for one width")
+    if own % ALIGNED or own > WIDEST:
+        raise Unsupported(f"made for heads of multiples of {ALIGNED} elements, up to {WIDEST}")
+    if chip.of(device).capability < FIRST_TENSOR_CORES:
+        raise Unsupported("made for tensor cores of compute capability 8.0 or later")
+
+
+def require_short(call: CallValues) -> None:
+    """Raise Unsupported for sequences that do not fit a thread block."""
+    a = call.args
+    decline_if(not (a.query.is_static and a.key.is_static), "extents are known at run time only")
+    longest = max(heads_first(t, a.layout).static_shape[2] for t in (a.query, a.key))
+    decline_if(longest > LONGEST, f"{longest} queries or keys: made for up to {LONGEST}")
+
+
+def _broadcast(mask: TensorType | None) -> tuple[int, ...]:
+    """Return the strides of a mask for its four axes: 0 where it is broadcast."""
+    shape = () if mask is None else mask.static_shape
+    found, step = [0, 0, 0, 0], 1
+    for i, extent in enumerate(reversed(shape)):
+        found[3 - i] = step if extent != 1 else 0
+        step *= extent
+    return tuple(found)
+
+
+def _chunks(batches: int, heads: int, resident: int) -> int:
+    """Return how many thread blocks share the batches of a head, of which so many run at a time.
+
+    A thread block begins as slowly as it computes one batch.
+    """
+
+    def turns(chunks: int) -> int:
+        return ceil(heads * chunks / resident) * (ceil(batches / chunks) + 1)
+
+    most = range(1, min(batches, 4 * ceil(resident / heads)) + 1)
+    return ceil(batches / ceil(batches / min(most, key=turns)))
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose rows can be read by 16 bytes."""
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+
+
+def forward(call: CallValues) -> OpEnv:
+    """Return the launch of `fused_attention`."""
+    require_short(call)
+    kernels = Kernels(call, FORWARD, places(call))
+    names = "query", "key", "value", *(["mask"] if call.args.mask is not None else [])
+
+    def run(*values: torch.Tensor) -> None:
+        given = dict(zip(names, values, strict=False))
+        given |= {n: aligned(given[n]) for n in names[:3]}
+        out, logsumexp = values[len(names) :]
+        kernels.launch(**given, out=out, new_lse=logsumexp)
+
+    return kernels.prepared(run)
+
+
+def _given(call: CallValues) -> tuple[str, ...]:
+    masked = call.args.mask is not None
+    return "query", "key", "value", *(["mask"] if masked else []), "y", "logsumexp", "dy"
+
+
+def _read(names: tuple[str, ...], values: tuple[torch.Tensor, ...]) -> dict[str, torch.Tensor]:
+    given = dict(zip(names, values, strict=False))
+    del given["y"]
+    return given | {n: aligned(given[n]) for n in ("query", "key", "value", "dy")}
+
+
+def backward(call: CallValues, joined: int = 1) -> OpEnv:
+    """Return the launch of `fused_attention_dx`; ``joined``: as parts of the rows of one array."""
+    require_short(call)
+    kernels = Kernels(call, BACKWARD, places(call, joined), GRADIENTS=1, DMASK=0)
+    decline_if(kernels.share != 1, "several heads share a key")
+    names, a = _given(call), call.args
+    row = kernels.heads * a.query.static_shape[3]
+
+    def run(*values: torch.Tensor) -> None:
+        results = values[len(names) :]
+        if joined != 1:
+            results = tuple(results[0].narrow(-1, i * row, row) for i in range(joined))
+        out, dkey, dvalue = results
+        kernels.launch(**_read(names, values), out=out, dkey=dkey, dvalue=dvalue)
+
+    return kernels.prepared(run)
+
+
+def backward_mask(call: CallValues) -> OpEnv:
+    """Return the launches of `fused_attention_dmask`."""
+    require_short(call)
+    kernels = Kernels(call, BACKWARD, places(call), GRADIENTS=0, DMASK=1)
+    names, mask = _given(call), call.args.mask
+    shape = kernels.chunks, kernels.heads, kernels.queries, kernels.keys
+    whole = (1,) * (4 - mask.ndim) + mask.static_shape
+    summed = tuple(i for i, n in enumerate(whole) if n == 1)
+
+    def run(*values: torch.Tensor) -> None:
+        out = values[len(names)]
+        partial = torch.empty(shape, dtype=torch.float32, device=out.device)
+        kernels.launch(**_read(names, values), dmask=partial)
+        out.copy_((partial.sum(summed) if summed else partial).view(out.shape))
+
+    size = 4 * shape[0] * shape[1] * shape[2] * shape[3]
+    return kernels.prepared(run, workspace=2 * size)
