@@ -34,6 +34,7 @@ from meta.passes.attention.found import FoundAttention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
 from meta.passes.rewrite import bound_to, each_function, rewrite_function
+from meta.passes.simplify import simplify
 
 
 def dependent(module: Module, params: Iterable[int]) -> set[Expr]:
@@ -129,7 +130,10 @@ fused_attention(%0, %1, %2, scale=0.5)
     }
     """
     search = _Search(module, device, trained, least_keys)
-    return each_function(module, search.rewritten)
+    made = each_function(module, search.rewritten)
+    # What makes its arguments and its result meets the views and transposes that were there.
+    changed = any(made.functions[n] is not f for n, f in module.functions.items())
+    return simplify(made) if changed else made
 
 
 def explain_attention(

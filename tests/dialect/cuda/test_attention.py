@@ -153,7 +153,10 @@ def case(query: str, key: str, value: str, layout: str = "BHSD") -> tuple[object
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (case(*["float16[1, 2, 8, 64]"] * 3), "made for float32"),
+        (case(*["float64[1, 2, 8, 64]"] * 3), "made for float32"),
+        (case(*["float16[1, 2, 8, 12]"] * 3), "multiples of 8 elements"),
+        (case(*["float16[1, 2, 8, 72]"] * 3), "up to 64"),
+        (case(*["float16[1, 2, 65, 64]"] * 3), "65 queries or keys"),
         (case(*["float32[1, 2, 8, 6]"] * 3), "multiples of 4 elements"),
         (case(*["float32[1, 2, 8, 132]"] * 3), "up to 128"),
         (case(*["float32[1, 2, 8, 8]"] * 2, "float32[1, 2, 8, 4]"), "one width"),
