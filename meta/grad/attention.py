@@ -5,7 +5,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.grad.core import collapse, gradient, in_dtype
-from meta.op.attention import HEADS_FIRST, score_scale
+from meta.op.attention import HEADS_FIRST, mask_repeats, score_scale
 from meta.op.norm import statistics_dtype
 
 
@@ -75,6 +75,14 @@ def _second(given: tuple[Any, ...], u, u_mask):
     return tuple(_swapped(g, layout) if i in (0, 1, 2, 4, 6) else g for i, g in enumerate(found))
 
 
+def _repeated(mask, times):
+    """Return a mask whose batches follow one another so often."""
+    if mask is None or times == 1:
+        return mask
+    spread = op.broadcast_to(op.expand_dims(mask, 0), (times, *mask.shape))
+    return op.reshape(spread, (times * mask.shape[0], *mask.shape[1:]))
+
+
 def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u, u_mask):
     """Return the gradients of ``sum(u * (dquery, dkey, dvalue)) + sum(u_mask * dmask)``.
 
@@ -82,7 +90,9 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u
     the probabilities, P = dy value', S = dscores = p (P - rowsum(p P)), and c = scale. u_mask, or
     else u, is None. By S it is U = c (u_query key' + query u_key') + u_mask.
     """
-    scale = score_scale(scale, query.shape[3])
+    scale, given = score_scale(scale, query.shape[3]), mask
+    times = mask_repeats(mask, query.shape[0])
+    mask, u_mask = _repeated(mask, times), _repeated(u_mask, times)
     h = _Heads(query, key, value, dy)
     p = h.probabilities(mask, logsumexp, causal, scale)
     slope = op.batch_matmul_nt(h.dy, h.value)
@@ -107,7 +117,10 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, causal, scale, u
     by_dy = by_dy + op.batch_matmul(by_slope, h.value)
     by_mask = None
     if mask is not None and is_float(mask.dtype):
-        by_mask = collapse(op.reshape(bend, (*query.shape[:3], key.shape[2])), mask)
+        by_mask = op.reshape(bend, (*query.shape[:3], key.shape[2]))
+        if times != 1:
+            by_mask = op.sum(op.reshape(by_mask, (times, -1, *by_mask.shape[1:])), 0)
+        by_mask = collapse(by_mask, given)
     return (
         h.like(by_query, query),
         h.like(by_key, key),

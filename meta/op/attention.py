@@ -40,6 +40,17 @@ def _same(a: object, b: object) -> bool:
     return a == b or not (isinstance(a, int) and isinstance(b, int))
 
 
+def mask_repeats(mask: TensorType | None, batch: object) -> int:
+    """Return how often the batches of a mask follow one another in those of the scores: 1 for a
+    mask that broadcasts.
+    """
+    if mask is None or mask.ndim != 4 or not isinstance(batch, int):
+        return 1
+    own = mask.shape[0]
+    repeats = isinstance(own, int) and own > 1 and batch > own and batch % own == 0
+    return batch // own if repeats else 1
+
+
 def _checked(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layout: str
 ) -> TensorType:
@@ -76,7 +87,10 @@ def _checked(
             found=mask,
         )
         known = mask.is_static and scores.is_static
-        broadcasts = not known or broadcast_shapes(mask.shape, scores.shape) == scores.shape
+        wanted = scores
+        if (times := mask_repeats(mask, batch)) != 1:
+            wanted = scores.with_shape((batch // times, *scores.shape[1:]))
+        broadcasts = not known or broadcast_shapes(mask.shape, wanted.shape) == wanted.shape
         require(
             broadcasts,
             "mask does not broadcast to the scores",
@@ -108,7 +122,9 @@ def fused_attention(
     query: floating point [b, h, l, d]. key: [b, g, s, d] and value: [b, g, s, e] of its dtype; g
     divides h, and each head of key and value serves h / g adjacent heads of query (grouped-query
     attention, arXiv:2305.13245). mask: bool, true where a query may look, or numbers of query's
-    dtype that are added to the scores; it broadcasts to [b, h, l, s]. causal: query i looks at
+    dtype that are added to the scores; it broadcasts to [b, h, l, s], or to [n, h, l, s] where n
+    divides b: batch i then has those of i % n, as the windows of images that follow one another
+    (Liu et al., arXiv:2103.14030). causal: query i looks at
     keys 0 .. i only. scale: 1 / sqrt(d) unless given. layout: "BHSD", or "BSHD" for
     query [b, l, h, d], key, value and y likewise, as projections leave them.
 
@@ -169,7 +185,7 @@ def fused_attention_dmask(
     """Gradient of `fused_attention` with respect to a mask that is added.
 
     ``ds`` of `fused_attention_dx`, summed over the axes along which mask is
-    broadcast. Arguments as there; mask is floating point. Result: its type.
+    broadcast, and over the batches that have the same of its batches. Arguments as there; mask is floating point. Result: its type.
     """
     require_float(mask, "mask")
     arguments = (query, key, value, mask, y, logsumexp, dy, *options)

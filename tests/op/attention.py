@@ -7,9 +7,17 @@ from meta.testing import B, C, F, OpCase, error, refusals, sample
 INF = float("inf")
 
 
+def repeated(mask, batch):
+    """Return a mask whose batches follow one another as often as they fit."""
+    if mask is None or mask.ndim < 4 or mask.shape[0] in (1, batch):
+        return mask
+    return mask.repeat(batch // mask.shape[0], 1, 1, 1)
+
+
 def scores(query, key, mask, causal, scale):
     key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     found = query @ key.mT * (max(query.shape[-1], 1) ** -0.5 if scale is None else scale)
+    mask = repeated(mask, query.shape[0])
     if mask is not None and mask.dtype == torch.bool:
         found = found.masked_fill(~mask, -INF)
     elif mask is not None:
@@ -74,6 +82,9 @@ def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
 @in_layout((0, 1, 2, 4, 6), ())
 def attention_dmask(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
     ds = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)[1]
+    times = repeated(mask, query.shape[0]).numel() // max(mask.numel(), 1)
+    if times != 1:
+        ds = ds.unflatten(0, (times, -1)).sum(0)
     return ds.sum_to_size(mask.shape)
 
 
@@ -123,6 +134,8 @@ CASES = [
             sample(*inputs(2, 2, 2, 2, 2, 3, 2), F(2, 3)),
             sample(*inputs(2, 2, 2, 2, 2, 3, 2), F(2, 1, 1, 3), True),
             sample(*inputs(1, 2, 2, 2, 2, 3, 2), F(3)),
+            sample(*inputs(4, 2, 2, 2, 2, 3, 2), F(2, 2, 2, 3)),
+            sample(*inputs(6, 1, 2, 2, 1, 3, 2), B(2, 1, 1, 3), True),
             sample(*inputs(1, 2, 2, 4, 2, 3, 4), HIDDEN),
             sample(*inputs(1, 2, 70, 16, 1, 50, 16), causal=True),
             sample(F(2, 3, 4, 8), F(2, 5, 2, 8), F(2, 5, 2, 8), B(2, 1, 1, 5), layout="BSHD"),
@@ -150,6 +163,7 @@ CASES = [
             backward(1, 4, 3, 4, 2, 5, 4, causal=True, scale=0.3),
             backward(1, 2, 2, 4, 1, 3, 4, SEEN),
             backward(1, 2, 2, 4, 2, 3, 2, HIDDEN, causal=True),
+            backward(4, 2, 2, 2, 2, 3, 2, B(2, 1, 2, 3)),
             sample(
                 *(F(2, 3, 4, 8), F(2, 5, 2, 8), F(2, 5, 2, 8), None),
                 *(F(2, 3, 4, 8), logsumexps(2, 4, 3), F(2, 3, 4, 8)),
@@ -170,6 +184,8 @@ CASES = [
             backward(2, 4, 2, 4, 2, 3, 4, F(1, 4, 2, 1), causal=True),
             backward(1, 2, 2, 4, 2, 3, 2, F(1, 2, 2, 3), scale=0.3),
             backward(1, 2, 2, 4, 2, 3, 4, F()),
+            backward(6, 2, 2, 2, 2, 3, 2, F(2, 2, 2, 3)),
+            backward(4, 2, 2, 2, 1, 3, 2, F(2, 1, 1, 3), causal=True),
             sample(
                 *(F(2, 3, 4, 2), F(2, 5, 2, 2), F(2, 5, 2, 2), F(2, 4, 3, 1)),
                 *(F(2, 3, 4, 2), logsumexps(2, 4, 3), F(2, 3, 4, 2)),
@@ -199,6 +215,7 @@ CASES += refusals(
             error(_Q, F(2, 3, 6, 5), F(2, 3, 6, 7), match="must divide those of query"),
             error(_Q, _K, _V, C([0], "int64"), match="mask must be bool"),
             error(_Q, _K, _V, B(5, 6), match="mask|broadcast"),
+            error(F(6, 1, 3, 5), F(6, 1, 6, 5), F(6, 1, 6, 5), B(4, 1, 3, 6), match="broadcast"),
             error(_Q, _K, _V, layout="SBHD", match="layout is not supported"),
         ],
         "fused_attention_dx": [

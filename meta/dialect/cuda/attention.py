@@ -37,7 +37,7 @@ from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda import short_attention
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
-from meta.op.attention import HEADS_FIRST, heads_first, score_scale
+from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
 from meta.runtime import chip
 
@@ -70,6 +70,7 @@ class _Kernels:
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batch, self.heads, self.queries, self.width = query
         self.groups, self.keys = key[1:3]
+        decline_if(mask_repeats(a.mask, self.batch) != 1, "batches of the mask are repeated")
         self.mask, self.device = None if a.mask is None else a.mask.dtype, call.device.ordinal
         own, other = _strides(query, a.layout), _strides(key, a.layout)
         results = (*_in_rows(own, joined), *_in_rows(other, joined))

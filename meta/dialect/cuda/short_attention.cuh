@@ -1,8 +1,8 @@
 // Attention over short sequences in half precision: what its kernels share.
 //
 // A thread block has one head at a time, all of it in shared memory, and goes on to the same head
-// of other batches, whose elements are copied meanwhile: what is added to the scores stays in
-// registers where batches share it. A warp has 16 rows of scores. A product of 16 x 16 by 16 x 8
+// of other batches, whose elements are copied meanwhile: those with which it shares a mask, so that
+// what is added to the scores stays in registers. A mask has ``windows`` batches, in turn. A warp has 16 rows of scores. A product of 16 x 16 by 16 x 8
 // numbers is one instruction, with sums in float32. Lane 4 g + t holds of its first factor the rows
 // g and g + 8, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of the second the same rows of column g;
 // of the sum the rows g and g + 8, columns 2 t and 2 t + 1. So two tiles of scores are a first
@@ -42,10 +42,9 @@ typedef unsigned char Mask;
 typedef T Mask;
 #endif
 
-// From which element to which it is from one batch to the next, from one group of heads, of which
-// there are ``group`` in each, from one head of a group, and from one step.
+// From which element to which it is from one batch to the next, from one head, and from one step.
 struct Strides {
-  long long batch, groups, head, step, group;
+  long long batch, head, step;
 };
 struct Parameters {
   const T* query;
@@ -63,7 +62,7 @@ struct Parameters {
   Strides out_own, out_other;  // of results that have their axes
   Strides given;               // of dy
   long long mask_batch, mask_head, mask_query, mask_key;
-  int batches, chunks, heads, share, queries, keys, causal;
+  int batches, windows, chunks, heads, share, queries, keys, causal;
   float scale;
 };
 typedef float Scores[2 * KEY_STEPS][4];   // 16 rows of them
@@ -71,8 +70,7 @@ typedef float Fragments[2 * STEPS][4];    // 16 rows of a head
 typedef unsigned Added[TILES][2];         // what is added to 16 rows of scores: pairs of T
 
 inline long long place(const Strides& s, int batch, int head) {
-  int group = (int)s.group;
-  return batch * s.batch + head / group * s.groups + head % group * s.head;
+  return batch * s.batch + head * s.head;
 }
 
 inline unsigned shared_address(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
@@ -136,8 +134,8 @@ inline void clear(T* tile, int elements) {
 
 // What is added to the rows g and g + 8 from ``row`` on: minus infinity where there is no key, or
 // where a query may not look.
-inline void read_added(Added& added, const Parameters& p, int batch, int head, int row, int t) {
-  const Mask* mask = p.mask + (batch * p.mask_batch + head * p.mask_head);
+inline void read_added(Added& added, const Parameters& p, int window, int head, int row, int t) {
+  const Mask* mask = p.mask + (window * p.mask_batch + head * p.mask_head);
   EVERY(j, TILES) {
     EVERY(r, 2) {
       unsigned both = 0;

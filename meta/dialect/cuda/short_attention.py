@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -42,9 +42,8 @@ _RESIDENT = {FORWARD: (5, 4), BACKWARD: (3, 2)}
 """By kernel, the thread blocks of four warps that fit a multiprocessor, for heads of up to 32
 elements and for wider ones."""
 
-Strides = tuple[int, int, int, int, int]
-"""From which element to which it is from one batch to the next, from one group of heads, from one
-head of a group, from one step; and how many heads a group has."""
+Strides = tuple[int, int, int]
+"""From which element to which it is from one batch to the next, from one head, and from one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def strides(type_: TensorType, layout: str, joined: int = 1) -> Strides:
     """
     _, heads, steps, width = heads_first(type_, layout).static_shape
     by_head, by_step = (steps * width, width) if layout == HEADS_FIRST else (width, heads * width)
-    return (heads * steps * width * joined, 0, by_head, by_step * joined, heads)
+    return heads * steps * width * joined, by_head, by_step * joined
 
 
 def places(call: CallValues, joined: int = 1) -> Places:
@@ -102,12 +101,14 @@ class Kernels:
         self.source = source(name, {"T": a.query.dtype}, sizes)
         by_mask = _broadcast(a.mask)
         resident = blocks * chip.of(self.device).processors
-        # A mask that differs from batch to batch has a gradient for each of them.
-        self.chunks = self.batches if by_mask[0] else _chunks(self.batches, self.heads, resident)
+        self.windows = a.mask.static_shape[0] if by_mask[0] else 1
+        items = self.windows * self.heads
+        self.chunks = _chunks(self.batches // self.windows, items, resident)
         lies = (*where.own, *where.other, *where.out_own, *where.out_other, *where.given, *by_mask)
-        counts = self.batches, self.chunks, self.heads, self.share, self.queries, self.keys
+        counts = self.batches, self.windows, self.chunks, self.heads, self.share
         scale = score_scale(a.scale, width)
-        self.sizes = struct.pack("<29q7if", *lies, *counts, int(a.causal), scale)
+        counts = *counts, self.queries, self.keys, int(a.causal)
+        self.sizes = struct.pack("<19q8if4x", *lies, *counts, scale)
         self.kernel = cache(self._kernel)
 
     def _kernel(self) -> Any:
@@ -122,7 +123,7 @@ class Kernels:
     def launch(self, **tensors: torch.Tensor) -> None:
         """Launch the kernel with tensors by the names of its parameters."""
         given = packed(_POINTERS, tensors, "") + self.sizes
-        self.kernel().launch(self.heads * self.chunks, self.threads, given)
+        self.kernel().launch(self.heads * self.windows * self.chunks, self.threads, given)
 
 
 def _require_fits(types: list[TensorType], mask: TensorType | None, device: int) -> None:
@@ -157,7 +158,8 @@ def _broadcast(mask: TensorType | None) -> tuple[int, ...]:
 
 
 def _chunks(batches: int, heads: int, resident: int) -> int:
-    """Return how many thread blocks share the batches of a head, of which so many run at a time.
+    """Return how many thread blocks share the batches of a head, or of a head and a window, of
+    which so many run at a time.
 
     A thread block begins as slowly as it computes one batch.
     """
@@ -223,15 +225,14 @@ def backward_mask(call: CallValues) -> OpEnv:
     require_short(call)
     kernels = Kernels(call, BACKWARD, places(call), GRADIENTS=0, DMASK=1)
     names, mask = _given(call), call.args.mask
-    shape = kernels.chunks, kernels.heads, kernels.queries, kernels.keys
+    shape = kernels.chunks, kernels.windows, kernels.heads, kernels.queries, kernels.keys
     whole = (1,) * (4 - mask.ndim) + mask.static_shape
-    summed = tuple(i for i, n in enumerate(whole) if n == 1)
+    summed = (0, *(i for i, n in enumerate(whole, 1) if n == 1))
 
     def run(*values: torch.Tensor) -> None:
         out = values[len(names)]
         partial = torch.empty(shape, dtype=torch.float32, device=out.device)
         kernels.launch(**_read(names, values), dmask=partial)
-        out.copy_((partial.sum(summed) if summed else partial).view(out.shape))
+        out.copy_(partial.sum(summed).view(out.shape))
 
-    size = 4 * shape[0] * shape[1] * shape[2] * shape[3]
-    return kernels.prepared(run, workspace=2 * size)
+    return kernels.prepared(run, workspace=8 * prod(shape))

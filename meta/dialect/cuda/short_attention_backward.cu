@@ -44,15 +44,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   T* powers = stages + 2 * STAGE;  // the probabilities
   T* slopes = powers + QUERIES * SCORE_LD;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  int head = blockIdx.x % p.heads, chunk = blockIdx.x / p.heads, row = 16 * warp + g;
+  int head = blockIdx.x % p.heads, first = blockIdx.x / p.heads, row = 16 * warp + g;
+  int window = first % p.windows, stride = p.windows * p.chunks;
 
   Added added;
   Scores dmask = {};
   clear(stages, 2 * STAGE + 2 * QUERIES * SCORE_LD);
   __syncthreads();
-  begin(stages, p, chunk, head);
-  if (!p.mask_batch) read_added(added, p, 0, head, row, t);
-  for (int batch = chunk, turn = 0; batch < p.batches; batch += p.chunks, turn ^= 1) {
+  begin(stages, p, first, head);
+  read_added(added, p, window, head, row, t);
+  for (int batch = first, turn = 0; batch < p.batches; batch += stride, turn ^= 1) {
     float less[2];  // of the exponents, which are those of 2; for a row that is not there: no power
     EVERY(r, 2) {
       long long pair = (long long)batch * p.heads + head;
@@ -61,9 +62,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     await_copies();
     __syncthreads();  // of this turn there is everything, and nobody reads the last one's
-    if (batch + p.chunks < p.batches)
-      begin(stages + (turn ^ 1) * STAGE, p, batch + p.chunks, head);
-    if (p.mask_batch) read_added(added, p, batch, head, row, t);
+    if (batch + stride < p.batches)
+      begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
     const T* query = stages + turn * STAGE;
     const T* dy = query + QUERIES * LD;
     const T* key = dy + QUERIES * LD;
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
   }
   if (DMASK && 16 * warp < QUERIES) {
-    float* to = p.dmask + ((long long)chunk * p.heads + head) * p.queries * p.keys;
+    float* to = p.dmask + ((long long)first * p.heads + head) * p.queries * p.keys;
     EVERY(j, TILES) {
       EVERY(e, 4) {
         int i = row + e / 2 * 8, k = 8 * j + 2 * t + e % 2;

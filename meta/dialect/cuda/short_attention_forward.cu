@@ -18,18 +18,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   T* stages = (T*)memory;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   int head = blockIdx.x % p.heads, batch = blockIdx.x / p.heads, row = 16 * warp + g;
+  int window = batch % p.windows, stride = p.windows * p.chunks;
 
   Added added;
   clear(stages, 2 * STAGE);
   __syncthreads();
   begin(stages, p, batch, head);
-  if (!p.mask_batch) read_added(added, p, 0, head, row, t);
-  for (int turn = 0; batch < p.batches; batch += p.chunks, turn ^= 1) {
+  read_added(added, p, window, head, row, t);
+  for (int turn = 0; batch < p.batches; batch += stride, turn ^= 1) {
     await_copies();
     __syncthreads();  // of this turn there is everything, and nobody reads the last one's
-    if (batch + p.chunks < p.batches)
-      begin(stages + (turn ^ 1) * STAGE, p, batch + p.chunks, head);
-    if (p.mask_batch) read_added(added, p, batch, head, row, t);
+    if (batch + stride < p.batches)
+      begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
     const T* query = stages + turn * STAGE;
     const T* key = query + QUERIES * LD;
     Scores s = {};

@@ -21,7 +21,7 @@ from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.dialect.cudnn.plans import ExecutionPlan, Plans, plan
 from meta.ir.types import TensorType
-from meta.op.attention import HEADS_FIRST, heads_first, score_scale
+from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
 
 HALVES = ("float16", "bfloat16")
@@ -72,7 +72,7 @@ def _mask_shape(call: CallValues) -> tuple[int, ...]:
     a = call.args
     shape = (1,) * (4 - a.mask.ndim) + a.mask.static_shape
     length, keys = (heads_first(t, a.layout).static_shape[2] for t in (a.query, a.key))
-    return (*shape[:2], length, keys)
+    return (shape[0] * mask_repeats(a.mask, a.query.shape[0]), shape[1], length, keys)
 
 
 def arguments(graph: Graph, a: Attention) -> dict[str, Any]:
@@ -135,12 +135,16 @@ def _plan(describe: Callable[..., None], call: CallValues) -> ExecutionPlan | Pl
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return how the mask of a call becomes numbers to add to the scores."""
     a = call.args
-    shape = _mask_shape(call)
+    shape, times = _mask_shape(call), mask_repeats(a.mask, a.query.shape[0])
+
+    def spread(mask: torch.Tensor) -> torch.Tensor:
+        return (mask if times == 1 else mask.repeat(times, 1, 1, 1)).expand(shape)
+
     if a.mask.dtype != "bool":
-        return lambda mask: mask.expand(shape).contiguous()
+        return lambda mask: spread(mask).contiguous()
     dtype, device = TO_TORCH[a.query.dtype], str(call.device)
     seen, hidden = (torch.tensor(x, dtype=dtype, device=device) for x in (0.0, -inf))
-    return lambda mask: torch.where(mask.expand(shape), seen, hidden)
+    return lambda mask: torch.where(spread(mask), seen, hidden)
 
 
 def _sdpa_in_rows(graph: Graph, a: Attention) -> None:

@@ -84,6 +84,14 @@ def _cuda_bias(bias, query, key):
     return F.pad(full, (0, -keys % _BIAS_STEP))[..., :keys]
 
 
+def _repeated(mask, query):
+    """Return a mask whose batches follow one another in those of query as often as they do."""
+    batch = query.shape[0]
+    if mask is None or mask.ndim != 4 or mask.shape[0] in (1, batch):
+        return mask
+    return mask.repeat(batch // mask.shape[0], 1, 1, 1)
+
+
 def _scores(query, key, mask, causal, scale):
     """Return all scores, of wide arguments with one key per head."""
     scores = query @ key.mT * scale
@@ -130,6 +138,7 @@ def _heads_first(layout, *tensors):
 
 
 def _forward(query, key, value, mask, causal, scale):
+    mask = _repeated(mask, query)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     key, value = _per_head(key, query), _per_head(value, query)
     if kind is None:
@@ -191,6 +200,7 @@ def fused_attention_dx_cpu(query, key, value, mask, y, logsumexp, dy, causal, sc
 def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
     """Return the gradients with the heads first."""
     query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    mask = _repeated(mask, query)
     value, y = _centred(value, y)
     scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
     keys, values = _per_head(key, query), _per_head(value, query)
@@ -252,8 +262,11 @@ def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, sca
     value, y = _centred(value, y)
     scale = score_scale(scale, query.shape[-1])
     key, value = _per_head(key, query), _per_head(value, query)
-    arguments = (query, key, value, mask, y, logsumexp, dy, causal, scale)
+    full = _repeated(mask, query)
+    arguments = (query, key, value, full, y, logsumexp, dy, causal, scale)
     _, ds = _composed_backward(*arguments)
+    if full is not mask:
+        ds = ds.unflatten(0, (-1, mask.shape[0])).sum(0)
     out.copy_(ds.sum_to_size(mask.shape))
 
 

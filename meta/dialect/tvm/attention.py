@@ -9,7 +9,8 @@ from meta import op
 from meta.dialect.tvm.broadcast import broadcast_at, cast, computing, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import ints
-from meta.op.attention import HEADS_FIRST, score_scale
+from meta.ir.types import TensorType
+from meta.op.attention import HEADS_FIRST, mask_repeats, score_scale
 from meta.op.norm import statistics_dtype
 
 
@@ -22,6 +23,7 @@ class _Attention:
         self.keys = key.shape[2]
         self.share = max(int(self.heads) // max(int(key.shape[1]), 1), 1)
         self.mask, self.causal = mask, causal
+        self.repeats = _repeats(mask, self.batch)
         self.scale = self.number(score_scale(scale, int(width)))
         self.shape = (self.batch, self.heads, self.length, self.keys)
         self.raw = self.dot(query, key, width, "products")
@@ -50,7 +52,8 @@ class _Attention:
         i, j = index[2:]
         value, hidden = self.raw(*index) * self.scale, self.number(float("-inf"))
         if self.mask is not None:
-            entry = broadcast_at(self.mask, index)
+            own = (index[0] % self.mask.shape[0], *index[1:]) if self.repeats != 1 else index
+            entry = broadcast_at(self.mask, own)
             if str(self.mask.dtype) == "bool":
                 value = tirx.Select(entry, value, hidden)
             else:
@@ -117,6 +120,14 @@ class _Attention:
         return p, ds
 
 
+def _repeats(mask, batch):
+    """Return how often the batches of a mask follow one another in those of the scores."""
+    if mask is None or len(mask.shape) != 4:
+        return 1
+    extents = [int(n) if isinstance(n, int | tirx.IntImm) else n for n in (batch, mask.shape[0])]
+    return mask_repeats(TensorType((extents[1], 1, 1, 1), str(mask.dtype)), extents[0])
+
+
 def _scaled(x, dtype, factor):
     """Return x times a factor in a dtype."""
     return te.compute(x.shape, lambda *i: cast(x(*i) * factor, dtype), name="rounded")
@@ -173,7 +184,14 @@ def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, sca
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
     a = _Attention(query, key, mask, causal, scale)
     _, ds = a.backward(value, y, logsumexp, dy)
-    return rounded(_summed(a.shape, mask.shape, ds, "dmask"), mask.dtype)
+    full = a.shape
+    if a.repeats != 1:
+        full, each, count = (mask.shape[0], *full[1:]), ds, int(mask.shape[0])
+        r = te.reduce_axis((0, a.repeats), name="repeat")
+        ds = te.compute(
+            full, lambda b, *i: te.sum(each(r * count + b, *i), axis=r), name="over_repeats"
+        )
+    return rounded(_summed(full, mask.shape, ds, "dmask"), mask.dtype)
 
 
 def _summed(full, shape, value, name):

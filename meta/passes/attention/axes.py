@@ -253,8 +253,10 @@ def arranged(x: Any, axes: Sequence[ScoreAxis], wanted: Sequence[Sequence[ScoreA
     """
     order = [a for group in wanted for a in group if a in axes]
     if order != list(axes):
-        x = _reshaped(x, tuple(a.extent for a in axes))
-        x = op.permute_dims(x, tuple(list(axes).index(a) for a in order))
+        runs = _runs([list(axes).index(a) for a in order])
+        placed = sorted(runs)
+        x = _reshaped(x, tuple(extent(axes[first : last + 1]) for first, last in placed))
+        x = op.permute_dims(x, tuple(map(placed.index, runs)))
     kept = [[a for a in group if a in axes] for group in wanted]
     if any(k and len(k) < len(group) for k, group in zip(kept, wanted, strict=True)):
         flat = [(a, bool(k)) for k, group in zip(kept, wanted, strict=True) for a in group]
@@ -262,6 +264,17 @@ def arranged(x: Any, axes: Sequence[ScoreAxis], wanted: Sequence[Sequence[ScoreA
         x = op.broadcast_to(x, tuple(a.extent if full else 1 for a, full in flat))
         kept = [list(group) if k else [] for k, group in zip(kept, wanted, strict=True)]
     return _reshaped(x, tuple(map(extent, kept)))
+
+
+def _runs(places: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of numbers that follow one another, in their order."""
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and place == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], place
+        else:
+            runs.append((place, place))
+    return runs
 
 
 def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:

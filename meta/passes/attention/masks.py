@@ -119,7 +119,7 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
         seen = reduce(op.logical_and, seen)
         sees = op.any(seen, len(axes) - 1, True)
         mask = op.logical_or(seen, op.logical_not(sees))
-        return _joined(mask, axes, parts), _joined(sees, axes, parts)
+        return _joined(mask, axes, _repeated(found, parts)), _joined(sees, axes, parts)
     dtypes = [dtype, *(x.dtype for m, x in given if m.hides is None)]
     wide = max(dtypes, key=bits)
     total = reduce(op.add, [_numbers(m, x, wide) for m, x in given])
@@ -128,7 +128,7 @@ def emitted(found: Masking, trace: Trace, dtype: str, parts: Sequence[Sequence[S
         if found.clears:  # a row of minus infinities stays one
             top = op.maximum(top, torch.finfo(TO_TORCH[wide]).min)
         total = op.subtract(total, top)
-    return _joined(in_dtype(total, dtype), axes, parts), None
+    return _joined(in_dtype(total, dtype), axes, _repeated(found, parts)), None
 
 
 def _numbers(mask: Mask, x: Any, dtype: str) -> Any:
@@ -147,9 +147,28 @@ def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxi
     return arranged(x, own, [list(part) for part in parts])
 
 
+def _present(found: Masking) -> set[ScoreAxis]:
+    """Return the axes that the masks have."""
+    return set() if found.causal else {a for m in found.masks for a in leaves(*m.groups)}
+
+
+def _repeated(
+    found: Masking, parts: Sequence[Sequence[ScoreAxis]]
+) -> Sequence[Sequence[ScoreAxis]]:
+    """Return the axes of the mask's dimensions: of batches that are several axes, the last ones if
+    it has those alone, as the operator repeats its batches.
+    """
+    batch, *rest = parts
+    present = _present(found)
+    own = [a for a in batch if a in present]
+    repeats = own and len(own) < len(batch) and own == list(batch[-len(own) :])
+    return [own, *rest] if repeats else parts
+
+
 def spread_out(found: Masking, parts: Sequence[Sequence[ScoreAxis]]) -> int:
     """Return the elements that the mask has with these dimensions, 0 if it needs all of them."""
-    present = set() if found.causal else {a for m in found.masks for a in leaves(*m.groups)}
+    present = _present(found)
+    parts = _repeated(found, parts)
     whole = [[a for a in part if a in present] for part in parts]
     if all(not w or len(w) == len(part) for w, part in zip(whole, parts, strict=True)):
         return 0
