@@ -32,6 +32,7 @@ from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, sym
 from meta.frontend.dynamo.keep_attention import keep_attention
 from meta.frontend.dynamo.keep_gelu import keep_gelu
 from meta.frontend.dynamo.keep_rms_norm import keep_rms_norm
+from meta.frontend.dynamo.keep_scores import keep_scores
 from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result
@@ -59,6 +60,7 @@ def backend(
     keep_attention(graph)
     keep_gelu(graph)
     keep_rms_norm(graph)
+    keep_scores(graph)
     graphs: dict[str, GraphCompiler] = {}
     compiler = partial(_compiled, graphs, options=given, static=set(), loans=Loans())
     compile_graph = aot_autograd(

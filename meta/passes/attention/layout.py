@@ -27,9 +27,15 @@ from meta.passes.rewrite import rewrite_function
 
 SWAPPED = (0, 2, 1, 3)
 """From [b, h, s, d] to [b, s, h, d], and back."""
-_OPERANDS = {op.fused_attention: (0, 1, 2), op.fused_attention_dx: (0, 1, 2, 4, 6)}
+_OF_GRADIENT = (0, 1, 2, 4, 6)
+_OPERANDS = {
+    op.fused_attention: (0, 1, 2),
+    op.fused_attention_dx: _OF_GRADIENT,
+    op.fused_attention_dmask: _OF_GRADIENT,
+}
 """By operator, its arguments of this layout: query, key, value; with y and dy."""
 _RESULTS = {op.fused_attention: (0,), op.fused_attention_dx: (0, 1, 2)}
+"""By operator, which of its results are of this layout, too."""
 _WRITTEN_ANYWHERE = (op.add, op.subtract, op.multiply, op.astype, op.concat)
 """What rotary embeddings of positions and casts end with: a transposition is part of the kernel."""
 _LAYOUT = {one: one.schema.names.index("layout") for one in _OPERANDS}
@@ -110,7 +116,7 @@ class _Rewriting:
         saved = sum(self._saved(a, sources[i]) for i, a in operands.items())
         if call.args[_LAYOUT[call.op]] != HEADS_FIRST or saved <= 0:
             return [binding]
-        if not self._only_fields(binding.var):
+        if call.op in _RESULTS and not self._only_fields(binding.var):
             return [binding]
         args, made, new = list(call.args), [], dict[Expr, Var]()
         for i, source in sources.items():
@@ -121,6 +127,8 @@ class _Rewriting:
                 made.append(Binding(new[atom], moved, binding.span))
             args[i] = new[atom] if source is None else source
         args[_LAYOUT[call.op]] = HEADS_LATER
+        if call.op not in _RESULTS:
+            return [*made, Binding(binding.var, Call(call.op, tuple(args)), binding.span)]
         assert isinstance(binding.var.type, TupleType)
         fields = enumerate(binding.var.type.fields)
         places = _RESULTS[call.op]
