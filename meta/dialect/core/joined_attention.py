@@ -40,6 +40,49 @@ def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
     return tuple(begin * inner for begin, _ in bounds)
 
 
+def _of_rows(rows: Any, sections: Any, at: Any) -> list[Any]:
+    parts = op.split(rows, sections, at)
+    return [op.reshape(parts[i], ...) for i in range(PARTS)]
+
+
+def alone(
+    rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
+) -> Any:
+    """A pattern: the result, without what its gradient needs."""
+    return op.fused_attention(*_of_rows(rows, sections, at), mask, causal, scale, layout)[0]
+
+
+def saved(
+    rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
+) -> Any:
+    """A pattern: the result, and the logsumexp."""
+    found = op.fused_attention(*_of_rows(rows, sections, at), mask, causal, scale, layout)
+    return found[0], found[1]
+
+
+def gradient(
+    rows: Any, sections: Any, at: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
+    scale: Any, layout: Any, axis: Any,
+) -> Any:  # fmt: skip
+    """A pattern: the gradient of the rows."""
+    given = (*_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return _rows(op.fused_attention_dx(*given), axis)
+
+
+def gradients(
+    rows: Any, sections: Any, at: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
+    scale: Any, layout: Any, axis: Any,
+) -> Any:  # fmt: skip
+    """A pattern: the gradients of the rows and of the mask."""
+    given = (*_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return _rows(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
+
+
+def _rows(found: Any, axis: Any) -> Any:
+    views = tuple(op.reshape(found[i], ...) for i in range(PARTS))
+    return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(PARTS)), axis)
+
+
 def _joined(
     query: Any, key: Any, value: Any, mask: Any, y: Any, logsumexp: Any, dy: Any, causal: Any,
     scale: Any, layout: Any, axis: Any,

@@ -73,7 +73,13 @@ inline long long place(const Strides& s, int batch, int head) {
   return batch * s.batch + head * s.head;
 }
 
-inline unsigned shared_address(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
+inline unsigned shared_address(const void* at) {
+  unsigned address;
+  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }"
+      : "=r"(address)
+      : "l"(at));
+  return address;
+}
 
 // Four matrices of 8 x 8 elements: a lane names the row of one, and gets two elements of each.
 inline void matrices(unsigned (&to)[4], const T* row) {

@@ -220,19 +220,39 @@ def backward(call: CallValues, joined: int = 1) -> OpEnv:
     return kernels.prepared(run)
 
 
+Finish = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def summed_up(
+    kernels: Kernels, mask: TensorType
+) -> tuple[Callable[[torch.device], torch.Tensor], Finish, int]:
+    """Return what makes room for the gradients of a mask by thread block, what sums them up to a
+    result, and how many bytes that takes.
+    """
+    shape = kernels.chunks, kernels.windows, kernels.heads, kernels.queries, kernels.keys
+    whole = (1,) * (4 - mask.ndim) + mask.static_shape
+    axes = (0, *(i for i, n in enumerate(whole, 1) if n == 1))
+
+    def partial(device: torch.device) -> torch.Tensor:
+        return torch.empty(shape, dtype=torch.float32, device=device)
+
+    def finish(sums: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(sums.sum(axes).view(out.shape))
+
+    return partial, finish, 8 * prod(shape)
+
+
 def backward_mask(call: CallValues) -> OpEnv:
     """Return the launches of `fused_attention_dmask`."""
     require_short(call)
     kernels = Kernels(call, BACKWARD, places(call), GRADIENTS=0, DMASK=1)
-    names, mask = _given(call), call.args.mask
-    shape = kernels.chunks, kernels.windows, kernels.heads, kernels.queries, kernels.keys
-    whole = (1,) * (4 - mask.ndim) + mask.static_shape
-    summed = (0, *(i for i, n in enumerate(whole, 1) if n == 1))
+    names = _given(call)
+    partial, finish, size = summed_up(kernels, call.args.mask)
 
     def run(*values: torch.Tensor) -> None:
         out = values[len(names)]
-        partial = torch.empty(shape, dtype=torch.float32, device=out.device)
-        kernels.launch(**_read(names, values), dmask=partial)
-        out.copy_(partial.sum(summed).view(out.shape))
+        sums = partial(out.device)
+        kernels.launch(**_read(names, values), dmask=sums)
+        finish(sums, out)
 
-    return kernels.prepared(run, workspace=8 * prod(shape))
+    return kernels.prepared(run, workspace=size)

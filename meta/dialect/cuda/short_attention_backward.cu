@@ -39,7 +39,7 @@ inline void by_queries(Fragments& sums, const T* scores, int first, const T* row
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     short_attention_backward(const __grid_constant__ Parameters p) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  extern __shared__ uint4 memory[];
   T* stages = (T*)memory;
   T* powers = stages + 2 * STAGE;  // the probabilities
   T* slopes = powers + QUERIES * SCORE_LD;

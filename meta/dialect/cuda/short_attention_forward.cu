@@ -14,7 +14,7 @@ inline void begin(T* stage, const Parameters& p, int batch, int head) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     short_attention_forward(const __grid_constant__ Parameters p) {
-  extern __shared__ __align__(16) unsigned char memory[];
+  extern __shared__ uint4 memory[];
   T* stages = (T*)memory;
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
   int head = blockIdx.x % p.heads, batch = blockIdx.x / p.heads, row = 16 * warp + g;

@@ -17,7 +17,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, decline_if
-from meta.dialect.core.joined_attention import PARTS, ROWS, begins
+from meta.dialect.core.joined_attention import PARTS, ROWS, alone, begins, gradient, saved
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.attention import (
     Attention,
@@ -77,21 +77,7 @@ def _made(
     return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
 
 
-def _parts(rows, sections, at):
-    parts = op.split(rows, sections, at)
-    return [op.reshape(parts[i], ...) for i in range(PARTS)]
-
-
-def _alone(rows, sections, at, mask, causal, scale, layout):
-    return op.fused_attention(*_parts(rows, sections, at), mask, causal, scale, layout)[0]
-
-
-def _saved(rows, sections, at, mask, causal, scale, layout):
-    found = op.fused_attention(*_parts(rows, sections, at), mask, causal, scale, layout)
-    return found[0], found[1]
-
-
-@dialect.pattern_op(_alone)
+@dialect.pattern_op(alone)
 def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: TensorType, device: Device,
@@ -100,7 +86,7 @@ def attention_of_rows(
     return _made(_sdpa_alone, rows, starts, result, mask, causal, scale, layout, device)
 
 
-@dialect.pattern_op(_saved)
+@dialect.pattern_op(saved)
 def attention_of_rows_saved(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: tuple[TensorType, TensorType], device: Device,
@@ -109,14 +95,7 @@ def attention_of_rows_saved(
     return _made(sdpa, rows, starts, result[0], mask, causal, scale, layout, device)
 
 
-def _gradient(rows, sections, at, mask, y, logsumexp, dy, causal, scale, layout, axis):
-    given = (*_parts(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
-    found = op.fused_attention_dx(*given)
-    views = tuple(op.reshape(found[i], ...) for i in range(PARTS))
-    return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(PARTS)), axis)
-
-
-@dialect.pattern_op(_gradient)
+@dialect.pattern_op(gradient)
 def attention_of_rows_dx(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
     scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
