@@ -250,9 +250,9 @@ static inline void copy_chunk(Pointer<uint4> to, const void* from, bool there) {
   uint4 zero = {0, 0, 0, 0};
   to[0] = there ? *(const uint4*)from : zero;
 }
-// Matrices of 8 x 8 halves in shared memory, turned, as ldmatrix.trans has them.
+// Matrices of 8 x 8 halves in shared memory, as ldmatrix has them: the rows that lanes name.
 template <int n>
-static inline void load_turned_in_warp(int site, unsigned (&to)[n], Pointer<uint4> row) {
+static inline const ushort** rows_in_warp(int site, Pointer<uint4> row) {
   static const ushort* given[2][32][32];
   static unsigned char turns[32][32];
   unsigned own = lane(), warp = (threadIdx.x - own) / 32;
@@ -260,6 +260,22 @@ static inline void load_turned_in_warp(int site, unsigned (&to)[n], Pointer<uint
   if (own < 8 * n) row[0].get();  // checks the access
   all[own] = (const ushort*)row.at;
   exchange(site, ~0u, 0, own, nullptr);
+  return all;
+}
+template <int n>
+static inline void load_in_warp(int site, unsigned (&to)[n], Pointer<uint4> row) {
+  const ushort** all = rows_in_warp<n>(site, row);
+  unsigned own = lane();
+  for (int i = 0; i < n; ++i) {
+    const ushort* at = all[8 * i + own / 4] + own % 4 * 2;
+    to[i] = at[0] | (unsigned)at[1] << 16;
+  }
+}
+// The same, turned, as ldmatrix.trans has them.
+template <int n>
+static inline void load_turned_in_warp(int site, unsigned (&to)[n], Pointer<uint4> row) {
+  const ushort** all = rows_in_warp<n>(site, row);
+  unsigned own = lane();
   for (int i = 0; i < n; ++i) {
     const ushort* even = all[8 * i + own % 4 * 2];
     const ushort* odd = all[8 * i + own % 4 * 2 + 1];

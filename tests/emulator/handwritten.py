@@ -11,10 +11,10 @@ from tests.emulator.launching import EmulationError, Launch, check_limits
 class Function:
     """Stands for `meta.dialect.cuda.driver.Function`."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, shared: int = 0) -> None:
         self.name = name
         compiler.runtime()
-        self._run = compiler.library(source.handwritten(text, name))[f"run_{name}"]
+        self._run = compiler.library(source.handwritten(text, name, shared))[f"run_{name}"]
         self._run.restype = ctypes.c_char_p
 
     def launch(self, blocks: int, threads: int, parameters: bytes, columns: int = 1) -> None:

@@ -38,6 +38,25 @@ _HALVES = {
     r"ldmatrix.*?x2": "load_turned_in_warp(__LINE__, to, row);\n",
 }
 
+# Those of `short_attention.cuh`, whose shared memory has a size that is known at launch.
+_SHORT = {
+    r"mma\.sync\.aligned\.m16n8k16.*?\(first\), \"r\"\(second\)": (
+        "unsigned b[2] = {first, second};\n  multiply_halves_in_warp<T>(__LINE__, c, a, b);\n"
+    ),
+    r"ldmatrix\.sync\.aligned\.m8n8\.x4\.shared": (
+        "load_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
+    ),
+    r"ldmatrix\.sync\.aligned\.m8n8\.x4\.trans\.shared": (
+        "load_turned_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
+    ),
+    r"\{ \.reg \.u64 wide": "address = 0;\n",
+    r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;\" ::\"r\"\(\s*shared_address\((.*?)\)\),"
+    r"\s*\"l\"\((.*?)\)\s*: \"memory\"": r"copy_chunk(Pointer<uint4>(\1), \2, true);" "\n",
+}
+_PAIR = "T a, b; down(a, low), down(b, high); both = a.bits | (unsigned)b.bits << 16;\n"
+_BATCH = r'asm volatile\("cp\.async\.\w+(?: \d)?;" ::: "memory"\);'
+_DYNAMIC = "extern __shared__ uint4 memory[];"
+
 INCLUDE = '#include "device.h"\n'
 ENTRY = """
 extern "C" const char* run_{name}(const Launch* how, void** values) {{
@@ -108,21 +127,28 @@ def _entry(kernel: Kernel) -> str:
     return ENTRY.format(name=kernel.name, arguments=", ".join(arguments))
 
 
-def handwritten(source: str, name: str) -> str:
-    """Return the source of a hand-written kernel, whose parameter is a struct, as C++.
+def handwritten(source: str, name: str, shared: int = 0) -> str:
+    """Return the source of a hand-written kernel, whose parameter is a struct, as C++; ``shared``:
+    bytes of shared memory that are asked for at launch.
 
-    Only shared arrays are checked; pointers to global memory are the struct's own.
+    Only shared arrays of known sizes are checked; pointers to global memory are the struct's own.
     """
     text = re.sub(r'asm\("cvt\.f32\.f16.*?;\n', _WIDEN, source)
     text = re.sub(r'asm\("cvt\.rn\.f16\.f32.*?;\n', _NARROW, text)
     text = re.sub(r'asm\("cvt\.rn\.bf16\.f32.*?;\n', _BRIEF, text)
     text = re.sub(r'asm\("cvt\.rna\.tf32\.f32.*?;\n', "y = coarse_bits(x);\n", text)
-    for instruction, cpp in _HALVES.items():
+    text = re.sub(r"asm\(PACK.*?\);\n", _PAIR, text, flags=re.S)
+    for instruction, cpp in _APPROXIMATE.items():
+        text = re.sub(instruction, cpp, text)
+    text = re.sub(_BATCH, "", text)
+    own = _SHORT if _DYNAMIC in text else {}
+    for instruction, cpp in (own | _HALVES).items():
         text = re.sub(rf'asm(?: volatile)?\("{instruction}.*?\);\n', cpp, text, flags=re.S)
     text = re.sub(
         r'asm\("mma\.sync\..*?\)\);\n', "multiply_in_warp(__LINE__, c, a, b);\n", text, flags=re.S
     )
     assert "asm" not in text
+    text = text.replace(_DYNAMIC, f"static uint4 memory[{shared // 16 + 1}];")
     text = _PLANE.sub(r"SHARED_PLANE(\1, \2, \3, \4);", text.replace('extern "C" ', ""))
     text = _SHARED.sub(r"SHARED(\1, \2, \3);", text).replace("__shared__", "static")
     return INCLUDE + text + ENTRY.format(name=name, arguments="*(Parameters*)a[0]")

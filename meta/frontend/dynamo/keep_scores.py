@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,11 @@ from torch.nn import functional
 
 from meta import op
 from meta.frontend.aten import aten
-from meta.frontend.dynamo.keep_gelu import PRODUCTS, QUOTIENTS, erase, is_call
+from meta.frontend.dynamo.keep_gelu import PRODUCTS, QUOTIENTS, erase, is_call, replace_calls
 
 MATRIX_PRODUCTS = {operator.matmul, torch.matmul, "matmul"}
+SWITCHES = {"_set_grad_enabled", "_enter_autocast", "_exit_autocast", "_enter_inference_mode"}
+"""Functions of PyTorch that change what others do."""
 SUMS = {operator.add, operator.iadd, torch.add, "add"}
 VIEWS = {"view", "reshape", torch.reshape}
 TRANSPOSES = {"transpose", torch.transpose, "swapaxes", torch.swapaxes}
@@ -32,8 +35,13 @@ CASTS = {"to", "float", "type_as"}
 LONGEST, WIDEST, ALIGNED = 64, 64, 8
 """Queries, keys, and elements of a head for which there is one kernel; a head has a multiple."""
 KEPT_ON = ("cuda",)
-IN_PLACE = {operator.setitem, operator.imul, operator.isub, operator.itruediv, operator.iand}
-"""Functions that write their first argument; a sum in place is looked at where it is."""
+IN_PLACE = {
+    operator.setitem,
+    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv),
+    *(operator.imod, operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor),
+    *(operator.ilshift, operator.irshift),
+}
+"""Functions that write their first argument."""
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -123,13 +131,8 @@ def _convert_dx(
 
 def keep_scores(graph: fx.GraphModule) -> None:
     """Write one call in the place of each attention in a graph, and in graphs within."""
-    if not torch.is_grad_enabled():
-        return
-    for part in graph.modules():
-        if isinstance(part, fx.GraphModule):
-            nodes = [n for n in part.graph.nodes if is_call(n, MATRIX_PRODUCTS)]
-            if any([_replaced(node) for node in nodes]):
-                part.recompile()
+    if torch.is_grad_enabled():
+        replace_calls(graph, MATRIX_PRODUCTS, _replaced)
 
 
 def whole(
@@ -160,6 +163,7 @@ class _Found:
     masks: list[tuple[fx.Node, tuple[int, ...]]] = field(default_factory=list)
     scale: float = 1.0
     scaled: bool = False
+    sums: set[fx.Node] = field(default_factory=set)
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
@@ -191,25 +195,66 @@ def _replaced(root: fx.Node) -> bool:
     wanted = [(batch, heads, n, width) for n in (queries, keys, keys)]
     wanted[1] = (batch, heads, width, keys)
     short = max(queries, keys) <= LONGEST and width <= WIDEST and width % ALIGNED == 0
-    if shapes != wanted or not short or _is_written(root, node):
+    if shapes != wanted or not short or not _is_of(node, said.dtype):
         return False
-    _write(root, (query, transposed, value), found, said.dtype)
+    if not all(_said(n).device == said.device for n in ends):
+        return False
+    unscaled, scale = _unscaled(query)
+    source = _untransposed(transposed)
+    steps = {node, *(n for n in _between(query, unscaled)), *([transposed] if source else [])}
+    if _is_written(root, steps, found.sums):
+        return False
+    found.scale *= scale
+    _write(root, (unscaled, transposed, value), found, said.dtype)
     erase(root, ends)
     return True
 
 
-def _is_written(root: fx.Node, first: fx.Node) -> bool:
-    """Whether something between two steps, the computation of a mask, say, may write a tensor."""
-    node = root.prev
-    while node is not first:
+def _is_written(root: fx.Node, steps: set[fx.Node], sums: set[fx.Node]) -> bool:
+    """Whether something between the first of some steps and the last, the computation of a mask,
+    say, may write a tensor, or whether gradients are switched; ``sums``: those of the scores, which
+    only write these.
+    """
+    missing, node = set(steps), root
+    while missing:
+        node = node.prev
+        missing.discard(node)
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         writes = name.endswith("_") and not name.startswith("__")
         known = node.op in ("call_function", "call_method", "get_attr", "placeholder")
         in_place = node.target in IN_PLACE or "out" in node.kwargs or "inplace" in node.kwargs
-        if writes or in_place or not known or isinstance(node.target, torch._ops.OpOverload):
+        switches = name in SWITCHES or isinstance(node.target, torch._ops.OpOverload)
+        if node not in sums and (writes or in_place or not known or switches):
             return True
-        node = node.prev
     return False
+
+
+def _said(node: Any) -> Any:
+    return node.meta.get("example_value") if isinstance(node, fx.Node) else None
+
+
+def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
+    """Whether a product is of a dtype: one of wider numbers is not to be rounded."""
+    said = _said(node)
+    return isinstance(said, Tensor) and said.dtype == dtype
+
+
+def _unscaled(query: fx.Node) -> tuple[fx.Node, float]:
+    """Return what is multiplied by numbers, and their product."""
+    scale = 1.0
+    while is_call(query, PRODUCTS) and isinstance(query.args[1], int | float):
+        before = query.args[0]
+        if not isinstance(before, fx.Node) or not _is_float(before) or not query.args[1]:
+            break
+        query, scale = before, scale * query.args[1]
+    return query, scale
+
+
+def _between(last: fx.Node, first: fx.Node) -> Iterator[fx.Node]:
+    """Return the products by numbers from one node back to another, without that."""
+    while last is not first:
+        yield last
+        last = last.all_input_nodes[0]
 
 
 def _suits(said: Any) -> bool:
@@ -255,6 +300,7 @@ def _product(scores: fx.Node, shape: Any) -> tuple[fx.Node, _Found] | None:
             return None
         if is_call(node, SUMS) and len(node.args) == 2:
             after = _added(node, shape, found)
+            found.sums.add(node)
         elif is_call(node, VIEWS) or is_call(node, CASTS):
             after = node.args[0]
         elif is_call(node, PRODUCTS | QUOTIENTS) and isinstance(node.args[1], int | float):
@@ -306,8 +352,6 @@ def _leads_to_product(node: Any) -> bool:
 
 def _write(root: fx.Node, operands: Any, found: _Found, dtype: torch.dtype) -> None:
     graph, (query, transposed, value), scale = root.graph, operands, found.scale
-    while is_call(query, PRODUCTS) and isinstance(query.args[1], int | float):
-        query, scale = query.args[0], scale * query.args[1]
     with graph.inserting_before(root):
         key = _untransposed(transposed) or graph.call_method("transpose", (transposed, -2, -1))
         masks = tuple(graph.call_method("reshape", (mask, s)) for mask, s in found.masks)
@@ -318,7 +362,20 @@ def _write(root: fx.Node, operands: Any, found: _Found, dtype: torch.dtype) -> N
         key.meta["example_value"] = transposed.meta["example_value"].mT
     for node, (mask, s) in zip(masks, found.masks, strict=True):
         node.meta["example_value"] = mask.meta["example_value"].reshape(s)
+    if not all(_swaps_steps(user) for user in root.users):
+        # The model may ask for views of what its product has written in order.
+        with graph.inserting_before(root):
+            made = graph.call_method("contiguous", (made,))
+        made.meta = {**root.meta}
     root.replace_all_uses_with(made)
+
+
+def _swaps_steps(node: fx.Node) -> bool:
+    """Whether a call swaps the axes of heads and of steps."""
+    if is_call(node, TRANSPOSES):
+        return set(node.args[1:]) in ({1, 2}, {-3, -2}, {1, -2}, {-3, 2})
+    axes = node.args[1] if len(node.args) == 2 else node.args[1:]
+    return is_call(node, {"permute", torch.permute}) and tuple(axes) == (0, 2, 1, 3)
 
 
 def _untransposed(node: fx.Node) -> fx.Node | None:

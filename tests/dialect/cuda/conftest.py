@@ -21,9 +21,9 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
     compiler()
     asked: list[Function] = []
 
-    def function(source: str, name: str, device: int) -> Function:
+    def function(source: str, name: str, device: int, shared: int = 0) -> Function:
         assert device == 0
-        asked.append(made(source, name))
+        asked.append(made(source, name, shared))
         return asked[-1]
 
     monkeypatch.setattr(cubin, "function", function)

@@ -1,0 +1,259 @@
+"""Attention over short sequences that a model writes out, with what it learns to add to the scores,
+is one operator of the program, and its gradient others; what means something else stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from meta.frontend.dynamo import compiler, keep_scores
+
+B, H, Q, K, D = 6, 2, 5, 7, 8
+SHAPES = {"q": (B, H, Q, D), "k": (B, H, K, D), "v": (B, H, K, D), "bias": (H, Q, K)}
+Form = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep_scores, "KEPT_ON", ("cpu",))
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+WINDOWS = torch.where(numbers(3, Q, K, seed=7) > 0.5, -100.0, 0.0)
+CONSTANT = numbers(Q, K, seed=8)
+BATCHES = numbers(B, 1, 1, K, seed=9)
+EMPTY = torch.zeros(Q, K).index_fill(0, torch.tensor(2), -torch.inf)
+PARTLY = torch.where(numbers(Q, K, seed=10) > 0.8, -torch.inf, 0.0).index_fill(
+    1, torch.tensor(0), 0.0
+)
+HUGE = torch.where(numbers(Q, K, seed=11) > 0, torch.finfo(torch.float32).min, 0.0)
+
+
+def windows(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Shifted windows of 2 images, 3 of each."""
+    scores = (q * D**-0.5) @ k.transpose(-2, -1) + bias.unsqueeze(0)
+    scores = scores.view(-1, 3, H, Q, K) + WINDOWS.unsqueeze(1).unsqueeze(0)
+    return F.dropout(scores.view(-1, H, Q, K).softmax(-1), 0.0) @ v
+
+
+def in_place(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    scores = torch.matmul(q, k.mT) / 3
+    scores += bias
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def with_views(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """A product whose result is viewed as it lies in memory."""
+    y = F.softmax(bias + q @ k.transpose(2, 3) * 0.3, dim=3) @ v
+    return y.view(B * H, Q, D)
+
+
+def used_twice(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    y = F.softmax(q @ k.transpose(2, 3) + bias, dim=-1) @ v
+    again = F.softmax(y @ k.transpose(2, 3) + bias, dim=-1) @ v
+    return y.transpose(1, 2).reshape(B, Q, H * D) * again.permute(0, 2, 1, 3).flatten(2)
+
+
+def masked(mask: Tensor) -> Form:
+    return lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4 + mask).softmax(-1) @ v
+
+
+FORMS: dict[str, Form] = {
+    "learned": lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4 + bias).softmax(-1) @ v,
+    "windows": windows,
+    "in place": in_place,
+    "viewed": with_views,
+    "used twice": used_twice,
+    "a constant": masked(CONSTANT),
+    "of batches": masked(BATCHES),
+    "with minus infinities": masked(PARTLY),
+    "of the least number": masked(HUGE),
+    "of halves": lambda q, k, v, bias: masked(CONSTANT.to(q.dtype))(q, k, v, bias),
+}
+
+
+def run(form: Form, dtype: torch.dtype, autocast: bool) -> list[Tensor]:
+    """Return the result and the gradients: of halves, of float32 under autocast, or in float64."""
+    parts = [numbers(*s, seed=i) for i, s in enumerate(SHAPES.values())]
+    rounded = [p.to(torch.bfloat16).to(dtype).requires_grad_() for p in parts]
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        y = form(*rounded)
+    y = y if isinstance(y, Tensor) else torch.cat([t.flatten() for t in y])
+    y.backward(torch.linspace(-1, 1, y.numel()).to(torch.bfloat16).view(y.shape).to(y.dtype))
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in rounded]
+    return [y.detach(), *found]
+
+
+def programs(form: Form, dtype: torch.dtype, autocast: bool) -> tuple[str, list[Tensor]]:
+    with compiler.watching() as graphs:
+        found = run(torch.compile(form, backend="meta", fullgraph=True), dtype, autocast)
+    modules = [str(p.executable.module) for g in graphs for p in g.programs()]
+    lines = [line.split("  # ")[0] for text in modules for line in text.splitlines()]
+    return "\n".join(lines), found
+
+
+def check(form: Form, found: list[Tensor], dtype: torch.dtype, autocast: bool) -> None:
+    """Beside float64: not further from it than PyTorch is."""
+    plain, exact = run(form, dtype, autocast), run(form, torch.float64, False)
+    for one, other, right in zip(found, plain, exact, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        assert torch.equal(one.isnan(), other.isnan())
+        here = right.isfinite()
+        assert torch.equal(here, ~one.isnan())
+        distance = [(t.double() - right)[here].norm() for t in (one, other)]
+        assert distance[0] <= 1.5 * distance[1] + 4e-3 * right[here].norm()
+
+
+@pytest.mark.parametrize("autocast", [True, False], ids=["autocast", "bfloat16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_it_is_what_is_written(name: str, autocast: bool) -> None:
+    dtype = torch.float32 if autocast else torch.bfloat16
+    text, found = programs(FORMS[name], dtype, autocast)
+    times = 2 if name == "used twice" else 1
+    assert text.count("= fused_attention(") == text.count("= fused_attention_dx(") == times
+    assert "softmax" not in text
+    check(FORMS[name], found, dtype, autocast)
+
+
+def test_a_query_that_sees_nothing_is_nan() -> None:
+    """As it is in PyTorch."""
+    form = masked(EMPTY)
+    _, found = programs(form, torch.bfloat16, False)
+    assert found[0][:, :, 2].isnan().all() and found[0][:, :, :2].isfinite().all()
+    for one, other in zip(found, run(form, torch.bfloat16, False), strict=True):
+        assert torch.equal(one.isnan(), other.isnan())
+
+
+def test_float16() -> None:
+    def halved(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return FORMS["learned"](q.half(), k.half(), v.half(), bias.half()).float()
+
+    text, found = programs(halved, torch.float32, False)
+    assert text.count("fused_attention(") == 1
+    check(halved, found, torch.float32, False)
+
+
+def weights_returned(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Any:
+    weights = (q @ k.transpose(-2, -1) + bias).softmax(-1)
+    return weights @ v, weights
+
+
+def scores_returned(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Any:
+    scores = q @ k.transpose(-2, -1) + bias
+    return scores.softmax(-1) @ v, scores
+
+
+def product_returned(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Any:
+    product = q @ k.transpose(-2, -1)
+    return (product + bias).softmax(-1) @ v, product
+
+
+def written_between(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    q = q * 1.5
+    scores = q @ k.transpose(-2, -1) + bias
+    q += 1.0
+    return scores.softmax(-1) @ v + q.sum()
+
+
+def written_after_scaling(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    q = q + 0.5
+    scaled = q * 0.5
+    q.add_(1.0)
+    return (scaled @ k.transpose(-2, -1) + bias).softmax(-1) @ v + q.sum()
+
+
+def written_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    added = bias * 1.0
+    scores = q @ k.transpose(-2, -1) + added
+    added[0] = 3.0
+    return scores.softmax(-1) @ v + added.sum()
+
+
+def without_gradient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    with torch.no_grad():
+        scores = q @ k.transpose(-2, -1)
+    return (scores + bias).softmax(-1) @ v
+
+
+def scaled_with_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return ((q @ k.transpose(-2, -1) + bias) * 0.3).softmax(-1) @ v
+
+
+def over_queries(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    return (q @ k.transpose(-2, -1) + bias).softmax(-2) @ v
+
+
+def wide_scores(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    scores = q.float() @ k.float().transpose(-2, -1) + bias
+    return scores.softmax(-1).to(v.dtype) @ v
+
+
+OTHERS: dict[str, Form] = {
+    "without a mask": lambda q, k, v, bias: (q @ k.transpose(-2, -1) * 0.4).softmax(-1) @ v,
+    "weights are returned": weights_returned,
+    "scores are returned": scores_returned,
+    "a product is returned": product_returned,
+    "query is written": written_between,
+    "query is written after it is scaled": written_after_scaling,
+    "a mask is written": written_mask,
+    "scores without a gradient": without_gradient,
+    "a mask is scaled": scaled_with_mask,
+    "over queries": over_queries,
+    "in float32": wide_scores,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_means_something_else_stays(name: str) -> None:
+    text, found = programs(OTHERS[name], torch.bfloat16, False)
+    assert "attention" not in text
+    check(OTHERS[name], found, torch.bfloat16, False)
+
+
+@pytest.mark.parametrize("name", ["without a mask", "weights are returned"])
+def test_under_autocast_too(name: str) -> None:
+    _, found = programs(OTHERS[name], torch.float32, True)
+    check(OTHERS[name], found, torch.float32, True)
+
+
+def test_dropout_stays() -> None:
+    def form(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        return F.dropout((q @ k.transpose(-2, -1) + bias).softmax(-1), 0.5) @ v
+
+    text, found = programs(form, torch.bfloat16, False)
+    assert "attention" not in text
+    assert not torch.allclose(found[0], run(FORMS["learned"], torch.bfloat16, False)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_full_precision_stays(dtype: torch.dtype) -> None:
+    text, found = programs(FORMS["learned"], dtype, False)
+    assert "attention" not in text
+    check(FORMS["learned"], found, dtype, False)
+
+
+def test_without_gradients_it_is_the_pass_that_finds_attention() -> None:
+    parts = [numbers(*s, seed=i).bfloat16() for i, s in enumerate(SHAPES.values())]
+    with torch.no_grad():
+        found = torch.compile(windows, backend="meta", fullgraph=True)(*parts)
+        right = windows(*(p.double() for p in parts))
+    torch.testing.assert_close(found.double(), right, rtol=2e-2, atol=2e-2)
+
+
+def test_the_operators_are_those_of_torchs_checks() -> None:
+    """What they return matches what is said of it, and the gradient is the numeric one."""
+    parts = [numbers(*s, seed=i).bfloat16() for i, s in enumerate(SHAPES.values())]
+    mask = parts.pop()[None].requires_grad_()
+    for part in parts:
+        part.requires_grad_()
+    checks = ("test_schema", "test_faketensor", "test_autograd_registration")
+    torch.library.opcheck(keep_scores.attention, (*parts, mask, 0.4), test_utils=checks)
