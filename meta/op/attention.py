@@ -47,8 +47,9 @@ def mask_repeats(mask: TensorType | None, batch: object) -> int:
     if mask is None or mask.ndim != 4 or not isinstance(batch, int):
         return 1
     own = mask.shape[0]
-    repeats = isinstance(own, int) and own > 1 and batch > own and batch % own == 0
-    return batch // own if repeats else 1
+    if not isinstance(own, int) or own <= 1 or batch <= own or batch % own:
+        return 1
+    return batch // own
 
 
 def _checked(
@@ -88,8 +89,8 @@ def _checked(
         )
         known = mask.is_static and scores.is_static
         wanted = scores
-        if (times := mask_repeats(mask, batch)) != 1:
-            wanted = scores.with_shape((batch // times, *scores.shape[1:]))
+        if mask_repeats(mask, batch) != 1:
+            wanted = scores.with_shape((mask.shape[0], *scores.shape[1:]))
         broadcasts = not known or broadcast_shapes(mask.shape, wanted.shape) == wanted.shape
         require(
             broadcasts,
@@ -185,7 +186,8 @@ def fused_attention_dmask(
     """Gradient of `fused_attention` with respect to a mask that is added.
 
     ``ds`` of `fused_attention_dx`, summed over the axes along which mask is
-    broadcast, and over the batches that have the same of its batches. Arguments as there; mask is floating point. Result: its type.
+    broadcast, and over the batches that have the same of its batches. Arguments as there; mask is
+    floating point. Result: its type.
     """
     require_float(mask, "mask")
     arguments = (query, key, value, mask, y, logsumexp, dy, *options)

@@ -294,3 +294,37 @@ def test_extents_that_are_not_known_stay() -> None:
     types = [parse_type(f"float32[n, {H}, {n}, {D}]") for n in (S, T, T)]
     module = written(Way()).program(*types, parse_type("float32[1]")).module
     assert fuse_attention(module, device=CPU, **ALWAYS).functions == module.functions
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_windows_of_images_share_masks(biased: bool) -> None:
+    """A mask for each window of an image is not repeated for each image; a bias alone has one."""
+    images, windows, heads, steps, width = 3, 4, 2, 5, 8
+    batch, generator = images * windows, torch.Generator().manual_seed(0)
+    tensors = [torch.randn(batch, heads, steps, width, generator=generator) for _ in range(3)]
+    bias = torch.randn(heads, steps, steps, generator=generator)
+    hidden = torch.randn(windows, steps, steps, generator=generator) * 3
+
+    @meta.model.trace
+    def attention(query, key, value, bias, hidden):
+        scores = query @ op.permute_dims(key, (0, 1, 3, 2)) * 0.3 + bias
+        if biased:
+            apart = (images, windows, heads, steps, steps)
+            scores = op.reshape(scores, apart)
+            scores = scores + op.reshape(hidden, (1, windows, 1, steps, steps))
+            scores = op.reshape(scores, (batch, heads, steps, steps))
+        return op.softmax(scores) @ value
+
+    arrays = [meta.array(t) for t in (*tensors, bias, hidden)]
+    with always():
+        run = meta.vm.compile(attention, *arrays)
+    assert "torch.fused_attention" in run.kernels()
+    program = str(fuse_attention(attention.program(*arrays).module, device=CPU, **ALWAYS))
+    assert f"float32[{batch}, {heads}, {steps}, {steps}]" not in program  # scores, or masks
+    query, key, value = (t.double() for t in tensors)
+    scores = query @ key.mT * 0.3 + bias.double()
+    if biased:
+        scores = scores + hidden.double().repeat(images, 1, 1)[:, None]
+    expected = scores.softmax(-1) @ value
+    for y in (run(*arrays), attention(*arrays)):
+        torch.testing.assert_close(y.torch().double(), expected, rtol=1e-4, atol=1e-5)

@@ -32,9 +32,8 @@ from meta import op
 from meta.base import config
 from meta.dialect.core import OpEnv, Unsupported, decline_if, joined_attention
 from meta.dialect.core.joined_attention import PARTS
-from meta.dialect.cuda import cubin
+from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
-from meta.dialect.cuda import short_attention
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale

@@ -3,8 +3,9 @@ shared memory, what is added to the scores in registers.
 
 Windows of images, say: 49 tokens, heads of 32 elements, thousands of windows that share a bias. A
 thread block keeps its head and goes from batch to batch, so that a mask that batches share is read
-once. The gradient needs no y: with all keys at hand, ``sum(dy * y)`` is ``sum(p * (dy @ value.T))``.
-That of a mask is summed up over batches in registers, then over thread blocks in one order.
+once. The gradient needs no y: with all keys at hand, ``sum(dy * y)`` is that of p times
+``dy @ value.T``. That of a mask is summed up over batches in registers, then over thread blocks in
+one order.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _RESIDENT = {FORWARD: (5, 4), BACKWARD: (3, 2)}
 elements and for wider ones."""
 
 Strides = tuple[int, int, int]
-"""From which element to which it is from one batch to the next, from one head, and from one step."""
+"""How many elements it is from one batch to the next, from one head, and from one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,11 @@ class Kernels:
         items = self.windows * self.heads
         self.chunks = _chunks(self.batches // self.windows, items, resident)
         lies = (*where.own, *where.other, *where.out_own, *where.out_other, *where.given, *by_mask)
-        counts = self.batches, self.windows, self.chunks, self.heads, self.share
+        counts = (
+            *(self.batches, self.windows, self.chunks, self.heads, self.share),
+            *(self.queries, self.keys, int(a.causal)),
+        )
         scale = score_scale(a.scale, width)
-        counts = *counts, self.queries, self.keys, int(a.causal)
         self.sizes = struct.pack("<19q8if4x", *lies, *counts, scale)
         self.kernel = cache(self._kernel)
 

@@ -40,6 +40,7 @@ from meta.op.attention import HEADS_LATER
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 
+
 def _call(
     rows: TensorType, y: TensorType, mask: Any, causal: bool, scale: float | None, layout: str,
     device: Device,

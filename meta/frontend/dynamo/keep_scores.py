@@ -26,7 +26,13 @@ from meta.frontend.aten import aten
 from meta.frontend.dynamo.keep_gelu import PRODUCTS, QUOTIENTS, erase, is_call, replace_calls
 
 MATRIX_PRODUCTS = {operator.matmul, torch.matmul, "matmul"}
-SWITCHES = {"_set_grad_enabled", "_enter_autocast", "_exit_autocast", "_enter_inference_mode"}
+SWITCHES = {
+    "_set_grad_enabled",
+    "_enter_autocast",
+    "_exit_autocast",
+    "_enter_inference_mode",
+    "_exit_inference_mode",
+}
 """Functions of PyTorch that change what others do."""
 SUMS = {operator.add, operator.iadd, torch.add, "add"}
 VIEWS = {"view", "reshape", torch.reshape}
@@ -88,7 +94,7 @@ def attention_dx(
     slope = dy.float() @ value.float().mT
     ds = p * (slope - (p * slope).sum(-1, keepdim=True))
     gradients = ds @ key.float() * scale, ds.mT @ query.float() * scale, p.mT @ dy.float()
-    by_mask = ds.unflatten(0, (-1, mask.shape[0])).sum(0).sum_to_size(mask.shape)
+    by_mask = ds.view(-1, mask.shape[0], *ds.shape[1:]).sum(0).sum_to_size(mask.shape)
     operands = query, key, value
     dx = [_heads_later(t).copy_(g) for t, g in zip(operands, gradients, strict=True)]
     return dx[0], dx[1], dx[2], by_mask.to(mask.dtype)
@@ -168,30 +174,31 @@ class _Found:
 
 def _shape(node: Any) -> tuple[int, ...] | None:
     """Return the shape of a tensor, None unless all extents are numbers."""
-    said = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    said = _said(node)
     known = isinstance(said, Tensor) and all(isinstance(n, int) for n in said.shape)
     return tuple(said.shape) if known else None
+
+
+def _said(node: Any) -> Any:
+    """Return what Dynamo says of a value, a tensor without numbers, say."""
+    return node.meta.get("example_value") if isinstance(node, fx.Node) else None
 
 
 def _replaced(root: fx.Node) -> bool:
     """Write a call of attention in the place of its last product; return whether it is one."""
     weights, value = root.args
-    said = root.meta.get("example_value")
-    scores = _before_softmax(weights)
-    if scores is None or not isinstance(value, fx.Node) or not _suits(said):
-        return False
-    shape = _shape(weights)
-    product = _product(scores, shape)
-    if product is None:
+    said = _said(root)
+    scores, shape = _before_softmax(weights), _shape(weights)
+    product = _product(scores, shape) if scores is not None and _suits(said) else None
+    if product is None or shape is None or not product[1].masks:
         return False
     node, found = product
     query, transposed = node.args
-    ends = (query, transposed, value, *(m for m, _ in found.masks))
-    shapes = [_shape(n) for n in (query, transposed, value)]
-    if any(s is None or len(s) != 4 for s in shapes) or shape is None or not found.masks:
-        return False
+    operands = [n for n in (query, transposed, value) if isinstance(n, fx.Node)]
+    ends = (*operands, *(m for m, _ in found.masks))
+    shapes = [_shape(n) for n in operands]
     batch, heads, queries, keys = shape
-    width = shapes[0][3]
+    width = (shapes[0] or (0,))[-1]
     wanted = [(batch, heads, n, width) for n in (queries, keys, keys)]
     wanted[1] = (batch, heads, width, keys)
     short = max(queries, keys) <= LONGEST and width <= WIDEST and width % ALIGNED == 0
@@ -199,13 +206,13 @@ def _replaced(root: fx.Node) -> bool:
         return False
     if not all(_said(n).device == said.device for n in ends):
         return False
-    unscaled, scale = _unscaled(query)
-    source = _untransposed(transposed)
-    steps = {node, *(n for n in _between(query, unscaled)), *([transposed] if source else [])}
+    unscaled, scale = _unscaled(operands[0])
+    source = _untransposed(operands[1])
+    steps = {node, *_between(operands[0], unscaled), *([operands[1]] if source else [])}
     if _is_written(root, steps, found.sums):
         return False
     found.scale *= scale
-    _write(root, (unscaled, transposed, value), found, said.dtype)
+    _write(root, (unscaled, *operands[1:]), found, said.dtype)
     erase(root, ends)
     return True
 
@@ -229,10 +236,6 @@ def _is_written(root: fx.Node, steps: set[fx.Node], sums: set[fx.Node]) -> bool:
     return False
 
 
-def _said(node: Any) -> Any:
-    return node.meta.get("example_value") if isinstance(node, fx.Node) else None
-
-
 def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
     """Whether a product is of a dtype: one of wider numbers is not to be rounded."""
     said = _said(node)
@@ -242,11 +245,13 @@ def _is_of(node: fx.Node, dtype: torch.dtype) -> bool:
 def _unscaled(query: fx.Node) -> tuple[fx.Node, float]:
     """Return what is multiplied by numbers, and their product."""
     scale = 1.0
-    while is_call(query, PRODUCTS) and isinstance(query.args[1], int | float):
-        before = query.args[0]
-        if not isinstance(before, fx.Node) or not _is_float(before) or not query.args[1]:
+    while is_call(query, PRODUCTS) and len(query.args) == 2:
+        before, number = query.args
+        if not isinstance(before, fx.Node) or not _is_float(before):
             break
-        query, scale = before, scale * query.args[1]
+        if not isinstance(number, int | float) or not number or not math.isfinite(number):
+            break
+        query, scale = before, scale * number
     return query, scale
 
 
@@ -319,7 +324,11 @@ def _added(node: fx.Node, shape: tuple[int, ...], found: _Found) -> fx.Node | No
     whole_shape = _shape(node)
     for scores, mask in (node.args, node.args[::-1]):
         own = _shape(mask)
-        if _shape(scores) != whole_shape or own is None or not _leads_to_product(scores):
+        given = isinstance(scores, fx.Node) and isinstance(mask, fx.Node)
+        if not given or _shape(scores) != whole_shape or own is None:
+            continue
+        assert isinstance(scores, fx.Node) and isinstance(mask, fx.Node)
+        if not _leads_to_product(scores):
             continue
         if whole_shape is None or found.scaled or len(own) > len(whole_shape):
             return None
@@ -332,7 +341,6 @@ def _added(node: fx.Node, shape: tuple[int, ...], found: _Found) -> fx.Node | No
         if len(batches) > 1:
             return None
         found.masks.append((mask, placed))
-        assert isinstance(scores, fx.Node)
         return scores
     return None
 
@@ -375,7 +383,8 @@ def _swaps_steps(node: fx.Node) -> bool:
     if is_call(node, TRANSPOSES):
         return set(node.args[1:]) in ({1, 2}, {-3, -2}, {1, -2}, {-3, 2})
     axes = node.args[1] if len(node.args) == 2 else node.args[1:]
-    return is_call(node, {"permute", torch.permute}) and tuple(axes) == (0, 2, 1, 3)
+    given = tuple(axes) if isinstance(axes, tuple | list) else ()
+    return is_call(node, {"permute", torch.permute}) and given == (0, 2, 1, 3)
 
 
 def _untransposed(node: fx.Node) -> fx.Node | None:
