@@ -252,7 +252,7 @@ def _without_copies(call: fx.Node) -> None:
     if found[0] is None or found[1] is None or found[0][1] != found[1][1]:
         return
     copies: list[Any] = [given["key"], given["value"]]
-    if not any(_may_write(node) for copy in copies for node in _between(copy, call)):
+    if not any(may_write(node) for copy in copies for node in _between(copy, call)):
         given |= {"key": found[0][0], "value": found[1][0], "enable_gqa": True}
         call.args = ()
         call.kwargs = given
@@ -329,7 +329,7 @@ def _between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _may_write(node: fx.Node) -> bool:
+def may_write(node: fx.Node) -> bool:
     """Whether a node may write to a tensor that there was before it."""
     if node.op == "call_method":
         return str(node.target).endswith("_") or "out" in node.kwargs
@@ -338,6 +338,10 @@ def _may_write(node: fx.Node) -> bool:
     name = getattr(node.target, "__name__", "")
     if getattr(node.target, "__module__", "") == "_operator":
         return name == "setitem" or (name[:1] == "i" and name[1:] in dir(operator))
+    code = getattr(node.target, "__code__", None)  # of a function of Python's, as relu(x, True)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if any(n == "inplace" and a is not False for n, a in zip(names, node.args, strict=False)):
+        return True
     known = not isinstance(node.target, torch._ops.HigherOrderOperator)
     return not known or name.endswith("_") or "out" in node.kwargs or "inplace" in node.kwargs
 

@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.dynamo.keep_attention import may_write
 from meta.frontend.dynamo.keep_gelu import PRODUCTS, QUOTIENTS, erase, is_call, replace_calls
 
 MATRIX_PRODUCTS = {operator.matmul, torch.matmul, "matmul"}
@@ -41,13 +42,6 @@ CASTS = {"to", "float", "type_as"}
 LONGEST, WIDEST, ALIGNED = 64, 64, 8
 """Queries, keys, and elements of a head for which there is one kernel; a head has a multiple."""
 KEPT_ON = ("cuda",)
-IN_PLACE = {
-    operator.setitem,
-    *(operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv),
-    *(operator.imod, operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor),
-    *(operator.ilshift, operator.irshift),
-}
-"""Functions that write their first argument."""
 HALVES = (torch.float16, torch.bfloat16)
 
 
@@ -226,12 +220,9 @@ def _is_written(root: fx.Node, steps: set[fx.Node], sums: set[fx.Node]) -> bool:
     while missing:
         node = node.prev
         missing.discard(node)
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        writes = name.endswith("_") and not name.startswith("__")
-        known = node.op in ("call_function", "call_method", "get_attr", "placeholder")
-        in_place = node.target in IN_PLACE or "out" in node.kwargs or "inplace" in node.kwargs
-        switches = name in SWITCHES or isinstance(node.target, torch._ops.OpOverload)
-        if node not in sums and (writes or in_place or not known or switches):
+        switches = getattr(node.target, "__name__", "") in SWITCHES
+        opaque = isinstance(node.target, torch._ops.OpOverload)
+        if node not in sums and (may_write(node) or switches or opaque):
             return True
     return False
 

@@ -177,6 +177,13 @@ def written_after_scaling(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tens
     return (scaled @ k.transpose(-2, -1) + bias).softmax(-1) @ v + q.sum()
 
 
+def written_by_relu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    q, k = (q * 1.5).detach(), k.detach()
+    scores = q @ k.transpose(-2, -1) + bias
+    F.relu(q, True)
+    return scores.softmax(-1) @ v + q.sum()
+
+
 def written_mask(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     added = bias * 1.0
     scores = q @ k.transpose(-2, -1) + added
@@ -210,6 +217,7 @@ OTHERS: dict[str, Form] = {
     "a product is returned": product_returned,
     "query is written": written_between,
     "query is written after it is scaled": written_after_scaling,
+    "query is written by relu": written_by_relu,
     "a mask is written": written_mask,
     "scores without a gradient": without_gradient,
     "a mask is scaled": scaled_with_mask,
