@@ -337,7 +337,8 @@ def may_write(node: fx.Node) -> bool:
         return node.op == "call_module"
     name = getattr(node.target, "__name__", "")
     if getattr(node.target, "__module__", "") == "_operator":
-        return name == "setitem" or (name[:1] == "i" and name[1:] in dir(operator))
+        plain = {name[1:], f"{name[1:]}_"} & set(dir(operator))  # `and_` of `iand`
+        return name == "setitem" or (name[:1] == "i" and bool(plain))
     code = getattr(node.target, "__code__", None)  # of a function of Python's, as relu(x, True)
     names = code.co_varnames[: code.co_argcount] if code is not None else ()
     if any(n == "inplace" and a is not False for n, a in zip(names, node.args, strict=False)):
