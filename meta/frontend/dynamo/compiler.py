@@ -153,6 +153,33 @@ def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
     return [o.number for o in ours if isinstance(o, Result)]
 
 
+def _take_views(role: str, metadata: Any) -> list[int]:
+    """Return the outputs of a forward graph that are views, and are to be none for autograd.
+
+    AOTAutograd's wrapper makes them so by tensors with a count of writes of their own. Who writes
+    one that is a view of what is kept for the gradient, or the other way round, would get a wrong
+    gradient without an error. So the wrapper is told that there are none, and `_as_no_views` does
+    it.
+    """
+    if role != "forward" or metadata is None:
+        return []
+    found = [metadata.num_mutated_inp_runtime_indices + i for i in metadata.unsafe_view_out_indices]
+    metadata.unsafe_view_out_indices, metadata.num_unsafe_view_outputs = [], 0
+    return found
+
+
+def _as_no_views(outputs: Sequence[Any], views: Sequence[int]) -> list[Any]:
+    """Return outputs of which these are no views for autograd, and share the count of writes with
+    what they are views of: autograd raises if what it keeps was written, as it does without
+    torch.compile.
+    """
+    found = list(outputs)
+    for i in views:
+        if found[i]._is_view():
+            found[i] = found[i].detach()
+    return found
+
+
 _watched: list[list[GraphCompiler]] = []
 
 
@@ -223,6 +250,7 @@ class GraphCompiler:
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph, self.metadata))
         self.static, self.loans, self.users = static, loans, _users(role, self.metadata)
+        self._views = _take_views(role, self.metadata)
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -239,6 +267,8 @@ class GraphCompiler:
         kept = self.kept
         if kept is None or self.role == "forward":
             found = run(args)
+            if self._views:
+                found = _as_no_views(found, self._views)
         else:
             bundle = kept.bundle(args[kept.first])
             inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]

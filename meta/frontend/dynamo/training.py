@@ -139,7 +139,6 @@ def _function(
 ) -> type[Function]:
     """Return a graph and its gradient's as a function of autograd's."""
     returned = said.num_forward_returns
-    views = tuple(said.unsafe_view_out_indices)
     constant = tuple(i for i, o in enumerate(said.output_info) if not o.requires_grad)
     places = _tangents(said)
     tangents = picker(places)
@@ -159,8 +158,6 @@ def _function(
             # A view that autograd keeps would keep what it is a view of.
             ctx.save_for_backward(*[t.detach() if t._is_view() else t for t in found[returned:]])
             results = list(found[:returned])
-            for i in views:  # for autograd it is none
-                results[i] = torch.ops.aten._unsafe_view(results[i], results[i].shape)
             if constant:
                 ctx.mark_non_differentiable(*[results[i] for i in constant])
             ctx._materialize_non_diff_grads = False
