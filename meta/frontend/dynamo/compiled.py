@@ -29,6 +29,8 @@ from meta.vm.executable import Executable
 from meta.vm.loans import Loans
 from meta.vm.steps import buffer
 
+_aten = torch.ops.aten
+
 
 class TorchGraph:
     """A graph that no program can express: PyTorch runs it, node by node.
@@ -47,6 +49,11 @@ class TorchGraph:
         self.calls_back = [Failure("the whole graph", text.splitlines()[0], None, place)]
         self.executable: Executable | None = None
         self._graph = graph
+        # A view shares the count of writes with what it is a view of, and an unsafe one does not:
+        # autograd would not see that a result was written that is kept, too.
+        for node in graph.graph.find_nodes(op="call_function", target=_aten._unsafe_view.default):
+            node.target = _aten.view.default
+        graph.recompile()
         # What a program of ours saves for a gradient is dense, whatever torch says of it, and may
         # have its channels last.
         places = [n for n in graph.graph.nodes if n.op == "placeholder"]

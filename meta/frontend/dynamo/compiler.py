@@ -37,7 +37,7 @@ from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_fo
 from meta.frontend.dynamo.options import Options, read_options
 from meta.frontend.dynamo.outputs import Output, Result
 from meta.frontend.dynamo.partition import partition, rewrite
-from meta.frontend.dynamo.training import TrainingGraph
+from meta.frontend.dynamo.training import OWN, TrainingGraph
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
 from meta.vm.convention import module_program
@@ -154,27 +154,31 @@ def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
 
 
 def _take_views(role: str, metadata: Any) -> list[int]:
-    """Return the outputs of a forward graph that are views, and are to be none for autograd.
+    """Return the outputs of a forward graph that are to be no views for autograd.
 
-    AOTAutograd's wrapper makes them so by tensors with a count of writes of their own. Who writes
+    AOTAutograd's wrapper makes views so by tensors with a count of writes of their own. Who writes
     one that is a view of what is kept for the gradient, or the other way round, would get a wrong
     gradient without an error. So the wrapper is told that there are none, and `_as_no_views` does
     it.
     """
     if role != "forward" or metadata is None:
         return []
-    found = [metadata.num_mutated_inp_runtime_indices + i for i in metadata.unsafe_view_out_indices]
     metadata.unsafe_view_out_indices, metadata.num_unsafe_view_outputs = [], 0
-    return found
+    before = metadata.num_mutated_inp_runtime_indices
+    return [
+        before + i
+        for i, output in enumerate(metadata.output_info)
+        if output.output_type.name in OWN and issubclass(output.raw_type, torch.Tensor)
+    ]
 
 
-def _as_no_views(outputs: Sequence[Any], views: Sequence[int]) -> list[Any]:
+def _as_no_views(outputs: Sequence[Any], own: Sequence[int]) -> list[Any]:
     """Return outputs of which these are no views for autograd, and share the count of writes with
     what they are views of: autograd raises if what it keeps was written, as it does without
     torch.compile.
     """
     found = list(outputs)
-    for i in views:
+    for i in own:
         if found[i]._is_view():
             found[i] = found[i].detach()
     return found
@@ -250,7 +254,7 @@ class GraphCompiler:
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph, self.metadata))
         self.static, self.loans, self.users = static, loans, _users(role, self.metadata)
-        self._views = _take_views(role, self.metadata)
+        self._own = _take_views(role, self.metadata)
         if not symbols_of(self.said):
             self.for_all = self._compiled(Extents({}))
             return
@@ -267,8 +271,8 @@ class GraphCompiler:
         kept = self.kept
         if kept is None or self.role == "forward":
             found = run(args)
-            if self._views:
-                found = _as_no_views(found, self._views)
+            if self._own:
+                found = _as_no_views(found, self._own)
         else:
             bundle = kept.bundle(args[kept.first])
             inputs = [*args[: kept.first], *bundle.values, *args[kept.first + 1 :]]

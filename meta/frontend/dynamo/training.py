@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Wrapper = Callable[..., Any]
 _transforms = torch._C._are_functorch_transforms_active
 _in_transform = torch._C._functorch.peek_interpreter_stack
-_OWN = ("non_alias", "unsafe_view_alias")
+OWN = ("non_alias", "unsafe_view_alias")
 """Kinds of outputs that are no views of what others have."""
 _NOTHING = (
     "dynamic_outputs",
@@ -113,7 +113,7 @@ def _is_simple(said: Any, forward: GraphCompiler, backward: GraphCompiler, count
     if any(type(m).__name__ == "SubclassCreationMeta" for part in metas for m in part):
         return False
     for output in said.output_info:
-        if output.output_type.name not in _OWN or not issubclass(output.raw_type, Tensor):
+        if output.output_type.name not in OWN or not issubclass(output.raw_type, Tensor):
             return False
     if not count == len(said.input_info) == len(forward.inputs) == len(backward.given):
         return False
