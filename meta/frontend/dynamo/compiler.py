@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from torch._dynamo import disable
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch
-from torch._guards import TracingContext
+from torch._guards import TracingContext, tracing
 from torch._logging._internal import trace_structured
 from torch.autograd import Function
 from torch.utils._python_dispatch import _disable_current_modes
@@ -75,7 +75,10 @@ def backend(
     trains = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
     # The state of a generator is kept as a tensor for what a gradient computes again.
     states = functorch.patch(graphsafe_rng_functionalization=False)
-    with states, _no_mkldnn() if trains else nullcontext():
+    # By the context, AOTAutograd says what a graph's outputs are; without Dynamo there is none.
+    alone = TracingContext.try_get() is None
+    context = tracing(TracingContext(None)) if alone else nullcontext()
+    with context, states, _no_mkldnn() if trains else nullcontext():
         compiled: Callable[..., Any] = compile_graph(graph, example_inputs)
     if "forward" not in graphs:
         return compiled

@@ -158,3 +158,11 @@ def test_scores_are_kept_for_a_loss(f: Function, way: str) -> None:
     for _ in range(STEPS):
         torch.testing.assert_close(outcome(run, None, unseen=False), outcome(f, None, unseen=False))
         assert outcome(run, 1, unseen=True) is None
+
+
+def test_a_graph_that_is_not_dynamos() -> None:
+    graph = torch.fx.symbolic_trace(lambda x, w: (torch.tanh(x @ w).view(-1),))
+    run = compiler.backend(graph, [torch.ones(2, 4), torch.ones(4, 4, requires_grad=True)])
+    for _ in range(STEPS):
+        torch.testing.assert_close(outcome(run, None, False), outcome(CASES["flat"], None, False))
+        assert outcome(run, 0, unseen=False) is None
