@@ -46,6 +46,7 @@ from meta.vm.loans import Loans
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
 from meta.vm.steps import buffer, launch_error
+from meta.vm.stream_order import StreamOrder
 from meta.vm.verify_values import ComparedProgram, verified
 from meta.vm.watch import finite_observer, watched
 
@@ -123,6 +124,7 @@ class Executable:
         self._bound: list[Any] | None = None
         self._seen = -1
         self._lock = threading.Lock()
+        self._in_order = StreamOrder(device) if device.kind == "cuda" else None
         if self._graphs is not None and not self.cuda_graph:
             self._graphs.refused(self.cuda_graph.why_not)
 
@@ -220,6 +222,8 @@ class Executable:
     def _launched(self, inputs: list[Any]) -> Any:
         """Run the program on tensors; return tensors."""
         try:
+            if self._in_order is not None:
+                self._in_order()
             checks = self._checking if overridden() is None else config.get("META_CHECK_FINITE")
             later = self._prepared_before(at_once=checks)
             linked = self._linked

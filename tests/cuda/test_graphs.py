@@ -5,6 +5,7 @@ memory that neither grows nor runs out unnoticed.
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,37 @@ def test_another_stream() -> None:
     assert not slow.query(), "it does not wait for other streams"
     check(found, expected, 1e-6, 1e-6)
     slow.synchronize()
+
+
+def test_threads_on_streams_of_their_own() -> None:
+    weights = [meta.array(torch.randn(512, 512, device="cuda") / 20) for _ in range(6)]
+
+    def body(x: Any) -> Any:
+        for w in weights:
+            x = op.tanh(op.matmul(x, w))
+        return x
+
+    x = torch.randn(512, 512, device="cuda")
+    run = compile(trace(body), meta.array(x))
+    for _ in range(3):
+        run(meta.array(x))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        mine = torch.randn(512, 512, device="cuda") * number
+        expected = run(meta.array(mine)).torch().clone()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(40):
+                if not torch.equal(run(meta.array(mine)).torch(), expected):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_inside_of_another_graph() -> None:
