@@ -259,7 +259,8 @@ def test_out_of_memory(little_memory: int) -> None:
     """Of eager calls, of compiling and of running; the process goes on."""
     large = 128 << 20  # elements
     device = Device("cuda:0")
-    assert 256 << 20 <= free_bytes(device) + 1 and free_bytes(device) <= little_memory
+    # The share of the process is a float, whose product with the memory is rounded.
+    assert 256 << 20 <= free_bytes(device) + 4 and free_bytes(device) <= little_memory
     whole = torch.empty(254 << 20, dtype=torch.uint8, device="cuda")
     assert free_bytes(device) <= little_memory - whole.numel()
     del whole

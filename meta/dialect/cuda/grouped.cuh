@@ -2,8 +2,8 @@
 // of a group its channels in a row; accesses are of eight channels: a chunk.
 //
 // A thread block goes through tiles of pixels for GROUPS neighbouring groups. What the windows of a
-// tile read is copied to shared memory, group by group, with zeros around images; the next tile's is
-// on its way meanwhile if STAGES is 2.
+// tile read is copied to shared memory, group by group, with zeros around images; the next tile's
+// is on its way meanwhile if STAGES is 2.
 //
 // READ, GIVEN: channels of a group in what is read by windows, and on the other side. TILE_H,
 // TILE_W: of pixels. STEP_H, STEP_W: from one's window to the next one's. PATCH_H, PATCH_W: pixels
@@ -17,9 +17,9 @@
 #define WINDOW (KERNEL_H * KERNEL_W)
 #define ROWS ((PIXELS + 15) / 16)  // of matrices
 
-// x is what is read by windows; z is added, y of the gradient by the kernel, which leaves its sums in
-// partial, one for each of the splits. Extents: of images as read, of them what any window has, and on
-// the other side.
+// x is what is read by windows; z is added, y of the gradient by the kernel, which leaves its sums
+// in partial, one for each of the splits. Extents: of images as read, of them what any window has,
+// and on the other side.
 struct Parameters {
   const T* x;
   const T* w;
@@ -27,7 +27,8 @@ struct Parameters {
   const T* z;
   T* out;
   float* partial;
-  int images, height, width, seen_h, seen_w, out_height, out_width, groups, tiles_h, tiles_w, splits;
+  int images, height, width, seen_h, seen_w, out_height, out_width, groups, tiles_h, tiles_w,
+      splits;
 };
 
 struct Tile {
@@ -40,8 +41,8 @@ inline Tile tile_of(const Parameters& p, int i) {
 inline bool within(int i, int extent) { return (unsigned)i < (unsigned)extent; }
 
 // Begins to copy a rectangle of high x wide pixels of images, from y and x on, of `each` chunks in
-// each group; pixels lie `pitch` chunks apart, groups `high` x `wide` pixels. Of pixels that are not
-// seen there are zeros.
+// each group; pixels lie `pitch` chunks apart, groups `high` x `wide` pixels. Of pixels that are
+// not seen there are zeros.
 template <int high, int wide, int each, int pitch, class At>
 inline void fill(At to, const T* from, int image, int y, int x, int height, int width, int seen_h,
                  int seen_w, int groups) {
@@ -59,8 +60,8 @@ inline void fill(At to, const T* from, int image, int y, int x, int height, int 
 
 template <class At> inline void fill_patch(At to, const Parameters& p, Tile tile) {
   fill<PATCH_H, PATCH_W, CHUNKS, PITCH>(to, p.x, tile.image, tile.y * STEP_H + ORIGIN_H,
-                                        tile.x * STEP_W + ORIGIN_W, p.height, p.width, p.seen_h, p.seen_w,
-                                        p.groups);
+                                        tile.x * STEP_W + ORIGIN_W, p.height, p.width, p.seen_h,
+                                        p.seen_w, p.groups);
 }
 
 #ifdef PITCH_Y

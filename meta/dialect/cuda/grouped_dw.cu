@@ -4,9 +4,9 @@
 // A warp has two chunks, 16 rows, to a matrix of its part of the sums, and goes through all pixels
 // of the thread block. The first launch leaves one sum for each of its splits; the second one adds
 // these up, in order. PARTS: warps that share a group's sums, each of PART matrices by all results.
-// Matrices lie in shared memory by pixels, and are turned where they are read: rows of an odd number
-// of chunks are in different banks. PITCH_Y: of y, which is dy. SLICES: threads of an element of the
-// second launch.
+// Matrices lie in shared memory by pixels, and are turned where they are read: rows of an odd
+// number of chunks are in different banks. PITCH_Y: of y, which is dy. SLICES: threads of an
+// element of the second launch.
 #include "grouped.cuh"
 
 #define ALL (WINDOW * CHUNKS)  // chunks of a window
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int row = 0; row < ROWS; ++row) {
       unsigned dy[MATRICES][2];
       EVERY(j, MATRICES)
-      load_turned(dy[j], given + (begin_y + (row * 16 + lane % 16) * PITCH_Y + j));
+        load_turned(dy[j], given + (begin_y + (row * 16 + lane % 16) * PITCH_Y + j));
       int window = begin + window_of(row * 16 + lane % 8 + lane / 16 * 8);
       EVERY(m, PART) {
         unsigned x[4];

@@ -6,10 +6,10 @@
 // products, lane t has all numbers of chunk t of four. So both factors are read in accesses of a
 // chunk, weights as they lie in memory.
 //
-// With GRADIENT, x is dy and out is dx. By stride, pixels of dx fall in OVER_H x OVER_W phases, each
-// of which is a convolution by some elements of the window; one pixel of a tile is one of each.
-// Otherwise there is one phase. BIASED, ADDED, RECTIFIED: what follows a convolution. SHARES: warps
-// that share the pixels of a group; PARTS: of its columns, each of COLUMNS / 8 matrices.
+// With GRADIENT, x is dy and out is dx. By stride, pixels of dx fall in OVER_H x OVER_W phases,
+// each of which is a convolution by some elements of the window; one pixel of a tile is one of
+// each. Otherwise there is one phase. BIASED, ADDED, RECTIFIED: what follows a convolution. SHARES:
+// warps that share the pixels of a group; PARTS: of its columns, each of COLUMNS / 8 matrices.
 #include "grouped.cuh"
 
 #define PHASES (OVER_H * OVER_W)
@@ -94,7 +94,8 @@ inline uint4 weights(const T* w, int group, int result, int k, int c) {
   unsigned found[4];
   const T* from = w + (((long long)group * READ + c) * WINDOW + k) * GIVEN + result;
   EVERY(i, 4) {
-    unsigned even = from[2 * i * WINDOW * GIVEN].bits, odd = from[(2 * i + 1) * WINDOW * GIVEN].bits;
+    unsigned even = from[2 * i * WINDOW * GIVEN].bits,
+             odd = from[(2 * i + 1) * WINDOW * GIVEN].bits;
     found[i] = even | odd << 16;
   }
   return make_uint4(found[0], found[1], found[2], found[3]);

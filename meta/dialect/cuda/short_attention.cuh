@@ -2,12 +2,12 @@
 //
 // A thread block has one head at a time, all of it in shared memory, and goes on to the same head
 // of other batches, whose elements are copied meanwhile: those with which it shares a mask, so that
-// what is added to the scores stays in registers. A mask has ``windows`` batches, in turn. A warp has 16 rows of scores. A product of 16 x 16 by 16 x 8
-// numbers is one instruction, with sums in float32. Lane 4 g + t holds of its first factor the rows
-// g and g + 8, columns 2 t, 2 t + 1, 2 t + 8 and 2 t + 9; of the second the same rows of column g;
-// of the sum the rows g and g + 8, columns 2 t and 2 t + 1. So two tiles of scores are a first
-// factor as they are. Rows of a tile lie an odd multiple of 16 bytes apart, so that no two lanes
-// meet in a bank.
+// what is added to the scores stays in registers. A mask has ``windows`` batches, in turn. A warp
+// has 16 rows of scores. A product of 16 x 16 by 16 x 8 numbers is one instruction, with sums in
+// float32. Lane 4 g + t holds of its first factor the rows g and g + 8, columns 2 t, 2 t + 1, 2 t +
+// 8 and 2 t + 9; of the second the same rows of column g; of the sum the rows g and g + 8, columns
+// 2 t and 2 t + 1. So two tiles of scores are a first factor as they are. Rows of a tile lie an odd
+// multiple of 16 bytes apart, so that no two lanes meet in a bank.
 //
 // T: the type of elements, BF16: whether it is that one. WIDTH: elements of a head. WIDE: WIDTH,
 // rounded up to 16. QUERIES: the most queries, a multiple of 16. KEYS: the most keys, a multiple of
@@ -65,9 +65,9 @@ struct Parameters {
   int batches, windows, chunks, heads, share, queries, keys, causal;
   float scale;
 };
-typedef float Scores[2 * KEY_STEPS][4];   // 16 rows of them
-typedef float Fragments[2 * STEPS][4];    // 16 rows of a head
-typedef unsigned Added[TILES][2];         // what is added to 16 rows of scores: pairs of T
+typedef float Scores[2 * KEY_STEPS][4];  // 16 rows of them
+typedef float Fragments[2 * STEPS][4];   // 16 rows of a head
+typedef unsigned Added[TILES][2];        // what is added to 16 rows of scores: pairs of T
 
 inline long long place(const Strides& s, int batch, int head) {
   return batch * s.batch + head * s.head;
@@ -96,7 +96,8 @@ inline void transposed(unsigned (&to)[4], const T* row) {
 }
 
 inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned first, unsigned second) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." HALF_MMA ".f32 "
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." HALF_MMA
+               ".f32 "
                "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(first), "r"(second));
@@ -124,10 +125,10 @@ inline float power(float x) {
 inline void copy(T* tile, const T* from, long long step, int count) {
   for (int i = threadIdx.x; i < count * (WIDTH / 8); i += THREADS) {
     int row = i / (WIDTH / 8), column = i % (WIDTH / 8) * 8;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                     shared_address(tile + row * LD + column)),
-                 "l"(from + row * step + column)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(tile + row * LD + column)),
+        "l"(from + row * step + column)
+        : "memory");
   }
 }
 inline void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -148,8 +149,7 @@ inline void read_added(Added& added, const Parameters& p, int window, int head, 
       EVERY(e, 2) {
         int i = row + 8 * r, k = 8 * j + 2 * t + e;
         unsigned bits = 0;
-        if (k >= p.keys || (p.causal && k > i))
-          bits = HIDDEN;
+        if (k >= p.keys || (p.causal && k > i)) bits = HIDDEN;
 #if MASK == 1
         else if (i < p.queries && !mask[i * p.mask_query + k * p.mask_key])
           bits = HIDDEN;

@@ -24,7 +24,8 @@ inline void begin(T* stage, const Parameters& p, int batch, int head) {
 inline void keep(T* tile, const Scores& s, int g, int t) {
   EVERY(j, TILES) {
     EVERY(r, 2)
-    *(unsigned*)(tile + (g + 8 * r) * SCORE_LD + 8 * j + 2 * t) = pair(s[j][2 * r], s[j][2 * r + 1]);
+      *(unsigned*)(tile + (g + 8 * r) * SCORE_LD + 8 * j + 2 * t) =
+          pair(s[j][2 * r], s[j][2 * r + 1]);
   }
 }
 
@@ -32,7 +33,8 @@ inline void keep(T* tile, const Scores& s, int g, int t) {
 inline void by_queries(Fragments& sums, const T* scores, int first, const T* rows, int lane) {
   EVERY(k, QUERIES / 16) {
     unsigned a[4];
-    transposed(a, scores + (16 * k + lane / 16 * 8 + lane % 8) * SCORE_LD + first + lane / 8 % 2 * 8);
+    transposed(a,
+               scores + (16 * k + lane / 16 * 8 + lane % 8) * SCORE_LD + first + lane / 8 % 2 * 8);
     by_columns(sums, a, rows + 16 * k * LD, lane);
   }
 }
@@ -62,8 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     await_copies();
     __syncthreads();  // of this turn there is everything, and nobody reads the last one's
-    if (batch + stride < p.batches)
-      begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
+    if (batch + stride < p.batches) begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
     const T* query = stages + turn * STAGE;
     const T* dy = query + QUERIES * LD;
     const T* key = dy + QUERIES * LD;

@@ -28,8 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   for (int turn = 0; batch < p.batches; batch += stride, turn ^= 1) {
     await_copies();
     __syncthreads();  // of this turn there is everything, and nobody reads the last one's
-    if (batch + stride < p.batches)
-      begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
+    if (batch + stride < p.batches) begin(stages + (turn ^ 1) * STAGE, p, batch + stride, head);
     const T* query = stages + turn * STAGE;
     const T* key = query + QUERIES * LD;
     Scores s = {};

@@ -13,7 +13,8 @@ typedef DATA T;
 #define EVERY(i, n) _Pragma("unroll") for (int i = 0; i < (n); ++i)
 
 inline void multiply_add(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF ".f32 "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." HALF "." HALF
+      ".f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -33,16 +34,14 @@ template <class At> inline void begin_copy(At to, const T* from, bool there) {
                : "memory");
 }
 // The copies up to here are one batch.
-inline void end_batch() {
-  asm volatile("cp.async.commit_group;" : : : "memory");
-}
+inline void end_batch() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 // Waits until this thread's copies are done, but for the last batch if `pending` is 1.
 template <int pending> inline void await_copies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(pending) : "memory");
 }
 
-// Matrices of 8 x 8 numbers, turned: lane 8 i + r gives the address of row r of the i-th one, lane 4
-// g + t gets the rows 2 t and 2 t + 1 of column g.
+// Matrices of 8 x 8 numbers, turned: lane 8 i + r gives the address of row r of the i-th one, lane
+// 4 g + t gets the rows 2 t and 2 t + 1 of column g.
 template <class At> inline void load_turned(unsigned (&to)[4], At row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
