@@ -50,11 +50,12 @@ _SHORT = {
         "load_turned_in_warp(__LINE__, to, Pointer<uint4>(row));\n"
     ),
     r"\{ \.reg \.u64 wide": "address = 0;\n",
-    r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;\" ::\"r\"\(\s*shared_address\((.*?)\)\),"
+    r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16;\"\s*::\s*\"r\""
+    r"\(\s*shared_address\((.*?)\)\),"
     r"\s*\"l\"\((.*?)\)\s*: \"memory\"": r"copy_chunk(Pointer<uint4>(\1), \2, true);" "\n",
 }
 _PAIR = "T a, b; down(a, low), down(b, high); both = a.bits | (unsigned)b.bits << 16;\n"
-_BATCH = r'asm volatile\("cp\.async\.\w+(?: \d)?;" ::: "memory"\);'
+_BATCH = r'asm volatile\("cp\.async\.\w+(?: \d)?;"\s*:\s*:\s*:\s*"memory"\);'
 _DYNAMIC = "extern __shared__ uint4 memory[];"
 
 INCLUDE = '#include "device.h"\n'
@@ -143,11 +144,11 @@ def handwritten(source: str, name: str, shared: int = 0) -> str:
     text = re.sub(_BATCH, "", text)
     own = _SHORT if _DYNAMIC in text else {}
     for instruction, cpp in (own | _HALVES).items():
-        text = re.sub(rf'asm(?: volatile)?\("{instruction}.*?\);\n', cpp, text, flags=re.S)
+        text = re.sub(rf'asm(?: volatile)?\(\s*"{instruction}.*?\);[ \n]', cpp, text, flags=re.S)
     text = re.sub(
         r'asm\("mma\.sync\..*?\)\);\n', "multiply_in_warp(__LINE__, c, a, b);\n", text, flags=re.S
     )
-    assert "asm" not in text
+    assert "asm" not in text, text[text.index("asm") - 80 : text.index("asm") + 300]
     text = text.replace(_DYNAMIC, f"static uint4 memory[{shared // 16 + 1}];")
     text = _PLANE.sub(r"SHARED_PLANE(\1, \2, \3, \4);", text.replace('extern "C" ', ""))
     text = _SHARED.sub(r"SHARED(\1, \2, \3);", text).replace("__shared__", "static")

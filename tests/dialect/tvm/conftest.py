@@ -1,4 +1,6 @@
-"""Every test of this folder has a kernel cache of its own, and no kernels from other tests."""
+"""Every test of this folder has a kernel cache of its own, and no kernels from other tests; small
+kernels stand for large ones.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,13 @@ import pytest
 
 from meta.base import caches
 from meta.dialect.tvm import build, cache
+from meta.dialect.tvm.schedule_cuda import injective
+
+
+@pytest.fixture(autouse=True)
+def wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small kernels for GPUs have the vectors of large ones."""
+    monkeypatch.setattr(injective, "FEW_BLOCKS", 0)
 
 
 @pytest.fixture(autouse=True)

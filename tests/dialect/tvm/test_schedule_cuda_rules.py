@@ -22,13 +22,6 @@ from meta.dialect.tvm.target import cuda, for_device
 from tests.dialect.tvm.functions import empty_like, sample, tensor
 from tests.emulator import generated
 
-
-@pytest.fixture(autouse=True)
-def _wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small kernels have the vectors of large ones."""
-    monkeypatch.setattr(injective, "FEW_BLOCKS", 0)
-
-
 Case = tuple[list[Any], list[Any], Callable[..., list[torch.Tensor]]]
 
 
