@@ -12,6 +12,7 @@ returns new tensors, and counts what it writes (`torch.autograd.graph.increment_
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -30,14 +31,21 @@ def define(
 
     Parameters
     ----------
-    schema: its name, arguments and results as torch writes them. run: what it does. said: returns
+    schema: its name, arguments and results as torch writes them. run: what it does, of which
+    autocast changes no dtype. said: returns
     results of the right types, uninitialised, for tensors without data; by default ``run`` does.
     gradient: what computes the gradients of its arguments, and what saves something for that, as
     `torch.library.register_autograd` takes them. Without, it has no gradient.
     """
     name = schema[: schema.index("(")]
+
+    @wraps(run)
+    def in_given_dtypes(*args: Any) -> Any:
+        with torch._C._DisableAutocast():
+            return run(*args)
+
     _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    _LIBRARY.impl(name, in_given_dtypes, "CompositeExplicitAutograd")
     full = f"{NAMESPACE}::{name}"
     if said is not None:
         torch.library.register_fake(full, said, lib=_LIBRARY)

@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.aten.definitions import define
 from meta.frontend.aten.promotion import cast
 from meta.op.attention import score_scale
 
@@ -148,8 +149,7 @@ def _like(query: Tensor, value: Tensor) -> Tensor:
     return query.new_empty((*query.shape[:3], value.shape[3]))
 
 
-@torch.library.custom_op("meta::grouped_attention", mutates_args=())
-def grouped_attention(
+def _grouped_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -169,16 +169,14 @@ def _scale(query: Tensor, scale: float | None) -> float:
     return score_scale(scale, query.shape[3])
 
 
-@grouped_attention.register_fake
-def _(
+def _said(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, is_causal: bool, scale: Any
 ) -> tuple[Tensor, Tensor]:
     dtype = torch.promote_types(query.dtype, torch.float32)
     return _like(query, value), query.new_empty(query.shape[:3], dtype=dtype)
 
 
-@torch.library.custom_op("meta::grouped_attention_dx", mutates_args=())
-def grouped_attention_dx(
+def _grouped_attention_dx(
     dy: Tensor,
     query: Tensor,
     key: Tensor,
@@ -204,8 +202,7 @@ def grouped_attention_dx(
     return dq, dk, dv
 
 
-@grouped_attention_dx.register_fake
-def _(
+def _said_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
@@ -222,7 +219,19 @@ def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
     return *grouped_attention_dx(*given), None, None, None
 
 
-grouped_attention.register_autograd(_backward, setup_context=_save)
+grouped_attention = define(
+    "grouped_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, bool is_causal,"
+    " float? scale) -> (Tensor, Tensor)",
+    _grouped_attention,
+    _said,
+    (_backward, _save),
+)
+grouped_attention_dx = define(
+    "grouped_attention_dx(Tensor dy, Tensor query, Tensor key, Tensor value, Tensor? attn_mask,"
+    " Tensor y, Tensor logsumexp, bool is_causal, float? scale) -> (Tensor, Tensor, Tensor)",
+    _grouped_attention_dx,
+    _said_backward,
+)
 
 
 @aten("meta.grouped_attention", op.fused_attention)
@@ -260,7 +269,7 @@ def _without_copies(call: fx.Node) -> None:
             _erase_unread(copy)
 
 
-def _said(node: object) -> Tensor | None:
+def _example(node: object) -> Tensor | None:
     """Return what Dynamo says of a tensor of four or five axes."""
     said = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return said if isinstance(said, Tensor) and said.ndim in (4, 5) else None
@@ -268,18 +277,18 @@ def _said(node: object) -> Tensor | None:
 
 def _repeated_heads(node: Any) -> tuple[fx.Node, int] | None:
     """Return of what a tensor repeats each head, and how often."""
-    whole = _said(node)
+    whole = _example(node)
     if whole is None or whole.ndim != 4 or node.op not in ("call_method", "call_function"):
         return None
     if node.target in ("repeat_interleave", torch.repeat_interleave):
         source = node.args[0] if node.args else None
         given = dict(zip(("repeats", "dim"), node.args[1:], strict=False)) | dict(node.kwargs)
-        before, times = _said(source), given.get("repeats")
+        before, times = _example(source), given.get("repeats")
         if given.pop("dim", None) not in (1, -3) or not isinstance(times, int) or len(given) > 1:
             return None
     else:
         source, times = _expanded(node)
-        before = _said(source)
+        before = _example(source)
     if not isinstance(source, fx.Node) or before is None or before.ndim != 4:
         return None
     if not isinstance(times, int) or times < 2:
@@ -294,11 +303,11 @@ def _expanded(node: fx.Node) -> tuple[Any, Any]:
     """Return x and n of ``x[:, :, None].expand(b, h, n, s, d).reshape(...)``."""
     nothing = None, None
     expanded = node.args[0] if node.target in ("reshape", "view", torch.reshape) else None
-    full = _said(expanded)
+    full = _example(expanded)
     if not isinstance(expanded, fx.Node) or full is None or full.ndim != 5:
         return nothing
     inserted = expanded.args[0] if expanded.target in ("expand", torch.Tensor.expand) else None
-    single = _said(inserted)
+    single = _example(inserted)
     if not isinstance(inserted, fx.Node) or single is None or single.ndim != 5:
         return nothing
     source, *place = inserted.args

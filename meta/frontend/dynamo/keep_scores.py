@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from meta import op
 from meta.frontend.aten import aten
+from meta.frontend.aten.definitions import define
 from meta.frontend.dynamo.keep_attention import may_write
 from meta.frontend.dynamo.keep_gelu import PRODUCTS, QUOTIENTS, erase, is_call, replace_calls
 
@@ -59,8 +60,7 @@ def _heads_later(like: Tensor) -> Tensor:
     return like.new_empty((batch, steps, heads, width)).transpose(1, 2)
 
 
-@torch.library.custom_op("meta::attention", mutates_args=())
-def attention(
+def _attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """The result and the logarithm of the sum of exponentials of the scores; see
@@ -71,15 +71,13 @@ def attention(
     return y, scores.logsumexp(-1)
 
 
-@attention.register_fake
-def _(
+def _said_forward(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     return _heads_later(query), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("meta::attention_dx", mutates_args=())
-def attention_dx(
+def _attention_dx(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, y: Tensor,
     logsumexp: Tensor, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -94,8 +92,7 @@ def attention_dx(
     return dx[0], dx[1], dx[2], by_mask.to(mask.dtype)
 
 
-@attention_dx.register_fake
-def _(
+def _said_backward(
     dy: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, y: Tensor,
     logsumexp: Tensor, scale: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
@@ -113,7 +110,19 @@ def _backward(ctx: Any, dy: Tensor, _: Any) -> tuple[Any, ...]:
     return *attention_dx(dy, *ctx.saved_tensors, ctx.scale), None
 
 
-attention.register_autograd(_backward, setup_context=_save)
+attention = define(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor mask, float scale)"
+    " -> (Tensor, Tensor)",
+    _attention,
+    _said_forward,
+    (_backward, _save),
+)
+attention_dx = define(
+    "attention_dx(Tensor dy, Tensor query, Tensor key, Tensor value, Tensor mask, Tensor y,"
+    " Tensor logsumexp, float scale) -> (Tensor, Tensor, Tensor, Tensor)",
+    _attention_dx,
+    _said_backward,
+)
 
 
 @aten("meta.attention", op.fused_attention)
