@@ -27,6 +27,9 @@ ROWS = 256
 threads, which then wait for each other.
 """
 
+CHANNELS_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
+"""By how many axes images have: the layout of which a pixel is a row, and strides are in order."""
+
 
 def steps_of(
     image: Tensor,
@@ -56,8 +59,8 @@ def steps_of(
 def _steps(
     stride: Any, padding: Any, count: int, layouts: tuple[str, ...]
 ) -> tuple[int, ...] | None:
-    last = all(layout.index("C") == count + 1 for layout in layouts)
-    return pair(stride, "stride", count) if last and not any(pads(padding, count)) else None
+    as_read = all(layout == CHANNELS_LAST.get(count) for layout in layouts)
+    return pair(stride, "stride", count) if as_read and not any(pads(padding, count)) else None
 
 
 @lru_cache(maxsize=64)

@@ -32,8 +32,8 @@ def define(
     Parameters
     ----------
     schema: its name, arguments and results as torch writes them. run: what it does, of which
-    autocast changes no dtype. said: returns
-    results of the right types, uninitialised, for tensors without data; by default ``run`` does.
+    autocast changes no dtype. said: returns results of the right types, uninitialised, for tensors
+    without data; by default ``run`` does.
     gradient: what computes the gradients of its arguments, and what saves something for that, as
     `torch.library.register_autograd` takes them. Without, it has no gradient.
     """
