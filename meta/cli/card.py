@@ -77,6 +77,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
         "kind": slot.kind,
         "accepts": slot.accepts,
         "access": slot.access,
+        "role": slot.role,
         "optional": slot.optional,
         "required": not slot.has_default,
         "default": _plain(slot.default) if slot.has_default else None,

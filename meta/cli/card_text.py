@@ -34,7 +34,8 @@ def _slots(slots: list[dict[str, Any]]) -> list[list[str]]:
         [
             slot["name"],
             slot["accepts"],
-            {"RO": "read", "RW": "read and written"}.get(slot["access"], slot["access"]),
+            {"RO": "read", "RW": "read and written"}.get(slot["access"], slot["access"])
+            + (", a weight" if slot["role"] == "weight" else ""),
             "required" if slot["required"] else f"default {slot['default']!r}",
         ]
         for slot in slots

@@ -16,7 +16,7 @@ import numpy as np
 from meta.base.errors import TypeInferError
 from meta.base.number import whole_range
 from meta.base.registry import OPERATORS
-from meta.op.core import Op, Scalar, Tensor, TensorType, op
+from meta.op.core import Op, Scalar, Tensor, TensorType, Weight, op
 from meta.op.core.check import (
     normalize_axis,
     require,
@@ -110,7 +110,7 @@ def softplus(x: Tensor, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Tensor:
 
 
 @op
-def prelu(x: Tensor, weight: Tensor) -> Tensor:
+def prelu(x: Tensor, weight: Weight) -> Tensor:
     """x where x > 0, else weight * x.
 
     x: floating point of any shape, channels on axis 1. weight: of x's dtype; one number, 0-d or of

@@ -21,7 +21,7 @@ import numpy as np
 
 from meta.base.dtype import PARTS, is_float
 from meta.base.errors import TypeInferError
-from meta.op.core import Scalar, Takes, Tensor, TensorType, numbers, op
+from meta.op.core import Scalar, Takes, Tensor, TensorType, Weight, numbers, op
 from meta.op.core.check import (
     broadcast_shapes,
     normalize_axis,
@@ -326,7 +326,7 @@ def fixed_point_number(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @op(complex=True)
-def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
+def bias_add(x: Tensor, bias: Weight, axis: int = 1) -> Tensor:
     """x plus a bias per index of one axis: ``x + reshape(bias, [1.. C ..1])``.
 
     x: any dtype. bias: [C] of the same dtype, C = x's extent along ``axis``. Result: x's type.

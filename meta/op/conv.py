@@ -7,7 +7,7 @@ from typing import Any
 
 from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
-from meta.op.core import Ints, Op, Tensor, op
+from meta.op.core import Ints, Op, Tensor, Weight, op
 from meta.op.core.check import pair
 from meta.op.core.convolution import Convolution, convolved, transposed
 from meta.op.core.function import operand
@@ -101,7 +101,7 @@ def _convolution(n: int) -> None:
     @documented(n)
     def conv(
         x: Tensor,
-        w: Tensor,
+        w: Weight,
         stride: Ints = 1,
         padding: Ints = 0,
         dilation: Ints = 1,
@@ -164,7 +164,7 @@ def _transposed_convolution(n: int) -> None:
     @documented(n)
     def conv_transpose(
         x: Tensor,
-        w: Tensor,
+        w: Weight,
         stride: Ints = 1,
         padding: Ints = 0,
         output_padding: Ints = 0,

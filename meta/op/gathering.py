@@ -14,7 +14,7 @@ from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir.types import Dim
-from meta.op.core import Ints, Tensor, op
+from meta.op.core import Ints, Tensor, Weight, op
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
@@ -342,7 +342,7 @@ def take_dx(
 
 
 @op(composed=True, indices=lambda x: (into_axis("indices", x, 0, "x"),))
-def embedding(x: Tensor, indices: Tensor, padding_idx: int | None = None) -> Tensor:
+def embedding(x: Weight, indices: Tensor, padding_idx: int | None = None) -> Tensor:
     """Rows of a table: ``x[indices]`` of shape ``indices.shape + x.shape[1:]``.
 
     A call has torch's order: ``embedding(indices, weight, padding_idx=None)``, ``weight`` being the

@@ -10,7 +10,7 @@ from typing import Any
 
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
-from meta.op.core import DType, Op, Tensor, TensorType, op
+from meta.op.core import DType, Op, Tensor, TensorType, Weight, op
 from meta.op.core.check import broadcast_shapes, require, require_ndim, require_same_dtype
 from meta.op.core.elementwise import described
 from meta.op.core.subscripts import subscripts
@@ -45,8 +45,8 @@ def matmul(x1: Tensor, x2: Tensor) -> Tensor:
     return _product(x1, x2, 2, False, False)
 
 
-@op(schema=matmul, complex=True)
-def dense(x1: Tensor, x2: Tensor) -> Tensor:
+@op(complex=True)
+def dense(x1: Tensor, x2: Weight) -> Tensor:
     """A fully connected layer without bias, ``x1 @ x2.T``.
 
     x1: rows (m, k). x2: weights (n, k), one row per unit. Result (m, n). The same product as

@@ -8,7 +8,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.ir.types import Dim
-from meta.op.core import DType, InOut, Ints, Tensor, TensorType, op
+from meta.op.core import DType, InOut, Ints, Tensor, TensorType, Weight, op
 from meta.op.core.check import normalize_axes, normalize_axis, require, require_float, require_like
 
 
@@ -48,8 +48,8 @@ def batch_norm_train(
     x: Tensor,
     running_mean: InOut,
     running_var: InOut,
-    w: Tensor | None = None,
-    b: Tensor | None = None,
+    w: Weight | None = None,
+    b: Weight | None = None,
     momentum: float = 0.1,
     eps: float = 1e-5,
     axis: int = 1,
@@ -77,8 +77,8 @@ def batch_norm_infer(
     x: Tensor,
     running_mean: Tensor,
     running_var: Tensor,
-    w: Tensor | None = None,
-    b: Tensor | None = None,
+    w: Weight | None = None,
+    b: Weight | None = None,
     *options: Any,
 ) -> Tensor:
     """Normalise each channel by given statistics.
@@ -149,7 +149,7 @@ def _of_each(name: str, tensors: Tensors, w: Tensors) -> None:
 
 @op
 def batch_norm_train_dxwb(
-    dy: Tensor, x: Tensor, w: Tensor | None, b: Tensor | None, eps: float, axis: int = 1
+    dy: Tensor, x: Tensor, w: Weight | None, b: Weight | None, eps: float, axis: int = 1
 ) -> tuple[TensorType, TensorType, TensorType]:
     """Gradients of `batch_norm_train` with respect to x, w and b.
 
@@ -179,8 +179,8 @@ def _layer(x: TensorType, axis: int, **parameters: TensorType | None) -> TensorT
 @op(composed=True)
 def layer_norm(
     x: Tensor,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
+    scale: Weight | None = None,
+    bias: Weight | None = None,
     axis: int = -1,
     eps: float = 1e-5,
 ) -> Tensor:
@@ -202,7 +202,7 @@ def layer_norm(
 
 @op(options=layer_norm)
 def layer_norm_train(
-    x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, *options: Any
+    x: Tensor, scale: Weight | None = None, bias: Weight | None = None, *options: Any
 ) -> tuple[TensorType, TensorType, TensorType]:
     """`layer_norm` that also returns what its gradient needs: y, mean and 1 / sqrt(var + eps).
 
@@ -222,7 +222,7 @@ def _gradients(
 
 @op
 def layer_norm_dx(
-    x: Tensor, scale: Tensor | None, dy: Tensor, axis: int = -1, eps: float = 1e-5
+    x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     """Gradients of `layer_norm`: dx alone if ``scale`` is None, else (dx, dscale, dbias).
 
@@ -236,7 +236,7 @@ def layer_norm_dx(
 
 @op(options=layer_norm_dx)
 def layer_norm_train_dx(
-    x: Tensor, scale: Tensor | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
+    x: Tensor, scale: Weight | None, dy: Tensor, mean: Tensor, invvar: Tensor, *options: Any
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     """`layer_norm_dx` that is given mean and invvar, as `layer_norm_train` returned them."""
     statistics = _layer(x, options[0], scale=scale)
@@ -264,8 +264,8 @@ def _grouped(x: TensorType, num_groups: int, **parameters: TensorType | None) ->
 def group_norm(
     x: Tensor,
     num_groups: int,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
+    scale: Weight | None = None,
+    bias: Weight | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
     """Normalise each group of adjacent channels: ``(x - mean) / sqrt(var + eps) * scale + bias``.
@@ -286,7 +286,7 @@ def group_norm(
 
 @op(composed=True)
 def instance_norm(
-    x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor, scale: Weight | None = None, bias: Weight | None = None, eps: float = 1e-5
 ) -> Tensor:
     """Normalise each channel of each example: `group_norm` with one channel per group.
 
@@ -299,7 +299,7 @@ def instance_norm(
 
 @op
 def group_norm_dx(
-    x: Tensor, num_groups: int, scale: Tensor | None, dy: Tensor, eps: float = 1e-5
+    x: Tensor, num_groups: int, scale: Weight | None, dy: Tensor, eps: float = 1e-5
 ) -> TensorType | tuple[TensorType, TensorType, TensorType]:
     """Gradients of `group_norm`: dx alone if ``scale`` is None, else (dx, dscale, dbias).
 
@@ -314,8 +314,8 @@ def group_norm_dx(
 @op(composed=True)
 def rms_norm(
     x: Tensor,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
+    scale: Weight | None = None,
+    bias: Weight | None = None,
     axis: int = -1,
     eps: float = 1e-6,
 ) -> Tensor:
@@ -336,7 +336,7 @@ def rms_norm(
 
 @op
 def rms_norm_dx(
-    x: Tensor, scale: Tensor | None, dy: Tensor, axis: int = -1, eps: float = 1e-6
+    x: Tensor, scale: Weight | None, dy: Tensor, axis: int = -1, eps: float = 1e-6
 ) -> TensorType | tuple[TensorType, TensorType]:
     """Gradients of `rms_norm`: dx alone if ``scale`` is None, else (dx, dscale).
 

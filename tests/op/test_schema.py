@@ -28,6 +28,7 @@ from meta.op.core import (
     Scalar,
     Schema,
     Tensor,
+    Weight,
     op,
 )
 
@@ -116,6 +117,19 @@ class TestSlots:
         assert (slot.kind, slot.access, slot.optional) == (kind, access, optional)
         assert slot.accepts == accepts
         assert slot.is_tensor == (kind in ("tensor", "tensors", "scalar or tensor"))
+
+    def test_roles(self) -> None:
+        weights = Schema("w", lambda_of("x: Tensor, w: Weight, b: Weight | None = None"))
+        assert [(s.kind, s.access, s.role) for s in weights.slots] == [
+            ("tensor", "RO", "input"),
+            ("tensor", "RO", "weight"),
+            ("tensor", "RO", "weight"),
+        ]
+        assert weights.slots[2].optional and weights.slots[1].accepts == "tensor"
+        assert {s.role for s in SCHEMA.slots} == {"input"}
+        assert [s.name for s in meta.op.batch_norm_train.slots if s.role == "weight"] == ["w", "b"]
+        assert [s.name for s in meta.op.dense.slots if s.role == "weight"] == ["x2"]
+        assert [s.name for s in meta.op.matmul.slots if s.role == "weight"] == []
 
     def test_derived(self) -> None:
         assert SCHEMA.required == 5 and SCHEMA.written == (1, 6)

@@ -58,6 +58,7 @@ from meta.op.core.schema import (
     Slot,
     Takes,
     Tensor,
+    Weight,
 )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Tensor",
     "TensorType",
     "View",
+    "Weight",
     "fields",
     "map_tensors",
     "op",

@@ -3,6 +3,8 @@
 Annotations give the kind of a slot:
 
 * ``Tensor``: a tensor that is read; ``Tensor | None``: an optional one.
+* ``Weight``: a tensor that is read and that a model learns, such as a convolution's kernel; a
+  ``Tensor`` in all but the slot's role. ``Weight | None``: an optional one.
 * ``tuple[Tensor, ...]``: a variable number of tensors.
 * ``InOut``: a tensor that is read and written in place; ``InOut | None``: an optional one.
 * ``tuple[InOut, ...]``: a variable number of tensors that are read and written in place.
@@ -39,6 +41,8 @@ from meta.ir.types import SymbolicDim, TensorType
 
 Tensor = TensorType
 """A tensor argument; a type function sees its `TensorType`."""
+Weight = Annotated[TensorType, "weight"]
+"""A tensor argument that a model learns."""
 InOut = Annotated[TensorType, "in-out"]
 """A tensor argument that the operator also writes."""
 
@@ -155,7 +159,8 @@ class Slot:
     """One argument of an operator.
 
     ``kind`` is "tensor", "tensors", "scalar", "scalar or tensor" or "attribute". ``access`` is "RO"
-    or "RW". ``takes``: of a number, as in `Takes`.
+    or "RW". ``takes``: of a number, as in `Takes`. ``role`` is "weight" of what a model learns, and
+    "input" of all others.
     """
 
     name: str
@@ -166,6 +171,7 @@ class Slot:
     accepts: str
     readers: tuple[Callable[[object], Any], ...]
     takes: tuple[str, ...] | None = None
+    role: str = "input"
 
     @property
     def has_default(self) -> bool:
@@ -234,7 +240,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
     access, accepts = "RO", ""
     number, takes = next(((m, t.slots) for m in rest if (t := _taken(m)) is not None), (None, None))
     readers: tuple[Callable[[object], Any], ...] = ()
-    if rest == [Tensor]:
+    role = "weight" if rest == [Weight] else "input"
+    if rest in ([Tensor], [Weight]):
         kind, accepts = "tensor", "tensor"
     elif rest == [InOut]:
         kind, accepts, access = "tensor", "tensor written in place", "RW"
@@ -257,7 +264,8 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
         accepts = " or ".join(_READERS[m][0] for m in members)
     if optional and kind != "attribute":
         accepts += " or None"
-    return Slot(parameter.name, kind, access, optional, parameter.default, accepts, readers, takes)
+    default = parameter.default
+    return Slot(parameter.name, kind, access, optional, default, accepts, readers, takes, role)
 
 
 class Schema:
