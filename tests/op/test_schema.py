@@ -28,7 +28,6 @@ from meta.op.core import (
     Scalar,
     Schema,
     Tensor,
-    Weight,
     op,
 )
 
