@@ -1,4 +1,4 @@
-"""How many operations a program does. The formulas are in `meta.passes.cost`, by operator."""
+"""How many operations a program does. The formulas are in `meta.passes.work`, by operator."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from meta.base.source import Span
 from meta.dialect.core import FUSED
 from meta.ir import Binding, Block, Call, GlobalVar, If, Module
 from meta.passes.calls import base_op
-from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.lifetimes import type_bytes
+from meta.passes.work import NOTHING, Work, work_of
 
 
 @dataclass(frozen=True, slots=True)
 class FlopsRow:
-    """What one binding costs. ``operator``: the operator or function that it calls."""
+    """What one binding does. ``operator``: the operator or function that it calls."""
 
     binding: int
     operator: str
-    cost: Cost
+    work: Work
     span: Span | None
 
     def record(self) -> dict[str, Any]:
@@ -29,33 +29,33 @@ class FlopsRow:
         return {
             "binding": self.binding,
             "operator": self.operator,
-            "flops": self.cost.flops,
-            "bytes": self.cost.bytes,
+            "flops": self.work.flops,
+            "bytes": self.work.bytes,
             "line": None if self.span is None else str(self.span),
         }
 
 
 @dataclass(frozen=True, slots=True)
 class FlopsReport:
-    """The operations of a module's main: ``rows`` by binding, those without cost left out."""
+    """The operations of a module's main: ``rows`` by binding, those that do nothing left out."""
 
     rows: tuple[FlopsRow, ...]
 
     @property
     def total(self) -> int:
         """The operations of one call."""
-        return sum(row.cost.flops for row in self.rows)
+        return sum(row.work.flops for row in self.rows)
 
     @property
     def bytes(self) -> int:
         """What the kernels of one call read and write, if nothing stays in a cache."""
-        return sum(row.cost.bytes for row in self.rows)
+        return sum(row.work.bytes for row in self.rows)
 
     def by_operator(self) -> dict[str, int]:
         """Return the operations by operator, the most first."""
         counts: Counter[str] = Counter()
         for row in self.rows:
-            counts[row.operator] += row.cost.flops
+            counts[row.operator] += row.work.flops
         return dict(counts.most_common())
 
     def records(self) -> list[dict[str, Any]]:
@@ -82,15 +82,15 @@ class FlopsReport:
 def flops(module: Module) -> FlopsReport:
     """Count the operations of one call of a typed module's main, at any stage of compilation.
 
-    A call of a function counts as what the function does, and an `If` as its costlier block; a
+    A call of a function counts as what the function does, and an `If` as the block with more; a
     function that calls itself is counted once, since nobody knows how often it will. A fused kernel
     reads its arguments and writes its results: what is between the two costs no bytes.
     """
     counter = _Counter(module)
     rows = [
-        FlopsRow(number, counter.name(binding), cost, binding.span)
+        FlopsRow(number, counter.name(binding), work, binding.span)
         for number, binding in enumerate(module.main.body.bindings)
-        if (cost := counter.binding(binding)) != NOTHING
+        if (work := counter.binding(binding)) != NOTHING
     ]
     return FlopsReport(tuple(rows))
 
@@ -98,8 +98,8 @@ def flops(module: Module) -> FlopsReport:
 class _Counter:
     def __init__(self, module: Module) -> None:
         self.module = module
-        # By function; while one is being counted, a call of it costs nothing.
-        self.known: dict[str, Cost] = {}
+        # By function; while one is being counted, a call of it counts nothing.
+        self.known: dict[str, Work] = {}
 
     def name(self, binding: Binding) -> str:
         value = binding.value
@@ -108,25 +108,25 @@ class _Counter:
         op = base_op(value.callee)
         return op.name if op is not None else getattr(value.callee, "name", "call")
 
-    def binding(self, binding: Binding) -> Cost:
+    def binding(self, binding: Binding) -> Work:
         value = binding.value
         if isinstance(value, If):
             blocks = (self.block(value.then_block), self.block(value.else_block))
-            return max(blocks, key=lambda cost: cost.time)
+            return max(blocks, key=lambda work: work.time)
         if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
             return self.function(value.callee.name)
-        return cost_of(value) if isinstance(value, Call) else NOTHING
+        return work_of(value) if isinstance(value, Call) else NOTHING
 
-    def block(self, block: Block) -> Cost:
+    def block(self, block: Block) -> Work:
         return sum(map(self.binding, block.bindings), NOTHING)
 
-    def function(self, name: str) -> Cost:
+    def function(self, name: str) -> Work:
         if name not in self.known:
             self.known[name] = NOTHING
             function = self.module.functions[name]
-            cost = self.block(function.body)
+            work = self.block(function.body)
             if FUSED in function.attrs:
                 types = (*(p.type for p in function.params), function.result_type)
-                cost = Cost(cost.flops, sum(map(type_bytes, types)))
-            self.known[name] = cost
+                work = Work(work.flops, sum(map(type_bytes, types)))
+            self.known[name] = work
         return self.known[name]

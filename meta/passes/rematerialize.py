@@ -13,13 +13,13 @@ from functools import cached_property
 from meta.base.errors import ArgumentError
 from meta.ir import Binding, Call, Expr, Module, Tuple, TupleGetItem, Var, operands, with_operands
 from meta.passes.calls import base_op, is_pure, view_source
-from meta.passes.cost import NOTHING, Cost, cost_of
 from meta.passes.effects import ANYTHING, Effects
 from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.manager import Pass
 from meta.passes.plan_memory import planned_peak
 from meta.passes.rewrite import with_main, with_value
 from meta.passes.split_updates import join_small_updates, split_updates
+from meta.passes.work import NOTHING, Work, work_of
 
 PATIENCE = 20
 """Steps without a lower peak after which the search ends."""
@@ -33,7 +33,7 @@ def rematerialize(
     At the worst moment, of all values that are in use before and after it, but not then, the one
     is recomputed for which bytes x time of idleness / time of recomputation is the largest: the
     heuristic of dynamic tensor rematerialization (Kirisame et al., arXiv:2006.09616) with the times
-    of `cost`, applied to the plan instead of at run time. What its recomputation reads, and is not
+    of `work`, applied to the plan instead of at run time. What its recomputation reads, and is not
     in use any more, is recomputed too, or kept if it is small. Random calls, calls with effects and
     what is written to are kept, and so is what a recomputation would find changed. Recomputations
     that were chosen early, and can be spared in the end, are taken back. Before anything is
@@ -293,7 +293,7 @@ class Recomputation:
         self.made: list[Binding] = []
         self.renamed: dict[Var, Var] = {}
         self.origins: dict[Var, Var] = {}
-        self.cost: Cost = NOTHING
+        self.cost: Work = NOTHING
         self.gain = 0.0
 
     def applied(self) -> Module:
@@ -357,7 +357,7 @@ class Recomputation:
         self.renamed[binding.var] = new
         self.origins[new] = self.program.origins.get(binding.var, binding.var)
         if isinstance(binding.value, Call):
-            self.cost += cost_of(binding.value)
+            self.cost += work_of(binding.value)
 
 
 def is_alias(binding: Binding) -> bool:

@@ -1,4 +1,4 @@
-"""What one call costs: floating point operations, and bytes read and written.
+"""What one call does: floating point operations, and bytes read and written.
 
 A multiplication and an addition are an operation each; so is any function of one element, an
 exponential too. Products, convolutions and attention are counted exactly (Dao et al.,
@@ -63,7 +63,7 @@ PER_ELEMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class Work:
     """``flops``: operations. ``bytes``: read and written if nothing stays in a cache."""
 
     flops: int
@@ -76,15 +76,15 @@ class Cost:
         """
         return max(self.flops / FLOPS_PER_BYTE, self.bytes)
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
 
 
-NOTHING = Cost(0, 0)
+NOTHING = Work(0, 0)
 
 
-def cost_of(call: Call) -> Cost:
-    """Return what a typed call of an operator costs; nothing for a view or a call of a function.
+def work_of(call: Call) -> Work:
+    """Return what a typed call of an operator does; nothing for a view or a call of a function.
 
     An extent that is not known counts as one.
     """
@@ -95,7 +95,7 @@ def cost_of(call: Call) -> Cost:
     if values.callee is None or isinstance(values.out, View):
         return NOTHING
     moved = sum(map(type_bytes, (*values.tensors(), *values.outputs)))
-    return Cost(_flops(values), moved)
+    return Work(_flops(values), moved)
 
 
 def _flops(call: CallValues) -> int:
