@@ -9,7 +9,6 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
-from meta.dialect.core.dispatch import cache_key
 from meta.ir import (
     Binding,
     Block,
@@ -29,6 +28,7 @@ from meta.ir import (
 from meta.ir.constants import INLINE_LIMIT, tensor_bytes
 from meta.ir.fields import Atom
 from meta.ir.visit import rename_globals, replace_atoms
+from meta.op.core.call import cache_key
 from meta.passes.buffers import Buffers, each_with_buffers
 from meta.passes.calls import called_op, is_pure
 from meta.passes.rewrite import with_inner_blocks, with_value

@@ -22,7 +22,7 @@ from meta.base.device import Device
 from meta.base.errors import IRError
 from meta.base.source import Span
 from meta.dialect.core import IN_PLACE
-from meta.dialect.core.dispatch import cache_key
+from meta.op.core.call import cache_key
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.op.core.op import Op
 from meta.passes.buffers import Buffers, Summaries

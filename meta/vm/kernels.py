@@ -147,6 +147,9 @@ def bind_kernels(
     """
     envs = [_find(kernel, functions, device) for kernel in kernels]
     compile_together(envs)
+    for env in envs:  # now, as `init` may do what a CUDA graph cannot hold
+        if env.state is not None:
+            env.state.get(device)
     return tuple(_for_all_extents(*pair, device) for pair in zip(envs, kernels, strict=True))
 
 
@@ -158,6 +161,7 @@ def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:
     workspace = env.workspace_bytes
     made = OpEnv(run, allocates=True, dialect_op=env.dialect_op, workspace=workspace)
     made.kept_as(env)
+    made.state = env.state
     return made
 
 

@@ -109,7 +109,9 @@ def _watched(env: OpEnv, observer: Callable[..., Any]) -> OpEnv:
     def run(*values: Any) -> Any:
         return observer(env.run, values)
 
-    return OpEnv(run, allocates=env.allocates, strided=env.strided, dialect_op=env.dialect_op)
+    made = OpEnv(run, allocates=env.allocates, strided=env.strided, dialect_op=env.dialect_op)
+    made.state = env.state
+    return made
 
 
 def operands(

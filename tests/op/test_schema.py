@@ -28,6 +28,7 @@ from meta.op.core import (
     Scalar,
     Schema,
     Tensor,
+    Weight,
     op,
 )
 
@@ -118,7 +119,10 @@ class TestSlots:
         assert slot.is_tensor == (kind in ("tensor", "tensors", "scalar or tensor"))
 
     def test_roles(self) -> None:
-        weights = Schema("w", lambda_of("x: Tensor, w: Weight, b: Weight | None = None"))
+        def affine(x: Tensor, w: Weight, b: Weight | None = None) -> Tensor:
+            return x
+
+        weights = Schema("affine", affine)
         assert [(s.kind, s.access, s.role) for s in weights.slots] == [
             ("tensor", "RO", "input"),
             ("tensor", "RO", "weight"),

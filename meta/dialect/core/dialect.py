@@ -18,27 +18,25 @@ from typing import Any
 
 from meta.base import collection, habits
 from meta.base.device import Device
-from meta.base.dtype import bounded, limits
 from meta.base.errors import DispatchError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
+from meta.dialect.core.bound import bind_kernel, check_parameters
 from meta.dialect.core.catalog import DIALECTS, declares_absent
-from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, launcher, parameters
+from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, parameters
 from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
 from meta.dialect.core.preference import forget, only
+from meta.dialect.core.state import Init, with_state
 from meta.ir.expr import Function, OpNode
 from meta.ir.operators import OP_RESOLVERS
-from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places, number_places, runtime_args
+from meta.op.core.call import CallValues
 from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 
 IN_PLACE = "in_place"
 """The attribute of a fused function whose (last) result may take the memory of a parameter: its
 number."""
-_SINGLE = ("float16", "bfloat16", "float32")  # their arithmetic is in float32
-_LARGEST = limits("float32").max
 Maker = Callable[[CallValues], OpEnv]
 Probe = Callable[[], str | None]
 
@@ -58,6 +56,9 @@ class DialectOp(OpNode):
         self.make, self.site = make, site
         # How its kernel may be fused with its neighbours; None: not at all.
         self.fusion: str | None = None
+        # How its state is made, or that of the forward operator whose state it uses.
+        self.init: Init | None = None
+        self.uses: Init | None = None
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
         self.random, self.promotes = base.random, base.promotes
@@ -198,14 +199,23 @@ class Dialect:
         found: str = importlib.import_module(self.restorer).environment(device)
         return found
 
-    def op(self, base: Op, *, plevel: Levels | None = None) -> Callable[[Maker], DialectOp]:
+    def op(
+        self,
+        base: Op,
+        *,
+        plevel: Levels | None = None,
+        init: Callable[..., Any] | None = None,
+        state_of: Op | None = None,
+    ) -> Callable[[Maker], DialectOp]:
         """Register a maker: of a call without data it returns an `OpEnv` or raises Unsupported.
 
-        ``plevel`` as in `kernel`. A decorator.
+        With ``init`` or ``state_of`` the OpEnv's function takes the state before all other values.
+        ``plevel`` and these two as in `kernel`. A decorator.
         """
 
         def register(make: Maker) -> DialectOp:
-            return self.register(base, make, definition_span(make), plevel)
+            site = definition_span(make)
+            return self.register(base, make, site, plevel, init=init, state_of=state_of)
 
         return register
 
@@ -217,13 +227,15 @@ class Dialect:
         when: Callable[[CallValues], str | None] | None = None,
         strided: bool = True,
         not_capturable: str = "",
+        init: Callable[..., Any] | None = None,
+        state_of: Op | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a plain function on torch tensors as the implementation of an operator.
 
         It names the arguments it wants; attributes are bound beforehand. It returns the operator's
         results, or, with a parameter ``out``, fills the tensor (or tuple of tensors) given there. A
-        parameter ``call`` receives the `CallValues`. (For an operator that has an argument of that
-        name they are ``out_`` and ``call_``.)
+        parameter ``call`` receives the `CallValues`, a parameter ``state`` what ``init`` made. (For
+        an operator that has an argument of that name they are ``out_``, ``call_`` and ``state_``.)
 
         Parameters
         ----------
@@ -232,30 +244,46 @@ class Dialect:
         when: returns a reason to decline the call, or None to accept it.
         strided: whether tensor arguments may be non-contiguous.
         not_capturable: why a CUDA graph cannot hold the kernel: it reads values on the host, say.
+        init: makes the state that kernels read, once per device and values of what it names:
+            arguments, tensors as types, and ``device``; see `state.py`.
+        state_of: the operator whose init on this dialect makes the state that this one, its
+            gradient, uses. A call of it runs on the dialect that runs the forward call.
         """
+        stateful = init is not None or state_of is not None
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             out = base.schema.reserved("out")
-            check_parameters(base, function, (out, base.schema.reserved("call")))
+            given = ("out", "call", "state") if stateful else ("out", "call")
+            extra = tuple(map(base.schema.reserved, given))
+            check_parameters(base, function, extra)
 
             def make(call: CallValues) -> OpEnv:
                 reason = when(call) if when is not None else None
                 if reason is not None:
                     raise Unsupported(reason)
                 wants_out = out in parameters(function)
-                run = bind_kernel(function, call)
+                run = bind_kernel(function, call, stateful)
                 return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)
 
-            self.register(base, make, definition_span(function), plevel)
+            site = definition_span(function)
+            self.register(base, make, site, plevel, init=init, state_of=state_of)
             return function
 
         return register
 
     def register(
-        self, base: Op, make: Maker, site: Span, plevel: Levels | None = None
+        self,
+        base: Op,
+        make: Maker,
+        site: Span,
+        plevel: Levels | None = None,
+        *,
+        init: Callable[..., Any] | None = None,
+        state_of: Op | None = None,
     ) -> DialectOp:
-        """Attach a maker to an operator; RegistrationError if this dialect has one already, or if
-        ``plevel`` names a kind of device on which the dialect does not run.
+        """Attach a maker to an operator; RegistrationError if this dialect has one already, if
+        ``plevel`` names a kind of device on which the dialect does not run, or if the state does
+        not fit; see `kernel`.
         """
         if base.name in self.ops:
             raise RegistrationError(
@@ -265,10 +293,30 @@ class Dialect:
             )
         levels = self._levels(plevel, base.name, site)
         made = DialectOp(base, self, levels, make, site)
+        if init is not None:
+            made.init = Init(made.name, base, init)
+        if state_of is not None:
+            made.uses = self._init_of(state_of, base, init, site)
+        state = made.init or made.uses
+        if state is not None:
+            made.make = with_state(make, state)
         self.ops[base.name] = made
         base.aspects.dialect_ops.append(made)
         forget()
         return made
+
+    def _init_of(self, forward: Op, gradient: Op, own: Any, site: Span) -> Init:
+        """Return the init of an operator on this dialect, which serves that of its gradient."""
+        known = self.ops.get(forward.name)
+        if known is None or known.init is None or own is not None:
+            raise RegistrationError(
+                f"{self.name}.{gradient.name} cannot use the state of {forward.name!r}",
+                expected=f"{self.name}.{forward.name}, registered before with init=",
+                found="an init of its own besides" if own is not None else "no such operator",
+                span=site,
+            )
+        known.init.serves_gradient(gradient)
+        return known.init
 
     def pattern(
         self,
@@ -384,57 +432,3 @@ class Dialect:
 @declares_absent
 def _absent(name: str, reason: str) -> Dialect:
     return Dialect(name, devices=("cpu", "cuda"), probe=lambda: reason)
-
-
-def check_parameters(
-    base: Op, function: Callable[..., Any], extra: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return a kernel's parameter names; RegistrationError for one that is no argument."""
-    names = parameters(function)
-    unknown = [n for n in names if n not in base.schema.names and n not in extra]
-    if unknown:
-        raise RegistrationError(
-            f"a kernel of {base.name!r} asks for {unknown}",
-            expected=f"some of {(*base.schema.names, *extra)}",
-            span=definition_span(function),
-        )
-    return names
-
-
-def bind_kernel(function: Callable[..., Any], call: CallValues) -> Callable[..., Any]:
-    """Return ``function`` as a callable of the run-time values only (see `OpEnv.run`)."""
-    wanted = parameters(function)
-    out, whole = call.op.schema.reserved("out"), call.op.schema.reserved("call")
-    constants: dict[str, Any] = {whole: call} if whole in wanted else {}
-    dtypes = {t.dtype for t in call.tensors()}
-    single = bool(dtypes) and "float64" not in dtypes | {t.dtype for t in call.outputs}
-    places, count = named_places(call), len(runtime_args(call.op, call.args))
-    for name, value in zip(call.op.schema.names, call.args, strict=True):
-        if name not in places:
-            constants[name] = _rounded(value) if single else value
-    if out in wanted:
-        several = not isinstance(call.out, TensorType)
-        places[out] = slice(count, count + len(call.outputs)) if several else count
-    run = launcher(function, places, constants, count + (out in wanted))
-    narrow = [p for p, dtype in number_places(call) if dtype in _SINGLE]
-    return _rounding(run, tuple(narrow)) if narrow else run
-
-
-def _rounded(value: Any) -> Any:
-    """Return an attribute that is a number beyond float32 as infinity."""
-    return bounded(value, "float32") if isinstance(value, float) and value == value else value
-
-
-def _rounding(run: Kernel, places: tuple[int, ...]) -> Kernel:
-    """Give a kernel infinity for a finite number beyond float32: libraries refuse it."""
-
-    def launch(*values: Any) -> Any:
-        for place in places:
-            if not -_LARGEST <= values[place] <= _LARGEST:
-                rounded = list(values)
-                for p in places:
-                    rounded[p] = bounded(values[p], "float32")
-                return run(*rounded)
-        return run(*values)
-
-    return launch

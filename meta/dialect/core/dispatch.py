@@ -34,8 +34,7 @@ from meta.dialect.core.failure import building
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current
-from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, written_places
+from meta.op.core.call import CallValues, cache_key, written_places
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS, Slot
 
@@ -96,6 +95,8 @@ def answers(
             reason = "serves as part of a fused pattern only"
         if reason is None and dialect.declines is not None:
             reason = dialect.declines(call)
+        if reason is None:
+            reason = _pinned(dialect_op, call, eager)
         env = None
         if reason is None:
             with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
@@ -107,6 +108,24 @@ def answers(
                 except Unsupported as refusal:
                     reason = str(refusal)
         yield Candidate(dialect_op, plevel, env, reason or "")
+
+
+def _pinned(dialect_op: DialectOp, call: CallValues, eager: bool) -> str | None:
+    """Return why an implementation of a gradient is not the one for a call: the state that it uses
+    was made by another dialect, or another dialect's that it does not know. None if it may run.
+    """
+    users = {o.dialect: o.uses for o in call.op.aspects.dialect_ops if o.uses is not None}
+    if not users:
+        return None
+    init = dialect_op.uses or next(iter(users.values()))
+    forward = init.forward_call(call)
+    if forward is None:
+        return None if dialect_op.uses is None else f"it is not told all arguments of {init.base}"
+    ran = dispatch(forward, eager=eager).dialect_op
+    assert ran is not None
+    if dialect_op.uses is not None:
+        return None if ran.dialect is dialect_op.dialect else f"{ran.name} runs the forward call"
+    return f"it uses the state of {ran.name}" if ran.dialect in users else None
 
 
 def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
@@ -157,14 +176,3 @@ def _slot_key(slot: Slot, argument: Any) -> Any:
     if slot.kind != "attribute" and isinstance(argument, NUMBERS):
         return argument.__class__
     return cache_key(argument)
-
-
-def cache_key(argument: Any) -> Any:
-    """Return what distinguishes an argument: 1, 1.0 and True differ, and so do -0.0 and 0.0."""
-    if isinstance(argument, TensorType) or argument is None:
-        return argument
-    if isinstance(argument, tuple):
-        return tuple(cache_key(a) for a in argument)
-    if isinstance(argument, float):
-        return argument.hex()
-    return (argument.__class__, argument)

@@ -12,6 +12,7 @@ from meta.ir.types import TensorType
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import DialectOp
+    from meta.dialect.core.state import State
 
 Kernel = Callable[..., Any]
 
@@ -90,9 +91,12 @@ class OpEnv:
         own, if the tensors given are compact. It serves these dtypes in every shape that the
         operator takes, and raises an error for others. Eager calls use it, as ATen allocates a
         result in less time than it fills one; None if there is none.
+    state: what an init made for the device, which the kernel is given; None if it has none. It is
+        released with the last OpEnv that uses it.
     """
 
     __slots__ = (
+        "__weakref__",
         "_deferred",
         "_kernel",
         "_workspace",
@@ -104,6 +108,7 @@ class OpEnv:
         "fresh",
         "not_capturable",
         "polymorphic",
+        "state",
         "strided",
     )
 
@@ -130,6 +135,7 @@ class OpEnv:
         self.not_capturable = not_capturable
         self.adjacent = adjacent
         self.fresh = fresh
+        self.state: State | None = None
 
     @property
     def run(self) -> Kernel:
@@ -143,6 +149,11 @@ class OpEnv:
     def workspace_bytes(self) -> int:
         """Memory that the kernel takes while it runs, besides its arguments."""
         return self._workspace() if callable(self._workspace) else self._workspace
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the state that the kernel keeps between calls; 0 until it is made."""
+        return 0 if self.state is None else self.state.nbytes
 
     def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
         """Let ``run`` be ``wrapper(run)``; returns the same object."""
@@ -163,7 +174,8 @@ class OpEnv:
         return self._deferred if gone or isinstance(self._kernel, Deferred) else None
 
     def _compiled(self, made: Compiled) -> None:
-        self.artifact = made.artifact
+        # A kernel that is read from its file is not given the state.
+        self.artifact = made.artifact if self.state is None else None
         if not isinstance(self._kernel, Deferred):
             return
         kernel = made.run

@@ -5,6 +5,9 @@ by measurement, or that calls a tuned library, states LIBRARY. Add a kernel in t
 file.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from meta.base.source import Span
 from meta.dialect.core import REFERENCE, Dialect
 from meta.dialect.core.dialect import DialectOp, Maker
@@ -17,10 +20,18 @@ class _Aten(Dialect):
     """The dialect, whose kernels serve the dtypes that ATen hardly has by those that it has."""
 
     def register(
-        self, base: Op, make: Maker, site: Span, plevel: Levels | None = None
+        self,
+        base: Op,
+        make: Maker,
+        site: Span,
+        plevel: Levels | None = None,
+        *,
+        init: Callable[..., Any] | None = None,
+        state_of: Op | None = None,
     ) -> DialectOp:
         """As `Dialect.register`."""
-        return super().register(base, carried(make), site, plevel)
+        made = carried(make)
+        return super().register(base, made, site, plevel, init=init, state_of=state_of)
 
 
 torch = _Aten(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
-from meta.dialect.core.dialect import bind_kernel
+from meta.dialect.core.bound import bind_kernel
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide

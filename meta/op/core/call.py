@@ -154,3 +154,14 @@ def array_type(key: ArrayKey) -> TensorType:
 def fields(type_: Type) -> tuple[Type, ...]:
     """Return the result types as a tuple, whether there is one or several."""
     return type_.fields if isinstance(type_, TupleType) else (type_,)
+
+
+def cache_key(argument: Any) -> Any:
+    """Return what distinguishes an argument: 1, 1.0 and True differ, and so do -0.0 and 0.0."""
+    if isinstance(argument, TensorType) or argument is None:
+        return argument
+    if isinstance(argument, tuple):
+        return tuple(cache_key(a) for a in argument)
+    if isinstance(argument, float):
+        return argument.hex()
+    return (argument.__class__, argument)
