@@ -68,6 +68,7 @@ CACHES = {
         ),
         _cache("cubin", "machine code of the cuda dialect", _HASH),
         _cache("cudnn", "plans that cuDNN compiled", _HASH),
+        _cache("costs", "what was measured of kernels", rf"{_HASH}/{_HASH}\.json"),
     )
 }
 """The caches by name, each in a folder of that name."""

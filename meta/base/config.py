@@ -28,6 +28,16 @@ def _flag(text: str) -> bool:
     raise ValueError(text)
 
 
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(text)
+        return text.lower()
+
+    parse.__name__ = f"one of {', '.join(words)}"
+    return parse
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One environment variable."""
@@ -69,6 +79,9 @@ KNOBS: dict[str, Knob] = {
          "record compiled programs as CUDA graphs where that can be done"),
         ("META_CUBLAS_TUNE", int, 0,
          "measure so many algorithms of each matrix product on CUDA (0: take cuBLASLt's first)"),
+        ("META_TUNE", _one_of("off", "cached", "on"), "cached",
+         "choose kernels by what was measured of them: off, cached (what is kept), or on (measure "
+         "what is not)"),
         ("META_MAX_DEPTH", int, 1_000_000,
          "how many calls and branches of a program may wait for one another"),
         ("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),

@@ -14,6 +14,7 @@ from meta.dialect.core import (
     OpEnv,
     Unsupported,
     exclude,
+    measured,
     only,
     prefer,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "OpEnv",
     "Unsupported",
     "exclude",
+    "measured",
     "only",
     "prefer",
 ]

@@ -19,13 +19,16 @@ T = TypeVar("T")
 # A plain character class is repeated, not a choice: the engine keeps no state per character then,
 # and the base64 of a constant may be long.
 _STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+# A dialect operator's name may end with how its kernel is launched: cublas.matmul@split=2,tile=18
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_PAIR = rf"{_NAME}=[A-Za-z0-9_]+"
 TOKEN = re.compile(
     rf"""[ \t\r\n]*(?:
       (?P<comment>\#[^\n]*)
     | (?P<var>%[A-Za-z0-9_]+)
     | (?P<data>@data\.[0-9]+)
     | (?P<global>@(?:[A-Za-z_][A-Za-z0-9_]*|{_STRING}))
-    | (?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)
+    | (?P<name>{_NAME}(?:\.{_NAME})*(?:@{_PAIR}(?:,{_PAIR})*)?)
     | (?P<punctuation>->|[(){{}}\[\],:=.?])
     | (?P<number>-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|-inf\b)
     | (?P<operator>//|[*+-])

@@ -56,6 +56,7 @@ from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.rematerialize import rematerialize
 from meta.passes.simplify import simplify
 from meta.passes.split_updates import split_updates
+from meta.passes.tune import configure, tune
 
 __all__ = [
     "CastReport",
@@ -68,6 +69,7 @@ __all__ = [
     "bypass_casts",
     "canonicalize",
     "channels_last",
+    "configure",
     "dead_code",
     "deduplicate",
     "dispatch",
@@ -97,4 +99,5 @@ __all__ = [
     "simplify",
     "split_dropout",
     "split_updates",
+    "tune",
 ]

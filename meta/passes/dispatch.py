@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from meta.base.device import Device
 from meta.base.errors import DeviceError, MetaError
 from meta.base.progress import bar
-from meta.dialect.core import FUSED, DialectOp, OpEnv, only
+from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
+from meta.dialect.core.preference import exactly
 from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import typed_args
@@ -17,7 +20,7 @@ def dispatch(module: Module, *, device: Device) -> Module:
     """Replace every base operator by the dialect operator that is to run it on ``device``.
 
     Views and values known now have no kernel and stay; so do functions that one kernel runs.
-    Backends that measure (META_CUBLAS_TUNE) do it here: what takes long shows its progress.
+    What is to be measured (META_TUNE=on) is measured here: what takes long shows its progress.
     Raises DispatchError, at the user's line, if nobody accepts a call.
 
     >>> from meta.base.device import CPU
@@ -69,12 +72,18 @@ def prepared(op: Op, call: Call, device: Device) -> CallValues:
     return op.call_values(typed_args(op, call), device)
 
 
+def exact(callee: DialectOp) -> AbstractContextManager[None]:
+    """Use an operator's dialect only, and its kernel in the configuration that is stated."""
+    found: AbstractContextManager[None] = exactly(callee.dialect.name, callee.config or ())
+    return found
+
+
 def kernel_of(callee: Expr, call: CallValues) -> OpEnv:
     """Return the kernel of a prepared call of ``callee``, an operator of a dialect or a base one.
 
     Raises DispatchError if nobody accepts it.
     """
     if isinstance(callee, DialectOp):
-        with only(callee.dialect.name):
+        with exact(callee):
             return find(call)
     return find(call)

@@ -77,7 +77,7 @@ class KernelRef:
     @property
     def base(self) -> str:
         """The name of the base operator."""
-        return self.operator.rpartition(".")[2]
+        return self.operator.partition("@")[0].rpartition(".")[2]
 
     def __str__(self) -> str:
         return f"{self.operator}({', '.join(map(_argument_text, self.args))})"

@@ -11,7 +11,8 @@ from typing import Any
 from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
-from meta.dialect.core import begin_ahead, compiling
+from meta.dialect.core import begin_ahead, compiling, measured
+from meta.dialect.core.tuning import exhausted
 from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
@@ -39,6 +40,7 @@ def compile(
     dims: Mapping[str, tuple[int, int | None]] | None = None,
     memory_budget: int | None = None,
     cuda_graph: bool | None = None,
+    tune: float | None = None,
     **kwargs: Any,
 ) -> Executable:
     """Compile a model for arguments of these types.
@@ -63,6 +65,9 @@ def compile(
         None: on CUDA whatever can be (META_CUDA_GRAPH); ``executable.cuda_graph`` says what and why
         not. True: CaptureError, at the latest by the second call, if a part that should be
         recorded cannot, or if there is none.
+    tune: seconds within which kernels of this program that were never measured are measured, those
+        that seem to take longest first; what is found is kept for all processes and decides which
+        kernels run (see `meta.dialect.measured`). None: as META_TUNE says.
 
     Of a model in infer mode, what depends on its arrays alone (weights cast, transposed, or folded
     with batch normalisation) is computed before the first call, kept, and computed again after an
@@ -73,6 +78,18 @@ def compile(
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
     traced, typed or run.
     """
+    if tune is not None:
+        with measured(tune):
+            return compile(
+                model,
+                *args,
+                device=device,
+                opt_level=opt_level,
+                dims=dims,
+                memory_budget=memory_budget,
+                cuda_graph=cuda_graph,
+                **kwargs,
+            )
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, kwargs)
     given = (a for a in tree.flatten((args, kwargs))[0] if not isinstance(a, TensorType | Value))
@@ -109,8 +126,9 @@ def compile(
         kernels = bind_kernels(code.kernels, module.functions, where)
         found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
         history = passes.history
-        if key is not None:
-            program_cache.keep(key, found)
+        if key is not None and not exhausted():  # else a later process goes on measuring
+            # What was measured on the way counts from now on.
+            program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
     return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
 
 

@@ -56,7 +56,7 @@ from meta.vm.launch_checks import with_finite_checked, with_indices_checked, wit
 Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
-_KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES")
+_KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES", "META_TUNE")
 
 
 class DecidedCall:

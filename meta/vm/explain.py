@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 from types import MethodType
 from typing import Any
 
@@ -14,9 +15,12 @@ from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError
 from meta.base.html import MAX_ROWS, Html, details, fragment, join, table, tag
 from meta.base.source import short_site
-from meta.dialect.core import Candidate, DialectOp, answers, dialects, only
+from meta.dialect.core import Candidate, Cost, DialectOp, Race, answers, dialects, only
+from meta.dialect.core.dispatch import cheapest
+from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
-from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.preference import Preference, current, tuned
+from meta.dialect.core.tuning import known
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
 from meta.ir.types import TensorType
@@ -40,18 +44,41 @@ class Explanation(list[Candidate]):
     Attributes
     ----------
     title: the call. absent: the backends that are not usable on this machine, with the reason.
+    race: what was measured of the candidates, None if nothing was. choice: the one that measuring
+    chooses, None where priority decides.
     """
 
     def __init__(
-        self, title: str, candidates: Iterable[Candidate], absent: dict[str, str] | None = None
+        self,
+        title: str,
+        candidates: Iterable[Candidate],
+        absent: dict[str, str] | None = None,
+        race: Race | None = None,
+        choice: Cost | None = None,
     ) -> None:
         super().__init__(candidates)
         self.title, self.absent = title, absent or {}
+        self.race, self.choice = race, choice
 
     @property
     def chosen(self) -> Candidate | None:
-        """The first candidate that accepts."""
-        return next((c for c in self if c.env is not None), None)
+        """The candidate that measuring chooses, else the first that accepts."""
+        accepted = [c for c in self if c.env is not None]
+        name = None if self.choice is None else self.choice.dialect
+        fastest = (c for c in accepted if c.dialect_op.dialect.name == name)
+        return next(fastest, accepted[0] if accepted else None)
+
+    def costs(self, candidate: Candidate) -> list[Cost]:
+        """Return what was measured of a candidate, one entry for each configuration."""
+        name = candidate.dialect_op.dialect.name
+        return [] if self.race is None else [c for c in self.race.costs if c.dialect == name]
+
+    def _fastest(self, candidate: Candidate) -> Cost | None:
+        """Return of what was measured of a candidate what it is chosen or left for."""
+        if self.choice is not None and candidate is self.chosen:
+            return self.choice
+        timed = [c for c in self.costs(candidate) if c.forward is not None]
+        return min(timed, key=lambda c: c.forward.median if c.forward else 0.0, default=None)
 
     def records(self) -> list[dict[str, Any]]:
         """Return one plain record per candidate."""
@@ -63,9 +90,31 @@ class Explanation(list[Candidate]):
                 "accepts": c.env is not None,
                 "chosen": c is self.chosen,
                 "reason": c.reason,
+                "configs": _count(c),
+                "costs": [cost.record() for cost in self.costs(c)],
             }
             for c in self
         ]
+
+    def _answer(self, candidate: Candidate) -> str:
+        """Return a candidate's answer, and its time where it was measured."""
+        if candidate.env is None:
+            return f"refuses: {candidate.reason}"
+        fastest = self._fastest(candidate)
+        if fastest is None or fastest.forward is None:
+            return "accepts"
+        config = f", {config_text(fastest.config)}" if fastest.config else ""
+        return f"accepts, {fastest.forward}{config}"
+
+    @property
+    def measured(self) -> str:
+        """When and for which calls times were measured, and where they are kept; "" without any."""
+        if self.race is None:
+            return ""
+        when = datetime.fromtimestamp(self.race.when).astimezone().isoformat(" ", "seconds")
+        about = f"; of {self.race.key.call}" if self.race.bucket else ""
+        place = "in memory" if self.race.place is None else str(self.race.place)
+        return f"measured {when}{about}, {place}"
 
     def __str__(self) -> str:
         rows = [
@@ -73,10 +122,10 @@ class Explanation(list[Candidate]):
                 "->" if r["chosen"] else "  ",
                 r["dialect"],
                 f"plevel {r['plevel']}",
-                "accepts" if r["accepts"] else f"refuses: {r['reason']}",
+                self._answer(c),
                 short_site(r["site"]),
             )
-            for r in self.records()
+            for c, r in zip(self, self.records(), strict=True)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [self.title]
@@ -84,6 +133,7 @@ class Explanation(list[Candidate]):
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             lines.append("  ".join(cells).rstrip())
         lines += [f"    {name}  unavailable: {why}" for name, why in self.absent.items()]
+        lines += [f"    {self.measured}"] if self.race else []
         if rows and self.chosen is None:
             lines.append(_NOBODY)
         return "\n".join(lines)
@@ -97,17 +147,24 @@ class Explanation(list[Candidate]):
                 "→" if r["chosen"] else "",
                 tag("b", r["dialect"]) if r["chosen"] else r["dialect"],
                 level_text({"": r["plevel"]}),
-                "accepts" if r["accepts"] else f"refuses: {r['reason']}",
+                self._answer(c),
                 tag("span", short_site(r["site"]), class_="code dim"),
             )
-            for r in self.records()
+            for c, r in zip(self, self.records(), strict=True)
         ]
         absent = [("", n, "", f"unavailable: {why}", "") for n, why in self.absent.items()]
         found = table(("", "backend", "level", "answer", "where"), [*rows, *absent])
-        return join((found, tag("div", _NOBODY) if rows and self.chosen is None else ""))
+        nobody = tag("div", _NOBODY) if rows and self.chosen is None else ""
+        return join((found, tag("div", self.measured, class_="dim") if self.race else "", nobody))
 
     def _repr_html_(self) -> str:
         return fragment(tag("div", self.title, class_="code"), self.html_table())
+
+
+def _count(candidate: Candidate) -> int:
+    """Return how many configurations besides the default one a candidate lists."""
+    env = candidate.env
+    return 0 if env is None or env.configs is None else len(env.configs.listed())
 
 
 _NOBODY = "nobody accepts: the call raises DispatchError"
@@ -184,7 +241,21 @@ def _asked(call: CallValues) -> Explanation:
         return Explanation(f"{call}\n    is a view of its argument; no kernel runs", [])
     found = list(answers(call, current(), eager=True))
     absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
-    return Explanation(f"{call} -> {call.out}", found, absent)
+    return _explained(call, found, absent, eager=True)
+
+
+def _explained(
+    call: CallValues,
+    found: Iterable[Candidate],
+    absent: dict[str, str] | None = None,
+    *,
+    eager: bool = False,
+) -> Explanation:
+    """Return the answers of a call with what was measured of them."""
+    with tuned(measures=False):
+        choice = cheapest(call, current(), eager=eager)
+        race = known(call, call.device, eager=eager)
+    return Explanation(f"{call} -> {call.out}", found, absent, race, choice)
 
 
 def _composed(
@@ -249,6 +320,10 @@ class ExplainedSite:
         others = [c for c in found if c.env is not None and c is not chosen]
         if not others:
             return "the only one that accepts"
+        choice = found.choice
+        if choice is not None and choice.forward is not None and found.chosen is chosen:
+            config = f" in the configuration {config_text(choice.config)}" if choice.config else ""
+            return f"measured: {choice.forward}{config}"
         if found.chosen is not chosen:
             return "chosen where it was compiled; another one would be chosen here"
         level = level_text({"": chosen.plevel})
@@ -308,7 +383,7 @@ def explain_program(
     found = []
     for site in sites(program.code):
         calls = _calls(site, functions, program.device)
-        told = (Explanation(f"{c} -> {c.out}", answers(c, preference)) for c in calls)
+        told = (_explained(c, answers(c, preference)) for c in calls)
         found.append(ExplainedSite(site, tuple(told)))
     return ProgramExplanation(found, cuda_graph)
 

@@ -21,7 +21,7 @@ from meta.base.call_context import changed
 from meta.base.device import Device
 from meta.base.errors import FormatError, IRError
 from meta.base.registry import OPERATORS
-from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch, only
+from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.dispatch import counting
 from meta.dialect.core.failure import building
@@ -31,6 +31,7 @@ from meta.ir.operators import resolve_op
 from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
 from meta.passes.calls import base_op
+from meta.passes.dispatch import exact
 from meta.runtime.array_key import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
 from meta.vm.eager import DecidedCall, allocator
@@ -173,7 +174,7 @@ def _find(kernel: Kernel, functions: Mapping[str, Function], device: Device) -> 
             return made
     op = resolve_op(kernel.operator)
     base = _base(kernel)
-    with only(op.dialect.name) if isinstance(op, DialectOp) else nullcontext():
+    with exact(op) if isinstance(op, DialectOp) else nullcontext():
         if kernel.is_static or isinstance(op, DialectOp):
             env = dispatch(base.call_values(kernel.args, device))
             # Of extents that are not known the bounds of indices are not, either.

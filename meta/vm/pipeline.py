@@ -79,12 +79,14 @@ STEPS = (
     PassStep(2, passes.rematerialize),  # within a memory budget, if there is one
     # Who runs what.
     PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
+    PassStep(2, passes.tune),  # measures what was never measured, where that is asked for
     PassStep(0, passes.dispatch),  # each call names its kernel
     PassStep(2, passes.fuse_operators),  # neighbours that one kernel can run
     PassStep(2, passes.join_casts),  # casts of weights, in one launch
     # Where results live.
     PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
     PassStep(2, passes.inplace_update),  # results over operands that die
+    PassStep(2, passes.configure),  # how fused kernels are launched, by their costs
     PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space
 )
 

@@ -28,7 +28,9 @@ from meta.base.device import Device
 from meta.base.errors import FormatError
 from meta.base.registry import OPERATORS
 from meta.dialect.core import DialectOp, dialects
+from meta.dialect.core.cost_store import generation
 from meta.dialect.core.preference import current as current_preference
+from meta.dialect.core.preference import tuning
 from meta.ir import Module, bindings, operands, text
 from meta.ir.constants import tensor_bytes
 from meta.op.core import Op
@@ -44,7 +46,7 @@ _WATCHED = ("META_DEBUG", "META_DUMP_IR", "META_FUEL", "META_VERIFY")
 # What does not change a program.
 _NEUTRAL = (
     *("META_CACHE", "META_CACHE_DIR", "META_CACHE_SIZE", "META_COMPILE_THREADS"),
-    *("META_CUDA_GRAPH", "META_PROGRAM_CACHE", "META_PROGRESS"),
+    *("META_CUDA_GRAPH", "META_PROGRAM_CACHE", "META_PROGRESS", "META_TUNE"),
 )
 
 
@@ -65,6 +67,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
         str(device),
         repr([_described(step) for step in passes.passes]),
         repr((preference.first, preference.only, sorted(preference.excluded))),
+        repr((tuning(), "" if tuning() == "off" else generation(device))),
         repr(sorted((name, value) for name, (value, _) in knobs.items() if name not in _NEUTRAL)),
         repr([(d.name, d.unavailable, d.devices) for d in dialects()]),
         *(f"{name} {version(name)}" for name in _VERSIONS),

@@ -115,7 +115,7 @@ def test_what_it_says_of_itself() -> None:
     assert run.kernels() == {"torch.tanh": 1, "torch.exp": 1, "torch.multiply": 1}
     names = [r.name for r in run.history]
     assert names[0] == "input"
-    assert names[-2:] == ["inplace_update", "plan_memory"]
+    assert names[-2:] == ["configure", "plan_memory"]
     assert "torch.tanh" in str(run.module)
     assert repr(run).startswith("<executable on cpu: 3 kernels, arena ")
     assert run.device == "cpu"

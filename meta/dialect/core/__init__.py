@@ -5,6 +5,7 @@ dispatcher.
 from meta.dialect.core.ahead import begin_ahead, compiling, may_begin
 from meta.dialect.core.bound import check_parameters
 from meta.dialect.core.catalog import DIALECTS, dialects
+from meta.dialect.core.costs import Cost, Race, Timing
 from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
 from meta.dialect.core.fused import (
@@ -19,6 +20,8 @@ from meta.dialect.core.fused import (
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
+    Config,
+    Configs,
     Deferred,
     OpEnv,
     Unsupported,
@@ -35,6 +38,7 @@ from meta.dialect.core.plevel import (
     level_text,
 )
 from meta.dialect.core.preference import exclude, only, prefer
+from meta.dialect.core.tuning import measured
 
 __all__ = [
     "ADJACENT",
@@ -53,11 +57,16 @@ __all__ = [
     "Artifact",
     "Candidate",
     "Compiled",
+    "Config",
+    "Configs",
+    "Cost",
     "Deferred",
     "Dialect",
     "DialectOp",
     "FusedPattern",
     "OpEnv",
+    "Race",
+    "Timing",
     "Unsupported",
     "answers",
     "begin_ahead",
@@ -71,6 +80,7 @@ __all__ = [
     "exclude",
     "level_text",
     "may_begin",
+    "measured",
     "only",
     "prefer",
     "require_static",

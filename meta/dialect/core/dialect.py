@@ -12,6 +12,7 @@ import importlib.util
 import pkgutil
 import threading
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,10 +24,19 @@ from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.bound import bind_kernel, check_parameters
 from meta.dialect.core.catalog import DIALECTS, declares_absent
-from meta.dialect.core.fused import KERNEL, FusedMaker, FusedPattern, parameters
-from meta.dialect.core.openv import Artifact, Compiled, Kernel, OpEnv, Unsupported
-from meta.dialect.core.plevel import COMPILER, Levels, by_device, level_text, measured
-from meta.dialect.core.preference import forget, only
+from meta.dialect.core.fused import CONFIG, KERNEL, FusedMaker, FusedPattern, parameters
+from meta.dialect.core.openv import (
+    Artifact,
+    Compiled,
+    Config,
+    Kernel,
+    OpEnv,
+    Unsupported,
+    config_of,
+    config_text,
+)
+from meta.dialect.core.plevel import COMPILER, Levels, by_device, from_table, level_text
+from meta.dialect.core.preference import exactly, forget, only
 from meta.dialect.core.state import Init, with_state
 from meta.ir.expr import Function, OpNode
 from meta.ir.operators import OP_RESOLVERS
@@ -45,7 +55,8 @@ class DialectOp(OpNode):
     """One backend's implementation of a base operator.
 
     Calling it runs the operator on that backend only; a program that is being traced names it.
-    ``plevels`` holds its level on each kind of device of its dialect.
+    ``plevels`` holds its level on each kind of device of its dialect. ``config``: how its kernel is
+    launched; None leaves that open (see `configured`).
     """
 
     def __init__(
@@ -62,13 +73,34 @@ class DialectOp(OpNode):
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
         self.random, self.promotes = base.random, base.promotes
+        self.config: Config | None = None
+        self._configured: dict[Config, DialectOp] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         handler = current()
         if handler is not None and handler is not Default.handler:
             return handler(self, args, kwargs)
-        with only(self.dialect.name):
+        name = self.dialect.name
+        with only(name) if self.config is None else exactly(name, self.config):
             return Default.handler(self.base, args, kwargs)
+
+    @property
+    def plain(self) -> DialectOp:
+        """The implementation, with the configuration of its kernel left open."""
+        return self.dialect.ops[self.base.name]
+
+    def configured(self, config: Config) -> DialectOp:
+        """Return the same implementation whose kernel is launched in a configuration, which its
+        name says; the default one is named as the operator itself is.
+        """
+        if not config:
+            return self
+        found = self._configured.get(config)
+        if found is None:
+            made = copy(self)
+            made.name, made.config = f"{self.name}@{config_text(config)}", config
+            found = self._configured.setdefault(config, made)
+        return found
 
     def plevel(self, device: Device) -> int:
         """Return the level on a device; the dialect's if it does not run there at all."""
@@ -86,7 +118,7 @@ class Dialect:
     ----------
     name: by which users prefer or exclude it.
     devices: device kinds on which it can run.
-    plevel: level of its operators unless they state their own or `measured` has one.
+    plevel: level of its operators unless they state their own or `plevel.from_table` has one.
     probe: returns None if the backend is usable on this machine, else the reason why not.
     package: a package whose modules register the operators; imported when they are first asked for.
     compiles: whether it compiles a kernel for each new call, which takes long: eager calls go to
@@ -179,6 +211,15 @@ class Dialect:
     def resolve(self, name: str) -> DialectOp:
         """Return the implementation of an operator; UnknownName with the nearest names."""
         self.load()
+        name, at, config = name.partition("@")
+        if at and name in self.ops:
+            try:
+                return self.ops[name].configured(config_of(config))
+            except ValueError:
+                raise UnknownName(
+                    f"dialect {self.name!r} has no operator {name + at + config!r}",
+                    hint=f"{name}@name=value, in the order of names",
+                ) from None
         if name not in self.ops:
             why = f" ({self.unavailable})" if self.unavailable else ""
             raise UnknownName(
@@ -401,17 +442,29 @@ class Dialect:
                     found=self.unavailable,
                     hint="compile the model once more on this machine",
                 )
-            return self.fuse(function, device)
+            return self._launched(function, self.fuse(function, device))
         name = function.attrs[KERNEL]
         if name not in self.patterns:
             raise UnknownName(
                 f"dialect {self.name!r} has no pattern {name!r}", hint=nearest(name, self.patterns)
             )
-        return self.patterns[name].env(function, device)
+        return self._launched(function, self.patterns[name].env(function, device))
+
+    def _launched(self, function: Function, env: OpEnv) -> OpEnv:
+        """Return a kernel in the configuration that its function states."""
+        stated = function.attrs.get(CONFIG, "")
+        try:
+            return env.configured(config_of(stated))
+        except (Unsupported, ValueError, TypeError) as error:
+            raise DispatchError(
+                f"dialect {self.name!r} cannot launch a fused function in the configuration "
+                f"{stated!r}: {error}",
+                hint="compile the model once more on this machine",
+            ) from None
 
     def _levels(self, plevel: Levels | None, name: str, site: Span) -> dict[str, int]:
         if plevel is None:
-            plevel = measured().get(self.name, {}).get(name)
+            plevel = from_table().get(self.name, {}).get(name)
         try:
             return by_device(plevel, self.plevel, self.devices)
         except KeyError as error:

@@ -9,7 +9,9 @@ The decision, in order:
    unusable;
 3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
    as BackendError if it is not one of `meta`;
-4. the first OpEnv wins; if nobody accepts, DispatchError has one line per candidate.
+4. the first OpEnv wins, unless the costs of all candidates are known: then the one that
+   `costs.choose` says, among those that the user prefers if any of these accepts;
+5. if nobody accepts, DispatchError has one line per candidate.
 
 A call is eager if it runs as soon as it is made: a user's, one of the interpreter, one of the tape.
 It runs once, so compiling would take longer than it saves. Calls of compiled programs are not
@@ -29,11 +31,13 @@ from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
+from meta.dialect.core.costs import Cost
 from meta.dialect.core.dialect import Dialect, DialectOp
 from meta.dialect.core.failure import building
-from meta.dialect.core.openv import OpEnv, Unsupported
+from meta.dialect.core.openv import Config, OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
-from meta.dialect.core.preference import DECISIONS, Preference, current
+from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
+from meta.dialect.core.tuning import choice, race_of
 from meta.op.core.call import CallValues, cache_key, written_places
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS, Slot
@@ -88,26 +92,37 @@ def answers(
 ) -> Iterator[Candidate]:
     """Ask the candidates one after the other, lazily."""
     for dialect_op in candidates(call.op, preference, call.device, eager=eager):
-        plevel = dialect_op.plevel(call.device)
-        dialect = dialect_op.dialect
-        reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
-        if reason is None and plevel <= FUSED_ONLY:
-            reason = "serves as part of a fused pattern only"
-        if reason is None and dialect.declines is not None:
-            reason = dialect.declines(call)
-        if reason is None:
-            reason = _pinned(dialect_op, call, eager)
-        env = None
-        if reason is None:
-            with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
-                try:
-                    env = dialect_op.make(call)
-                    if call.op.schema.written:
-                        env.wrap(partial(counting, places=written_places(call)))
-                    env.dialect_op = dialect_op
-                except Unsupported as refusal:
-                    reason = str(refusal)
-        yield Candidate(dialect_op, plevel, env, reason or "")
+        yield answer(dialect_op, call, preference, preference.config or (), eager=eager)
+
+
+def answer(
+    dialect_op: DialectOp,
+    call: CallValues,
+    preference: Preference,
+    config: Config = (),
+    *,
+    eager: bool = False,
+) -> Candidate:
+    """Ask one candidate for its kernel in a configuration."""
+    plevel, dialect = dialect_op.plevel(call.device), dialect_op.dialect
+    reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
+    if reason is None and plevel <= FUSED_ONLY:
+        reason = "serves as part of a fused pattern only"
+    if reason is None and dialect.declines is not None:
+        reason = dialect.declines(call)
+    if reason is None:
+        reason = _pinned(dialect_op, call, eager)
+    env = None
+    if reason is None:
+        with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
+            try:
+                env = dialect_op.make(call).configured(config)
+                if call.op.schema.written:
+                    env.wrap(partial(counting, places=written_places(call)))
+                env.dialect_op = dialect_op.configured(config)
+            except Unsupported as refusal:
+                reason = str(refusal)
+    return Candidate(dialect_op, plevel, env, reason or "")
 
 
 def _pinned(dialect_op: DialectOp, call: CallValues, eager: bool) -> str | None:
@@ -142,9 +157,14 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current()
-    key = (call.op, call.device, eager, *map(_slot_key, call.op.slots, call.args))
+    key = (call.op, call.device, eager, tuning(), *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is not None:
+        return found
+    found = _cheapest(call, preference, eager)
+    if found is not None:
+        # What is measured on the way drops what was decided before.
+        remember(preference.envs, key, found, DECISIONS)
         return found
     refusals = []
     for answer in answers(call, preference, eager=eager):
@@ -161,6 +181,37 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
         else "a dialect operator; none is registered",
         hint="see meta.explain(op, *args); relax only() or exclude(), or change device or dtype",
     )
+
+
+def _cheapest(call: CallValues, preference: Preference, eager: bool) -> OpEnv | None:
+    """Return the kernel that measuring chooses; None where priority decides."""
+    found = cheapest(call, preference, eager=eager)
+    if found is None:
+        return None
+    for one in candidates(call.op, preference, call.device, eager=eager):
+        if one.dialect.name == found.dialect:
+            # One that does not take it any more is as good as not measured.
+            return answer(one, call, preference, found.config, eager=eager).env
+    return None
+
+
+def cheapest(call: CallValues, preference: Preference, *, eager: bool = False) -> Cost | None:
+    """Return what measuring chooses for a call; None where nothing is known of it, or where the
+    configuration is stated. An eager call compiles nothing for it, unless it measures itself.
+    """
+    if preference.config is not None:
+        return None
+    race = race_of(call, call.device, eager=eager)
+    if race is None:
+        return None
+    order = [
+        one.dialect.name
+        for one in candidates(call.op, preference, call.device, eager=eager)
+        if one.plevel(call.device) > FUSED_ONLY
+        and preference.refusal(one.dialect.name) is None
+        and not (eager and tuning() != "on" and one.dialect.compiles_anew(call.op))
+    ]
+    return choice(race, order, preference.first)
 
 
 def is_first(dialect_op: DialectOp, call: CallValues) -> bool:

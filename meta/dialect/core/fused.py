@@ -31,6 +31,8 @@ KERNEL, ARGUMENTS, LITERALS = "kernel", "arguments", "literals"
 function's parameters the kernel takes; by name the literals that it takes."""
 ALLOCATES = "allocates"
 """The attribute of a fused function whose kernel returns its results instead of filling them."""
+CONFIG = "config"
+"""The attribute of a fused function: how its kernel is launched, a configuration as text."""
 ADJACENT = "adjacent"
 """The attribute of a fused function whose results are best laid side by side in memory."""
 

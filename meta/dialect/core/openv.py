@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from meta.dialect.core.state import State
 
 Kernel = Callable[..., Any]
+Config = tuple[tuple[str, int | str], ...]
+"""How a kernel is launched, as sorted pairs of a name and a number or word; () is its default."""
 
 
 class Unsupported(Exception):
@@ -31,6 +34,28 @@ def require_static(*types: TensorType) -> None:
     """Raise Unsupported for types of which an extent is not a number."""
     known = all(t.is_static for t in types)
     decline_if(not known, "this kernel is made for extents that are numbers")
+
+
+def config_text(config: Config) -> str:
+    """Return a configuration as it is in the name of an operator: "split=2,tile=18"."""
+    return ",".join(f"{name}={value}" for name, value in config)
+
+
+def config_of(text: str) -> Config:
+    """Return the configuration that `config_text` wrote; ValueError for anything else."""
+    found: dict[str, int | str] = {}
+    for part in text.split(",") if text else ():
+        match = _PAIR.fullmatch(part)
+        if match is None or match[1] in found:
+            raise ValueError(text)
+        found[match[1]] = int(match[2]) if match[2].isdecimal() else match[2]
+    config = tuple(sorted(found.items()))
+    if config_text(config) != text:
+        raise ValueError(text)
+    return config
+
+
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([A-Za-z0-9_]+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +91,18 @@ class Deferred:
     compile: Callable[[Sequence[Any]], Sequence[Compiled]]
 
 
+@dataclass(frozen=True, slots=True)
+class Configs:
+    """Other ways to launch the same kernel, of which measuring may choose one.
+
+    ``listed`` returns those that are worth measuring, the best guess first, without (). ``made``
+    returns the kernel with one of them; Unsupported if it has none such, as of another version.
+    """
+
+    listed: Callable[[], Sequence[Config]]
+    made: Callable[[Config], OpEnv]
+
+
 class OpEnv:
     """A kernel with everything but the tensors bound.
 
@@ -93,6 +130,7 @@ class OpEnv:
         result in less time than it fills one; None if there is none.
     state: what an init made for the device, which the kernel is given; None if it has none. It is
         released with the last OpEnv that uses it.
+    configs: other ways to launch it; None if there is one only. config: the way of this one.
     """
 
     __slots__ = (
@@ -104,6 +142,8 @@ class OpEnv:
         "adjacent",
         "allocates",
         "artifact",
+        "config",
+        "configs",
         "dialect_op",
         "fresh",
         "not_capturable",
@@ -124,6 +164,7 @@ class OpEnv:
         adjacent: bool = False,
         workspace: int | Callable[[], int] = 0,
         fresh: Kernel | None = None,
+        configs: Configs | None = None,
     ) -> None:
         self._kernel = run
         self._deferred = run if isinstance(run, Deferred) else None
@@ -136,6 +177,18 @@ class OpEnv:
         self.adjacent = adjacent
         self.fresh = fresh
         self.state: State | None = None
+        self.configs = configs
+        self.config: Config = ()
+
+    def configured(self, config: Config) -> OpEnv:
+        """Return the kernel launched in another way; Unsupported if it cannot be."""
+        if config == self.config:
+            return self
+        if self.configs is None:
+            raise Unsupported(f"the kernel has no configuration {config_text(config)}")
+        made = self.configs.made(config)
+        made.config, made.configs = config, self.configs
+        return made
 
     @property
     def run(self) -> Kernel:

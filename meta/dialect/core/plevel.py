@@ -35,7 +35,7 @@ TABLE = Path(__file__).parents[1] / "levels.json"
 
 
 @cache
-def measured() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+def from_table() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
     """Return the levels of `TABLE` by dialect, operator or pattern, and kind of device."""
     found: dict[str, dict[str, dict[str, int]]] = json.loads(TABLE.read_text("utf-8"))["levels"]
     return found

@@ -42,7 +42,7 @@ def fuse(function: Function, device: Device) -> OpEnv:
         assert isinstance(call, Call)
         assert isinstance(call.callee, DialectOp)
         args = tuple(a.fields if isinstance(a, Tuple) else a for a in call.args)
-        aspect = COMPUTES[call.callee]
+        aspect = COMPUTES[call.callee.plain]
         leaf = _leaves(tensors, aspect.kind in _ARITHMETIC)
         (tensors[binding.var],) = aspect.apply(args, binding.var.type, leaf)
     place = function.attrs.get(IN_PLACE)

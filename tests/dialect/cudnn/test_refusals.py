@@ -16,7 +16,7 @@ import meta
 import meta.dialect.cudnn as package
 from meta.base.device import Device
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Unsupported
-from meta.dialect.core.plevel import measured
+from meta.dialect.core.plevel import from_table
 from meta.ir import parse_type
 
 CUDA = Device("cuda:0")
@@ -49,7 +49,7 @@ def test_why_it_is_unavailable(
 
 def test_the_table_of_levels_is_that_of_the_kernels() -> None:
     made = {**DIALECT.ops, **DIALECT.patterns}
-    table = measured()["cudnn"]
+    table = from_table()["cudnn"]
     assert {name: one.plevels for name, one in made.items()} == table
     assert all(0 < one["cuda"] < HANDWRITTEN for one in table.values())
 

@@ -1,0 +1,113 @@
+"""Choosing kernels by what was measured of them, and measuring what was not.
+
+Dispatch asks `race_of` and `choice`. META_TUNE says what may be done for it: "off" (nothing),
+"cached" (use what is kept) or "on" (measure what is not); `measured` says so for a block. Measuring
+is on a higher floor and registers as `MEASURER` (`meta.vm.measure`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from meta.base import config
+from meta.base.device import Device
+from meta.base.errors import ArgumentError
+from meta.dialect.core.cost_store import find, keep
+from meta.dialect.core.costs import Cost, Race, bucket_of, choose, key_of
+from meta.dialect.core.preference import tuned, tuning, unrestricted
+from meta.ir import Function
+from meta.op.core.call import CallValues
+
+
+def how_in_programs(device: Device) -> str:
+    """Return how calls of compiled programs are run on a device."""
+    return "graph" if device.kind == "cuda" and config.get("META_CUDA_GRAPH") else "eager"
+
+
+def race_of(subject: CallValues | Function, device: Device, *, eager: bool = False) -> Race | None:
+    """Return what was measured of a call or a fused function, measuring it now where that is asked
+    for; None where nothing is known, or is to be used.
+    """
+    mode = tuning()
+    if mode == "off" or _racing.get() or not _is_static(subject):
+        return None
+    if mode == "on" and MEASURER and not exhausted():
+        how = "eager" if eager else how_in_programs(device)
+        key = key_of(subject, device, how)
+        if find(key) is None:
+            bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
+            with racing(), unrestricted():
+                costs = MEASURER[0](subject, device, how)
+            keep(key, costs, bucket=bucket)
+    return known(subject, device, eager=eager)
+
+
+def choice(race: Race, order: Sequence[str], first: Sequence[str] = ()) -> Cost | None:
+    """Return the candidate that runs a call, None where that cannot be said (`costs.choose`).
+
+    order: the dialects as priority has them, those that may not be chosen left out. first: those
+    that the user prefers, of which the first that takes the call is chosen, whatever others cost.
+    """
+    takes = {c.dialect for c in race.costs if not c.refused}
+    wanted = next((name for name in order if name in first and name in takes), None)
+    return choose(race.costs, order if wanted is None else [wanted])
+
+
+def _is_static(subject: CallValues | Function) -> bool:
+    return isinstance(subject, Function) or all(t.is_static for t in subject.tensors())
+
+
+def known(subject: CallValues | Function, device: Device, *, eager: bool = False) -> Race | None:
+    """Return what was measured of a call or function, or of a call with about its extents."""
+    if not _is_static(subject):
+        return None
+    how = "eager" if eager else how_in_programs(device)
+    race = find(key_of(subject, device, how))
+    if race is None and isinstance(subject, CallValues):
+        race = find(bucket_of(subject, device, how))
+    return race
+
+
+Measurer = Callable[[CallValues | Function, Device, str], Sequence[Cost]]
+MEASURER: list[Measurer] = []
+"""What runs a race: of a call or fused function, a device, and how it is run."""
+_racing: ContextVar[bool] = ContextVar("meta_racing", default=False)
+"""Whether kernels are made in order to be measured: nothing is chosen by costs meanwhile."""
+_deadline: ContextVar[float] = ContextVar("meta_tuning_deadline", default=math.inf)
+
+
+@contextmanager
+def racing() -> Iterator[None]:
+    """Let nothing be chosen by costs in a ``with`` block, in which kernels are measured."""
+    token = _racing.set(True)
+    try:
+        yield
+    finally:
+        _racing.reset(token)
+
+
+@contextmanager
+def measured(budget: float | None = None) -> Iterator[None]:
+    """Let what was never measured be measured, once for all processes, and choose by it: as
+    META_TUNE=on, in a ``with`` block.
+
+    budget: seconds after which nothing more is measured; a race that began is finished.
+    """
+    if budget is not None and not budget >= 0:
+        raise ArgumentError("a budget is seconds", expected="0 or more", found=repr(budget))
+    until = math.inf if budget is None else time.monotonic() + budget
+    token = _deadline.set(min(until, _deadline.get()))
+    try:
+        with tuned():
+            yield
+    finally:
+        _deadline.reset(token)
+
+
+def exhausted() -> bool:
+    """Whether the budget of `measured` is used up."""
+    return time.monotonic() >= _deadline.get()
