@@ -17,9 +17,9 @@ from meta.dialect.core.preference import current, tuning
 from meta.dialect.core.tuning import choice, exhausted, race_of
 from meta.ir import Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
-from meta.passes.cost import cost_of
 from meta.passes.dispatch import prepared
 from meta.passes.rewrite import each_function
+from meta.passes.work import work_of
 
 
 def tune(module: Module, *, device: Device) -> Module:
@@ -45,7 +45,7 @@ def tune(module: Module, *, device: Device) -> Module:
             call = prepared(value.callee, value, device)
             if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
                 continue
-            found[str(call)] = cost_of(value).time, call
+            found[str(call)] = work_of(value).time, call
     longest_first = sorted(found.values(), key=lambda pair: -pair[0])
     with bar(len(longest_first), "measuring kernels", delay=1.0) as progress:
         for _, call in longest_first:
