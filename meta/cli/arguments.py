@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from typing import Any
 
 import meta
@@ -35,7 +36,10 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (_op, _ops, _compile, _profile, _import, _relay, _env, _cache, _selftest, _demo):
+    for add in (
+        *(_op, _ops, _compile, _profile, _tune, _costs, _import, _relay, _env, _cache),
+        *(_selftest, _demo),
+    ):
         add(commands)
     return top
 
@@ -109,6 +113,43 @@ def _profile(commands: Commands) -> None:
     )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.profile:run")
+
+
+def _tune(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "tune",
+        help="measure which kernels are fastest for a model, and keep that for all processes",
+        description="Measure the candidates of each operator call of a model or program text that "
+        "were never measured here, and keep the result: programs compiled from then on are made "
+        "of what was fastest. Shows what changed, and the time of a run before and after.",
+    )
+    _add_target(parser)
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        default=60.0,
+        metavar="TIME",
+        help="how long to measure, like 60s or 5min; default 60s",
+    )
+    parser.set_defaults(run="meta.cli.tune:run")
+
+
+def _costs(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "costs",
+        help="what was measured of kernels here, and moving it to other machines",
+        description="Show what is kept of measured kernels for a device: of each call, the time of "
+        "each candidate and which is chosen. What was measured elsewhere counts on machines with "
+        "the same device, driver and versions.",
+    )
+    parser.add_argument("operator", nargs="?", metavar="OP", help="only those of this operator")
+    parser.add_argument("--export", metavar="FILE", help="write all that is kept to a JSON file")
+    parser.add_argument(
+        "--import", dest="source", metavar="FILE", help="keep what --export wrote elsewhere"
+    )
+    _add_device(parser)
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.costs:run")
 
 
 def _import(commands: Commands) -> None:
@@ -275,6 +316,13 @@ def _demo(commands: Commands) -> None:
     )  # fmt: skip
     _add_json(parser)
     parser.set_defaults(run="meta.cli.demo.command:run")
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(s|min|h)?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a time like 60s or 5min, found {text!r}")
+    return float(match[1]) * {"s": 1, "min": 60, "h": 3600}[match[2] or "s"]
 
 
 def _positive(text: str) -> int:

@@ -26,7 +26,7 @@ import torch
 from meta.base import caches, config
 from meta.base.caches import cache_folder, distrust, open_private
 from meta.base.device import Device
-from meta.base.errors import MetaError
+from meta.base.errors import FormatError, MetaError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.costs import Cost, Key, Race, cost_of_record, digest
@@ -85,25 +85,28 @@ def read_race(content: str, key: Key | None, place: Path | None) -> Race | None:
     """Return a race as `race_text` wrote it; None unless it is complete, of that key (None: of
     any), and of dialects as they are now.
     """
+    race = _parsed(content, place)
+    if race is None or (key is not None and race.key.record() != key.record()):
+        return None
+    if any(c.source != source_of(c.dialect) for c in race.costs):
+        return None
+    return race if key is None else replace(race, key=key)
+
+
+def _parsed(content: str, place: Path | None = None) -> Race | None:
+    """Return the race that a text describes, of whatever environment; None for any other text."""
     try:
         record = json.loads(content)
         stamp = record.pop("digest")
         if stamp != digest(json.dumps(record, sort_keys=True)) or record["format"] != FORMAT:
             return None
         stated = record["key"]
-        if key is None:
-            device = Device(record["device"])
-            names = ("operator", "call", "how", "tf32")
-            key = Key(**{**{n: stated[n] for n in names}, "device": device})
-        if stated != key.record():
-            return None
+        names = ("operator", "call", "how", "tf32")
+        key = Key(**{**{n: stated[n] for n in names}, "device": Device(record["device"])})
         costs = tuple(map(cost_of_record, record["costs"]))
-        when, bucket = float(record["when"]), bool(record["bucket"])
+        return Race(key, costs, float(record["when"]), place, bool(record["bucket"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MetaError):
         return None
-    if any(c.source != source_of(c.dialect) for c in costs):
-        return None
-    return Race(key, costs, when, place, bucket)
 
 
 def race_text(race: Race) -> str:
@@ -201,6 +204,55 @@ def races(device: Device) -> Iterator[Race]:
     yield from sorted(found, key=lambda r: (r.key.operator, r.key.call, r.key.how, r.bucket))
 
 
+def exported() -> dict[str, Any]:
+    """Return all that is kept, of every environment, as values that JSON has."""
+    place = cache_folder(CACHE)
+    found = []
+    for folder in sorted(place.iterdir()) if place.is_dir() and not distrust(place.stat()) else ():
+        with suppress(OSError, UnicodeDecodeError):
+            stated = (folder / DESCRIPTION).read_text("utf-8")
+            texts = [p.read_text("utf-8") for p in sorted(folder.glob("*.json"))]
+            kept = [t for t in texts if _parsed(t) is not None]
+            if digest(stated) == folder.name and kept:
+                found.append({"environment": stated, "races": kept})
+    return {"format": FORMAT, "environments": found}
+
+
+def imported(record: Any) -> int:
+    """Keep what `exported` returned, where nothing is kept yet; return how many races that were.
+
+    They count where the environment is the one in which they were measured. FormatError for
+    anything else, before anything is written.
+    """
+    try:
+        if record["format"] != FORMAT:
+            raise ValueError(f"format {record['format']}")
+        parts = [
+            (str(one["environment"]), [(t, _parsed(t)) for t in one["races"]])
+            for one in record["environments"]
+        ]
+        if any(race is None for _, races in parts for _, race in races):
+            raise ValueError("a race is damaged")
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            "these are no costs that `python -m meta costs --export` wrote", found=str(error)
+        ) from None
+    count = 0
+    for stated, races in parts:
+        folder = _made(stated)
+        for content, race in races:
+            if folder is not None and race is not None:
+                place = folder / race.key.file
+                kept = place.is_file() and _parsed(place.read_text("utf-8", "replace"))
+                if not kept:
+                    _place(place, content.encode(), anew=True)
+                    count += 1
+        if folder is not None:
+            caches.write_whole(folder / GENERATION, uuid.uuid4().hex.encode())
+    forget_found()
+    return count
+
+
 def forget_found() -> None:
     """Look at the files again: another process may have written some."""
     _found.clear()
@@ -219,16 +271,22 @@ def _folder(device: Device, make: bool = False) -> Path | None:
         caches.not_kept(problem)
         return None
     found = environment(device)
+    if make:
+        return _made(found)
     folder = place / digest(found)
-    if not make:
-        return folder if folder.is_dir() and not distrust(folder.stat()) else None
-    problem = open_private(folder)
+    return folder if folder.is_dir() and not distrust(folder.stat()) else None
+
+
+def _made(environment: str) -> Path | None:
+    """Return the folder of an environment, made if need be; None if it cannot be used."""
+    folder = cache_folder(CACHE) / digest(environment)
+    problem = open_private(folder.parent) or open_private(folder)
     if problem:
         caches.not_kept(problem)
         return None
     with suppress(OSError):
         if not (folder / DESCRIPTION).exists():
-            caches.write_whole(folder / DESCRIPTION, found.encode())
+            caches.write_whole(folder / DESCRIPTION, environment.encode())
     return folder
 
 

@@ -1,0 +1,122 @@
+"""``python -m meta tune``: measure the kernels of a model, and show what that changed."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.cli.table import columns, show
+from meta.cli.target import compiled, made_up
+from meta.dialect.core import Cost, measured
+from meta.dialect.core.fused import CONFIG
+from meta.dialect.core.openv import config_of
+from meta.dialect.core.preference import tuned
+from meta.dialect.core.tuning import known
+from meta.vm import Executable
+from meta.vm.code import FusedRef
+
+ROUNDS, WARM = 30, 3
+"""Runs of each program that are timed, in turns, and how many before them."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what changed."""
+    with tuned(measures=False):
+        before, types = compiled(options)
+    begin = time.monotonic()
+    with measured(options.budget):
+        after, _ = compiled(options)
+    seconds = time.monotonic() - begin
+    arguments = made_up(types, after.device)
+    times = in_turns([before, after], arguments, after.device)
+    record = {
+        "target": options.target,
+        "inputs": list(map(str, types)),
+        "device": str(after.device),
+        "seconds": seconds,
+        "changes": list(changes(after)),
+        "before_us": times[0],
+        "after_us": times[1],
+    }
+    show(options, record, text)
+    return 0
+
+
+def changes(executable: Executable) -> Iterator[dict[str, Any]]:
+    """Iterate over the instructions that measuring gave another kernel than priority would have:
+    the call, both kernels and their microseconds.
+    """
+    functions = executable.module.functions
+    for entry in executable.explain():
+        if isinstance(entry.site.kernel, FusedRef):
+            function = functions[entry.site.kernel.function]
+            race = known(function, executable.device)
+            config = config_of(function.attrs.get(CONFIG, ""))
+            if race is not None and config:
+                dialect = entry.site.kernel.dialect
+                pair = race.of(dialect), race.of(dialect, config)
+                yield _change(entry.site.kernel.function, *pair)
+            continue
+        for call in entry.calls:
+            first = next((c for c in call if c.env is not None), None)
+            if call.choice is None or call.race is None or first is None:
+                continue
+            default = call.race.of(first.dialect_op.dialect.name)
+            if default is not None and default.name != call.choice.name:
+                yield _change(call.title, default, call.choice)
+
+
+def _change(call: str, before: Cost | None, after: Cost | None) -> dict[str, Any]:
+    def time_of(cost: Cost | None) -> float | None:
+        return None if cost is None or cost.forward is None else cost.forward.median
+
+    return {
+        "call": call,
+        "before": None if before is None else before.name,
+        "after": None if after is None else after.name,
+        "before_us": time_of(before),
+        "after_us": time_of(after),
+    }
+
+
+def in_turns(
+    programs: Sequence[Executable], arguments: Sequence[Any], device: Device
+) -> list[float]:
+    """Return the microseconds of a run of each program, medians of runs in turns."""
+
+    def once(program: Executable) -> float:
+        begin = time.perf_counter()
+        program(*arguments)
+        if device.kind == "cuda":
+            torch.cuda.synchronize(device.ordinal)
+        return (time.perf_counter() - begin) * 1e6
+
+    for program in programs:
+        for _ in range(WARM):
+            once(program)
+    rounds = [[once(program) for program in programs] for _ in range(ROUNDS)]
+    return [median(column) for column in zip(*rounds, strict=True)]
+
+
+def text(record: Mapping[str, Any]) -> str:
+    """Return the record for a terminal."""
+    lines = [f"{record['target']} on {record['device']}, {record['seconds']:.1f} s"]
+    counted: dict[tuple[Any, ...], int] = {}
+    for change in record["changes"]:
+        row = tuple(change.values())
+        counted[row] = counted.get(row, 0) + 1
+    rows = [
+        [f"{count} x", f"{before} -> {after}", f"{was:.2f} -> {now:.2f} us", call]
+        for (call, before, after, was, now), count in counted.items()
+        if was is not None and now is not None
+    ]
+    lines += columns(rows) if rows else ["no kernel changed"]
+    before, after = record["before_us"], record["after_us"]
+    lines.append(f"a run: {before:.1f} us before, {after:.1f} us now ({after / before:.2f}x)")
+    return "\n".join(lines)
