@@ -77,8 +77,6 @@ KNOBS: dict[str, Knob] = {
          "allow TensorFloat-32 in float32 convolutions and matrix products on CUDA"),
         ("META_CUDA_GRAPH", _flag, True,
          "record compiled programs as CUDA graphs where that can be done"),
-        ("META_CUBLAS_TUNE", int, 0,
-         "measure so many algorithms of each matrix product on CUDA (0: take cuBLASLt's first)"),
         ("META_TUNE", _one_of("off", "cached", "on"), "cached",
          "choose kernels by what was measured of them: off, cached (what is kept), or on (measure "
          "what is not)"),

@@ -62,9 +62,11 @@ def user_span() -> Span | None:
 
 
 def definition_span(function: Any) -> Span:
-    """Return where a function was defined; of a partial one, that which it calls."""
+    """Return where a function was defined; of a partial or wrapped one, that which it calls."""
     if isinstance(function, partial):
         return definition_span(function.func)
+    if hasattr(function, "__wrapped__"):
+        return definition_span(function.__wrapped__)
     return Span(function.__code__.co_filename, function.__code__.co_firstlineno)
 
 

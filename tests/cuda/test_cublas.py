@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.dtype import TO_TORCH
 from meta.dialect import only
-from meta.dialect.core import Unsupported
+from meta.dialect.core import OpEnv, Unsupported
+from meta.dialect.core.openv import config_of, config_text
 from meta.ir.types import TensorType
 from meta.model.layers.basic import parameter
 from meta.testing import opcheck
@@ -218,17 +220,51 @@ def test_float32_is_float32_unless_allowed_otherwise() -> None:
     assert 1e-5 < error < 1e-2
 
 
-def test_the_fastest_of_several_algorithms_is_right() -> None:
-    x, w = normal(256, 512, dtype="float16"), normal(512, 256, dtype="float16")
-    with only("cublas"), config.override(META_CUBLAS_TUNE=8):
-        from meta.dialect.cublas.choose import plan
-        from meta.dialect.cublas.product import problem
+def each_configured(env: OpEnv) -> Iterator[OpEnv]:
+    """Yield a kernel with each of its algorithms, as another process would make it."""
+    assert env.configs is not None
+    listed = env.configs.listed()
+    assert listed, "the heuristic has one algorithm only"
+    for one in listed:
+        yield env.configured(config_of(config_text(one)))
 
-        kinds = TensorType((256, 512), "float16"), TensorType((512, 256), "float16")
-        chosen = plan(problem(*kinds, False, False), 0)
-        out = torch.empty(256, 256, dtype=torch.float16, device="cuda")
-        chosen(x.data_ptr(), w.data_ptr(), out.data_ptr())
-    near(out, x.double() @ w.double(), "float16")
+
+def kernel(operator: Any, *args: Any) -> OpEnv:
+    """Return the dialect's kernel of a call."""
+    with only("cublas"):
+        [env] = [c.env for c in meta.explain(operator, *args) if c.env is not None]
+    return env
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_algorithm_is_right(dtype: str) -> None:
+    for m, k, n in ((256, 512, 256), (1, 3072, 768), (64, 4096, 64)):
+        x, w, b = (normal(*s, dtype=dtype) for s in ((m, k), (n, k), (n,)))
+        kinds = {name: TensorType(tuple(t.shape), dtype) for name, t in (("x", x), ("w", w))}
+        y = x.double() @ w.double().T
+        alone = kernel(op.dense, meta.array(x), meta.array(w))
+        fused = cublas_kernel("dense_bias_relu").prepare(
+            {**kinds, "b": TensorType((n,), dtype), "axis": 1}, TensorType((m, n), dtype), CUDA
+        )
+        for env, given, right in ((alone, (x, w), y), (fused, (x, w, b), (y + b.double()).relu())):
+            for made in each_configured(env):
+                out = torch.full((m, n), torch.nan, dtype=x.dtype, device="cuda")
+                made.run(*given, out)
+                near(out, right, dtype)
+
+
+def test_an_algorithm_of_another_product_is_refused_or_right() -> None:
+    x, w, small = normal(256, 512), normal(256, 512), normal(8, 512)
+    env, other = (kernel(op.dense, meta.array(t), meta.array(w)) for t in (x, small))
+    assert env.configs is not None
+    for one in env.configs.listed():
+        try:
+            made = other.configured(one)
+        except Unsupported:
+            continue
+        out = torch.full((8, 256), torch.nan, device="cuda")
+        made.run(small, w, out)
+        near(out, small.double() @ w.double().T, "float32")
 
 
 SCALED = [
@@ -247,12 +283,11 @@ def test_products_of_float8_agree_with_the_oracle(case: OpCase, one: Sample) -> 
         opcheck.check_dialect(rough, one, "float32", "cublas", "cuda")
 
 
-@pytest.mark.parametrize("tune", [0, 8])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize(
     "kinds", [("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn")]
 )
-def test_products_of_float8_by_cublaslt(kinds: tuple[str, str], rows: bool, tune: int) -> None:
+def test_products_of_float8_by_cublaslt(kinds: tuple[str, str], rows: bool) -> None:
     if torch.cuda.get_device_capability() < (9, 0):
         pytest.skip("float8 with scales of rows takes compute capability 9.0")
     m, n, k = 129, 512, 1024
@@ -260,10 +295,15 @@ def test_products_of_float8_by_cublaslt(kinds: tuple[str, str], rows: bool, tune
     s1, s2 = (normal(e if rows else 1).abs().reshape((e,) if rows else ()) for e in (m, n))
     expected = (x.double() * s1.reshape(-1, 1)) @ (w.double() * s2.reshape(-1, 1)).T
     for dtype in ("float16", "bfloat16", "float32"):
-        with only("cublas"), config.override(META_CUBLAS_TUNE=tune):
-            found = op.scaled_matmul(*map(meta.array, (x, w, s1, s2)), dtype)
+        given = [meta.array(t) for t in (x, w, s1, s2)]
         # The matrix unit itself keeps fewer bits of a sum than float32 has.
-        near(found, expected, "float16" if dtype == "float32" else dtype)
+        error = "float16" if dtype == "float32" else dtype
+        with only("cublas"):
+            near(op.scaled_matmul(*given, dtype), expected, error)
+        for made in each_configured(kernel(op.scaled_matmul, *given, dtype)):
+            out = torch.empty(m, n, dtype=TO_TORCH[dtype], device="cuda")
+            made.run(x, w, s1, s2, out)
+            near(out, expected, error)
 
 
 def test_what_cublaslt_has_no_kernel_for_is_refused() -> None:

@@ -102,6 +102,10 @@ class Configs:
     listed: Callable[[], Sequence[Config]]
     made: Callable[[Config], OpEnv]
 
+    def wrapped(self, wrapper: Callable[[Kernel], Kernel]) -> Configs:
+        """Return the same whose kernels are each given to a function; see `OpEnv.wrap`."""
+        return Configs(self.listed, lambda config: self.made(config).wrap(wrapper))
+
 
 class OpEnv:
     """A kernel with everything but the tensors bound.
@@ -209,7 +213,9 @@ class OpEnv:
         return 0 if self.state is None else self.state.nbytes
 
     def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
-        """Let ``run`` be ``wrapper(run)``; returns the same object."""
+        """Let ``run`` be ``wrapper(run)``, in all configurations; returns the same object."""
+        if self.configs is not None:
+            self.configs = self.configs.wrapped(wrapper)
         if isinstance(self._kernel, Deferred):
             self._wrappers += (wrapper,)
         else:

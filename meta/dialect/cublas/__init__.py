@@ -3,7 +3,8 @@
 Kernels are in `gemm.py`, fused ones in `epilogues.py` and `gradients.py`. A product becomes a
 `Problem` (`problem.py`), plain data, for which cuBLASLt makes a `ProductPlan` once (`plan.py`):
 descriptors, the algorithm and packed arguments. A call is then one function of the library, which
-comes with torch and is called through ctypes.
+comes with torch and is called through ctypes. The algorithm is the first of cuBLASLt's heuristic;
+its others are the kernels' configurations (`algorithms.py`).
 
 Float16, bfloat16, float32 (in TensorFloat-32 only with META_TF32) and float64 are accumulated in at
 least float32. Float8 products need compute capability 8.9, and matrix units keep fewer bits of

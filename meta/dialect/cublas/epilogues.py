@@ -18,6 +18,7 @@ rows x in -> out       bias, gelu    bias, gelu, kept
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from meta import op
@@ -75,7 +76,7 @@ def _define(name: str, describes: Callable[..., Any], transposed: bool, epilogue
             raise Unsupported("cuBLASLt keeps what is before the activation in rows of 8 elements")
         roles += ["addend", "out"] if c is not None else ["out"]
         roles += ["matrix"] if kept else []
-        return prepared(FusedProduct(of, tuple(roles), device.ordinal))
+        return prepared(partial(FusedProduct, of, tuple(roles), device.ordinal))
 
     dialect.pattern_op(describes, name=name)(make)
 

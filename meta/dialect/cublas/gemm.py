@@ -5,18 +5,17 @@ capability 8.9 and later have these, for factors whose rows both are sums' terms
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
+from meta.dialect.core import Config, OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas import cublas as dialect
-from meta.dialect.cublas.choose import plan
 from meta.dialect.cublas.library import cublaslt
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, compact
-from meta.dialect.cublas.product import Product, prepared, problem, with_copies
+from meta.dialect.cublas.product import Plans, Product, prepared, problem, with_copies
 from meta.op.core.call import CallValues
 from meta.op.linalg import STORED_TRANSPOSED
 from meta.runtime import chip
@@ -28,8 +27,8 @@ def _make(call: CallValues) -> OpEnv:
     t1, t2 = STORED_TRANSPOSED[call.op]
     if call.out.is_static and 0 in (*x1.static_shape, *x2.static_shape):
         return OpEnv(_nothing, allocates=False, strided=True)
-    run = Product(problem(x1, x2, t1, t2), t1, t2, call.device.ordinal)
-    return prepared(run, strided=True)
+    of = problem(x1, x2, t1, t2)
+    return prepared(partial(Product, of, t1, t2, call.device.ordinal), strided=True)
 
 
 def _nothing(x1: torch.Tensor, x2: torch.Tensor, out: torch.Tensor) -> Any:
@@ -70,9 +69,10 @@ def scaled_problem(call: CallValues) -> Problem:
 class ScaledProduct:
     """A product of compact float8 matrices: a function of them, of their scales and of ``out``."""
 
-    def __init__(self, problem: Problem, device: int) -> None:
+    def __init__(self, problem: Problem, device: int, config: Config = ()) -> None:
         """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
-        self.plan = plan(problem, device)
+        self.plans = Plans(problem, device, config)
+        self.plan = self.plans()
 
     @property
     def workspace(self) -> int:
@@ -107,4 +107,4 @@ def scaled_matmul(call: CallValues) -> OpEnv:
     reason = lacking(of.scales, device)
     if reason is not None:
         raise Unsupported(reason)
-    return prepared(ScaledProduct(of, device))
+    return prepared(partial(ScaledProduct, of, device))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from meta import op
@@ -53,7 +54,7 @@ def _define(name: str, describes: Callable[..., Any], dy_first: bool) -> None:
                 f"a product and a sum are faster where dy has {LARGE} elements or more"
             )
         factors = ("x1", "x2") if dy_first else ("x2", "x1")
-        return prepared(FusedProduct(of, (*factors, "out", "vector"), device.ordinal))
+        return prepared(partial(FusedProduct, of, (*factors, "out", "vector"), device.ordinal))
 
     dialect.pattern_op(describes, name=name)(make)
 
@@ -81,7 +82,7 @@ def matmul_tn_wide(
     of = problem(x, dy, True, False)
     decline_if(of.dtype not in ("float16", "bfloat16"), f"made for half precision, not {of.dtype}")
     of = replace(of, dtypes=(of.dtype, of.dtype, "float32"))
-    return prepared(Product(of, True, False, device.ordinal))
+    return prepared(partial(Product, of, True, False, device.ordinal))
 
 
 SMALL = 2**21
@@ -100,4 +101,4 @@ def matmul_gelu_dx(
     if h != result or h.static_shape[-1] != of.n or of.n % 8:
         raise Unsupported("cuBLASLt reads what the gelu was of in rows of 8 elements")
     roles = "matrix", "x1", "x2", "out"
-    return prepared(FusedProduct(of, roles, device.ordinal))
+    return prepared(partial(FusedProduct, of, roles, device.ordinal))

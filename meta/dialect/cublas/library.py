@@ -90,6 +90,7 @@ def cublaslt() -> ctypes.CDLL:
         setter.argtypes = [pointer, integer, pointer, size]
         getattr(library, f"cublasLt{kind}Destroy").argtypes = [pointer]
     library.cublasLtMatmulAlgoGetHeuristic.argtypes = [*[pointer] * 7, integer, pointer, pointer]
+    library.cublasLtMatmulAlgoCheck.argtypes = [pointer] * 8
     library.cublasLtGetVersion.restype = size
     # `cublasLtMatmul` has no types: a plan gives it arguments that are of C types already, which
     # is half the time of a call.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from operator import or_
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits
-from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.core import Config, OpEnv, Unsupported, decline_if
 from meta.dialect.cublas import cublas as dialect
 from meta.dialect.cublas.epilogues import PRODUCTS, require_columns, require_last, rows
 from meta.dialect.cublas.problem import ALIGNMENT, Problem, aligned
@@ -34,14 +34,14 @@ class ProductInParts:
     ``whole``: the batch, its results compact. All tensors are compact.
     """
 
-    def __init__(self, whole: Problem, device: int) -> None:
+    def __init__(self, whole: Problem, device: int, config: Config = ()) -> None:
         """Prepare for aligned parts, evenly spaced; raises Unsupported if there is no such plan."""
-        self.whole, self.device = whole, device
+        self.whole, self.device, self.config = whole, device, config
         self.itemsize = bits(whole.dtype) // 8
         self.steps = whole.x2.step * self.itemsize, whole.vector_step * self.itemsize
         self.known: dict[tuple[int, int], Plans] = {}
         self.prepared = whole.m * whole.n, ALIGNMENT
-        self.plans(*self.prepared)
+        self.plans = self.of(*self.prepared)
 
     @property
     def workspace(self) -> int:
@@ -58,7 +58,7 @@ class ProductInParts:
         alignment = aligned(reduce(or_, (x, w, vector, step, *self.steps, *outs)))
         key = step // self.itemsize if even else 0, alignment
         try:
-            plan = self.plans(*key)()
+            plan = self.of(*key)()
         except Unsupported:
             if key == self.prepared:
                 raise
@@ -78,15 +78,18 @@ class ProductInParts:
         for out, part in zip(outs, parts, strict=True):
             out.copy_(part)
 
-    def plans(self, step: int, alignment: int) -> Plans:
-        """Return the plans of parts ``step`` elements apart; of a single part, if that is 0."""
+    def of(self, step: int, alignment: int) -> Plans:
+        """Return the plans of parts ``step`` elements apart; of a single part, if that is 0. The
+        configuration is that of the parts that it was prepared for.
+        """
         key = step, alignment
         if key not in self.known:
             one = replace(self.whole, alignment=alignment, out_step=step)
             if not step:
                 x2 = replace(one.x2, step=0)
                 one = replace(one, batch=1, x2=x2, vector_step=0)
-            self.known[key] = Plans(one, self.device)
+            config = self.config if key == self.prepared else ()
+            self.known[key] = Plans(one, self.device, config)
         return self.known[key]
 
 
@@ -119,7 +122,7 @@ def _define(name: str, product: Any, transposed: bool) -> None:
         of = _in_parts(x, w, transposed, parts, axis, result, epilogue=epilogue)
         if b is not None:
             require_last(along, b, result[0])
-        return prepared(ProductInParts(of, device.ordinal), adjacent=True)
+        return prepared(partial(ProductInParts, of, device.ordinal), adjacent=True)
 
     def biased(x: Any, w: Any, b: Any, along: Any, parts: Any, axis: Any) -> Any:
         return op.split(op.bias_add(rows(product, x, w), b, along), parts, axis)

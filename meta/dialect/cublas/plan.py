@@ -1,5 +1,8 @@
 """Plans: a matrix product prepared once, so that a call is one function of cuBLASLt.
 
+A problem gets the plan of the heuristic's first algorithm, or of the one that a configuration
+names; see `algorithms`. Plans are kept.
+
 Scratch memory of algorithms is one piece per device and stream, of torch's allocator: calls on one
 stream follow one another, so they share it. While a CUDA graph is captured a call gets a piece of
 its own, which belongs to the graph: it may be replayed on another stream.
@@ -10,18 +13,20 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from ctypes import c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from functools import partial
+from ctypes import c_int32, c_int64, c_size_t, c_void_p
+from functools import lru_cache, partial
 
 import torch
 
-from meta.dialect.core import Unsupported
+from meta.dialect.core import Config, Unsupported
+from meta.dialect.cublas import algorithms
 from meta.dialect.cublas import library as lt
-from meta.dialect.cublas.library import Algorithm, Descriptor
+from meta.dialect.cublas.algorithms import heuristic, named
+from meta.dialect.cublas.library import Descriptor
 from meta.dialect.cublas.problem import Problem
 
-WORKSPACE = 32 << 20
-"""Bytes of scratch memory that an algorithm may take; NVIDIA's advice from Hopper on."""
+PLANS = 1024
+"""How many plans are kept; the one that was not asked for longest goes first."""
 STREAMS = 16
 """For how many streams a piece is kept. One that goes, the oldest or one that is too small, may be
 reused by its stream alone."""
@@ -34,11 +39,11 @@ class ProductPlan:
     ``workspace``: bytes of scratch memory that it takes.
     """
 
-    def __init__(self, problem: Problem, device: int, algorithm: Algorithm | None = None) -> None:
+    def __init__(self, problem: Problem, device: int, config: Config = ()) -> None:
         self.problem, self.device = problem, device
         self.operation = _operation(problem)
         self.layouts = _layouts(problem)
-        self.algorithm = algorithm or heuristic(self, 1)[0]
+        self.algorithm = named(self, config) if config else heuristic(self, 1)[0]
         self.workspace = int(self.algorithm.workspace)
         number = ctypes.c_double if problem.dtype == "float64" else ctypes.c_float
         self._numbers = number(1.0), number(1.0 if problem.addend else 0.0)
@@ -105,28 +110,28 @@ class ProductPlan:
             return self._run()
 
 
-def heuristic(plan: ProductPlan, count: int) -> list[Algorithm]:
-    """Return up to ``count`` algorithms for a plan's product, the most promising first."""
-    problem = plan.problem
-    preference = Descriptor("MatmulPreference")
-    preference.set(lt.PREF_MAX_WORKSPACE_BYTES, c_uint64(WORKSPACE))
-    for attribute in lt.PREF_MIN_ALIGNMENT:
-        preference.set(attribute, c_uint32(problem.alignment))
-    # Parts of a sum in half precision would be rounded before they are added.
-    half = problem.kinds[2] in ("float16", "bfloat16")
-    schemes = lt.REDUCTION_COMPUTE_TYPE if half else lt.REDUCTION_ANY
-    preference.set(lt.PREF_REDUCTION_SCHEME_MASK, c_uint32(schemes))
-    found, number = (Algorithm * count)(), c_int()
-    x1, x2, out = (one.pointer for one in plan.layouts)
-    code = lt.cublaslt().cublasLtMatmulAlgoGetHeuristic(
-        lt.handle(plan.device), plan.operation.pointer, x2, x1, out, out, preference.pointer,
-        count, found, ctypes.byref(number),
-    )  # fmt: skip
-    usable = [one for one in found[: number.value] if one.state == 0]
-    if code == lt.NOT_SUPPORTED or (code == 0 and not usable):
-        raise Unsupported(f"cuBLASLt has no algorithm ({lt.status_text(code)})")
-    lt.check(code, "cublasLtMatmulAlgoGetHeuristic")
-    return usable
+def plan(problem: Problem, device: int, config: Config = ()) -> ProductPlan:
+    """Return the plan of a problem; Unsupported with cuBLASLt's status if it has no algorithm, or
+    not the one of a configuration.
+    """
+    found = _kept(problem, device, config)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+@lru_cache(maxsize=PLANS)
+def _kept(problem: Problem, device: int, config: Config) -> ProductPlan | str:
+    """Return a plan, or why there is none."""
+    try:
+        return ProductPlan(problem, device, config)
+    except Unsupported as refusal:
+        return str(refusal)
+
+
+def listed(problem: Problem, device: int) -> list[Config]:
+    """Return the configurations of a problem's other plans, the most promising first."""
+    return algorithms.listed(plan(problem, device))
 
 
 def _operation(problem: Problem) -> Descriptor:

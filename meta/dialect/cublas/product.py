@@ -3,7 +3,7 @@
 Compact, aligned tensors, which is all that a compiled program has, take the plan that was made
 beforehand. Transposed and row-strided ones, and those at other addresses, get a plan of their own;
 what cuBLASLt cannot read, or has no algorithm for, is copied first: a call that was dispatched does
-not fail because of where its tensors lie.
+not fail because of where its tensors lie. A configuration names the algorithm of the former only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
-from meta.dialect.cublas.choose import plan
+from meta.dialect.core import Config, Configs, OpEnv, Unsupported, decline_if, require_static
 from meta.dialect.cublas.library import DATA_TYPES
-from meta.dialect.cublas.plan import ProductPlan
+from meta.dialect.cublas.plan import ProductPlan, listed, plan
 from meta.dialect.cublas.problem import ALIGNMENT, Matrix, Problem, aligned, compact, matrix
 from meta.ir.types import TensorType
 
@@ -42,11 +41,20 @@ def problem(x1: TensorType, x2: TensorType, t1: bool, t2: bool, **more: Any) -> 
 
 
 class Plans:
-    """The plans of one problem, by the precision of float32 products: META_TF32 may change."""
+    """The plans of one problem, by the precision of float32 products: META_TF32 may change.
 
-    def __init__(self, problem: Problem, device: int) -> None:
+    A configuration is that of the precision of now; the other one has its default.
+    """
+
+    def __init__(self, problem: Problem, device: int, chosen: Config = ()) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
-        self._of = cache(lambda tf32: plan(replace(problem, tf32=tf32), device))
+        self.problem, self.device, now = problem, device, config.get("META_TF32")
+
+        def of(tf32: bool) -> ProductPlan:
+            ours = problem.dtype != "float32" or tf32 == now
+            return plan(replace(problem, tf32=tf32), device, chosen if ours else ())
+
+        self._of = cache(of)
         # The one plan of a dtype to which the knob is nothing.
         self.only: ProductPlan | None = None if problem.dtype == "float32" else self._of(False)
         self()
@@ -54,14 +62,21 @@ class Plans:
     def __call__(self) -> ProductPlan:
         return self.only or self._of(config.get("META_TF32"))
 
+    def listed(self) -> list[Config]:
+        """Return the configurations of the plan that is needed now."""
+        tf32 = self.problem.dtype == "float32" and config.get("META_TF32")
+        return listed(replace(self.problem, tf32=tf32), self.device)
+
 
 class Product:
     """The product of two tensors of one signature: a function of them and of ``out``."""
 
-    def __init__(self, compact: Problem, t1: bool, t2: bool, device: int) -> None:
+    def __init__(
+        self, compact: Problem, t1: bool, t2: bool, device: int, config: Config = ()
+    ) -> None:
         """Prepare for compact factors; raises Unsupported if cuBLASLt does not multiply them."""
         self.compact, self.device, self.flags = compact, device, (t1, t2)
-        self.plans = Plans(compact, device)
+        self.plans = Plans(compact, device, config)
 
     @property
     def workspace(self) -> int:
@@ -122,7 +137,9 @@ class FusedProduct:
     (what the epilogue reads or writes beside the result) or "addend".
     """
 
-    def __init__(self, compact: Problem, roles: tuple[str, ...], device: int) -> None:
+    def __init__(
+        self, compact: Problem, roles: tuple[str, ...], device: int, config: Config = ()
+    ) -> None:
         """Prepare for aligned tensors; raises Unsupported if cuBLASLt has no such product."""
         self.compact, self.device = compact, device
         # The last of the addresses is 0, which is nothing.
@@ -131,7 +148,7 @@ class FusedProduct:
         made = {"out", *(["vector"] if "bgrad" in compact.epilogue else [])}
         made |= {"matrix"} if "aux" in compact.epilogue else set()
         self.results = tuple(i for i, role in enumerate(roles) if role in made)
-        self.plans = Plans(compact, device)
+        self.plans = Plans(compact, device, config)
 
     @property
     def workspace(self) -> int:
@@ -158,6 +175,16 @@ class FusedProduct:
             return None
 
 
-def prepared(run: Any, **options: Any) -> OpEnv:
-    """Return the kernel that a product is, which says by ``workspace`` what its plan takes."""
-    return OpEnv(run, allocates=False, workspace=lambda: run.workspace, **options)
+def prepared(make: Callable[[Config], Any], **options: Any) -> OpEnv:
+    """Return the kernel of a product, which ``make`` makes with an algorithm, or with ().
+
+    What it makes says by ``workspace`` what its plan takes, and by ``listed`` which algorithms
+    there are.
+    """
+
+    def env(run: Any, configs: Configs | None = None) -> OpEnv:
+        workspace, more = lambda: run.workspace, {"configs": configs, **options}
+        return OpEnv(run, allocates=False, workspace=workspace, **more)
+
+    run = make(())
+    return env(run, Configs(lambda: run.plans.listed(), lambda config: env(make(config))))

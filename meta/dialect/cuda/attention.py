@@ -32,6 +32,7 @@ from meta import op
 from meta.base import config
 from meta.dialect.core import OpEnv, Unsupported, decline_if, joined_attention
 from meta.dialect.core.joined_attention import PARTS
+from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin, short_attention
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import packed, source
@@ -77,15 +78,20 @@ class _Kernels:
         counts = self.heads, self.heads // self.groups, self.queries, self.keys, int(a.causal)
         self.sizes = struct.pack("<16q5if", *strides, *counts, score_scale(a.scale, self.width))
         self.names, self.kernel = names, cache(self._kernel)
+        self.wide = -(-self.width // 8) * 8
+        tile = 64 if self.wide <= 64 else 32
+        self.tile = ask("tile", tile, [n for n in (32, 64) if n <= tile])
+        self.blocks = {exact: 2 if exact or self.wide > 64 else 3 for exact in (False, True)}
+        blocks = self.blocks[_exact()]
+        self.blocks[_exact()] = ask("blocks", blocks, (blocks - 1, blocks + 1))
 
     def _kernel(self, name: str, exact: bool) -> Any:
         return cubin.function(self._source(name, exact), name, self.device)
 
     def _source(self, name: str, exact: bool) -> str:
-        wide = -(-self.width // 8) * 8
-        sizes = {"WIDTH": self.width, "WIDE": wide, "THREADS": THREADS, "ROWS": ROWS}
-        sizes |= {"TILE": 64 if wide <= 64 else 32, "MASK": MASKS[self.mask], "EXACT": int(exact)}
-        sizes["BLOCKS"] = 2 if exact or wide > 64 else 3
+        sizes = {"WIDTH": self.width, "WIDE": self.wide, "THREADS": THREADS, "ROWS": ROWS}
+        sizes |= {"TILE": self.tile, "MASK": MASKS[self.mask], "EXACT": int(exact)}
+        sizes["BLOCKS"] = self.blocks[exact]
         return source(f"attention_{name}", {}, sizes)
 
     def prepared(self, run: Callable[..., None], workspace: int = 0) -> OpEnv:
@@ -150,6 +156,7 @@ def _aligned(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @dialect.op(op.fused_attention)
+@tunable
 def fused_attention(call: CallValues) -> OpEnv:
     """Return the launch of the forward pass."""
     if call.args.query.dtype in short_attention.HALVES:
@@ -167,12 +174,14 @@ def fused_attention(call: CallValues) -> OpEnv:
 
 
 @dialect.op(op.fused_attention_dx)
+@tunable
 def fused_attention_dx(call: CallValues) -> OpEnv:
     """Return the launches of the gradients, by queries and by keys."""
     return backward(call)
 
 
 @dialect.op(op.fused_attention_dmask)
+@tunable
 def fused_attention_dmask(call: CallValues) -> OpEnv:
     """Return the launches of the gradient of a mask that is added."""
     return short_attention.backward_mask(call)
@@ -205,4 +214,4 @@ def backward(call: CallValues, joined: bool = False) -> OpEnv:
     return kernels.prepared(run, workspace=4 * shape[0] * shape[1] * shape[2])
 
 
-joined_attention.register(dialect, partial(backward, joined=True))
+joined_attention.register(dialect, tunable(partial(backward, joined=True)))

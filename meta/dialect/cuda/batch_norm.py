@@ -31,6 +31,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import packed, source
@@ -39,15 +40,15 @@ from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
 from meta.runtime import chip
 
-THREADS = 512
+THREADS, OTHER_THREADS = 512, (256, 1024)
 """Of a block, one per processor: registers are for what is read ahead."""
 LINE = 128
 """Bytes of a row that a thread block takes."""
 ACCESS = 16
 """Bytes of an access, where channels and addresses allow."""
-PER_PROCESSOR = 1
+PER_PROCESSOR, OTHER_BLOCKS = 1, (2, 4)
 """Thread blocks of `THREADS`: each one's sums are read by all others of its channels."""
-AHEAD = 8
+AHEAD, OTHER_AHEAD = 8, (4, 16)
 """Accesses of a thread before it waits for the first."""
 DTYPES = "float16", "bfloat16", "float32"
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -92,6 +93,9 @@ class Kernels:
         full = ACCESS // BYTES[self.dtype]
         self.vector = 1 if self.channels % full else full
         self.types = {"DATA": x.dtype, **dict.fromkeys(OTHERS, "float32"), **types}
+        self.threads = ask("threads", THREADS, OTHER_THREADS)
+        self.ahead = ask("ahead", AHEAD, OTHER_AHEAD)
+        self.each = ask("blocks", PER_PROCESSOR, OTHER_BLOCKS)
         self.momentum, self.eps, self.device = momentum, eps, device.ordinal
         self.processors = chip.of(self.device).processors
         self.kernel = cache(self._kernel)
@@ -105,8 +109,8 @@ class Kernels:
         first = 2 + adds + masks if self.backward else 1
         second = 2 if self.backward else 1 + adds
         sizes = {"VECTOR": vector, "LANES": lanes, "SUMS": 4 if self.backward else 2}
-        sizes |= {"SUMS_AHEAD": AHEAD // first, "APPLY_AHEAD": AHEAD // second}
-        sizes |= {"THREADS": THREADS, **dict.fromkeys(sorted(self.flags), 1)}
+        sizes |= {"SUMS_AHEAD": self.ahead // first, "APPLY_AHEAD": self.ahead // second}
+        sizes |= {"THREADS": self.threads, **dict.fromkeys(sorted(self.flags), 1)}
         return source(f"batch_norm_{'backward' if self.backward else 'forward'}", self.types, sizes)
 
     def deferred(self, run: Callable[..., None]) -> Deferred:
@@ -128,7 +132,7 @@ class Kernels:
         numbers = self.rows, self.channels, self.momentum, self.eps
         given = packed(POINTERS, tensors, "qiff4x", *numbers)
         for name in ("sums", "apply"):
-            self.kernel(name, vector, lanes).launch(blocks, THREADS, given, tiles)
+            self.kernel(name, vector, lanes).launch(blocks, self.threads, given, tiles)
 
     @property
     def workspace(self) -> int:
@@ -139,8 +143,8 @@ class Kernels:
     def _grid(self, vector: int) -> tuple[int, int, int]:
         """Return lanes, tiles, and into how many thread blocks the rows are divided."""
         lanes, tiles = shares(self.channels // vector, LINE // (ACCESS if vector > 1 else 4))
-        at_once = THREADS // lanes
-        most = self.processors * PER_PROCESSOR // tiles
+        at_once = self.threads // lanes
+        most = self.processors * self.each // tiles
         return lanes, tiles, max(1, min(most, -(-self.rows // at_once)))
 
     def _scratch(self, vector: int, blocks: int) -> dict[str, int]:
@@ -179,6 +183,7 @@ def common_dtype(**parameters: TensorType | None) -> str:
 
 
 @dialect.op(op.batch_norm_train)
+@tunable
 def batch_norm_train(call: CallValues) -> OpEnv:
     """Return the launches that normalise, and write the running statistics."""
     args: dict[str, Any] = call.args._asdict()
@@ -187,6 +192,7 @@ def batch_norm_train(call: CallValues) -> OpEnv:
 
 
 @dialect.op(op.batch_norm_train_dxwb)
+@tunable
 def batch_norm_train_dxwb(call: CallValues) -> OpEnv:
     """Return the launches that compute the statistics once more."""
     args: dict[str, Any] = call.args._asdict()
@@ -236,6 +242,7 @@ def _relu(x, running_mean, running_var, w, b, momentum, eps, axis, z):
 def _define_forward(name: str, describes: Callable[..., Any], *flags: str) -> None:
     """Register the launches of y + z, or of what else the flags say."""
 
+    @tunable
     def make(
         x: TensorType, running_mean: Any, running_var: Any, w: Any, b: Any, momentum: float,
         eps: float, axis: int, z: TensorType | None, device: Device,
@@ -271,6 +278,7 @@ def _all_gradients(dy, z, y, x, w, b, eps, axis):
 def _define_backward(name: str, describes: Callable[..., Any], *results: str) -> None:
     """Register the launches of the gradients; "masked" is what comes out of the relu."""
 
+    @tunable
     def make(
         dy: TensorType, z: TensorType | None, y: TensorType, x: TensorType, w: Any, b: Any,
         eps: float, axis: int, result: tuple[TensorType, ...], device: Device,

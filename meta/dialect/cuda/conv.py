@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from meta import op
 from meta.dialect.core import OpEnv, followed_conv
+from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda import depthwise, grouped
 from meta.ir.types import TensorType
@@ -19,6 +20,7 @@ Maker = Callable[[CallValues], OpEnv]
 def _either(alone: Maker, in_groups: Maker, kernel: Callable[[CallValues], TensorType]) -> Maker:
     """Return a maker by how many channels of x a group has."""
 
+    @tunable
     def make(call: CallValues) -> OpEnv:
         extents, letters = kernel(call).shape, call.args.kernel_layout
         return (alone if extents[letters.index("I")] == 1 else in_groups)(call)
@@ -33,4 +35,4 @@ dialect.op(op.conv2d_dx)(
 dialect.op(op.conv2d_dw)(
     _either(depthwise.by_kernel, grouped.by_kernel, lambda call: call.outputs[0])
 )
-followed_conv.register(dialect, grouped.followed)
+followed_conv.register(dialect, tunable(grouped.followed))

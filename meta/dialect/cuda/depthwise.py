@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core.knobs import ask
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.batch_norm import shares
 from meta.dialect.cuda.source import packed, source
@@ -29,17 +30,17 @@ from meta.runtime import chip
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 ACCESS = 8
 """Bytes of an access: of more, a thread has too few pixels."""
-THREADS, WARP = 256, 32
+THREADS, OTHER_THREADS, WARP = 256, (128, 512), 32
 """Of a thread block; at most a warp of them beside one another along the channels."""
-STRIP = 4
+STRIP, OTHER_STRIPS = 4, (2, 8)
 """Pixels of a strip: neighbours share most of what they read."""
 MOST_WINDOW = 81
 """Elements of a window whose weights fit in shared memory, and whose sums in registers."""
 FEW_SUMS = 100
 """Sums of a thread of the gradient by the kernel that fit in registers."""
-PER_PROCESSOR = 8
+PER_PROCESSOR, OTHER_BLOCKS = 8, (4, 16)
 """Thread blocks that fill a processor."""
-SPLITS = 4
+SPLITS, OTHER_SPLITS = 4, (2, 8)
 """Sums of a window's elements that are left to add up, for each processor."""
 POINTERS = "x", "w", "out", "partial"
 
@@ -116,7 +117,12 @@ class Launches:
     ) -> None:
         self.name, self.kernels, self.window = name, kernels, window
         self.lines, self.device, self.flags = lines, device, flags
-        self.items = lines * -(-width // STRIP)
+        self.strip = ask("strip", STRIP, OTHER_STRIPS)
+        self.threads = ask("threads", THREADS, OTHER_THREADS)
+        sums = len(kernels) > 1
+        default, others = (SPLITS, OTHER_SPLITS) if sums else (PER_PROCESSOR, OTHER_BLOCKS)
+        self.each = ask("blocks", default, others)
+        self.items = lines * -(-width // self.strip)
         self.vector = next(v for v in (4, 2, 1) if v <= most and window.channels % v == 0)
         self.processors = chip.of(device).processors
         self.kernel = cache(self._kernel)
@@ -131,18 +137,19 @@ class Launches:
     def source(self, vector: int) -> str:
         """Return the source for accesses of so many elements."""
         w, (lanes, _) = self.window, self.lanes(vector)
-        sizes: dict[str, object] = {"VECTOR": vector, "LANES": lanes, "ROWS": THREADS // lanes}
-        sizes |= {"STRIP": STRIP, **dict.fromkeys(self.flags, 1)}
+        sizes: dict[str, object] = {"VECTOR": vector, "LANES": lanes}
+        sizes |= {"ROWS": self.threads // lanes, "STRIP": self.strip}
+        sizes |= dict.fromkeys(self.flags, 1)
         for name in ("kernel", "stride", "dilation"):
             high, wide = getattr(w, name)
             sizes |= {f"{name.upper()}_H": high, f"{name.upper()}_W": wide}
         return source(f"depthwise_{self.name}", {"DATA": w.dtype}, sizes)
 
-    def grid(self, vector: int, most: int) -> tuple[int, int]:
-        """Return the thread blocks along the strips, ``most`` for each processor, and tiles."""
+    def grid(self, vector: int) -> tuple[int, int]:
+        """Return the thread blocks along the strips, and tiles."""
         lanes, tiles = self.lanes(vector)
-        blocks = -(-self.items // (THREADS // lanes))
-        return max(1, min(blocks, self.processors * most // tiles)), tiles
+        blocks = -(-self.items // (self.threads // lanes))
+        return max(1, min(blocks, self.processors * self.each // tiles)), tiles
 
     def env(self, *names: str, sums: bool = False) -> OpEnv:
         """Return what launches them with tensors of these parameters; ``sums``: the gradient by the
@@ -159,18 +166,18 @@ class Launches:
             vector = self.vector
             while moved % (vector * BYTES[w.dtype]):
                 vector //= 2
-            blocks, tiles = self.grid(vector, SPLITS if sums else PER_PROCESSOR)
+            blocks, tiles = self.grid(vector)
             if sums:
                 size = blocks * w.elements * w.channels
                 device = values[0].device
                 tensors["partial"] = torch.empty(size, dtype=torch.float32, device=device)
             given = packed(POINTERS, tensors, "q8i", self.lines, *extents, blocks)
-            self.kernel(self.kernels[0], vector).launch(blocks, THREADS, given, tiles)
+            self.kernel(self.kernels[0], vector).launch(blocks, self.threads, given, tiles)
             if sums:
-                each = -(-w.elements * w.channels // THREADS)
-                self.kernel(self.kernels[1], vector).launch(each, THREADS, given)
+                each = -(-w.elements * w.channels // self.threads)
+                self.kernel(self.kernels[1], vector).launch(each, self.threads, given)
 
-        blocks, _ = self.grid(self.vector, SPLITS)
+        blocks, _ = self.grid(self.vector)
         workspace = 4 * blocks * w.elements * w.channels if sums else 0
         kernel = cubin.deferred(run, lambda: [self.source(self.vector)], self.device)
         return OpEnv(kernel, allocates=False, workspace=workspace)

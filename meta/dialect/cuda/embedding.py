@@ -18,6 +18,7 @@ import torch
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
+from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
@@ -40,7 +41,7 @@ for each warp as long as there are enough.
 """
 FEW = 32
 """Rows that do not fill the GPU: their thread blocks are larger, of fewer columns each."""
-WARPS = 4
+WARPS, OTHER_WARPS = 4, (2, 8)
 """Of a thread block of many rows."""
 CAPACITIES = 1024, 4096
 """Indices that a thread block notes in shared memory; of more it goes through the chunks again."""
@@ -56,6 +57,7 @@ SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 @dialect.op(op.embedding_dx)
+@tunable
 def embedding_dx(call: CallValues) -> OpEnv:
     """Return the launches for a table of float16, bfloat16 or float32."""
     return gradient(call.args.dy, call.args.indices, call.outputs[0], call.device.ordinal)
@@ -71,6 +73,7 @@ def gradient(
     rows, *row = out.static_shape
     width, count = prod(row), prod(indices.static_shape)
     each = max(1, min(MOST_ROWS, rows // BLOCKS), min(WARPS, rows // FILLING))
+    each = ask("rows", each, [n for n in (each // 2, each * 2) if 1 <= n <= min(MOST_ROWS, rows)])
     buckets, chunks = -(-rows // each), -(-count // CHUNK)
     decline_if(count >= MOST_INDICES, f"{count} indices, more than this kernel notes")
     decline_if(buckets >= MOST_BUCKETS, f"{rows} rows, more than this kernel divides")
@@ -79,7 +82,7 @@ def gradient(
     few = rows <= FEW
     capacity = next((c for c in CAPACITIES if c >= count), CAPACITIES[-1])
     entries, starts = CHUNK * chunks, (buckets + 1) * chunks
-    warps = 32 if few else WARPS
+    warps = 32 if few else ask("warps", WARPS, OTHER_WARPS)
 
     @cache
     def text(name: str, vector: int) -> str:
@@ -136,6 +139,7 @@ def _added(dy, indices, num_weight, other, begin, end, strides, slice_mode, dtyp
 
 
 @dialect.pattern_op(_added)
+@tunable
 def embedding_dx_add(
     dy: TensorType, indices: TensorType, other: TensorType, begin: Any, strides: Any,
     result: TensorType, device: Device,

@@ -20,7 +20,8 @@ from itertools import product
 
 import torch
 
-from meta.dialect.core import OpEnv, Unsupported, decline_if, require_static
+from meta.dialect.core import OpEnv, decline_if, require_static
+from meta.dialect.core.knobs import ask
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import grouped_plan as planning
 from meta.dialect.cuda.depthwise import with_y
@@ -183,10 +184,9 @@ class Launches:
 
 
 def _planned(windows: Windows, warps: Warps, device: int) -> Plan:
-    plan = planning.best(windows, warps, chip.of(device).processors)
-    if plan is None:
-        raise Unsupported("a window's pixels do not fit in shared memory")
-    return plan
+    found = planning.best(windows, warps, chip.of(device).processors)
+    decline_if(not found, "a window's pixels do not fit in shared memory")
+    return found[ask("plan", 0, range(1, len(found)))]
 
 
 def _summed(found: Grouped, windows: Windows, device: int, *flags: str) -> Launches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -37,6 +38,10 @@ OVERLAP = 0.2
 """How much of the shorter one of work and copies shows."""
 ROUND, ALONE = 600.0, 900.0
 """Cycles of a tile, whatever it has; those to await copies, if there is one stage."""
+
+
+BEST = 5
+"""Plans of which the first is taken; the others are worth measuring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +128,10 @@ class Warps:
 
 
 @lru_cache(maxsize=512)
-def best(windows: Windows, warps: Warps, processors: int) -> Plan | None:
-    """Return the plan that should take the least time, or None if there is none."""
-    found = min(plans(windows, warps, processors), key=lambda one: one[0], default=None)
-    return None if found is None else found[1]
+def best(windows: Windows, warps: Warps, processors: int) -> tuple[Plan, ...]:
+    """Return the `BEST` plans that should take the least time, in order; none if none fits."""
+    found = heapq.nsmallest(BEST, plans(windows, warps, processors), key=lambda one: one[0])
+    return tuple(plan for _, plan in found)
 
 
 def plans(windows: Windows, warps: Warps, processors: int) -> Iterator[tuple[float, Plan]]:

@@ -17,6 +17,7 @@ import torch
 
 from meta import op
 from meta.dialect.core import Deferred, OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import packed, source
@@ -44,7 +45,7 @@ FINISHING = 512
 """Its threads."""
 BYTES = 16
 """Of an access, at most."""
-FILLING = 64
+FILLING, OTHER_FILLING = 64, (8, 16, 32)
 """Thread blocks of the forward pass for each processor."""
 POINTERS = (
     *("x", "dy", "more", "scale", "bias", "mean", "invvar", "addend"),
@@ -145,10 +146,26 @@ class Kernels:
         self.centers = call.op not in (op.rms_norm, op.rms_norm_dx)
         self.processors = chip.of(self.device).processors
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
+        self.group, self.filling = 0, FILLING
+
+    def decide(self, backward: bool) -> None:
+        """Ask for the sizes of a pass: ``group``, the threads of a row, and of the forward pass the
+        ``blocks`` of a processor.
+        """
+        vector = self.vector({})
+        default, fit = self._variants(backward, vector)
+        self.group = ask("group", default.group, [v.group for v in fit])
+        self.variant.cache_clear()
+        if not backward:
+            self.filling = ask("blocks", FILLING, OTHER_FILLING)
 
     def _variant(self, backward: bool, vector: int) -> Variant:
-        """Return the variant of a pass: as few threads for a row as can hold it, with the next one,
-        and more where there are few rows.
+        default, fit = self._variants(backward, vector)
+        return next((v for v in fit if v.group == self.group), default)
+
+    def _variants(self, backward: bool, vector: int) -> tuple[Variant, list[Variant]]:
+        """Return the variant of a pass, and all that there are: as few threads for a row as can
+        hold it, with the next one, and more where there are few rows.
         """
         given = tuple(self.types.items()), self.width, vector
         for ahead in (True, False):
@@ -161,7 +178,7 @@ class Kernels:
             fit = made[-1:]
         busy = (v for v in fit if self.rows * v.group >= self.processors * THREADS)
         narrow = [v for v in fit if v.group * vector < 2 * self.width]
-        return next(busy, narrow[-1] if narrow else fit[0])
+        return next(busy, narrow[-1] if narrow else fit[0]), fit
 
     def _kernel(self, name: str, vector: int) -> driver.Function:
         return cubin.function(self._source(name, vector), name, self.device)
@@ -189,7 +206,7 @@ class Kernels:
     def blocks(self, backward: bool, vector: int) -> int:
         """Return the number of thread blocks that share the rows."""
         at_once = THREADS // self.variant(backward, vector).group
-        most = self.processors * (PER_PROCESSOR if backward else FILLING)
+        most = self.processors * (PER_PROCESSOR if backward else self.filling)
         return min(most, -(-self.rows // at_once))
 
     def launch(self, name: str, vector: int, blocks: int, tensors: dict[str, torch.Tensor]) -> None:
@@ -221,6 +238,7 @@ def forward(kernels: Kernels, names: tuple[str, ...]) -> OpEnv:
     """Return the launch of the forward pass, given tensors of these names of `POINTERS`: "out" is
     the result, "added" the sum that is normalised, "wide" that before it was rounded to x's dtype.
     """
+    kernels.decide(backward=False)
 
     def run(*values: torch.Tensor) -> None:
         tensors = dict(zip(names, values, strict=False))
@@ -244,6 +262,7 @@ def backward(
     float32 sum over all rows of the result, too.
     """
     kernels = Kernels(call, types, summed=summed)
+    kernels.decide(backward=True)
     present = given(call, "x", "scale", "dy", "mean", "invvar")
     added = tuple(name for name in ("more", "addend") if name in types)
     shift = ("dbias",) if kernels.centers else ()
@@ -281,7 +300,7 @@ def given(call: CallValues, *names: str) -> tuple[str, ...]:
 
 
 for _op in (op.layer_norm, op.layer_norm_train):
-    dialect.op(_op)(_forward)
+    dialect.op(_op)(tunable(_forward))
 # Statistics are given to the second, and computed once more by the others.
 for _op in (op.layer_norm_dx, op.layer_norm_train_dx, op.rms_norm_dx):
-    dialect.op(_op)(_backward)
+    dialect.op(_op)(tunable(_backward))

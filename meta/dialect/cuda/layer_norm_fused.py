@@ -18,12 +18,14 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import LIBRARY, OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.layer_norm import SIZES, Kernels, backward, forward, given
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axes
 
 
+@tunable
 def _made(
     x: TensorType, scale: Any, dy: TensorType, axis: int, eps: float, result: Any, device: Device,
     addend: TensorType | None = None, over: Any = None,
@@ -98,6 +100,7 @@ def _mixed_with_sum(x, addend, scale, bias, axis, eps, wide, narrow):
 def _define(name: str, describes: Callable[..., Any], *results: str) -> None:
     """Register a launch of "out", "added", the sum in x's dtype, or "wide", the sum as it is."""
 
+    @tunable
     def make(
         x: TensorType, addend: TensorType, scale: Any, bias: Any, axis: int, eps: float,
         device: Device, narrow: str | None = None,

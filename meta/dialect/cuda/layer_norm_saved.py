@@ -23,6 +23,7 @@ from typing import Any
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.layer_norm import SIZES, Kernels, backward, forward, given
 from meta.dialect.cuda.layer_norm_fused import LEVEL
@@ -74,6 +75,7 @@ def _sum_before(x, addend, scale, bias, axis, eps, wide):
 def _define_forward(name: str, describes: Callable[..., Any], *results: str) -> None:
     """Register a launch of "wide", the sum, "out", "again", its copy, and the statistics."""
 
+    @tunable
     def make(
         x: TensorType, scale: Any, bias: Any, axis: int, eps: float, device: Device,
         addend: TensorType | None = None, wide: str | None = None, narrow: str | None = None,
@@ -175,6 +177,7 @@ def _of_root_narrowed_too(x, scale, dy, axis, eps, wide, more, addend, narrow):
 def _define_backward(name: str, describes: Callable[..., Any], *results: str) -> None:
     """Register the launches of a gradient that is "out", with a copy, "again"."""
 
+    @tunable
     def make(
         x: TensorType, scale: TensorType, dy: TensorType, axis: int, eps: float, device: Device,
         mean: TensorType | None = None, inv: TensorType | None = None, wide: str | None = None,

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.core.knobs import ask
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
@@ -89,6 +90,8 @@ class Kernels:
         rows, key_rows = -(-self.queries // 16) * 16, -(-self.keys // 16) * 16
         warps = (rows if name == FORWARD else max(rows, key_rows)) // 16
         blocks = _RESIDENT[name][wide > 32] * 4 // warps
+        near = (blocks // 2, blocks - 1, blocks + 1)
+        blocks = ask("blocks", blocks, [n for n in near if n >= 1])
         self.threads, tile = 32 * warps, wide + 8
         if name == FORWARD:
             elements = 2 * (rows + 2 * key_rows) * tile

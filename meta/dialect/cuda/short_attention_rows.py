@@ -24,6 +24,7 @@ from meta.dialect.core.joined_attention import (
     gradients,
     saved,
 )
+from meta.dialect.core.knobs import tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.short_attention import (
     BACKWARD,
@@ -80,6 +81,7 @@ def _of_rows(
 
 
 @dialect.pattern_op(alone)
+@tunable
 def attention_of_rows(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: TensorType, device: Device,
@@ -88,6 +90,7 @@ def attention_of_rows(
 
 
 @dialect.pattern_op(saved)
+@tunable
 def attention_of_rows_saved(
     rows: TensorType, sections: Any, at: int, mask: Any, causal: bool, scale: float | None,
     layout: str, result: tuple[TensorType, TensorType], device: Device,
@@ -126,6 +129,7 @@ def _gradient(
 
 
 @dialect.pattern_op(gradient)
+@tunable
 def attention_of_rows_dx(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
     scale: float | None, layout: str, axis: int, result: TensorType, device: Device,
@@ -135,6 +139,7 @@ def attention_of_rows_dx(
 
 
 @dialect.pattern_op(gradients)
+@tunable
 def attention_of_rows_dx_dmask(
     rows: TensorType, sections: Any, at: int, mask: Any, y: TensorType, causal: bool,
     scale: float | None, layout: str, axis: int, result: tuple[TensorType, TensorType],

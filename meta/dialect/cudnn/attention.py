@@ -19,7 +19,7 @@ from meta.dialect.core import OpEnv, decline_if, joined_attention, require_stati
 from meta.dialect.core.joined_attention import PARTS
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand
-from meta.dialect.cudnn.plans import ExecutionPlan, Plans, plan
+from meta.dialect.cudnn.plans import Run, planned, with_plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
@@ -113,23 +113,21 @@ def fused_attention_dx(call: CallValues) -> OpEnv:
 
 
 def _made(describe: Callable[..., None], call: CallValues) -> OpEnv:
-    run = _plan(describe, call)
+    options = {"dtype": call.args.query.dtype, "device": call.device.ordinal}
     if call.args.mask is None:
-        return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
+        return planned(describe, described_by(call), **options)
     added, added_bytes = _added(call), prod(_mask_shape(call)) * bits(call.args.query.dtype) // 8
 
-    def masked(query, key, value, mask, *rest):
-        run(query, key, value, added(mask), *rest)
-        if describe is sdpa:
-            logsumexp = rest[1]
-            logsumexp.masked_fill_(logsumexp == -inf, 0)
+    def env(run: Run) -> OpEnv:
+        def masked(query, key, value, mask, *rest):
+            run(query, key, value, added(mask), *rest)
+            if describe is sdpa:
+                logsumexp = rest[1]
+                logsumexp.masked_fill_(logsumexp == -inf, 0)
 
-    return OpEnv(masked, allocates=False, workspace=lambda: added_bytes + run.workspace)
+        return OpEnv(masked, allocates=False, workspace=lambda: added_bytes + run.workspace)
 
-
-def _plan(describe: Callable[..., None], call: CallValues) -> ExecutionPlan | Plans:
-    dtype, device = call.args.query.dtype, call.device.ordinal
-    return plan(describe, described_by(call), dtype=dtype, device=device)
+    return with_plan(env, describe, described_by(call), **options)
 
 
 def _added(call: CallValues) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -162,15 +160,18 @@ def in_rows(part: Operand, row: int) -> Operand:
 def _joined(call: CallValues) -> OpEnv:
     """Return the graph that writes the parts where they belong."""
     decline_if(call.args.mask is not None, "made for an attention without a mask")
-    run = _plan(_sdpa_in_rows, call)
     _, _, heads, width = call.args.query.static_shape
     row = heads * width
 
-    def launch(*tensors: torch.Tensor) -> None:
-        *inputs, out = tensors
-        run(*inputs, *(out.narrow(-1, i * row, row) for i in range(PARTS)))
+    def env(run: Run) -> OpEnv:
+        def launch(*tensors: torch.Tensor) -> None:
+            *inputs, out = tensors
+            run(*inputs, *(out.narrow(-1, i * row, row) for i in range(PARTS)))
 
-    return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+        return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+    options = {"dtype": call.args.query.dtype, "device": call.device.ordinal}
+    return with_plan(env, _sdpa_in_rows, described_by(call), **options)
 
 
 joined_attention.register(dialect, _joined)

@@ -16,7 +16,7 @@ from meta import op
 from meta.dialect.core import OpEnv, decline_if, require_static
 from meta.dialect.cudnn import cudnn as dialect
 from meta.dialect.cudnn.graph import Graph, Operand, frontend
-from meta.dialect.cudnn.plans import plan, planned
+from meta.dialect.cudnn.plans import Run, plan, planned, with_plan
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
@@ -91,13 +91,15 @@ def _normalised(call: CallValues, node: str, trains: bool = False, biased: bool 
     a = call.args
     r = _rows(a.x, a.axis, *((a.scale, a.bias) if biased else (a.scale,)))
     options = {"dtype": a.x.dtype, "device": call.device.ordinal}
-    run, number = plan(_forward, r, node, trains, biased, **options), _epsilon(a.eps)
-    place = 2 + biased
+    number, place = _epsilon(a.eps), 2 + biased
 
-    def launch(*tensors: torch.Tensor) -> None:
-        run(*tensors[:place], number, *tensors[place:])
+    def env(run: Run) -> OpEnv:
+        def launch(*tensors: torch.Tensor) -> None:
+            run(*tensors[:place], number, *tensors[place:])
 
-    return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+        return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+    return with_plan(env, _forward, r, node, trains, biased, **options)
 
 
 @dialect.op(op.layer_norm)

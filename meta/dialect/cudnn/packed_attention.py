@@ -28,7 +28,7 @@ from meta.dialect.cudnn.attention import (
     sdpa_backward,
 )
 from meta.dialect.cudnn.graph import Graph
-from meta.dialect.cudnn.plans import plan
+from meta.dialect.cudnn.plans import Run, with_plan
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_LATER
 from meta.op.core.check import normalize_axis
@@ -60,21 +60,23 @@ def _made(
     compact = described_by(call)
     query, key, value = (in_rows(p, row) for p in (compact.query, compact.key, compact.value))
     described = replace(compact, query=query, key=key, value=value)
-    run = plan(describe, described, dtype=rows.dtype, device=device.ordinal)
 
     def parts_of(whole: torch.Tensor, starts: Sequence[int]) -> list[torch.Tensor]:
         flat = whole.view(batch, steps, row)
         return [flat.narrow(-1, begin, part) for begin in starts]
 
-    def forward(whole: torch.Tensor, *results: torch.Tensor) -> None:
-        run(*parts_of(whole, starts), *results)
+    def env(run: Run) -> OpEnv:
+        def forward(whole: torch.Tensor, *results: torch.Tensor) -> None:
+            run(*parts_of(whole, starts), *results)
 
-    def backward(whole: torch.Tensor, *rest: torch.Tensor) -> None:
-        *given, joined = rest
-        run(*parts_of(whole, starts), *given, *parts_of(joined, range(0, row, part)))
+        def backward(whole: torch.Tensor, *rest: torch.Tensor) -> None:
+            *given, joined = rest
+            run(*parts_of(whole, starts), *given, *parts_of(joined, range(0, row, part)))
 
-    launch = backward if describe is sdpa_backward else forward
-    return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+        launch = backward if describe is sdpa_backward else forward
+        return OpEnv(launch, allocates=False, workspace=lambda: run.workspace)
+
+    return with_plan(env, describe, described, dtype=rows.dtype, device=device.ordinal)
 
 
 @dialect.pattern_op(alone)

@@ -2,7 +2,7 @@
 
 Building one costs milliseconds, so that they are kept, by what describes the graph; so are the
 refusals. One whose kernel cuDNN compiles costs a second, and is kept on disk, too. To run one is
-one call, which a CUDA graph captures.
+one call, which a CUDA graph captures. A graph's other plans are its configurations (`engines`).
 
 Plans are released before the interpreter ends: what it drops after that, it drops in any order or
 not at all, and the frontend then lists each graph as a leak.
@@ -18,15 +18,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from meta.base import config, kept_file
-from meta.dialect.core import OpEnv, Unsupported
-from meta.dialect.cudnn import handles, library
+from meta.dialect.core import Config, Configs, OpEnv, Unsupported
+from meta.dialect.core.openv import config_text
+from meta.dialect.cudnn import engines, handles, library
 from meta.dialect.cudnn.graph import Graph, frontend
 
 LIMIT = 1024
@@ -40,7 +41,8 @@ _alive: weakref.WeakSet[ExecutionPlan] = weakref.WeakSet()
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a plan is made for: the graph which ``describe(graph, *details)`` makes, of data of a
-    dtype on a device, and whether float32 may be rounded to TensorFloat-32.
+    dtype on a device, and whether float32 may be rounded to TensorFloat-32. ``config`` says which
+    plan it is; () is the first that can be had.
     """
 
     describe: Callable[..., None]
@@ -48,6 +50,7 @@ class Wanted:
     dtype: str
     device: int
     tf32: bool
+    config: Config = ()
 
     @property
     def text(self) -> str:
@@ -55,7 +58,7 @@ class Wanted:
         chip = torch.cuda.get_device_name(self.device)
         versions = library.version(), version("nvidia-cudnn-frontend"), torch.version.cuda, chip
         graph = f"{self.describe.__module__}.{self.describe.__qualname__}"
-        return repr((*versions, graph, self.details, self.dtype, self.tf32))
+        return repr((*versions, graph, self.details, self.dtype, self.tf32, *self.config))
 
 
 class ExecutionPlan:
@@ -105,12 +108,20 @@ class ExecutionPlan:
 
 
 class Plans:
-    """The plans of one graph in float32, by precision: META_TF32 may change from call to call."""
+    """The plans of one graph in float32, by precision: META_TF32 may change from call to call.
+
+    A configuration is that of the precision of now; the other one has its default.
+    """
 
     def __init__(self, wanted: Wanted) -> None:
         """Make the one that is needed now; raises Unsupported if there is none."""
-        self._of = cache(lambda tf32: _kept(replace(wanted, tf32=tf32)))
-        self._of(_tf32())
+        default = replace(wanted, config=())
+
+        def of(tf32: bool) -> ExecutionPlan:
+            return _kept(replace(wanted if tf32 == wanted.tf32 else default, tf32=tf32))
+
+        self._of = cache(of)
+        self._of(wanted.tf32)
 
     @property
     def workspace(self) -> int:
@@ -122,6 +133,10 @@ class Plans:
         self._of(_tf32())(*tensors)
 
 
+Run = ExecutionPlan | Plans
+"""What runs a graph."""
+
+
 @atexit.register
 def _release() -> None:
     frontend.cache_clear()
@@ -129,22 +144,53 @@ def _release() -> None:
         one.release()
 
 
-def plan(
-    describe: Callable[..., None], *details: Hashable, dtype: str, device: int
-) -> ExecutionPlan | Plans:
+def plan(describe: Callable[..., None], *details: Hashable, dtype: str, device: int) -> Run:
     """Return what runs the graph which ``describe(graph, *details)`` makes.
 
     In float32 it is as precise as META_TF32 says at each call. Raises Unsupported with cuDNN's
     message if there is no plan.
     """
-    wanted = Wanted(describe, details, dtype, device, _tf32())
-    return Plans(wanted) if dtype == "float32" else _kept(wanted)
+    return _run(Wanted(describe, details, dtype, device, _tf32()))
+
+
+def _run(wanted: Wanted) -> Run:
+    return Plans(wanted) if wanted.dtype == "float32" else _kept(wanted)
 
 
 def planned(describe: Callable[..., None], *details: Hashable, dtype: str, device: int) -> OpEnv:
     """Return the kernel that runs a graph, as `plan` takes it."""
-    run = plan(describe, *details, dtype=dtype, device=device)
-    return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
+
+    def env(run: Run) -> OpEnv:
+        return OpEnv(run, allocates=False, workspace=lambda: run.workspace)
+
+    return with_plan(env, describe, *details, dtype=dtype, device=device)
+
+
+def with_plan(
+    env: Callable[[Run], OpEnv],
+    describe: Callable[..., None],
+    *details: Hashable,
+    dtype: str,
+    device: int,
+) -> OpEnv:
+    """Return the kernel that ``env`` makes of what runs a graph; see `plan`. The graph's other
+    plans are its configurations.
+    """
+    wanted = Wanted(describe, details, dtype, device, _tf32())
+
+    def made(config: Config) -> OpEnv:
+        return env(_run(replace(wanted, config=config)))
+
+    kernel = made(())
+    kernel.configs = Configs(lambda: list(_others(wanted)), made)
+    return kernel
+
+
+@lru_cache(maxsize=LIMIT)
+def _others(wanted: Wanted) -> tuple[Config, ...]:
+    """Return the configurations of a graph's other plans."""
+    with _lock, torch.cuda.device(wanted.device):
+        return tuple(engines.others(_described(wanted).node))
 
 
 def _tf32() -> bool:
@@ -174,18 +220,43 @@ def _attempt(wanted: Wanted) -> ExecutionPlan | str:
     kept = _restored(wanted)
     if kept is not None:
         return kept
+    if wanted.config:
+        return _chosen(wanted)
     with suppress(frontend().cudnnGraphNotSupportedError):
         return _built(wanted, compiles=False)
     try:
         made = _built(wanted, compiles=True)
     except frontend().cudnnGraphNotSupportedError as error:
-        return "cuDNN has no plan: " + " ".join(str(error).split())
-    try:
-        content = made.serialized()
-    except (RuntimeError, frontend().cudnnGraphNotSupportedError):
-        return made  # cuDNN cannot write down all of its kernels
-    kept_file.keep(FOLDER, wanted.text, content)
+        return _refusal(error)
+    _keep(wanted, made)
     return made
+
+
+def _chosen(wanted: Wanted) -> ExecutionPlan | str:
+    """Return the plan of a configuration, or why there is none."""
+    with torch.cuda.device(wanted.device):
+        try:
+            graph = _described(wanted)
+            index = engines.index_of(graph.node, wanted.config)
+            if index is None:
+                return f"cuDNN has no plan {config_text(wanted.config)} for this graph"
+            graph.node.build_plan_at_index(index)
+            made = _finished(graph, wanted)
+        except engines.failures() as error:
+            return _refusal(error)
+    if engines.compiles(graph.node, index):
+        _keep(wanted, made)
+    return made
+
+
+def _refusal(error: Exception) -> str:
+    return "cuDNN has no plan: " + " ".join(str(error).split())
+
+
+def _keep(wanted: Wanted, made: ExecutionPlan) -> None:
+    """Write a plan to disk, if cuDNN can write down its kernel."""
+    with suppress(*engines.failures()):
+        kept_file.keep(FOLDER, wanted.text, made.serialized())
 
 
 def _restored(wanted: Wanted) -> ExecutionPlan | None:
@@ -207,18 +278,31 @@ def _restored(wanted: Wanted) -> ExecutionPlan | None:
 def _built(wanted: Wanted, compiles: bool) -> ExecutionPlan:
     names = frontend()
     with torch.cuda.device(wanted.device):
-        graph = Graph(wanted.dtype, handles.current(wanted.device))
-        wanted.describe(graph, *wanted.details)
+        graph = _described(wanted)
         node: Any = graph.node
-        node.validate()
-        node.build_operation_graph()
-        node.create_execution_plans([names.heur_mode.A])
-        if wanted.dtype == "float32" and not wanted.tf32:
-            notes = names.numerical_note
-            node.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
         if not compiles:
             node.deselect_behavior_notes([names.behavior_note.RUNTIME_COMPILATION])
         node.check_support()
         node.build_plans(names.build_plan_policy.HEURISTICS_CHOICE)
-        node._prepare_variant_pack_template()  # else two threads might, in their first runs
-        return ExecutionPlan(graph, wanted.device)
+        return _finished(graph, wanted)
+
+
+def _described(wanted: Wanted) -> Graph:
+    """Return a graph with the plans of the heuristic, none of which is built."""
+    names = frontend()
+    graph = Graph(wanted.dtype, handles.current(wanted.device))
+    wanted.describe(graph, *wanted.details)
+    node: Any = graph.node
+    node.validate()
+    node.build_operation_graph()
+    node.create_execution_plans([names.heur_mode.A])
+    if wanted.dtype == "float32" and not wanted.tf32:
+        notes = names.numerical_note
+        node.deselect_numeric_notes([notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS])
+    return graph
+
+
+def _finished(graph: Graph, wanted: Wanted) -> ExecutionPlan:
+    """Return the plan of a graph that was built last."""
+    graph.node._prepare_variant_pack_template()  # else two threads might, in their first runs
+    return ExecutionPlan(graph, wanted.device)

@@ -45,6 +45,7 @@ from meta.dialect.tvm import (
     workspace,
 )
 from meta.dialect.tvm.artifact import artifact_of
+from meta.dialect.tvm.configured import configs_of
 from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
 from meta.dialect.tvm.lower import SCHEDULED
 from meta.dialect.tvm.realigned import realigned
@@ -121,8 +122,19 @@ def deferred(
     function: tirx.PrimFunc, device: Device, launch: LaunchPlan = PLAIN, polymorphic: bool = False
 ) -> OpEnv:
     """Return ``function`` as a kernel; compiled when needed, with whatever else is needed then."""
-    run = Deferred((function, for_device(device), launch), _build_each)
-    return OpEnv(run, allocates=False, polymorphic=polymorphic)
+    target = for_device(device)
+
+    def made(function: tirx.PrimFunc) -> OpEnv:
+        run = Deferred((function, target, launch), _build_each)
+        return OpEnv(run, allocates=False, polymorphic=polymorphic, configs=configs)
+
+    configs = configs_of(function, target, _rules(target).schedule, made)
+    return made(function)
+
+
+def _rules(target: Target) -> Any:
+    """Return the module of the schedule for a target."""
+    return schedule_cuda if target.kind.name == "cuda" else schedule_cpu
 
 
 def _build_each(sources: Sequence[tuple[tirx.PrimFunc, Target, LaunchPlan]]) -> list[Compiled]:
@@ -257,7 +269,7 @@ def _compile(
 ) -> tuple[tvm.runtime.Module, dict[str, tuple[workspace.Workspace, ...]]]:
     """Return the functions in one module, and the workspaces that are their last parameters."""
     on_cuda = target.kind.name == "cuda"
-    rules = schedule_cuda if on_cuda else schedule_cpu
+    rules = _rules(target)
     scheduled: dict[str, tirx.PrimFunc] = {}
     needs: dict[str, tuple[workspace.Workspace, ...]] = {}
     for symbol, function in functions.items():

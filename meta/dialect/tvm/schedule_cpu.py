@@ -8,6 +8,10 @@ Innermost loops stay plain contiguous loops, which LLVM vectorises, tails includ
 Every step is a checked schedule primitive, so a step that does not apply is refused by TVM and
 leaves the function as it was: correct, only slower. To add a rule, add a function of the
 schedule and call it in `schedule`.
+
+Knobs (`ask`): ``parallel``, whether loops run on the thread pool, where it is a close decision;
+``chunks``, the pieces of a parallel loop; ``lanes``, the partial results of a sum; ``tile``, the
+side of the squares in which a transpose goes.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
 from meta.base.dtype import is_float
+from meta.dialect.core.knobs import Knobs, ask, deciding, forget
 from meta.dialect.tvm.access import (
+    TILES,
     along_last,
     contiguous,
     flat_axes,
@@ -33,14 +39,19 @@ from meta.dialect.tvm.access import (
     transposed,
     vector_width,
 )
+from meta.dialect.tvm.configured import knobs_of
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import element_aligned, no_alias
 from meta.dialect.tvm.stages import REDUCE, SPATIAL, Stage, axes_of_loops, blocks_of, stage_of
 
 PARALLEL_WORK = 1 << 16
 """Arithmetic operations from which a loop is worth the 5 to 10 µs of waking the thread pool."""
+DOUBTFUL = PARALLEL_WORK >> 4, PARALLEL_WORK << 6
+"""Between these the other decision may be the better one."""
 CHUNKS = 64
 """Pieces into which a big flat loop is cut: a multiple of most core counts."""
+PIECES = 16, 256
+"""Other numbers of them."""
 LANE_BYTES = 256
 """Size of the vector of partial results: four 512-bit registers hide the latency of an add."""
 FOLDS = (16, 4)
@@ -73,14 +84,19 @@ class Piece:
     inner: int | None = None
 
 
-def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Return ``function`` scheduled for a CPU; what it computes is unchanged."""
-    try:
-        return element_aligned(_schedule(function))
-    except tvm.error.InternalError:
-        # A fault in TVM, such as its rfactor had with blocks that are in no loop. The
-        # function itself is right, so it runs as it is.
-        return element_aligned(function)
+def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None) -> tirx.PrimFunc:
+    """Return ``function`` scheduled for a CPU; what it computes is unchanged.
+
+    ``knobs``: in the place of those of the function's configuration.
+    """
+    with deciding(knobs or knobs_of(function)):
+        try:
+            return element_aligned(_schedule(function))
+        except tvm.error.InternalError:
+            # A fault in TVM, such as its rfactor had with blocks that are in no loop. The
+            # function itself is right, so it runs as it is.
+            forget()
+            return element_aligned(function)
 
 
 def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -108,12 +124,19 @@ def _schedule(function: tirx.PrimFunc) -> tirx.PrimFunc:
     joined = None if not in_place else _one_pass(sch, [stage for _, stage in stages])
     if joined is not None:
         sch, loop = joined
-        if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
+        if _is_big(sum(piece.work for piece in pieces)):
             _parallel(sch, pieces[-1].block, [loop])
         return sch.mod["main"]
     for piece in pieces:
         _alone(sch, piece, in_place)
     return sch.mod["main"]
+
+
+def _is_big(work: int) -> bool:
+    """Whether a loop of so many operations runs on the thread pool."""
+    big = work >= PARALLEL_WORK
+    least, most = DOUBTFUL
+    return bool(ask("parallel", int(big), (0, 1))) if least <= work < most else big
 
 
 # Reductions ---------------------------------------------------------------------------------
@@ -137,7 +160,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     loop = sch.fuse(*sch.get_loops(stage.block)[n:])
     extent = math.prod(e for e in stage.reduce if e is not None)
     few = math.prod(e for e in stage.spatial if e is not None) < FEW
-    if few and stage.work >= PARALLEL_WORK and extent % CHUNKS == 0:
+    if few and extent % CHUNKS == 0 and _is_big(stage.work):
         extent //= CHUNKS
         chunk, _ = sch.split(loop, [CHUNKS, extent])
         try:
@@ -149,6 +172,7 @@ def _partial_results(sch: s_tir.Schedule, stage: Stage) -> list[Piece]:
     if not is_float(str(stage.buffer.dtype)):
         return pieces  # LLVM vectorises sums of integers itself
     wish = LANE_BYTES // max(4, stage.buffer.dtype.bits // 8)
+    wish = ask("lanes", wish, (wish // 4, wish // 2, 2 * wish))
     lanes = _lanes(extent, wish)
     if lanes is None and few and extent >= MANY:
         lanes = wish
@@ -196,7 +220,7 @@ def _reduction_order(
         else:
             return [], []
     if groups["reduce"]:
-        if not shared and not groups["spatial"] and piece.work >= PARALLEL_WORK:
+        if groups["inner"] and not shared and not groups["spatial"] and _is_big(piece.work):
             for cut in [_cut(sch, loop, least=COLUMNS) for loop in groups["inner"]]:
                 if cut is not None:
                     groups["spatial"], groups["inner"] = [cut[0]], [cut[1]]
@@ -233,7 +257,7 @@ def _share_rows(sch: s_tir.Schedule, pieces: list[Piece]) -> s_tir.Schedule | No
         try:
             row = bring_together(trial, pieces, common)
             reductions = [_reduction_order(trial, piece, shared=1)[1] for piece in pieces]
-            if sum(piece.work for piece in pieces) >= PARALLEL_WORK:
+            if _is_big(sum(piece.work for piece in pieces)):
                 trial.parallel(row)
             for piece, loops in zip(pieces, reductions, strict=True):
                 _initialise_before(trial, piece, loops)
@@ -344,7 +368,7 @@ def _alone(sch: s_tir.Schedule, piece: Piece, in_place: bool = False) -> None:
             outer = _injective(sch, piece.stage, in_place)
         else:
             return
-        if piece.work >= PARALLEL_WORK and outer:
+        if outer and _is_big(piece.work):
             _parallel(sch, piece.block, outer)
         _initialise_before(sch, piece, reduction)
     except ScheduleError:
@@ -369,6 +393,8 @@ def _injective(sch: s_tir.Schedule, stage: Stage, in_place: bool) -> list[Any]:
     across = transposed(stage)
     if across is not None:
         axis, tile = across
+        extents = stage.spatial[axis], stage.spatial[-1]
+        tile = ask("tile", tile, [t for t in TILES if all((e or 1) % t == 0 for e in extents)])
         others = [loop for i, loop in enumerate(loops[:-1]) if i != axis]
         row, row_in = sch.split(loops[axis], [None, tile])
         column, column_in = sch.split(loops[-1], [None, tile])
@@ -397,15 +423,15 @@ def _outermost(sch: s_tir.Schedule, loops: list[Any]) -> list[Any]:
     In a loop that is fused of all, each row's place is found by divisions: a transpose of rows of
     32 elements took 11 us, and 5 without.
     """
-    count = 1
+    count, chunks = 1, ask("chunks", CHUNKS, PIECES)
     for i, loop in enumerate(loops):
         extent = sch.get(loop).extent
         if not isinstance(extent, tirx.IntImm):
             return loops
-        if count * extent.value < CHUNKS:
+        if count * extent.value < chunks:
             count *= extent.value
             continue
-        n, least = extent.value, -(-CHUNKS // count)
+        n, least = extent.value, -(-chunks // count)
         part = next(d for d in range(least, n + 1) if n % d == 0)
         return [*loops[:i], loop if part == n else sch.split(loop, [part, n // part])[0]]
     return loops
@@ -416,6 +442,6 @@ def _cut(sch: s_tir.Schedule, loop: Any, least: int = 1) -> tuple[Any, Any] | No
     extent = sch.get(loop).extent
     if not isinstance(extent, tirx.IntImm):
         return None
-    n = extent.value
-    chunks = next((c for c in range(CHUNKS, 1, -1) if n % c == 0 and n // c >= least), None)
+    n, most = extent.value, ask("chunks", CHUNKS, PIECES)
+    chunks = next((c for c in range(most, 1, -1) if n % c == 0 and n // c >= least), None)
     return None if chunks is None else tuple(sch.split(loop, [chunks, n // chunks]))

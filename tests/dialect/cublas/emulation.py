@@ -11,10 +11,19 @@ import torch
 import torch.nn.functional as F
 
 from meta.base.dtype import TO_TORCH
+from meta.dialect.core import Config, Unsupported
 from meta.dialect.core.preference import forget
 from meta.dialect.cublas import cublas, gemm, product
-from meta.dialect.cublas.choose import extent
 from meta.dialect.cublas.problem import Matrix, Problem
+
+ALGORITHMS: list[Config] = [(("algorithm", name), ("version", 1)) for name in ("xa", "xb")]
+"""What each product has besides its default."""
+
+
+def extent(one: Matrix, shape: tuple[int, int], batch: int) -> int:
+    """Return how many elements of memory a factor reaches over."""
+    rows, columns = reversed(shape) if one.transposed else shape
+    return one.lead * (rows - 1) + columns + one.step * (batch - 1)
 
 
 def memory(address: int, count: int, dtype: str) -> torch.Tensor:
@@ -27,10 +36,8 @@ def memory(address: int, count: int, dtype: str) -> torch.Tensor:
 class EmulatedPlan:
     """What `meta.dialect.cublas.plan.ProductPlan` does, for addresses of the CPU."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-    workspace = 0
+    def __init__(self, problem: Problem, config: Config = ()) -> None:
+        self.problem, self.workspace = problem, len(config) and 64
 
     def factor(
         self, one: Matrix, address: int, rows: int, columns: int, dtype: str = ""
@@ -103,13 +110,15 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> Any:
     """
     planned: list[Problem] = []
 
-    def plan(problem: Problem, device: int) -> EmulatedPlan:
+    def plan(problem: Problem, device: int, config: Config = ()) -> EmulatedPlan:
         assert device == 0 and math.log2(problem.alignment) % 1 == 0
+        if config not in ((), *ALGORITHMS):
+            raise Unsupported(f"no algorithm {config}")
         planned.append(problem)
-        return EmulatedPlan(problem)
+        return EmulatedPlan(problem, config)
 
     monkeypatch.setattr(product, "plan", plan)
-    monkeypatch.setattr(gemm, "plan", plan)
+    monkeypatch.setattr(product, "listed", lambda problem, device: ALGORITHMS)
     monkeypatch.setattr(gemm, "lacking", lambda scales, device: None)
     monkeypatch.setattr(cublas, "unavailable", None)
     monkeypatch.setattr(cublas, "devices", ("cpu",))

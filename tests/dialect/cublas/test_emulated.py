@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,15 +11,20 @@ import torch
 import meta
 from meta import op
 from meta.base.device import CPU
+from meta.base.errors import DispatchError
 from meta.dialect import only
-from meta.dialect.core import Unsupported
+from meta.dialect.core import Config, Unsupported
+from meta.dialect.core.openv import config_text
+from meta.dialect.cublas import cublas
 from meta.dialect.cublas import product as cublas_product
 from meta.dialect.cublas.problem import ALIGNMENT, Problem
+from meta.ir import parse
 from meta.model.layers.basic import parameter
-from meta.passes import canonicalize, explain_fusion
+from meta.passes import canonicalize, explain_fusion, fuse_dialect
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
 from tests.dialect.cublas import addresses
+from tests.dialect.cublas.emulation import ALGORITHMS
 from tests.op.linalg import CASES
 
 pytestmark = pytest.mark.usefixtures("emulated")
@@ -165,6 +171,34 @@ def test_a_gradient_of_weights_in_float32_is_not_rounded_in_between() -> None:
     assert "cublas.matmul_tn_wide" not in loss_of(narrow, meta.array(x), meta.array(dy))[1]
 
 
+def test_programs_name_algorithms(emulated: Any) -> None:
+    """Of a product alone, and of one with what follows it, whose function says so."""
+    x, w, b = (meta.array(t) for t in tensors((5, 8), (8, 8), (8,)))
+    name = "cublas.dense@algorithm=xb,version=1"
+    module = parse(f"""
+func @main(%x: float32[5, 8], %w: float32[8, 8]) -> float32[5, 8] {{
+  %y: float32[5, 8] = {name}(%x, %w)
+  return %y
+}}""")
+    run = meta.vm.compile(module)
+    assert run.kernels() == {name: 1} and name in str(module)
+    check(run(x, w), op.dense(x, w))
+    with only("cublas"):
+        assert meta.explain(op.dense, x, w).records()[0]["configs"] == 2
+    model = layer(op.relu)
+    fused = fuse_dialect(canonicalize(model.program(x, w, b).module), device=CPU)
+    [function] = [f for f in fused.functions.values() if "kernel" in f.attrs]
+    for config in ALGORITHMS:
+        stated = replace(function, attrs={**function.attrs, "config": config_text(config)})
+        made, out = cublas.fused_kernel(stated, CPU), torch.empty(5, 8)
+        made.run(x.torch(), w.torch(), b.torch(), out)
+        assert made.config == config and made.workspace_bytes == 64
+        check(out, model(x, w, b))
+    wrong = replace(function, attrs={**function.attrs, "config": "algorithm=xc,version=1"})
+    with pytest.raises(DispatchError, match="no algorithm"):
+        cublas.fused_kernel(wrong, CPU)
+
+
 def test_refusals_say_why() -> None:
     model = layer(lambda y: op.gelu(y, "tanh"))
     arrays = [meta.array(t.double()) for t in tensors((4, 3), (5, 3), (5,))]
@@ -192,10 +226,10 @@ def test_fused_kernels_take_tensors_at_any_address(
     """Also where the library has no algorithm for anything but multiples of 16 bytes."""
     original = cublas_product.plan
 
-    def plan(problem: Problem, device: int) -> Any:
+    def plan(problem: Problem, device: int, config: Config = ()) -> Any:
         if problem.alignment < ALIGNMENT and refuses:
             raise Unsupported("no algorithm")
-        return original(problem, device)
+        return original(problem, device, config)
 
     monkeypatch.setattr(cublas_product, "plan", plan)
     ran = set()

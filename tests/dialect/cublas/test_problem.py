@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from meta.base import config
 from meta.dialect.core import Unsupported
-from meta.dialect.cublas import choose, cublas, plan
+from meta.dialect.core.openv import config_of, config_text
+from meta.dialect.cublas import algorithms, cublas, plan
 from meta.dialect.cublas import library as lt
+from meta.dialect.cublas.gemm import ScaledProduct
+from meta.dialect.cublas.parts import ProductInParts
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
 from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
 from meta.ir.types import TensorType
+from tests.dialect.cublas.emulation import extent
 
 
 @pytest.mark.parametrize(
@@ -52,7 +60,7 @@ def test_a_layout_reads_the_elements_that_the_strides_say() -> None:
             seen = (1, found.lead) if found.transposed else (found.lead, 1)
             expected = data.as_strided((rows, columns), strides)
             assert torch.equal(data.as_strided((rows, columns), seen), expected)
-            assert choose.extent(found, (rows, columns), 1) <= 200
+            assert extent(found, (rows, columns), 1) <= 200
 
 
 def test_alignment() -> None:
@@ -97,10 +105,13 @@ def test_the_dialect_says_why_it_is_not_there(monkeypatch: pytest.MonkeyPatch) -
 
 
 class FakeLibrary:
-    """Notes what objects are made and which attributes they get; its heuristic finds one way."""
+    """Notes what objects are made and which attributes they get. Its heuristic finds ``count``
+    ways, of which the first takes 4096 bytes and each other one 64 more.
+    """
 
     def __init__(self, status: int = 0) -> None:
         self.status, self.objects, self.calls = status, {}, []  # type: ignore[var-annotated]
+        self.count, self.version, self.refused = 3, 130100, 0
 
     def __getattr__(self, name: str) -> Any:
         def run(*arguments: Any) -> int:
@@ -114,10 +125,20 @@ class FakeLibrary:
                 data = ctypes.string_at(ctypes.cast(value, ctypes.c_void_p), size)
                 self.objects[which.value].set[attribute] = int.from_bytes(data, "little")
             elif name.endswith("GetHeuristic"):
-                found, number = arguments[-2:]
-                found[0].workspace = 4096
-                ctypes.cast(number, ctypes.POINTER(ctypes.c_int))[0] = 1
+                wanted, found, number = arguments[-3:]
+                for i in range(min(wanted, self.count)):
+                    found[i].algo[:2] = 66, i << 8
+                    found[i].workspace = 4096 + 64 * i
+                ctypes.cast(number, ctypes.POINTER(ctypes.c_int))[0] = min(wanted, self.count)
                 return self.status
+            elif name.endswith("AlgoCheck"):
+                algorithm, result = (
+                    ctypes.cast(a, ctypes.POINTER(lt.Algorithm))[0] for a in arguments[-2:]
+                )
+                result.workspace = 4096 + 64 * (algorithm.algo[1] >> 8)
+                return self.refused
+            elif name.endswith("GetVersion"):
+                return self.version
             elif name == "cublasLtMatmul":
                 self.calls.append([getattr(a, "value", a) for a in arguments])
             return 0
@@ -183,21 +204,87 @@ def test_the_status_is_the_reason_of_a_refusal(fake: FakeLibrary) -> None:
         plan.ProductPlan(Problem("float16", 1, 4, 4, 4, flat, flat), 0)
 
 
-def test_equal_problems_share_a_plan_and_few_are_kept(
-    fake: FakeLibrary, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def of(fake: FakeLibrary) -> Iterator[Problem]:
+    """A product whose plans nobody else has."""
+    plan._kept.cache_clear()
+    yield problem(*kinds((4, 8), (8, 4)), False, False)
+    plan._kept.cache_clear()
+
+
+def test_equal_problems_share_a_plan_and_few_are_kept(of: Problem) -> None:
+    first = plan.plan(of, 0)
+    assert plan.plan(problem(*kinds((4, 8), (8, 4)), False, False), 0) is first
+    assert plan.plan(problem(*kinds((4, 8), (4, 8)), False, True), 0) is not first
+    assert plan._kept.cache_info().maxsize == plan.PLANS
+
+
+PRODUCTS = {
+    "alone": lambda of: partial(Product, of, False, False, 0),
+    "fused": lambda of: partial(FusedProduct, of, ("x1", "x2", "out"), 0),
+    "parts": lambda of: partial(ProductInParts, replace(of, batch=2), 0),
+    "scaled": lambda of: partial(ScaledProduct, replace(of, scales="whole"), 0),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_kernels_have_the_algorithms_of_the_heuristic(name: str, of: Problem) -> None:
+    env = prepared(PRODUCTS[name](of))
+    assert env.workspace_bytes == 4096 and env.configs is not None
+    configs = env.configs.listed()
+    assert [env.configured(c).workspace_bytes for c in configs] == [4160, 4224]
+    for one in configs:
+        # What is written into programs and files.
+        assert config_of(config_text(one)) == one == env.configured(one).config
+        assert bytes(env.configured(one).run.plans().algorithm.algo)[:1] == b"\x42"
+
+
+def test_all_algorithms_of_the_heuristic_are_listed_but_the_first(
+    of: Problem, fake: FakeLibrary
 ) -> None:
-    choose._first.cache_clear()
-    types = kinds((4, 8), (8, 4))
-    first = choose.plan(problem(*types, False, False), 0)
-    assert choose.plan(problem(*types, False, False), 0) is first
-    assert choose.plan(problem(*kinds((4, 8), (4, 8)), False, True), 0) is not first
-    assert choose._first.cache_info().maxsize == choose.PLANS
-    choose._first.cache_clear()
+    fake.count = 99
+    found = plan.listed(of, 0)
+    assert len(set(found)) == algorithms.LISTED
+    assert algorithms.config_of(plan.plan(of, 0).algorithm) not in found
 
 
-def test_kernels_say_what_their_plans_take(fake: FakeLibrary) -> None:
-    choose._first.cache_clear()
-    of = problem(*kinds((4, 8), (8, 4)), False, False)
-    for run in (Product(of, False, False, 0), FusedProduct(of, ("x1", "x2", "out"), 0)):
-        assert prepared(run).workspace_bytes == 4096
-    choose._first.cache_clear()
+def test_a_configuration_belongs_to_the_precision_in_which_it_was_found(
+    fake: FakeLibrary,
+) -> None:
+    plan._kept.cache_clear()
+    env = prepared(
+        PRODUCTS["alone"](problem(*kinds((4, 8), (8, 4), dtype="float32"), False, False))
+    )
+    assert env.configs is not None
+    made = env.configured(env.configs.listed()[1])
+    with config.override(META_TF32=True):
+        assert made.workspace_bytes == 4096
+    assert made.workspace_bytes == 4224
+    plan._kept.cache_clear()
+
+
+def test_algorithms_that_are_not_ours_are_refused(of: Problem, fake: FakeLibrary) -> None:
+    [good, *_] = plan.listed(of, 0)
+    (name, text), version = good
+    assert isinstance(text, str)
+    changed = text[:-1] + ("0" if text[-1] != "0" else "1")
+    for wrong, says in (
+        ((("tile", 3),), "does not name an algorithm"),
+        (((name, text), ("version", 120900)), "of cuBLASLt 120900; this is 130100"),
+        (((name, changed), version), "in good order"),
+        (((name, text[:-2]), version), "in good order"),
+        (((name, "xyz"), version), "in good order"),
+        (((name, 3), version), "in good order"),
+        (((name, "x" + "00" * 99), version), "in good order"),
+    ):
+        with pytest.raises(Unsupported, match=says):
+            plan.plan(of, 0, wrong)
+    fake.refused = 8
+    with pytest.raises(Unsupported, match="architecture mismatch"):
+        plan.plan(of, 0, good)
+    fake.refused = 0
+    assert algorithms.WORKSPACE < 4096 + 64 * (1 << 20)
+    large = lt.Algorithm()
+    large.algo[:2] = 66, 1 << 28
+    with pytest.raises(Unsupported, match="does not take"):
+        plan.plan(of, 0, algorithms.config_of(large))

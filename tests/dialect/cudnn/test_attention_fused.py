@@ -12,7 +12,7 @@ import meta
 from meta import op
 from meta.base.device import Device
 from meta.dialect.core import only
-from meta.dialect.cudnn import attention, cudnn
+from meta.dialect.cudnn import attention, cudnn, plans
 from meta.dialect.cudnn.attention import Attention
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
@@ -115,7 +115,7 @@ def test_the_kernel_fills_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         for out, gradient in zip((a, b, c), found, strict=True):
             out.copy_(gradient.transpose(1, 2).flatten(2))
 
-    monkeypatch.setattr(attention, "plan", planned)
+    monkeypatch.setattr(plans, "_run", planned)
     arrays = [meta.array(t) for t in (q, k, v)]
     with only("torch"):
         y, logsumexp = op.fused_attention(*arrays, causal=True, scale=0.5, layout="BSHD")

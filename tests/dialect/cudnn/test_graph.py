@@ -15,7 +15,8 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect.core import Unsupported, only
-from meta.dialect.cudnn import conv, cudnn, graph, handles, library, plans
+from meta.dialect.core.openv import config_of, config_text
+from meta.dialect.cudnn import conv, cudnn, engines, graph, handles, library, plans
 from meta.dialect.cudnn.graph import Graph, Operand
 from meta.ir import TensorType, parse
 from meta.passes import fuse_dialect
@@ -23,6 +24,14 @@ from meta.passes import fuse_dialect
 
 class Refused(Exception):
     """What the frontend raises for a graph without a plan."""
+
+
+PLANS = [
+    ("eng7_k2=4", "compiles"), ("eng57_k24=3_k5=1", ""), ("eng57_k24=3_k5=1", ""),
+    ("eng1", "refused"), ("INVALID_ENGINE_NAME_CFG", ""), ("eng12_k5=-1", ""), ("eng0", ""),
+    ("eng8", "compiles"), ("eng9", "compiles"), ("eng10", "compiles"),
+]  # fmt: skip
+"""By their names, and whether their kernels are compiled or refused; the second is the default."""
 
 
 class Tensor:
@@ -45,6 +54,7 @@ class Node:
     refuses: str | None = None
     workspace = 0
     made: list[Node] = []  # noqa: RUF012
+    plans: list[tuple[str, str]] = []  # noqa: RUF012
 
     def __init__(self, **options: Any) -> None:
         self.options, self.calls = options, []
@@ -64,6 +74,20 @@ class Node:
 
     def get_workspace_size(self) -> int:
         return Node.workspace
+
+    def get_execution_plan_count(self) -> int:
+        return len(Node.plans)
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        return Node.plans[index][0]
+
+    def get_behavior_notes_for_plan_at_index(self, index: int) -> list[str]:
+        return ["RUNTIME_COMPILATION"] if Node.plans[index][1] == "compiles" else ["OTHER"]
+
+    def build_plan_at_index(self, index: int) -> None:
+        if Node.plans[index][1] == "refused":
+            raise RuntimeError("deselected")
+        self.calls.append(("build_plan_at_index", (index,), {}))
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Tensor:
@@ -95,7 +119,7 @@ def frontend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[N
     monkeypatch.setattr(library, "version", lambda: 90000)
     monkeypatch.setattr(plans, "version", lambda package: "1.32")
     monkeypatch.setattr(plans.torch.cuda, "get_device_name", lambda device: "a chip")
-    for module in (graph, plans):
+    for module in (graph, plans, engines):
         monkeypatch.setattr(module, "frontend", Frontend)
     monkeypatch.setattr(handles, "current", lambda device: 7)
     monkeypatch.setattr(plans.torch.cuda, "device", lambda device: nullcontext())
@@ -103,7 +127,10 @@ def frontend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[N
     monkeypatch.setattr(plans, "_plans", type(plans._plans)())
     monkeypatch.setattr(Node, "made", [])
     monkeypatch.setattr(Node, "refuses", None)
+    monkeypatch.setattr(Node, "plans", PLANS)
+    plans._others.cache_clear()
     yield Node.made
+    plans._others.cache_clear()
 
 
 def geometry(dtype: str = "float16", layout: str = "NHWC", kernel: str = "OHWI") -> Any:
@@ -293,3 +320,79 @@ def test_kernels_say_what_their_plans_take(
             OPERATORS[name].schema.bind(args, {}, lambda t: t), device
         )
         assert cudnn.ops[name].make(call).workspace_bytes == 4096
+
+
+def configs(*pairs: tuple[str, int]) -> Any:
+    return tuple(sorted(pairs))
+
+
+def test_the_other_plans_of_a_graph_are_configurations(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = plans.planned(conv._fprop, geometry(), dtype="float16", device=0)
+    assert env.configs is not None
+    listed = env.configs.listed()
+    assert listed == [(("engine", n),) if n != 7 else configs(("engine", 7), ("k2", 4))
+                      for n in (0, 7, 8, 9)]  # fmt: skip
+    assert [config_of(config_text(one)) for one in listed] == listed
+    before = len(frontend)
+    assert env.configs.listed() == listed and len(frontend) == before
+    # One that cuDNN has, then one that it compiles, which the next process finds on disk.
+    for one, index in ((listed[0], 6), (listed[1], 0)):
+        made = env.configured(one)
+        calls = [name for name, _, _ in frontend[-1].calls]
+        assert ("build_plan_at_index", (index,), {}) in frontend[-1].calls
+        assert "build_plans" not in calls and made.config == one
+        assert env.configured(one).run is made.run
+    monkeypatch.setattr(plans, "_plans", type(plans._plans)())
+    env.configured(listed[1])
+    assert frontend[-1].calls == [("deserialize", (7, b"a plan"), {})]
+    env.configured(listed[0])
+    assert ("build_plan_at_index", (6,), {}) in frontend[-1].calls
+
+
+def test_where_cudnn_has_no_kernel_the_first_that_is_compiled_is_the_default(
+    frontend: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Node, "plans", [(f"eng{n}", "compiles") for n in range(9)])
+    env = plans.planned(conv._dgrad, geometry(), dtype="float16", device=0)
+    assert env.configs is not None
+    assert env.configs.listed() == [(("engine", n),) for n in (1, 2, 3)]
+    monkeypatch.setattr(Node, "plans", [(f"eng{n}", "") for n in range(20)])
+    env = plans.planned(conv._wgrad, geometry(), dtype="float16", device=0)
+    assert env.configs is not None and len(env.configs.listed()) == engines.LISTED
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ((("engine", 77),), "no plan engine=77 for this graph"),
+        ((("engine", 57),), "no plan engine=57 for this graph"),
+        ((("engine", 1),), "cuDNN has no plan: deselected"),
+        ((("tile", 3),), "no plan tile=3 for this graph"),
+    ],
+)
+def test_plans_that_are_not_there_are_refused(frontend: list[Node], config: Any, says: str) -> None:
+    env = plans.planned(conv._fprop, geometry(), dtype="float16", device=0)
+    with pytest.raises(Unsupported, match=says):
+        env.configured(config)
+
+
+def test_a_plan_belongs_to_the_precision_in_which_it_was_found(frontend: list[Node]) -> None:
+    env = plans.planned(conv._fprop, geometry("float32"), dtype="float32", device=0)
+    made = env.configured((("engine", 0),))
+    assert ("build_plan_at_index", (6,), {}) in frontend[-1].calls
+    with config.override(META_TF32=True):
+        made.run()
+    assert "build_plans" in [name for name, _, _ in frontend[-1].calls]
+
+
+def test_what_wraps_a_kernel_wraps_all_its_configurations(frontend: list[Node]) -> None:
+    def wrapper(run: Any) -> Any:
+        return lambda *values: run(*values[1:])
+
+    env = plans.planned(conv._fprop, geometry(), dtype="float16", device=0).wrap(wrapper)
+    made = env.configured((("engine", 0),))
+    made.run("left out")
+    _, (_, count, *_), _ = frontend[-1].calls[-1]
+    assert count == 0 and frontend[-1].calls[-1][0] == "_execute_with_raw_ptrs"

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 
 from meta.base.device import Device
 from meta.dialect.core import only
-from meta.dialect.cudnn import cudnn, packed_attention
+from meta.dialect.cudnn import cudnn
+from meta.dialect.cudnn import plans as execution_plans
 from meta.dialect.cudnn.attention import sdpa_backward
 from meta.ir import TensorType, parse
 from meta.passes import explain_fusion, fuse_dialect, infer_type
@@ -60,7 +61,8 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     monkeypatch.setitem(cudnn.__dict__, "unavailable", None)
 
-    def planned(describe: Any, attention: Any, *, dtype: str, device: int) -> Any:
+    def planned(wanted: Any) -> Any:
+        describe, (attention,) = wanted.describe, wanted.details
         made.append((describe, attention))
 
         def run(*tensors: torch.Tensor) -> None:
@@ -77,7 +79,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         run.workspace = 0  # type: ignore[attr-defined]
         return run
 
-    monkeypatch.setattr(packed_attention, "plan", planned)
+    monkeypatch.setattr(execution_plans, "_run", planned)
     return made
 
 

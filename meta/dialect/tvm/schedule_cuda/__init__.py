@@ -6,6 +6,11 @@ do not cover is left to TVM's rules and to one kernel for each stage (`default`)
 
 To add a rule, write a function of stages that returns the statement of a kernel, or None, and call
 it in `_own`.
+
+Rules `ask` for the sizes that they choose by reasoning, so that others can be measured: ``threads``
+of a block, or of a row; ``rows`` of a block; ``vector``, the elements of an access; ``items``, the
+vectors of a thread; ``slices`` of a reduction; ``ahead``, the accesses under way; ``held``, whether
+rows stay in registers. A rule asks when its kernel is written, not while it is tried.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.target import Target
 
+from meta.dialect.core.knobs import Knobs, deciding, forget
 from meta.dialect.tvm import cuda_parameters
+from meta.dialect.tvm.configured import knobs_of
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.schedule_cuda import (
     default,
@@ -39,12 +46,17 @@ KERNELS = (windows.kernel, rows.kernel, reductions.kernel, transposes.kernel, in
 """What makes kernels of stages: of the parts that are left, and all intermediate arrays."""
 
 
-def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
-    """Return ``function`` with everything bound to threads; what it computes is unchanged."""
-    with target:  # rules ask it how many multiprocessors there are
-        own = _own(function)
-    if own is None:
-        own = default.without_bool(default.schedule(function, target))
+def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None) -> tirx.PrimFunc:
+    """Return ``function`` with everything bound to threads; what it computes is unchanged.
+
+    ``knobs``: in the place of those of the function's configuration.
+    """
+    with deciding(knobs or knobs_of(function)):
+        with target:  # rules ask it how many multiprocessors there are
+            own = _own(function)
+        if own is None:
+            forget()
+            own = default.without_bool(default.schedule(function, target))
     return cuda_parameters.required(half_math.replaced(own))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.schedule_cuda.emit import (
     WARP,
     Kernel,
@@ -43,6 +44,9 @@ class Columns(Partial):
         vectors = inner // vector
         short = axes.length < SHORT
         across = min(THREADS if short else WARP, 1 << (vectors - 1).bit_length())
+        if not short:
+            near = (across // 4, across // 2, across * 2)
+            across = ask("across", across, [n for n in near if 1 <= n <= THREADS // vector])
         down = 1 if short else THREADS // across
         along, outer = divided(vectors, across), axes.count // inner
         every = divided(axes.length, down)

@@ -18,6 +18,7 @@ from tvm.s_tir import dlight
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import no_alias
 from meta.dialect.tvm.schedule_cuda.emit import threaded
@@ -36,6 +37,7 @@ from meta.dialect.tvm.stages import (
 
 THREADS = 256
 """Threads of a block for independent results: they fill any GPU and leave many registers each."""
+OTHER_THREADS = 64, 128, 512
 EACH, MANY = 4, 1 << 20
 """Results for each thread of a big elementwise kernel, to have several loads under way."""
 SHARING_THREADS = 1024
@@ -255,11 +257,12 @@ def _bind(sch: s_tir.Schedule, block: Any) -> None:
     sch.reorder(*spatial, *reduce, *other)
     flat = sch.fuse(*spatial)
     extent = sch.get(flat).extent
+    threads = ask("threads", THREADS, OTHER_THREADS)
     if isinstance(extent, tirx.IntImm) and extent.value >= MANY and not reduce and not other:
-        x, each, thread = sch.split(flat, [None, EACH, THREADS])
+        x, each, thread = sch.split(flat, [None, EACH, threads])
         sch.unroll(each)
     else:
-        x, thread = sch.split(flat, [None, THREADS])
+        x, thread = sch.split(flat, [None, threads])
     sch.bind(x, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")
     if reduce and sch.get(block).init is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
     Kernel,
@@ -51,6 +52,7 @@ from meta.dialect.tvm.stages import Stage, at_axes
 from meta.dialect.tvm.target import processors
 
 THREADS = 256
+OTHER_THREADS = 64, 128, 512
 MANY_BLOCKS = 8
 """Thread blocks that fill a multiprocessor: more work for each thread leaves at least as many."""
 FEW_BLOCKS, LEAST_BYTES = 2, 4
@@ -118,6 +120,7 @@ class Injective:
             wish = power_of_two_in(self.merged[-1], wish)
         elif self.total < wish:
             wish = 1
+        self.widest = wish
         least = max(1, LEAST_BYTES // min(map(itemsize, buffers)))
         while wish > least and self.total // (wish * THREADS) < FEW_BLOCKS * processors():
             wish //= 2
@@ -125,25 +128,28 @@ class Injective:
 
     def emit(self) -> Any:
         """Return the statement of the kernel."""
+        self.vector = ask("vector", self.vector, [n for n in (1, 2, 4, 8) if n <= self.widest])
+        threads = ask("threads", THREADS, OTHER_THREADS)
         vectors = self.total // self.vector
         most = max(1, MAX_BYTES // (self.vector * max(itemsize(s.buffer) for s in self.stages)))
         if any(_names(part.value) > LONG for part in self.parts):
             most = 1
         fitting = [n for n in (8, 4, 2, 1) if n <= most]
         enough = MANY_BLOCKS * processors()
-        times = next((n for n in fitting if vectors // (n * THREADS) >= enough), 1)
-        blocks = max(1, divided(vectors, times * THREADS))
+        times = next((n for n in fitting if vectors // (n * threads) >= enough), 1)
+        times = ask("items", times, [n for n in (1, 2, 4, 8) if vectors >= n * threads])
+        blocks = max(1, divided(vectors, times * threads))
         k = self.k
         first: list[Any] = []
         last: list[Any] = []
         for u in range(times):
-            place = (k.wide(k.block) * k.number(times) + u) * k.number(THREADS) + k.wide(k.thread)
+            place = (k.wide(k.block) * k.number(times) + u) * k.number(threads) + k.wide(k.thread)
             begin, end = self._vector(place * k.number(self.vector), self.vector)
             for part, statements in ((first, begin), (last, end)):
                 if not statements:
                     continue
                 whole = sequence(statements)
-                if vectors % (times * THREADS):
+                if vectors % (times * threads):
                     whole = tirx.IfThenElse(place < k.number(vectors), whole, None)
                 part.append(whole)
         body = [*first, *last]
@@ -153,7 +159,7 @@ class Injective:
             begin, end = self._vector(place, 1)
             here = tirx.all(k.block == 0, k.thread < rest)
             body.append(tirx.IfThenElse(here, sequence([*begin, *end]), None))
-        return k.launch(body, blocks, THREADS)
+        return k.launch(body, blocks, threads)
 
     def _vector(
         self,

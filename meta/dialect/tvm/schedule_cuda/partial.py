@@ -9,6 +9,7 @@ from typing import Any
 
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
     WARP,
@@ -64,7 +65,9 @@ def cut(blocks: int, rounds: int) -> int:
     As many as the GPU runs at a time, or rather fewer if they are then of one length.
     """
     most = max(1, min(MOST_BLOCKS * processors() // blocks, rounds // CHUNK))
-    return next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
+    wish = next((n for n in range(most, most // 2, -1) if rounds % n == 0), most)
+    near = (1, wish // 4, wish // 2, wish * 2, wish * 4)
+    return ask("slices", wish, [n for n in near if 1 <= n <= rounds])
 
 
 def groups(parts: Sequence[KernelPart]) -> Iterator[Grouped]:
@@ -159,7 +162,8 @@ class Partial(ABC):
 
     def _vector(self, extent: int) -> int:
         sizes = [itemsize(w.buffer) for w in self.walks if w.strides[self.axis] == 1]
-        return power_of_two_in(extent, min(MAX_VECTOR, ACCESS_BYTES // min(sizes)))
+        wish = power_of_two_in(extent, min(MAX_VECTOR, ACCESS_BYTES // min(sizes)))
+        return ask("vector", wish, [n for n in (1, 2, 4) if n < wish])
 
     def _width(self, walk: Access, vector: int) -> int:
         across = (s for position, s in enumerate(walk.strides) if position != self.axis)
@@ -181,6 +185,8 @@ class Partial(ABC):
         axis = self.axis
         sizes = [vector * itemsize(w.buffer) for w in self.walks if w.strides[axis] == 1]
         chunk = min(4 * CHUNK, max(CHUNK, MOST_BYTES // max(sizes)), rounds)
+        near = (chunk // 2, chunk * 2)
+        chunk = ask("ahead", chunk, [n for n in near if 1 <= n <= min(4 * CHUNK, rounds)])
         held = {
             walk: k.registers(
                 str(walk.buffer.dtype), chunk * vector if walk.strides[axis] else chunk

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.floats import subtracted
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
@@ -101,14 +102,23 @@ class RowPlan:
         enough = BUSY * processors()
         while threads < min(most, BLOCK) and self.layout.count * threads < enough:
             threads *= 2
-        self.threads, self.holds = threads, held(threads) <= MOST_HELD
         once = len(self.members) == 2 * len(self.online)
-        if once and threads > BLOCK:  # to be read once in any case: by several blocks at a time
-            self.threads, self.holds = BLOCK, False
+        streams = once and threads > BLOCK
+        if streams:  # to be read once in any case: by several blocks at a time
+            threads = BLOCK
+        holds = not streams and held(threads) <= MOST_HELD
+        near = threads // 4, threads // 2, threads * 2, threads * 4
+        fitting = [n for n in near if 1 <= n <= min(most, MAX_THREADS)]
+        fitting = [n for n in fitting if not holds or held(n) <= MOST_HELD]
+        self.threads, self.holds = ask("threads", threads, fitting), holds
         each_vector = self.vector * max(1, sum(itemsize(w.buffer) for w in self.along))
         self.resident = 0 if self.holds or once else min(self.whole, RESIDENT // each_vector)
         whole = 1 << (self.layout.count - 1).bit_length()
-        self.together = max(1, min(BLOCK // threads, max(whole, WARP // threads)))
+        least = max(1, WARP // self.threads)
+        together = max(1, min(BLOCK // self.threads, max(whole, least)))
+        near = together // 4, together // 2, together * 2, together * 4
+        fitting = [n for n in near if least <= n and n * self.threads <= MAX_THREADS]
+        self.together = ask("rows", together, fitting)
 
     @property
     def whole(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
     aligned,
@@ -37,6 +38,7 @@ TILE = 4096
 """Elements of a tile."""
 LINE = 64
 """Elements along each of its sides, where the axes are long enough."""
+OTHER_LINES = 16, 32
 LEAST = 16
 """Shorter axes are left to the cache."""
 ALIGNMENT = 64
@@ -73,8 +75,9 @@ class Transposes(Injective):
 
     def _extents(self, rows: int, columns: int) -> tuple[int, int]:
         """Return the extents of a tile: as large as those of all arrays have shared memory for."""
-        high = min(LINE, 1 << (rows - 1).bit_length())
-        wide = min(TILE // high, 1 << (columns - 1).bit_length(), LINE)
+        line = ask("tile", LINE, OTHER_LINES)
+        high = min(line, 1 << (rows - 1).bit_length())
+        wide = min(TILE // high, 1 << (columns - 1).bit_length(), line)
         while self._shared_bytes(high, wide) > SHARED_MEMORY:
             high, wide = (high, wide // 2) if wide >= high else (high // 2, wide)
         return high, wide

@@ -18,6 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from meta.dialect.core.knobs import ask
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.schedule_cuda.emit import (
     divided,
@@ -29,7 +30,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     store,
     substituted,
 )
-from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
+from meta.dialect.tvm.schedule_cuda.injective import OTHER_THREADS, THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.loads import Loads
 from meta.dialect.tvm.schedule_cuda.walk import (
     Access,
@@ -136,7 +137,8 @@ class Windows(Injective):
         """Return the statement of the kernel."""
         k, plan = self.k, self.planned
         items = self.total // (plan.count * self.lanes)
-        place = k.wide(k.block) * k.number(THREADS) + k.wide(k.thread)
+        threads = ask("threads", THREADS, OTHER_THREADS)
+        place = k.wide(k.block) * k.number(threads) + k.wide(k.thread)
         coordinates = k.registers(k.dtype, len(self.merged))
         values = [*enumerate(k.unflat(place, plan.extents))]
         body: list[Any] = [store(coordinates, value, g) for g, value in reversed(values)]
@@ -159,10 +161,10 @@ class Windows(Injective):
             first += begin
             last += end
         whole = sequence([*body, *first, *last])
-        if items % THREADS:
+        if items % threads:
             whole = tirx.IfThenElse(place < k.number(items), whole, None)
         whole = tvm_ffi.structural_map(whole, (tvm.ir.Var, lambda v: held.get(v, v)))
-        return k.launch([whole], max(1, divided(items, THREADS)), THREADS)
+        return k.launch([whole], max(1, divided(items, threads)), threads)
 
     def _stage(self, i: int, inner: list[Any], v: Any, held: Any, results: list[Any]) -> Any:
         if i not in self._reduced:

@@ -1,0 +1,115 @@
+"""Knobs: the numbers of a kernel that were chosen by reasoning, and what they could be instead.
+
+What makes a kernel asks for each such number with `Knobs.ask`, which returns the default or what
+the configuration says, and notes the question. The configurations worth measuring follow from the
+questions: each of them answered otherwise, one at a time. `ask` finds the knobs of the kernel that
+is being made (`deciding`); a maker that asks is `tunable`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from itertools import zip_longest
+from typing import Any
+
+from meta.dialect.core.openv import Config, Configs, OpEnv, Unsupported
+
+MOST = 12
+"""Configurations of a kernel that are worth measuring, at most."""
+
+
+class Knobs:
+    """The answers of a configuration, and what was asked while a kernel was made with it."""
+
+    def __init__(self, config: Config = ()) -> None:
+        self.chosen = dict(config)
+        self.asked: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+
+    def ask(self, name: str, default: int, options: Sequence[int]) -> int:
+        """Return a number: the default, or the configuration's if that is one of ``options``.
+
+        What is asked for several times under one name, by several kernels of a function, is one
+        knob: it turns those that have its value among their options.
+        """
+        self.asked.setdefault(name, []).append((default, tuple(options)))
+        chosen = self.chosen.get(name, default)
+        return chosen if isinstance(chosen, int) and chosen in options else default
+
+    def forget(self) -> None:
+        """Forget what was asked by rules whose kernels are not used."""
+        self.asked.clear()
+
+    def check(self) -> None:
+        """Raise Unsupported if the configuration has a name or a number that nothing asked for."""
+        for name, value in self.chosen.items():
+            options = {
+                n for default, others in self.asked.get(name, ()) for n in (default, *others)
+            }
+            if value not in options:
+                known = f"{name}={sorted(options)}" if options else f"{sorted(self.asked)}"
+                raise Unsupported(f"this kernel has no {name}={value}, only {known}")
+
+    def listed(self) -> list[Config]:
+        """Return the configurations that turn one knob: first the nearest value of each knob."""
+        columns = []
+        for name, questions in self.asked.items():
+            found = {n: _apart(n, d) for d, options in questions for n in options if n != d}
+            columns.append([((name, n),) for n in sorted(found, key=lambda n: (found[n], n))])
+        rows = zip_longest(*columns)
+        return [config for row in rows for config in row if config is not None][:MOST]
+
+
+def _apart(number: int, other: int) -> float:
+    """Return how far numbers are apart: as many times the one as the other is as far."""
+    return abs(math.log((number + 1) / (other + 1)))
+
+
+_current: ContextVar[Knobs | None] = ContextVar("meta_knobs", default=None)
+
+
+@contextmanager
+def deciding(knobs: Knobs) -> Iterator[Knobs]:
+    """Let `ask` in the block ask these knobs."""
+    token = _current.set(knobs)
+    try:
+        yield knobs
+    finally:
+        _current.reset(token)
+
+
+def ask(name: str, default: int, options: Sequence[int]) -> int:
+    """Return what the knobs of the kernel that is being made say, the default where there are
+    none; see `Knobs.ask`.
+    """
+    knobs = _current.get()
+    return default if knobs is None else knobs.ask(name, default, options)
+
+
+def forget() -> None:
+    """Forget what was asked so far; see `Knobs.forget`."""
+    knobs = _current.get()
+    if knobs is not None:
+        knobs.forget()
+
+
+def tunable(make: Callable[..., OpEnv]) -> Callable[..., OpEnv]:
+    """Let what a maker `ask`s be the configurations of the kernels that it makes; a decorator."""
+
+    @wraps(make)
+    def maker(*args: Any, **kwargs: Any) -> OpEnv:
+        def made(config: Config) -> tuple[OpEnv, Knobs]:
+            with deciding(Knobs(config)) as knobs:
+                env = make(*args, **kwargs)
+            knobs.check()
+            return env, knobs
+
+        env, knobs = made(())
+        if knobs.asked:
+            env.configs = Configs(knobs.listed, lambda config: made(config)[0])
+        return env
+
+    return maker
