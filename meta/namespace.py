@@ -34,6 +34,7 @@ from meta.model import Model, cond, scan, while_loop
 from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.explain import explain
+from meta.vm.measure import measure
 from meta.vm.pipeline import PassContext
 
 newaxis = None
@@ -69,6 +70,7 @@ __all__ = [
     "ir",
     "isdtype",
     "linalg",
+    "measure",
     "model",
     "nan",
     "ndarray",

@@ -58,6 +58,14 @@ _INTEGERS = _SIGNED | UNSIGNED
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
 PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part, by complex dtype."""
+TOLERANCE: dict[str, tuple[float, float]] = {
+    "float16": (4e-3, 2e-3),
+    "bfloat16": (3e-2, 2e-2),
+    "float32": (2e-5, 2e-5),
+    "float64": (1e-9, 1e-10),
+}
+"""How far results of two kernels may be apart, (rtol, atol) by dtype: a few units in the last place
+of results of moderate size."""
 COMPLEX: frozenset[str] = frozenset(PARTS)
 
 

@@ -163,8 +163,8 @@ class OpCase:
         where torch has none or the operator of the gradient says why it is not differentiable.
     expanded: whether arguments may have equal elements throughout: singular matrices may not.
     why: if no case of a differentiable operator has ``grad``, the reason.
-    rtol, atol: tolerances by dtype where the usual ones (see `compare.TOLERANCE`) do not do; say
-    why beside it.
+    rtol, atol: tolerances by dtype where the usual ones (`meta.base.dtype.TOLERANCE`) do not do;
+    say why beside it.
     errors: arguments that are refused, and how; see `error` and `refusals`.
     """
 

@@ -14,13 +14,6 @@ from meta.runtime.ndarray import ndarray
 
 WIDE = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 """Signed integers that hold the unsigned ones of which torch has no arithmetic."""
-# (rtol, atol) by dtype: a few units in the last place of results of moderate size.
-TOLERANCE = {
-    "float16": (4e-3, 2e-3),
-    "bfloat16": (3e-2, 2e-2),
-    "float32": (2e-5, 2e-5),
-    "float64": (1e-9, 1e-10),
-}
 
 
 def to_torch(value: Any) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 
 from meta.base import config
 from meta.base.device import Device
+from meta.base.dtype import TOLERANCE
 from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.core import candidates
@@ -27,7 +28,6 @@ from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import as_array, ndarray
 from meta.testing.case import ErrorSample, OpCase, Sample
 from meta.testing.compare import (
-    TOLERANCE,
     WIDE,
     check,
     check_type,

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from types import MethodType
 from typing import Any
 
-from meta.base.device import CPU, Device
-from meta.base.errors import ArgumentError
+from meta.base.device import Device
 from meta.base.html import MAX_ROWS, Html, details, fragment, join, table, tag
 from meta.base.source import short_site
 from meta.dialect.core import Candidate, Cost, DialectOp, Race, answers, dialects, only
@@ -23,16 +21,11 @@ from meta.dialect.core.preference import Preference, current, tuned
 from meta.dialect.core.tuning import known
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
-from meta.ir.types import TensorType
-from meta.op.core import CallValues, Op, View, map_tensors, runtime_args, tree
-from meta.op.core.call import array_type
-from meta.op.core.op import ComposedOp
-from meta.op.core.tracing import Trace
+from meta.op.core import CallValues, Op, View
 from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
-from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.code import FusedRef
-from meta.vm.eager import device_of
+from meta.vm.example_calls import example_calls
 from meta.vm.graphs import GraphReport
 from meta.vm.kernels import BoundProgram
 from meta.vm.watch import LaunchSite, sites
@@ -214,23 +207,11 @@ def explain(
         choice, op = only(op.dialect.name), op.base
     else:
         choice = nullcontext()
-    if not callable(op):
-        raise ArgumentError(
-            "explain needs an operator, or a function of arrays",
-            expected="what is called, and the arguments of the call: explain(meta.softmax, x)",
-            found=type(op).__name__,
-        )
-    by_schema = False
-    if isinstance(op, MethodType) and isinstance(op.__self__, ComposedOp):
-        by_schema, op = op.__func__ is ComposedOp.plain, op.__self__
     with choice:
-        if not isinstance(op, Op) or (isinstance(op, ComposedOp) and not by_schema):
-            found = FunctionExplanation(map(_asked, _composed(op, args, kwargs)))
-            return found[0] if len(found) == 1 and isinstance(op, Op) else found
-        bound = op.schema.bind(args, kwargs, _lift)
-        arrays = [v for v in runtime_args(op, bound) if isinstance(v, ndarray)]
-        where = device_of(op, bound, arrays)
-        return _asked(op.call_values(map_tensors(op, bound, _type), where))
+        calls = example_calls("explain", op, args, kwargs)
+        found = FunctionExplanation(_asked(example.call) for example in calls)
+        one = isinstance(op, Op) or isinstance(getattr(op, "__self__", None), Op)
+        return found[0] if len(found) == 1 and one else found
 
 
 def _asked(call: CallValues) -> Explanation:
@@ -256,32 +237,6 @@ def _explained(
         choice = cheapest(call, current(), eager=eager)
         race = known(call, call.device, eager=eager)
     return Explanation(f"{call} -> {call.out}", found, absent, race, choice)
-
-
-def _composed(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[CallValues]:
-    """Run a function on symbols; return the operator calls that it makes."""
-    leaves, structure = tree.flatten((args, kwargs))
-    given = [_lift(leaf) for leaf in leaves]
-    places = {a.device for a in given if isinstance(a, ndarray)}
-    trace = Trace(places.pop() if len(places) == 1 else CPU)
-    trace.promotes = True
-    symbols = [trace.parameter(_type(a), "x")[1] for a in given]
-    args, kwargs = tree.unflatten(structure, symbols)
-    trace.run(lambda: function(*args, **kwargs))
-    for binding in trace.finish(()).bindings:
-        call = binding.value
-        if isinstance(call, Call) and (base := base_op(call.callee)) is not None:
-            yield prepared(base, call, trace.device)
-
-
-def _lift(value: Any) -> Any:
-    return value if isinstance(value, TensorType) else as_array(value)
-
-
-def _type(value: ndarray | TensorType) -> TensorType:
-    return value if isinstance(value, TensorType) else array_type(value.key)
 
 
 @dataclass(frozen=True, slots=True)

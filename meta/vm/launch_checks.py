@@ -23,7 +23,7 @@ for the operator inside of a fused one (`watch.py`). Checking waits for the devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,11 +184,20 @@ def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
     """Return the kernel of an eager call, which raises IRError for a promise that it breaks. It
     takes what `OpEnv.run` takes.
     """
-    outputs, written, allocates = call.outputs, written_places(call), env.allocates
+    return promises_checked(env, call.op.name, call.outputs, written_places(call))
+
+
+def promises_checked(
+    env: OpEnv, name: str, outputs: Sequence[TensorType], written: Sequence[int]
+) -> Callable[..., Any]:
+    """Return a kernel that makes ``outputs`` and writes the arguments at the positions ``written``,
+    as `with_promises_checked` does. ``name``: of its operator.
+    """
+    allocates = env.allocates
 
     def broken(found: str, expected: str) -> IRError:
         what = f"the kernel {env.dialect_op} breaks its promise"
-        return IRError(what, op=call.op.name, expected=expected, found=found)
+        return IRError(what, op=name, expected=expected, found=found)
 
     def run(*values: Any) -> Any:
         count = len(values) if allocates else len(values) - len(outputs)

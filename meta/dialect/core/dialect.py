@@ -132,6 +132,8 @@ class Dialect:
         needed.
     declines: of a call, why none of its kernels runs it, or None; see `kernel` for the reasons of
         one kernel.
+    time_limit: of a backend that may hang, seconds in which it makes a kernel and has run it once,
+        if ever; measuring tries that in a process of its own first. None: it is trusted.
     restorer: a module whose function ``restore(artifact)`` makes a kernel (`Compiled`) of an
         `Artifact` again, where ``environment(device)`` returns what it did; imported when one is
         first met, without the package's other modules.
@@ -148,6 +150,7 @@ class Dialect:
     once: tuple[str, ...] = ()
     by_family: bool = False
     declines: Callable[[CallValues], str | None] | None = None
+    time_limit: float | None = None
 
     def __post_init__(self) -> None:
         self.site = caller_span(1)  # above what `dataclass` makes

@@ -1,0 +1,134 @@
+"""`meta.measure`: what a call costs on each backend; also what dispatch asks with META_TUNE=on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from meta.base.device import Device, require
+from meta.base.errors import ArgumentError
+from meta.dialect.core import DIALECTS, DialectOp
+from meta.dialect.core.costs import Cost
+from meta.dialect.core.tuning import MEASURER
+from meta.ir import Function
+from meta.op.core import CallValues, Op, View
+from meta.vm.example_calls import ExampleCall, example_calls
+from meta.vm.measuring.clocks import Clock
+from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest
+from meta.vm.measuring.subject import function_subject, subject_of
+
+HOW = ("graph", "eager")
+
+
+def measure(
+    op: Op | DialectOp | Callable[..., Any],
+    *args: Any,
+    device: object = None,
+    dialect: str | None = None,
+    how: str = "graph",
+    backward: bool = False,
+    budget: float | None = None,
+    iters: int | None = None,
+    configs: int = MOST_CONFIGS,
+    clock: Clock | None = None,
+    **kwargs: Any,
+) -> list[Cost]:
+    """Time an operator on every backend that has it, and in every configuration of its kernel.
+
+    Parameters
+    ----------
+    op: an operator, or one of a dialect (``meta.op.tvm.softmax``), whose kernels alone are timed.
+    args, kwargs: the arguments of the call. A `TensorType` stands for an array, which is then made:
+        floats are random, integers in range where they index. Arrays that are given are used with
+        their values, in compact form: for an operator that does not take just any.
+    device: where to run; by default where the arrays are, or on the CPU.
+    dialect: the name of the one whose kernels are timed; None: all.
+    how: "graph": as in a compiled program. On CUDA the kernels are replayed as one CUDA graph, and
+        what cannot be recorded is launched by the host; a kernel that fills its result finds its
+        memory there. "eager": as a call of the user, launched by the host, its result allocated.
+    backward: whether the program of the gradient is timed as well, of all that the gradient rule
+        calls, on the same dialect where it has these operators.
+    budget: seconds, after which no contender is made and no round begins; the first contender is
+        made in any case, and timed at least once. None: until the times are known to 1 %.
+    iters: how many rounds; 0: each contender runs once, is checked and not timed. None: as many as
+        are needed.
+    configs: how many configurations of one kernel are timed besides its default.
+    clock: what takes the time, for tests.
+
+    Result: one `Cost` for each contender, in the order in which dispatch asks, as `meta.explain`
+    has them: microseconds forward and backward (median, 20th and 80th percentile over the rounds),
+    host microseconds of a launch (on the CPU the kernel's time), milliseconds of making the kernel,
+    bytes, or why it was refused. None for a call that needs no kernel, such as a view.
+
+    The results of each contender are compared with those of the first one that runs, within the
+    tolerance of the dtype; one that is wrong is refused, and so is one that raises an error. What
+    is random is compared by type and shape alone. Rounds time one batch of calls of every contender
+    in turn. How the memory of arguments is taken in turn, so that it is not in a cache, is in
+    `meta/vm/measuring/arguments.py`. Nothing is kept: neither the result nor any memory.
+
+    Raises what the call itself would raise for wrong arguments, ArgumentError for a function that
+    makes several operator calls, for extents that are not numbers, and for values of ``how``,
+    ``budget`` and ``iters`` that mean nothing; UnknownName for a dialect that does not exist.
+
+    >>> import meta
+    >>> costs = meta.measure(meta.tanh, meta.ir.parse_type("float32[64, 64]"), dialect="torch")
+    >>> [(cost.dialect, cost.refused, cost.bytes["outputs"]) for cost in costs]
+    [('torch', '', 16384)]
+    """
+    if isinstance(op, DialectOp):
+        own = op.dialect.name
+        if dialect not in (None, own):
+            raise ArgumentError(
+                "measure is given an operator of one dialect and the name of another",
+                op=op.name,
+                found=repr(dialect),
+            )
+        op, dialect = op.base, own
+    if dialect is not None:
+        DIALECTS[dialect]
+    _require_sound(how, budget, iters, configs)
+    where = None if device is None else require(device)
+    if isinstance(op, Op) and where is not None and "device" in op.schema.index:
+        kwargs.setdefault("device", str(where))
+    found = _single(op, example_calls("measure", op, args, kwargs, where))
+    if found is None:
+        return []
+    rules = Rules(how, dialect, backward, budget, iters, configs, clock)
+    return contest(subject_of(found), rules)
+
+
+def _require_sound(how: str, budget: float | None, iters: int | None, configs: int) -> None:
+    wrong = None
+    if how not in HOW:
+        wrong = f"how={how!r}", " or ".join(map(repr, HOW))
+    elif budget is not None and not budget >= 0:
+        wrong = f"budget={budget!r}", "seconds, 0 or more"
+    elif (iters is not None and iters < 0) or configs < 0:
+        wrong = f"iters={iters!r}, configs={configs!r}", "numbers from 0 on"
+    if wrong is not None:
+        raise ArgumentError("measure cannot do that", found=wrong[0], expected=wrong[1])
+
+
+def _single(op: Any, calls: list[ExampleCall]) -> ExampleCall | None:
+    """Return the one call that needs a kernel, None if there is none; ArgumentError for several."""
+    needy = [c for c in calls if c.call.callee is not None and not isinstance(c.call.out, View)]
+    if len(needy) > 1:
+        raise ArgumentError(
+            "measure times one operator, and this makes several calls",
+            op=getattr(op, "__name__", None),
+            found=", ".join(c.call.op.name for c in needy),
+            hint="measure them one by one; meta.explain has them with their arguments",
+        )
+    return needy[0] if needy else None
+
+
+def measured(what: CallValues | Function, device: Device, how: str) -> list[Cost]:
+    """Return the costs of a call, or of a fused function: what `MEASURER` is."""
+    if isinstance(what, Function):
+        subject = function_subject(what, device)
+    else:
+        subject = subject_of(ExampleCall(what, tuple(what.args)))
+    return contest(subject, Rules(how))
+
+
+MEASURER[:] = [measured]

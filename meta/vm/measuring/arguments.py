@@ -1,0 +1,159 @@
+"""What kernels are measured on: arguments that are made from types, and copies of them.
+
+Floats are normal; where the kernel that priority chooses makes something of them that is not
+finite, or refuses them, numbers between 0.1 and 0.9 are tried, then between 1.1 and 2 (`FLOATS`).
+Integers that index are in range, others are from 1 to 7. An operator that takes only some values,
+as `cholesky` does, is given arrays by the caller, whose values count.
+
+**Copies.** A kernel that is called again and again on the same memory finds it in the cache, which
+it does not in a program. So the calls of a batch take copies of all arguments and results in turn.
+On CUDA there are so many that together they are at least twice as large as the second-level cache,
+but at most `MOST_COPIES`: what is so small that these fit lies in the cache in a program, too, as
+it was written just before. On the CPU there are copies of what takes a quarter of `CPU_CACHE`
+or more; smaller arguments stay in the cache. What a kernel writes in place has a copy for each
+call of a batch, and its values are put back between batches, which is not timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import FROM_TORCH, TO_TORCH
+from meta.ir import TensorType
+from meta.runtime.ndarray import ndarray
+from meta.vm.launch_checks import Bounds, looker
+from meta.vm.measuring.subject import Subject
+
+FLOATS = ("normal", "below one", "above one")
+"""Kinds of random floats, in the order in which they are tried."""
+MOST_COPIES = 64
+CPU_CACHE = 32 << 20
+"""Bytes that count as the share which one program has of the CPU's last cache."""
+MOST_BYTES = 1 << 30
+"""Bytes of all copies, unless one takes more."""
+_SEED = 20  # any: the same arguments in each process
+
+
+def made(subject: Subject, floats: str = FLOATS[0]) -> list[Any]:
+    """Return what a kernel of the subject is given: compact tensors, and numbers.
+
+    Arrays that the caller gave are copied as they are. Raises IndexOutOfRange for one whose
+    integers index nothing.
+    """
+    generator = torch.Generator(str(subject.device)).manual_seed(_SEED)
+    by_place: dict[int, list[Bounds]] = {}
+    for place, bounds in subject.bounds:
+        by_place.setdefault(place, []).append(bounds)
+    values: list[Any] = []
+    for place, value in enumerate(subject.values):
+        if isinstance(value, ndarray):
+            tensor = value.torch().detach().clone(memory_format=torch.contiguous_format)
+            for bounds in by_place.get(place, ()):
+                looker(bounds)(tensor)
+            values.append(tensor)
+        elif isinstance(value, TensorType):
+            values.append(_tensor(value, by_place.get(place, ()), floats, generator))
+        else:
+            values.append(value)
+    return values
+
+
+def gradients_like(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what may be the gradients of results: normal; zeros for integers."""
+    found = []
+    for tensor in tensors:
+        type_ = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+        generator = torch.Generator(tensor.device).manual_seed(_SEED + 1)
+        is_real = tensor.is_floating_point() or tensor.is_complex()
+        made_ = _tensor(type_, (), FLOATS[0], generator) if is_real else torch.zeros_like(tensor)
+        found.append(made_)
+    return found
+
+
+def _tensor(
+    type_: TensorType, bounds: Sequence[Bounds], floats: str, generator: torch.Generator
+) -> torch.Tensor:
+    """Return random values of a type."""
+    dtype, shape, device = TO_TORCH[type_.dtype], type_.static_shape, generator.device
+    if dtype.is_complex:
+        part = torch.float64 if dtype is torch.complex128 else torch.float32
+        parts = _floats((*shape, 2), part, floats, generator)
+        return torch.view_as_complex(parts).to(dtype)
+    if dtype.is_floating_point:
+        wide = torch.float64 if dtype is torch.float64 else torch.float32
+        return _floats(shape, wide, floats, generator).to(dtype)
+    low, high = (0, 2) if dtype is torch.bool else (1, 8)
+    indices = torch.randint(low, high, shape, generator=generator, device=device)
+    for one in bounds:
+        chosen = indices if one.axis is None else indices.select(one.axis, one.position)
+        high = max(one.high, 1)
+        chosen.copy_(torch.randint(0, high, chosen.shape, generator=generator, device=device))
+    return indices.to(dtype)
+
+
+def _floats(
+    shape: tuple[int, ...], dtype: torch.dtype, kind: str, generator: torch.Generator
+) -> torch.Tensor:
+    values = torch.empty(shape, dtype=dtype, device=generator.device)
+    if kind == "normal":
+        return values.normal_(generator=generator).clamp_(-3, 3)
+    low, high = (0.1, 0.9) if kind == "below one" else (1.1, 2.0)
+    return values.uniform_(low, high, generator=generator)
+
+
+class Copies:
+    """Copies of the arguments of one subject, and memory for its results, that calls take in turn.
+
+    Attributes
+    ----------
+    values: the arguments, by copy. outs: tensors to be filled, by copy; those of a result whose
+    extents are not known are left out. count: how many copies there are.
+    """
+
+    def __init__(self, subject: Subject, values: Sequence[Any]) -> None:
+        self._values, self._written = list(values), subject.written
+        static = [t for t in subject.outputs if t.is_static]
+        size = sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
+        size += sum(t.size * TO_TORCH[t.dtype].itemsize for t in static)
+        self.count = copies_of(size, subject.device, writes=bool(subject.written))
+        self.values = [self._copy() for _ in range(self.count)]
+        self.outs = [
+            [
+                torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=str(subject.device))
+                for t in static
+            ]
+            for _ in range(self.count)
+        ]
+
+    def _copy(self) -> list[Any]:
+        return [v.clone() if isinstance(v, torch.Tensor) else v for v in self._values]
+
+    def fresh(self) -> list[Any]:
+        """Return the arguments as they were in the beginning, in memory of their own."""
+        return self._copy()
+
+    def restore(self) -> None:
+        """Put back what kernels have written in place."""
+        for values in self.values if self._written else ():
+            for place in self._written:
+                values[place].copy_(self._values[place])
+
+    def pairs(self) -> Iterator[tuple[list[Any], list[torch.Tensor]]]:
+        """Iterate over arguments and results of one copy after the other."""
+        return zip(self.values, self.outs, strict=True)
+
+
+def copies_of(size: int, device: Device, *, writes: bool) -> int:
+    """Return how many copies of ``size`` bytes are taken in turn; see the head of this file."""
+    if device.kind == "cuda":
+        cache = torch.cuda.get_device_properties(device.ordinal).L2_cache_size
+        count = -(-2 * cache // max(size, 1))
+    else:
+        count = -(-2 * CPU_CACHE // max(size, 1)) if size >= CPU_CACHE // 4 else 1
+    if writes:
+        count = max(count, MOST_COPIES)
+    return max(1, min(count, MOST_COPIES, MOST_BYTES // max(size, 1)))

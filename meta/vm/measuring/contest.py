@@ -1,0 +1,182 @@
+"""`contest`: makes, checks and times all contenders of a subject, and says what each costs.
+
+The first contender in the order of dispatch that runs is the one whose results count. Another one
+with other results, or that raises an error or breaks a promise, is left out with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+
+from meta.base import config
+from meta.base.progress import bar
+from meta.dialect.core.cost_store import source_of
+from meta.dialect.core.costs import BYTES, Cost, Timing
+from meta.dialect.core.tuning import racing
+from meta.vm.measuring.arguments import Copies
+from meta.vm.measuring.backward import Backward, backward
+from meta.vm.measuring.clocks import Clock, clock_of
+from meta.vm.measuring.contender import Contender, reason_of
+from meta.vm.measuring.contenders import contenders
+from meta.vm.measuring.racing import MOST, Lane, calls_in_batch, race
+from meta.vm.measuring.reference import Reference, check, reference_of
+from meta.vm.measuring.subject import Subject
+
+MOST_CONFIGS = 16
+"""Configurations of one kernel that are measured besides its default, if nobody says so."""
+
+HOST_SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a contest is run.
+
+    Attributes
+    ----------
+    how: "graph" or "eager". dialect: whose contenders count; None: everybody's. backward: whether
+    the gradient's program is timed, too. budget: seconds after which no contender is made and no
+    round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
+    each kernel. clock: what takes the time; None: that of the device.
+    """
+
+    how: str = "graph"
+    dialect: str | None = None
+    backward: bool = False
+    budget: float | None = None
+    iters: int | None = None
+    configs: int = MOST_CONFIGS
+    clock: Clock | None = None
+
+
+def contest(subject: Subject, rules: Rules) -> list[Cost]:
+    """Return the cost of each contender, in the order in which dispatch asks."""
+    clock = rules.clock or clock_of(subject.device, rules.how)
+    deadline = None if rules.budget is None else clock.now() + rules.budget
+    with ExitStack() as stack:
+        # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
+        stack.enter_context(config.override(META_PROGRAM_CACHE=False))
+        stack.enter_context(racing())
+        stack.callback(clock.release)
+        entered, reference = _entered(subject, rules, clock, deadline)
+        counted = [c for c in entered if rules.dialect in (None, c.dialect)]
+        forward: dict[Contender, Timing] = {}
+        host: dict[Contender, float | None] = {}
+        if reference is not None and rules.iters != 0:
+            copies = Copies(subject, reference.values)
+            running = [c for c in counted if c.env is not None]
+            timed = _lanes(running, subject, rules, clock, copies)
+            host = {c: _host(c, subject, rules, clock, copies) for c in timed}
+            copies.restore()
+            _race(list(timed.values()), subject, rules, clock, deadline)
+            forward = {c: lane.timing() for c, lane in timed.items()}
+            del copies, timed  # the memory is free for the gradients
+        back = Backward({}, 0)
+        if reference is not None and rules.backward:
+            back = backward(
+                subject, reference, counted, clock, rounds=rules.iters, deadline=deadline
+            )
+        return [_cost(c, subject, forward.get(c), host.get(c), back) for c in counted]
+
+
+def _entered(
+    subject: Subject, rules: Rules, clock: Clock, deadline: float | None
+) -> tuple[list[Contender], Reference | None]:
+    """Make the contenders and run each once; those that are wrong, or for which there is no time,
+    are refused.
+    """
+    entered: list[Contender] = []
+    reference: Reference | None = None
+
+    def against(dialect: str) -> str | None:
+        if reference is None:
+            return None
+        if rules.dialect not in (None, dialect):
+            return "is not asked for"
+        if deadline is not None and clock.now() >= deadline:
+            return f"was not measured: the budget of {rules.budget:g} s is used up"
+        return None
+
+    found = contenders(
+        subject, clock, eager=rules.how == "eager", configs=rules.configs, against=against
+    )
+    for contender in found:
+        entered.append(contender)
+        if contender.env is not None:
+            if reference is None:
+                reference = reference_of(contender, subject)
+            else:
+                check(contender, subject, reference)
+    return entered, reference
+
+
+def _lanes(
+    running: Sequence[Contender], subject: Subject, rules: Rules, clock: Clock, copies: Copies
+) -> dict[Contender, Lane]:
+    """Return what is timed: batches of calls, warmed up."""
+    writes = bool(subject.written)
+    lanes = {}
+    for contender in running:
+        assert contender.env is not None
+        recordable = not contender.env.not_capturable
+        (alone,) = contender.calls(subject, copies, rules.how, 1)
+        try:
+            clock.once(alone)
+            count = calls_in_batch(clock.once(alone), copies.count, writes=writes)
+            copies.restore()
+            calls = contender.calls(subject, copies, rules.how, count)
+            lane = Lane(clock.batch(calls, recordable), count, copies.restore)
+            lane.batch()
+        except Exception as error:
+            contender.refuse(f"fails when it is called again: {reason_of(error)}")
+        else:
+            lanes[contender] = lane
+    return lanes
+
+
+def _race(
+    lanes: Sequence[Lane], subject: Subject, rules: Rules, clock: Clock, deadline: float | None
+) -> None:
+    with bar(MOST if rules.iters is None else rules.iters, f"timing {subject.name}", 1.0) as shown:
+        race(lanes, clock, rounds=rules.iters, deadline=deadline, after_round=shown.update)
+
+
+def _host(
+    contender: Contender, subject: Subject, rules: Rules, clock: Clock, copies: Copies
+) -> float | None:
+    """Return the microseconds that a launch keeps the host, where it does not wait for it."""
+    (alone,) = contender.calls(subject, copies, rules.how, 1)
+    found = [clock.host_seconds(alone) for _ in range(HOST_SAMPLES)]
+    known = [seconds for seconds in found if seconds is not None]
+    return median(known) * 1e6 if known else None
+
+
+def _cost(
+    contender: Contender,
+    subject: Subject,
+    forward: Timing | None,
+    host: float | None,
+    back: Backward,
+) -> Cost:
+    env = contender.env
+    sizes = {**dict.fromkeys(BYTES, 0), **subject.bytes}
+    if env is not None:
+        sizes["workspace"] = env.workspace_bytes
+        sizes["gradients"] = back.bytes
+        sizes["state"] = env.state_bytes
+    if host is None and forward is not None:
+        host = forward.median
+    return Cost(
+        contender.dialect,
+        contender.config,
+        forward=forward if env is not None else None,
+        backward=back.timings.get(contender.dialect) if env is not None else None,
+        host=host if env is not None else None,
+        compile=contender.compile if env is not None else None,
+        bytes=sizes if env is not None else {},
+        refused=contender.refused,
+        source=source_of(contender.dialect),
+    )

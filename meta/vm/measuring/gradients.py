@@ -1,0 +1,152 @@
+"""The program of an operator's gradient: what the gradient rule calls, for a call by itself.
+
+It takes what the rule keeps of the forward call (arguments, results, or neither where a type does)
+and the gradients of the results, and returns those of the floating point arguments, as the pass
+`autodiff` has them in a program. It is compiled for each dialect, which is preferred: an operator
+that the dialect does not have runs on another one, as it would in a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from meta.base.dtype import FROM_TORCH, has_gradient
+from meta.base.errors import GradientError
+from meta.dialect.core import prefer
+from meta.ir import Function, Module, TensorType, type_of
+from meta.op.core.call import CallValues
+from meta.op.core.tracing import Symbol, Trace
+from meta.passes.lifetimes import type_bytes
+from meta.vm.compiler import compile
+from meta.vm.executable import Executable
+
+
+@dataclass(frozen=True, slots=True)
+class GradientProgram:
+    """A program of gradients.
+
+    Attributes
+    ----------
+    module: its main takes ``inputs`` and returns a tuple of gradients, which take ``bytes``.
+    """
+
+    module: Module
+    inputs: tuple[torch.Tensor, ...]
+    bytes: int
+
+    def compiled(self, dialect: str, device: str) -> Executable:
+        """Compile the program on a dialect."""
+        with prefer(dialect):
+            return compile(self.module, device=device, cuda_graph=False)
+
+
+def gradient_program(
+    call: CallValues, values: Sequence[Any], results: Sequence[torch.Tensor], dys: Sequence[Any]
+) -> GradientProgram | None:
+    """Return the program of the gradient of a call; None if it has no gradient.
+
+    values: what the kernel was given. results: what it made. dys: the gradients of these.
+    """
+    rule = call.op.aspects.gradient
+    if rule is None or rule.function is None:
+        return None
+    slots = [i for i in call.op.schema.tensor_slots if i not in call.op.schema.written]
+    types = [t for i in slots for t in _several(call.args[i]) if isinstance(t, TensorType)]
+    if not any(has_gradient(t.dtype) for t in types):
+        return None
+    if not any(has_gradient(FROM_TORCH[t.dtype]) for t in results):
+        return None
+    trace = _Inputs(call)
+    given = trace.arguments(values)
+    y = trace.lazily("y", results)
+    named = {name: y if index < 0 else given[index] for name, index, _ in rule.kept}
+    kept = {n: _types(named[n]) if only_type else _taken(named[n]) for n, _, only_type in rule.kept}
+    dy = _taken(trace.lazily("dy", dys))
+    try:
+        found = trace.run(lambda: rule({**kept, rule.dy: dy}))
+    except GradientError:  # of these attributes there is none: the rule says so
+        return None
+    gradients: list[Symbol] = []
+    for slot, gradient in zip(call.op.schema.tensor_slots, found, strict=True):
+        if slot not in call.op.schema.written and gradient is not None:
+            pairs = zip(_several(call.args[slot]), _several(gradient), strict=False)
+            gradients += [g for t, g in pairs if g is not None and has_gradient(t.dtype)]
+    if not gradients:
+        return None
+    body = trace.finish(tuple(gradients))
+    result = type_of(body.result)
+    main = Function(tuple(trace.params), body, result)
+    module = Module({"main": main, **trace.functions}, dict(trace.types))
+    return GradientProgram(module, tuple(trace.inputs), type_bytes(result))
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+class _Later:
+    """A tensor that becomes an input of the program if the rule keeps it."""
+
+    def __init__(self, trace: _Inputs, name: str, tensor: torch.Tensor) -> None:
+        self.trace, self.name, self.tensor = trace, name, tensor
+        self.type = TensorType(tuple(tensor.shape), FROM_TORCH[tensor.dtype])
+        self._symbol: Symbol | None = None
+
+    def symbol(self) -> Symbol:
+        """Return what stands for the tensor in the program."""
+        if self._symbol is None:
+            var, self._symbol = self.trace.parameter(self.type, self.name)
+            self.trace.params.append(var)
+            self.trace.inputs.append(self.tensor)
+        return self._symbol
+
+
+class _Inputs(Trace):
+    """A trace whose parameters are those tensors that are asked for.
+
+    Attributes
+    ----------
+    params, inputs: the parameters, and what is given for them.
+    """
+
+    def __init__(self, call: CallValues) -> None:
+        super().__init__(call.device)
+        self.call = call
+        self.params: list[Any] = []
+        self.inputs: list[torch.Tensor] = []
+
+    def arguments(self, values: Sequence[Any]) -> list[Any]:
+        """Return the arguments by slot, with what stands for tensors."""
+        rest = iter(values)
+        found: list[Any] = []
+        for slot, argument in zip(self.call.op.slots, self.call.args, strict=True):
+            if slot.kind == "attribute" or argument is None:
+                found.append(argument)
+            elif slot.kind == "tensors":
+                found.append(tuple(_Later(self, slot.name, next(rest)) for _ in argument))
+            else:
+                value = next(rest)
+                is_tensor = isinstance(value, torch.Tensor)
+                found.append(_Later(self, slot.name, value) if is_tensor else value)
+        return found
+
+    def lazily(self, name: str, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return what stands for a result: of several a tuple."""
+        found = tuple(_Later(self, name, t) for t in tensors)
+        return found[0] if isinstance(self.call.out, TensorType) else found
+
+
+def _taken(value: Any) -> Any:
+    if isinstance(value, tuple) and value and isinstance(value[0], _Later):
+        return tuple(v.symbol() for v in value)
+    return value.symbol() if isinstance(value, _Later) else value
+
+
+def _types(value: Any) -> Any:
+    if isinstance(value, tuple) and value and isinstance(value[0], _Later):
+        return tuple(v.type for v in value)
+    return value.type if isinstance(value, _Later) else value

@@ -1,0 +1,193 @@
+"""A kernel that may hang, made and run once in a process of its own, which can be killed.
+
+A dialect says so by `Dialect.time_limit`: seconds in which a kernel is made and has run once, if
+ever. Neither a compiler nor a kernel can be interrupted from within a process. The other process
+imports the modules in which dialect and operator are registered; those of a program that is run as
+``__main__`` cannot be imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from meta.base.device import Device
+from meta.base.registry import OPERATORS
+from meta.dialect.core import DIALECTS, Unsupported
+from meta.dialect.core.openv import Config, config_of, config_text
+from meta.ir import Module, TensorType, parse, parse_literal, parse_type, text
+from meta.ir.constants import from_base64, to_base64
+from meta.ir.literals import literal_text
+from meta.op.core import map_tensors
+from meta.op.core.call import CallValues, array_type
+from meta.runtime.ndarray import ndarray
+from meta.vm.example_calls import ExampleCall
+from meta.vm.measuring.arguments import made
+from meta.vm.measuring.contender import Contender, kernel_of, reason_of
+from meta.vm.measuring.subject import Subject, function_subject, subject_of
+
+START_SECONDS = 300.0
+"""In which the process is there and has imported what it needs."""
+_CHILD = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from meta.vm.measuring.isolated import serve
+serve(int(sys.argv[1]))
+"""
+
+
+def trial(
+    subject: Subject, dialect: str, config: Config, limit: float, *, eager: bool
+) -> str | None:
+    """Make a kernel and run it once in a process of its own; return why it cannot take part, or
+    None if it ran.
+    """
+    files = {DIALECTS[dialect].site.file}
+    if isinstance(subject.what, CallValues):
+        op = subject.what.op
+        files |= {op.site.file, DIALECTS[dialect].ops[op.name].site.file}
+        given: Any = [op.name, list(map(_plain, subject.given))]
+    else:
+        given = text(Module({"main": subject.what}))
+    modules = []
+    for file in sorted(files):
+        name = _module_of(file)
+        if name is None:
+            return f"it may hang, and a process of its own cannot import {file}, which registers it"
+        modules.append(name)
+    request = {
+        "modules": modules,
+        "subject": given,
+        "device": str(subject.device),
+        "dialect": dialect,
+        "config": config_text(config),
+        "eager": eager,
+    }
+    return _answer(json.dumps(request).encode(), limit)
+
+
+def _module_of(file: str) -> str | None:
+    """Return the name of the module that is in a file; None if no other process can import it."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == file and name != "__main__":
+            return name
+    return None
+
+
+def _answer(request: bytes, limit: float) -> str | None:
+    """Start the process, and return what it says, or that it said nothing in time."""
+    answers, theirs = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CHILD, str(theirs), json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(theirs,),
+        start_new_session=True,  # what it starts, such as a compiler, ends with it
+    )
+    os.close(theirs)
+    try:
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it ended: that is the answer
+            process.stdin.write(request)
+            process.stdin.close()
+        line: bytes = b""
+        for seconds in (START_SECONDS, limit):
+            found = _line(answers, seconds)
+            if found is None:
+                return f"did not finish within {seconds:g} s in a process of its own"
+            if not found:
+                return f"ended a process of its own with status {process.wait()}"
+            line = found
+        reason: str | None = json.loads(line)
+        return reason
+    finally:
+        os.close(answers)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _line(source: int, seconds: float) -> bytes | None:
+    """Return a line from a pipe; nothing if its other end is closed, None if none came in time."""
+    until, found = time.monotonic() + seconds, b""
+    while not found.endswith(b"\n"):
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([source], [], [], left)[0]:
+            return None
+        part = os.read(source, 1)
+        if not part:
+            return b""
+        found += part
+    return found
+
+
+def serve(answers: int) -> None:
+    """Do what the request on the standard input asks, and write a line to the pipe when that
+    begins, and one that says how it ended: why the kernel cannot take part, or null.
+    """
+    request = json.load(sys.stdin)
+    for name in request["modules"]:
+        import_module(name)
+    device, dialect = Device(request["device"]), request["dialect"]
+    if isinstance(request["subject"], str):
+        subject = function_subject(parse(request["subject"]).main, device)
+    else:
+        name, plain = request["subject"]
+        op = OPERATORS[name]
+        args = tuple(_argument(one, device) for one in plain)
+        call = op.call_values(map_tensors(op, args, _type), device)
+        subject = subject_of(ExampleCall(call, args))
+    DIALECTS[dialect].load()
+    os.write(answers, b"ready\n")
+    reason = None
+    config = config_of(request["config"])
+    try:
+        contender = Contender(dialect, config)
+        contender.env = kernel_of(subject, dialect, config, eager=request["eager"])
+        contender.results(subject, made(subject))
+    except Unsupported as refusal:
+        reason = str(refusal)
+    except Exception as error:
+        reason = f"fails: {reason_of(error)}"
+    os.write(answers, json.dumps(reason).encode() + b"\n")
+
+
+def _plain(value: Any) -> Any:
+    """Return an argument as values that JSON has: a type, an array by its values, several of these,
+    or a literal.
+    """
+    if isinstance(value, TensorType):
+        return {"type": str(value)}
+    if isinstance(value, ndarray):
+        tensor = value.torch()
+        return {"values": to_base64(tensor), "type": str(array_type(value.key))}
+    if isinstance(value, tuple) and any(isinstance(v, TensorType | ndarray) for v in value):
+        return {"several": list(map(_plain, value))}
+    return {"literal": literal_text(value)}
+
+
+def _argument(plain: Any, device: Device) -> Any:
+    """Return what `_plain` was given, arrays on a device."""
+    if "literal" in plain:
+        return parse_literal(plain["literal"])
+    if "several" in plain:
+        return tuple(_argument(one, device) for one in plain["several"])
+    type_ = parse_type(plain["type"])
+    if "values" not in plain:
+        return type_
+    assert isinstance(type_, TensorType)
+    tensor = from_base64(plain["values"], type_.static_shape, type_.dtype)
+    return ndarray(tensor.to(str(device)))
+
+
+def _type(value: Any) -> Any:
+    return array_type(value.key) if isinstance(value, ndarray) else value

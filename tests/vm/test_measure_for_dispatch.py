@@ -1,0 +1,136 @@
+"""Measuring as dispatch asks for it (META_TUNE=on): of operator calls and of fused functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import meta
+from meta.base.device import CPU
+from meta.dialect import HANDWRITTEN
+from meta.dialect.core import FUSED, Configs, OpEnv, dispatch, tuning
+from meta.dialect.core.cost_store import forget_found, races
+from meta.ir import TensorType, parse
+from meta.vm.measure import measured
+from meta.vm.measuring.contest import Rules, contest
+from meta.vm.measuring.subject import function_subject
+from tests.vm.fakes import Fakes
+
+X = TensorType((8, 4), "float32")
+
+
+@pytest.fixture(autouse=True)
+def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All dialects take part here, and what is kept is the test's own."""
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    forget_found()
+    yield
+    forget_found()
+
+
+@pytest.fixture
+def fakes() -> Iterator[Fakes]:
+    made = Fakes()
+    yield made
+    made.remove()
+
+
+def test_dispatch_measures_and_chooses(fakes: Fakes) -> None:
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(200):
+            y = torch.tanh(x)
+        return y
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    fakes.kernel(meta.tanh, "fake_slow", HANDWRITTEN + 2, 0.0, slow)
+    fakes.kernel(meta.tanh, "fake_wrong", HANDWRITTEN + 1, 0.0, wrong)
+    assert tuning.MEASURER == [measured]
+    call = meta.tanh.call_values((X,), CPU)
+    before = dispatch(call).dialect_op
+    assert before is not None and before.dialect.name == "fake_slow"
+    with meta.dialect.measured():
+        chosen = dispatch(call).dialect_op
+    assert chosen is not None and chosen.dialect.name in ("torch", "tvm")
+    (kept,) = (race for race in races(CPU) if not race.bucket)
+    found = {cost.dialect: cost for cost in kept.costs}
+    assert list(found)[:2] == ["fake_slow", "fake_wrong"]
+    assert "is wrong, if fake_slow is right" in found["fake_wrong"].refused
+    again = dispatch(call).dialect_op
+    assert again is chosen, "what is kept is used without measuring"
+
+
+def test_a_program_is_measured_and_computes_the_same() -> None:
+    x = meta.array(np.random.default_rng(0).standard_normal((64, 64), "float32"))
+
+    def network(x: Any) -> Any:
+        return meta.softmax(meta.tanh(meta.matmul(x, x)) * 2.0 + 1.0)
+
+    expected = network(x).numpy()
+    with meta.dialect.measured():
+        compiled = meta.vm.compile(meta.model.trace(network), x)
+    found = compiled(x).numpy()
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert any(race.key.operator == "matmul" for race in races(CPU))
+
+
+FUNCTION = """
+func @main(%x: float32[8, 4], %i: int64[3]) -> float32[3, 4] {
+  %0: float32[8, 4] = tanh(%x)
+  %1: float32[3, 4] = take(%0, %i, axis=0, mode="raise")
+  return %1
+}
+"""
+
+
+def fused(dialect: str) -> Any:
+    function = parse(FUNCTION).main
+    return type(function)(function.params, function.body, function.result_type, {FUSED: dialect})
+
+
+def test_a_fused_function_is_raced_in_its_configurations(fakes: Fakes) -> None:
+    seen: list[torch.Tensor] = []
+
+    def kernel(label: str, microseconds: float, factor: float = 1.0) -> Any:
+        def run(x: torch.Tensor, i: torch.Tensor, out: torch.Tensor) -> None:
+            fakes.clock.spend(label, microseconds)
+            seen.append(i.clone())
+            out.copy_(torch.tanh(x)[i] * factor)
+
+        return run
+
+    configs = [(("tile", 1),), (("tile", 2),)]
+    made = {
+        configs[0]: kernel("one", 5.0),
+        configs[1]: kernel("two", 1.0, 1.5),
+    }
+    listed = Configs(lambda: configs, lambda config: OpEnv(made[config], False))
+    dialect = fakes.dialect("fake_fusing")
+    dialect.fuse = lambda function, device: OpEnv(kernel("zero", 9.0), False, configs=listed)
+    subject = function_subject(fused("fake_fusing"), CPU)
+    assert subject.title.startswith("tanh+take(float32[8, 4], int64[3]) -> float32[3, 4]")
+    costs = contest(subject, Rules(clock=fakes.clock))
+    assert [cost.name for cost in costs] == [
+        "fake_fusing", "fake_fusing@tile=1", "fake_fusing@tile=2",
+    ]  # fmt: skip
+    times = [cost.forward and round(cost.forward.median, 6) for cost in costs]
+    assert times == [9.0, 5.0, None] and "is wrong" in costs[2].refused
+    assert all(0 <= int(i.min()) and int(i.max()) < 8 for i in seen)
+    assert costs[0].bytes["inputs"] == 8 * 4 * 4 + 3 * 8 and costs[0].bytes["outputs"] == 48
+
+
+def test_a_fused_function_of_generated_code_is_measured() -> None:
+    traced = meta.model.trace(lambda x: meta.tanh(x * 2.0) + 1.0)
+    compiled = meta.vm.compile(traced, X)
+    functions = compiled.program.module().functions
+    (function,) = (f for f in functions.values() if FUSED in f.attrs)
+    (cost,) = measured(function, CPU, "eager")
+    assert cost.dialect == function.attrs[FUSED] and not cost.refused
+    assert cost.forward is not None and cost.forward.median > 0
+    assert cost.bytes["inputs"] == cost.bytes["outputs"] == 128
