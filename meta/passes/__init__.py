@@ -49,6 +49,7 @@ from meta.passes.lambda_lift import lambda_lift
 from meta.passes.manager import PassRecord, Pipeline
 from meta.passes.memory_schedule import memory_schedule
 from meta.passes.pad_products import align_products, keep_padding
+from meta.passes.plan_dialects import plan_dialects
 from meta.passes.plan_memory import plan_memory
 from meta.passes.prepare import prepare
 from meta.passes.promote_refs import promote_refs
@@ -92,6 +93,7 @@ __all__ = [
     "lambda_lift",
     "memory_schedule",
     "narrow_before_views",
+    "plan_dialects",
     "plan_memory",
     "prepare",
     "promote_refs",

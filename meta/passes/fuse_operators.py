@@ -242,7 +242,7 @@ class FusionGroups:
         """Whether a call, with some others, may be computed in a group, and not at its place."""
         if group.dialect != own.dialect or group.size + calls > self._max_members:
             return False
-        if group.rank > (_REDUCE if own.rank <= _INJECTIVE else _BROADCAST):
+        if group.rank > _limit(own.rank):
             return False
         if group.rank > _BROADCAST and self._rounds_a_reduction(own):
             return False
@@ -371,17 +371,31 @@ def _users(block: Block) -> dict[Expr, set[int]]:
     return users
 
 
+def _limit(rank: int) -> int:
+    """Return the highest rank of a group that a call of a rank may join."""
+    return _REDUCE if rank <= _INJECTIVE else _BROADCAST
+
+
+def fusion_ranks(kernel: DialectOp) -> tuple[int, int] | None:
+    """Return the highest rank of a reader that a call of a kernel may be fused with, and its own
+    rank; None if it is never fused. Of one dialect, a call and a reader of its result may be one
+    kernel if the reader's rank is at most that.
+    """
+    rank = _RANK.get(kernel.fusion or "opaque")
+    return None if kernel.dialect.fuse is None or rank is None else (_limit(rank), rank)
+
+
 def _fusable(binding: Binding, position: int) -> _Fusable | None:
     """Return a call that may be in a group, None if it can be in none."""
     call, type_ = binding.value, binding.var.type
     if not isinstance(call, Call) or not isinstance(call.callee, DialectOp):
         return None
-    dialect, rank = call.callee.dialect, _RANK.get(call.callee.fusion or "opaque")
-    if dialect.fuse is None or rank is None or has_effect(binding):
+    ranks = fusion_ranks(call.callee)
+    if ranks is None or has_effect(binding):
         return None
     if not isinstance(type_, TensorType) or not type_.is_static or type_.size == 0:
         return None
-    return _Fusable(dialect.name, rank, position)
+    return _Fusable(call.callee.dialect.name, ranks[1], position)
 
 
 def _growth(binding: Binding) -> int:

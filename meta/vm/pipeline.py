@@ -80,6 +80,7 @@ STEPS = (
     # Who runs what.
     PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
     PassStep(2, passes.tune),  # measures what was never measured, where that is asked for
+    PassStep(2, passes.plan_dialects),  # by costs, the kernels of a whole program together
     PassStep(0, passes.dispatch),  # each call names its kernel
     PassStep(2, passes.fuse_operators),  # neighbours that one kernel can run
     PassStep(2, passes.join_casts),  # casts of weights, in one launch

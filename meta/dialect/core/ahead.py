@@ -24,9 +24,9 @@ _compiling: ContextVar[bool] = ContextVar("meta_compiling", default=False)
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Say that the kernels which are chosen in the block are about to run."""
-    token = _compiling.set(True)
+def compiling(runs: bool = True) -> Iterator[None]:
+    """Say that the kernels which are made in the block are about to run, or may not be."""
+    token = _compiling.set(runs)
     try:
         yield
     finally:

@@ -1,0 +1,245 @@
+"""Choosing the kernels of a whole program together, by what was measured of them.
+
+`dispatch` chooses the kernel of each call by itself. A plan also counts what a choice does to its
+neighbours. `plan_model` has the model and the search; here a program becomes steps, and a plan
+becomes a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from meta.base.device import Device
+from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
+from meta.dialect.core.cost_store import generation
+from meta.dialect.core.costs import Cost, Race, choose
+from meta.dialect.core.dispatch import answer
+from meta.dialect.core.preference import Preference, current, tuning
+from meta.dialect.core.tuning import how_in_programs
+from meta.ir import Binding, Block, Call, Expr, GlobalVar, Module, TensorType, Type, Var, operands
+from meta.ir.visit import uses
+from meta.op.core import CallValues, View
+from meta.passes.calls import called_op, has_effect
+from meta.passes.dispatch import prepared
+from meta.passes.fuse_operators import fusion_ranks
+from meta.passes.lifetimes import type_bytes
+from meta.passes.peaks import Peaks, peaks_of
+from meta.passes.plan_model import WIDTH, Link, Option, Step, Steps
+from meta.passes.predict import race_of
+from meta.passes.rewrite import each_function, with_inner_blocks, with_value
+
+
+def plan_dialects(module: Module, *, device: Device, width: int = WIDTH) -> Module:
+    """Name the kernels of calls whose candidates were all measured, planned together.
+
+    Against the times of the kernels stand the bytes of a result that is written and read back
+    because its reader is not in the same kernel, and what it takes to leave a CUDA graph for a
+    kernel that none can hold; both at the peaks of the device (`peaks`). So a kernel stays that is
+    slower by itself, if a faster one would not fuse with what is around it.
+
+    Only a candidate that beats the one that priority chooses, by the rule of `costs.choose`, takes
+    part. A call of which that is not known stays as it is, and so does the whole program where
+    nothing was measured, or META_TUNE is off. Of equal layers, calls of one operator with equal
+    types, attributes and neighbours, all have the same kernel. No plan costs more, in this model,
+    than the choices of priority, and the same costs give the same plan.
+
+    width: how many unfinished plans are kept at a time; see `Steps.plan`.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.ir import parse
+    >>> program = parse("func @main(%x: float32[2]) -> float32[2] {\\n  return %x\\n}")
+    >>> plan_dialects(program, device=CPU) is program
+    True
+    """
+    if not has_costs(device):
+        return module
+    planner = Planner(device, width)
+    with compiling(False):  # most of what is asked for is not taken
+        return each_function(
+            module, lambda f: f if FUSED in f.attrs else replace(f, body=planner.block(f.body))
+        )
+
+
+def has_costs(device: Device) -> bool:
+    """Whether anything was measured on a device that choices may be made by."""
+    return tuning() != "off" and bool(generation(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The kernels of a call that take part, that of priority first, and what each one is as an
+    option of a step. There are no ``ops`` where the call stays as it is.
+    """
+
+    call: CallValues
+    options: tuple[Option, ...]
+    ops: tuple[DialectOp, ...] = ()
+
+
+class Planner:
+    """Makes steps of the blocks of a program, and blocks of plans."""
+
+    def __init__(self, device: Device, width: int = WIDTH) -> None:
+        self._device, self._width = device, width
+        self._preference, self._how = current(), how_in_programs(device)
+        self._peaks: Peaks = peaks_of(device)
+
+    def block(self, block: Block) -> Block:
+        """Return a block, and each block in it, with the kernels that are planned for it."""
+        kernels = self.kernels(block)
+        picks = dict(zip(kernels, self.steps(block, kernels).plan(self._width), strict=True))
+        made = []
+        for number, binding in enumerate(block.bindings):
+            if number in kernels and kernels[number].ops:
+                planned = kernels[number].ops[picks[number]]
+                assert isinstance(binding.value, Call)
+                binding = with_value(binding, Call(planned, binding.value.args))
+            made.append(with_inner_blocks(binding, self.block))
+        return Block(tuple(made), block.result)
+
+    def kernels(self, block: Block) -> dict[int, Kernels]:
+        """Return the kernels of the calls of a block, by their numbers."""
+        found = ((i, self._kernels(b)) for i, b in enumerate(block.bindings))
+        return {i: kernels for i, kernels in found if kernels is not None}
+
+    def steps(self, block: Block, kernels: dict[int, Kernels]) -> Steps:
+        """Return what there is to plan in a block."""
+        return Steps(tuple(self._steps(block, kernels)), self._peaks.gap)
+
+    def _steps(self, block: Block, kernels: dict[int, Kernels]) -> Iterator[Step]:
+        """Yield a step for each call that has kernels."""
+        places = {block.bindings[i].var: n for n, i in enumerate(kernels)}
+        layers = _layers(block, kernels)
+        readers = _counted(block)
+        for number, known in kernels.items():
+            read = dict.fromkeys(uses(block.bindings[number].value))
+            links = tuple(
+                Link(places[atom], self._saved(atom, readers[atom]))
+                for atom in read
+                if isinstance(atom, Var) and atom in places
+            )
+            yield Step(known.options, links, layers[number])
+
+    def _saved(self, atom: Var, readers: int) -> float:
+        """Return what it takes to read a result back, and to write it if there is one reader, and
+        to launch another kernel.
+        """
+        moved = type_bytes(atom.type) * (2 if readers == 1 else 1)
+        return self._peaks.moving(moved) + self._peaks.launch
+
+    def _kernels(self, binding: Binding) -> Kernels | None:
+        """Return the kernels of an operator call, None for what runs none, or nobody accepts."""
+        value = binding.value
+        op = called_op(value)
+        if not isinstance(value, Call) or op is None:
+            return None
+        call = prepared(op, value, self._device)
+        if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
+            return None
+        fusable = _is_fusable(binding.var.type) and not has_effect(binding)
+        stated = value.callee if isinstance(value.callee, DialectOp) else None
+        found = None if stated is not None else self._measured(call, fusable)
+        if found is not None:
+            return found
+        if stated is None:
+            taken = (a.env for a in answers(call, self._preference) if a.env is not None)
+            env = next(taken, None)
+            stated = None if env is None else env.dialect_op
+        # Its time is the same in every plan; that it fuses is not.
+        return None if stated is None else Kernels(call, (_option(stated, 0.0, fusable),))
+
+    def _measured(self, call: CallValues, fusable: bool) -> Kernels | None:
+        """Return the kernels that take part, None unless the race of a call is known."""
+        race = race_of(call, self._device, self._how)[1]
+        if race is None:
+            return None
+        by_name = {op.dialect.name: op for op in asked(call, self._preference)}
+        ops: list[DialectOp] = []
+        options: list[Option] = []
+        for cost in contenders(race, list(by_name), self._preference):
+            env = answer(by_name[cost.dialect], call, self._preference, cost.config).env
+            if env is None and not ops:
+                return None  # what priority chose then does not take the call any more
+            if env is not None and env.dialect_op is not None and cost.forward is not None:
+                breaks = self._how == "graph" and bool(env.not_capturable)
+                ops.append(env.dialect_op)
+                options.append(_option(ops[-1], cost.forward.median, fusable, breaks))
+        return Kernels(call, tuple(options), tuple(ops)) if ops else None
+
+
+def asked(call: CallValues, preference: Preference) -> list[DialectOp]:
+    """Return the implementations that may run a call of a program, as priority orders them."""
+    return [
+        one
+        for one in candidates(call.op, preference, call.device)
+        if one.plevel(call.device) > FUSED_ONLY
+        and preference.refusal(one.dialect.name) is None
+        and one.dialect.refusal(call.device) is None
+    ]
+
+
+def contenders(race: Race, order: Sequence[str], preference: Preference) -> list[Cost]:
+    """Return the candidate that priority chooses, then those that beat it, each by the rule of
+    `choose`; nothing where that is not known. Of dialects that the user prefers, the first that
+    takes the call contends alone, in all its configurations.
+    """
+    takes = {cost.dialect for cost in race.costs if not cost.refused}
+    wanted = next((n for n in order if n in preference.first and n in takes), None)
+    order = list(order) if wanted is None else [wanted]
+    defaults = [cost for cost in race.costs if not cost.config]
+    if choose(race.costs, order) is None:
+        return []
+    place = {name: i for i, name in enumerate(order)}
+    timed = [c for c in defaults if c.forward is not None and not c.refused and c.dialect in place]
+    first = min(timed, key=lambda cost: place[cost.dialect])
+    others = [c for c in race.costs if c is not first and c.dialect in place]
+    others.sort(key=lambda cost: place[cost.dialect])
+    return [first, *(c for c in others if choose([first, c], order) is c)]
+
+
+def _option(op: DialectOp, time: float, fusable: bool, breaks: bool = False) -> Option:
+    ranks = fusion_ranks(op) if fusable else None
+    family, own, read = ("", 0, 0) if ranks is None else (op.dialect.name, *ranks)
+    return Option(op.name, time, family, own, read, breaks)
+
+
+def _is_fusable(type_: Type | None) -> bool:
+    """Whether a result may be one of a fused kernel."""
+    return isinstance(type_, TensorType) and type_.is_static and type_.size > 0
+
+
+def _counted(block: Block) -> dict[Expr, int]:
+    """Return how many bindings read each atom; the result of the block is a reader, too."""
+    counts: dict[Expr, int] = {}
+    for read in (*(uses(b.value) for b in block.bindings), operands(block.result)):
+        for atom in dict.fromkeys(read):
+            counts[atom] = counts.get(atom, 0) + 1
+    return counts
+
+
+def _layers(block: Block, kernels: dict[int, Kernels]) -> dict[int, object]:
+    """Return by the number of a call what it has in common with those of equal layers: itself with
+    its types and attributes, and those that it reads and that read it.
+    """
+    texts: dict[Expr, str] = {}
+    readers: dict[Expr, set[str]] = {}
+    for number, binding in enumerate(block.bindings):
+        text = str(kernels[number].call) if number in kernels else _named(binding)
+        texts[binding.var] = text
+        for atom in uses(binding.value):
+            readers.setdefault(atom, set()).add(text)
+    found: dict[int, object] = {}
+    for number in kernels:
+        binding = block.bindings[number]
+        read = tuple(texts.get(atom, "") for atom in uses(binding.value))
+        found[number] = texts[binding.var], read, tuple(sorted(readers.get(binding.var, ())))
+    return found
+
+
+def _named(binding: Binding) -> str:
+    """Return what a binding is, as a neighbour."""
+    value = binding.value
+    callee = value.callee if isinstance(value, Call) else None
+    name = getattr(callee, "name", "") if not isinstance(callee, GlobalVar) else "function"
+    return f"{type(value).__name__} {name} {binding.var.type}"

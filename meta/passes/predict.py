@@ -1,0 +1,204 @@
+"""How long a program will take, by what was measured of its calls.
+
+A call that was measured takes what its kernel took then; of any other an estimate is made from what
+it does and what the device can do (`peaks`). A program takes the sum. `meta.analysis.cost` shows it
+as a report, and passes that have two programs to choose between ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from meta.base.device import Device
+from meta.dialect.core import FUSED, DialectOp
+from meta.dialect.core.cost_store import find
+from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
+from meta.dialect.core.fused import CONFIG
+from meta.dialect.core.openv import Config, config_of
+from meta.dialect.core.preference import tuning
+from meta.dialect.core.tuning import how_in_programs
+from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, Type
+from meta.op.core import CallValues, View
+from meta.passes.calls import base_op, leaf_types, typed_args
+from meta.passes.lifetimes import type_bytes
+from meta.passes.peaks import Peaks, peaks_of
+from meta.passes.prepare import PREPARED_BY
+from meta.passes.work import NOTHING, Work, work_of
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Microseconds: those of kernels that were measured, and those that are an estimate."""
+
+    measured: float = 0.0
+    estimated: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.measured + self.estimated
+
+    def __add__(self, other: Time) -> Time:
+        return Time(self.measured + other.measured, self.estimated + other.estimated)
+
+
+NO_TIME = Time()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel that a program runs once per run of its block.
+
+    Attributes
+    ----------
+    key: under which what was measured of it is kept. operator: the base operator or the fused
+    function. kernel: whose it is, with its configuration; empty if nobody says. time: of one run.
+    """
+
+    key: Key
+    operator: str
+    kernel: str
+    time: Time
+
+
+class Predictor:
+    """Predicts parts of a typed module, at any stage of compilation, on a device.
+
+    how: "graph" or "eager", as the calls of the program are run.
+    """
+
+    def __init__(self, module: Module, device: Device, how: str | None = None) -> None:
+        self.module, self.device = module, device
+        self.how = how_in_programs(device) if how is None else how
+        # By function; while one is being looked at, a call of it takes no time.
+        self._known: dict[str, Time] = {}
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """What the device can do."""
+        return peaks_of(self.device)
+
+    def block(self, block: Block) -> Time:
+        """Return the time of all bindings of a block."""
+        return sum(map(self.binding, block.bindings), NO_TIME)
+
+    def binding(self, binding: Binding) -> Time:
+        """Return the time of a binding: of an `If` that of the longer block, of a call of a
+        function that of its body, once.
+        """
+        value = binding.value
+        if isinstance(value, If):
+            blocks = self.block(value.then_block), self.block(value.else_block)
+            return max(blocks, key=lambda time: time.total)
+        launch = self.launch(binding)
+        if launch is not None:
+            return launch.time
+        if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+            return self._function(value.callee.name)
+        return NO_TIME
+
+    def launch(self, binding: Binding) -> Launch | None:
+        """Return the kernel that a binding runs, None if it runs none or calls a function."""
+        value = binding.value
+        if not isinstance(value, Call):
+            return None
+        if isinstance(value.callee, GlobalVar):
+            function = self.module.functions[value.callee.name]
+            return self._fused(value.callee.name, function) if FUSED in function.attrs else None
+        return self._call(value)
+
+    def launches(self) -> Iterator[Launch]:
+        """Yield every kernel of the module, once for each place that names it, but for those of
+        what runs once (`prepare`).
+        """
+        once = self.module.main.attrs.get(PREPARED_BY)
+        for name, function in self.module.functions.items():
+            if FUSED not in function.attrs and name != once:
+                yield from self._of_block(function.body)
+
+    def _of_block(self, block: Block) -> Iterator[Launch]:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, If):
+                yield from self._of_block(value.then_block)
+                yield from self._of_block(value.else_block)
+            elif (found := self.launch(binding)) is not None:
+                yield found
+
+    def _function(self, name: str) -> Time:
+        if name not in self._known:
+            self._known[name] = NO_TIME
+            self._known[name] = self.block(self.module.functions[name].body)
+        return self._known[name]
+
+    def _fused(self, name: str, function: Function) -> Launch:
+        types = (*(p.type for p in function.params), function.result_type)
+        done = sum(
+            (work_of(b.value) for b in function.body.bindings if isinstance(b.value, Call)), NOTHING
+        )
+        work = Work(done.flops, sum(map(type_bytes, types)))
+        key = key_of(function, self.device, self.how)
+        dialect = str(function.attrs[FUSED])
+        config = config_of(str(function.attrs.get(CONFIG, "")))
+        race = None if tuning() == "off" else find(key)
+        return self._launch(key, race, name, dialect, config, work, types)
+
+    def _call(self, call: Call) -> Launch | None:
+        op = base_op(call.callee)
+        if op is None:
+            return None
+        values = op.call_values(typed_args(op, call), self.device)
+        if values.callee is None or isinstance(values.out, View):
+            return None
+        key, race = race_of(values, self.device, self.how)
+        dialect = ""
+        config: Config = ()
+        if isinstance(call.callee, DialectOp):
+            dialect, config = call.callee.dialect.name, call.callee.config or ()
+        types = (*values.tensors(), *values.outputs)
+        return self._launch(key, race, op.name, dialect, config, work_of(call), types)
+
+    def _launch(
+        self,
+        key: Key,
+        race: Race | None,
+        operator: str,
+        dialect: str,
+        config: Config,
+        work: Work,
+        types: Iterable[Type | None],
+    ) -> Launch:
+        cost = None if race is None else _chosen(race, dialect, config)
+        if cost is None or cost.forward is None:
+            time = Time(estimated=self.peaks.estimate(work, _dtype(types)))
+            return Launch(key, operator, dialect, time)
+        took = cost.forward.median
+        if self.how == "eager" and cost.host is not None and self.device.kind != "cpu":
+            took = max(took, cost.host)  # the device waits for the host
+        return Launch(key, operator, cost.name, Time(measured=took))
+
+
+def race_of(call: CallValues, device: Device, how: str) -> tuple[Key, Race | None]:
+    """Return the key of a call, and what was measured of it, or of calls of about its extents."""
+    key = key_of(call, device, how)
+    if tuning() == "off" or not all(t.is_static for t in call.tensors()):
+        return key, None
+    return key, find(key) or find(bucket_of(call, device, how))
+
+
+def _chosen(race: Race, dialect: str, config: Config) -> Cost | None:
+    """Return what was measured of the kernel that runs a call, None if it was not: of a dialect in
+    a configuration, or, where no dialect is named, of the one that will be chosen.
+    """
+    if dialect:
+        return race.of(dialect, config)
+    return choose(race.costs, list(dict.fromkeys(c.dialect for c in race.costs)))
+
+
+def _dtype(types: Iterable[Type | None]) -> str:
+    """Return the dtype that arithmetic is done in: that of the first floating point tensor."""
+    leaves = (t for one in types if one is not None for t in leaf_types(one))
+    found = (t.dtype for t in leaves if isinstance(t, TensorType) and "float" in t.dtype)
+    return next(found, "float32")

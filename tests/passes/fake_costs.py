@@ -1,0 +1,76 @@
+"""Costs that nobody measured, kept where a test keeps its own: what choices are made by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from meta.base import config
+from meta.base.device import CPU
+from meta.dialect.core import Cost, Timing
+from meta.dialect.core.cost_store import keep
+from meta.dialect.core.costs import key_of
+from meta.dialect.core.preference import current, forget
+from meta.ir import Call, Function, Module, bindings
+from meta.op.core import CallValues, Op, View
+from meta.passes.dispatch import prepared
+from meta.passes.peaks import COPY, GAP, LAUNCH, PRODUCT, peak_cost, peaks_key
+from meta.passes.plan_dialects import asked
+
+Times = Mapping[str, float | None]
+"""Microseconds by dialect; None: it refused."""
+
+
+@contextmanager
+def store(folder: Path) -> Iterator[None]:
+    """Keep costs in a folder, for the block."""
+    with config.override(META_CACHE_DIR=str(folder), META_CACHE=True, META_TUNE="cached"):
+        forget()
+        yield
+    forget()
+
+
+def timing(median: float) -> Timing:
+    return Timing(median, 0.98 * median, 1.02 * median, 20)
+
+
+def keep_costs(subject: CallValues | Function, times: Times) -> None:
+    """Keep what running a call, or a fused function, takes on each dialect."""
+    costs = [
+        Cost(name, refused="it does not take it") if time is None else Cost(name, (), timing(time))
+        for name, time in times.items()
+    ]
+    keep(key_of(subject, CPU, "eager"), costs, anew=True)
+
+
+def calls(module: Module) -> Iterator[CallValues]:
+    """Yield the calls of base operators for which kernels are chosen."""
+    for function in module.functions.values():
+        for binding in bindings(function):
+            value = binding.value
+            if isinstance(value, Call) and isinstance(value.callee, Op):
+                call = prepared(value.callee, value, CPU)
+                if call.callee is not None and not isinstance(call.out, View):
+                    yield call
+
+
+def measure(module: Module, times: Callable[[CallValues, str], float | None]) -> None:
+    """Keep the costs of all candidates of all calls of a program: ``times(call, dialect)``."""
+    for call in calls(module):
+        order = [one.dialect.name for one in asked(call, current())]
+        keep_costs(call, {name: times(call, name) for name in order})
+
+
+def keep_peaks(copy: float = 1000.0, launch: float = 1.0, product: float = 1e4) -> None:
+    """Keep the peaks of the CPU: bytes and operations in a microsecond, microseconds."""
+    keep(
+        peaks_key(CPU),
+        [
+            peak_cost(COPY, round(100 * copy), timing(100.0)),
+            peak_cost(PRODUCT, round(100 * product), timing(100.0), "float32"),
+            peak_cost(LAUNCH, 10, timing(10 * launch)),
+            peak_cost(GAP, 10, timing(10 * launch)),
+        ],
+        anew=True,
+    )
