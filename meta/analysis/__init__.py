@@ -1,10 +1,11 @@
-"""Floor 4: what a program will cost, told before it runs: operations and memory.
+"""Floor 4: what a program will cost, told before it runs: operations, memory and time.
 
 Beside the passes, whose plans it reads. An analysis takes a module and returns a report that prints
 as a table and has ``records()`` of plain values.
 """
 
+from meta.analysis.cost import CostReport, cost
 from meta.analysis.flops import FlopsReport, flops
 from meta.analysis.memory import MemoryReport, memory
 
-__all__ = ["FlopsReport", "MemoryReport", "flops", "memory"]
+__all__ = ["CostReport", "FlopsReport", "MemoryReport", "cost", "flops", "memory"]

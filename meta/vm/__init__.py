@@ -51,8 +51,9 @@ from meta.vm.convention import Program
 from meta.vm.eager import eager, recorded
 from meta.vm.executable import Executable, load
 from meta.vm.interpreter import interpret
+from meta.vm.measure_peaks import measure_peaks
 from meta.vm.pipeline import PassContext
 
 Default.handler, Default.recorded = eager, recorded
 
-__all__ = ["Executable", "PassContext", "Program", "compile", "interpret", "load"]
+__all__ = ["Executable", "PassContext", "Program", "compile", "interpret", "load", "measure_peaks"]

@@ -12,6 +12,7 @@ from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling, measured
+from meta.dialect.core.preference import tuning
 from meta.dialect.core.tuning import exhausted
 from meta.ir import Module, TensorType
 from meta.op.core import tree
@@ -26,6 +27,7 @@ from meta.vm.convention import Program, bind, declared, module_program
 from meta.vm.emit import ENTRY, emit
 from meta.vm.executable import Executable
 from meta.vm.kernels import BoundProgram, bind_kernels
+from meta.vm.measure_peaks import measure_peaks
 from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.preparation import preparation_of
 
@@ -121,6 +123,8 @@ def compile(
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         begin_ahead(where)
+        if tuning() == "on" and not exhausted():
+            measure_peaks(where)  # what plans weigh times against
         module = passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)
