@@ -40,6 +40,8 @@ from meta.passes.calls import (
     tensor_of,
     tensor_type,
 )
+from meta.passes.cheaper import cheaper
+from meta.passes.manager import Pass
 from meta.passes.rewrite import each_function, rewrite_function, with_inner_blocks
 
 LANES = 8
@@ -59,6 +61,7 @@ def align_products(
     device: Device,
     devices: tuple[str, ...] = ("cuda",),
     least_work: int = LEAST_WORK,
+    lower: Pass | None = None,
 ) -> Module:
     """Pad the operands of large products of tensor cores on ``devices`` to multiples of 16 bytes.
 
@@ -67,7 +70,8 @@ def align_products(
     third of the speed. That is a language model's last layer, whose vocabulary is 30,522 or 50,257
     words. Zeros are added, and cut off the result; both fuse with the casts and elementwise
     operators around, and what the forward and the backward pass read is padded once. The result is
-    the same but for the order in which a library adds.
+    the same but for the order in which a library adds. Where all that changes was measured, that
+    decides (`cheaper`); ``lower`` are the passes that follow.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -85,7 +89,8 @@ def align_products(
     """
     if device.kind not in devices:
         return module
-    return each_function(module, lambda f: replace(f, body=_block(f.body, least_work)))
+    padded = each_function(module, lambda f: replace(f, body=_block(f.body, least_work)))
+    return cheaper(padded, module, device=device, lower=lower)
 
 
 def _block(block: Block, least_work: int) -> Block:

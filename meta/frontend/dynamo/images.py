@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from meta.base.dtype import FROM_TORCH
 from meta.frontend.dynamo.layout import is_usual, order_of
 from meta.ir import TensorType
-from meta.passes.channels_last import DTYPES, gains
+from meta.passes.image_rules import DTYPES, gains
 
 _aten = torch.ops.aten
 _NORMS = (
