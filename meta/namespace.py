@@ -20,6 +20,7 @@ from meta import (
     optim,
     passes,
     random,
+    task,
     train,
     vm,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "result_type",
     "scan",
     "strict_dtypes",
+    "task",
     "train",
     "vm",
     "while_loop",

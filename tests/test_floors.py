@@ -23,7 +23,7 @@ FLOORS = [
     {"grad", "amp", "dialect", "fft", "linalg"},
     {"passes", "analysis", "array_api", "random"},
     {"vm"},
-    {"model", "optim", "train", "distributed"},
+    {"model", "optim", "train", "task", "distributed"},
     {"frontend"},
 ]
 # Optimizers and training loops are written for models, analyses read what passes plan.

@@ -56,6 +56,9 @@ KNOBS: dict[str, Knob] = {
          "the first call of a compiled program with the interpreter"),
         ("META_STRICT_DTYPES", _flag, False,
          "operands of several dtypes are an error, not cast to one"),
+        ("META_CHECK_ACCESS", _flag, False,
+         "check that kernels of eager calls, and tasks, write what they are to write and nothing "
+         "else, and that tasks ask for what they declare"),
         ("META_CHECK_FINITE", _flag, False,
          "stop at the first operator that makes a NaN or an infinity of values without them"),
         ("META_CHECK_INDICES", _flag, False,

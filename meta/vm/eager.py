@@ -56,7 +56,8 @@ from meta.vm.launch_checks import with_finite_checked, with_indices_checked, wit
 Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
-_KNOBS = ("META_VERIFY", "META_CHECK_FINITE", "META_CHECK_INDICES", "META_TUNE")
+_PROMISES = ("META_VERIFY", "META_CHECK_ACCESS")
+_KNOBS = (*_PROMISES, "META_CHECK_FINITE", "META_CHECK_INDICES", "META_TUNE")
 
 
 class DecidedCall:
@@ -114,7 +115,8 @@ class DecidedCall:
                 expected="a kernel that returns its results",
                 found=call.out,
             )
-        self.kernel = with_promises_checked(env, call) if config.get("META_VERIFY") else env.run
+        checked = any(map(config.get, _PROMISES))
+        self.kernel = with_promises_checked(env, call) if checked else env.run
         if config.get("META_CHECK_FINITE"):
             self.kernel = with_finite_checked(self.kernel, call, env.allocates)
         self.kernel = with_indices_checked(self.kernel, call)

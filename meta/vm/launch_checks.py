@@ -6,12 +6,13 @@ kernel reads it. What the indices of an operator are, and may be, it says itself
 call; a compiled program has an instruction for it, where the indices are not known to be in range.
 A look is one pass over the indices; where the first bad one is, is looked for when there is one.
 
-**Promises** (META_VERIFY, `with_promises_checked`). A kernel leaves what it was given as it was,
-but for the arguments that its operator writes, and its results are compact, of the shape and dtype
-that the operator's type function says, in memory of their own, which is told by storages: a view
-has another address than what it is a view of. A kernel that fills what it is given
-(`OpEnv.allocates`) fills all of it, where it lies: it is given NaN, or for integers a pattern of
-bits.
+**Promises** (META_VERIFY, META_CHECK_ACCESS, `with_promises_checked`). A kernel leaves what it was
+given as it was, but for the arguments that its operator writes, and its results are compact, of the
+shape and dtype that the operator's type function says, in memory of their own, which is told by
+storages: a view has another address than what it is a view of. A kernel that fills what it is given
+(`OpEnv.allocates`) fills all of it, where it lies: it is given a NaN that no computation makes, and
+it is an error to leave one; integers are given a pattern of bits that shows in the result. With
+META_CHECK_ACCESS the tensors of its state are to stay as they were, too.
 
 **Finite numbers** (META_CHECK_FINITE, `with_finite_checked`): the first operator that makes a NaN
 or an infinity. An operator is told of if its result has a NaN and its arguments have none, or an
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from meta.base import config
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import IndexOutOfRange, IRError, NonFiniteError
 from meta.base.source import Span
@@ -178,6 +180,13 @@ def with_indices_checked(run: Callable[..., Any], call: CallValues) -> Callable[
 
 
 _PATTERN = 0x5A
+_UNFILLED = {
+    torch.float16: (torch.int16, 0x7E5A),
+    torch.bfloat16: (torch.int16, 0x7FDA),
+    torch.float32: (torch.int32, 0x7FDA5A5A),
+    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
+}
+"""By dtype the bits of a NaN that shows what was not written, and the integers that have them."""
 
 
 def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
@@ -194,6 +203,7 @@ def promises_checked(
     as `with_promises_checked` does. ``name``: of its operator.
     """
     allocates = env.allocates
+    state = env.state if config.get("META_CHECK_ACCESS") else None
 
     def broken(found: str, expected: str) -> IRError:
         what = f"the kernel {env.dialect_op} breaks its promise"
@@ -212,7 +222,11 @@ def promises_checked(
         for out in outs:
             _spoil(out)
         before = [_place(out) for out in outs]
+        held = [] if state is None else state.tensors()
+        held_then = [t.clone() for t in held]
         result = env.run(*values)
+        if not all(map(same_bits, held, held_then)):
+            raise broken("a tensor of the state was written", "a state as init made it")
         if allocates:
             outs = results_of(result)
             if len(outs) != len(outputs):
@@ -228,6 +242,10 @@ def promises_checked(
                     raise broken(
                         f"result {place} lies elsewhere", "results where they were asked for"
                     )
+                left = _unfilled(out)
+                if left:
+                    found = f"{left} of {out.numel()} elements of result {place} are as they were"
+                    raise broken(found, "results that are filled")
                 continue
             for i, tensor in tensors:
                 if _shares_storage(out, tensor):
@@ -260,10 +278,19 @@ def _spoil(out: torch.Tensor) -> None:
     """Write what no kernel means to a tensor that is about to be filled."""
     if out.dtype == torch.bool:
         out.fill_(True)
-    elif out.dtype.is_floating_point and out.itemsize > 1:
-        out.fill_(torch.nan)
+    elif out.dtype in _UNFILLED:
+        bits, number = _UNFILLED[out.dtype]
+        out.view(bits).fill_(number)
     elif out.numel():
         _bytes(out).fill_(_PATTERN)
+
+
+def _unfilled(out: torch.Tensor) -> int:
+    """Return how many elements are still what `_spoil` wrote; 0 where that cannot be told."""
+    if out.dtype not in _UNFILLED:
+        return 0
+    bits, number = _UNFILLED[out.dtype]
+    return int((out.view(bits) == number).sum())
 
 
 def _shares_storage(result: torch.Tensor, argument: torch.Tensor) -> bool:

@@ -75,15 +75,16 @@ class State:
         """The bytes of the tensors within it, and of what has a number ``nbytes``; 0 until it is
         made. Memory that several tensors share counts once.
         """
-        storages: dict[int, int] = {}
-        others = 0
-        for part in _parts(self._value, set()) if self.made else ():
-            if isinstance(part, torch.Tensor):
-                storage = part.untyped_storage()
-                storages[storage.data_ptr()] = storage.nbytes()
-            else:
-                others += part.nbytes
-        return sum(storages.values()) + others
+        parts = list(_parts(self._value, set())) if self.made else []
+        storages = [p.untyped_storage() for p in parts if isinstance(p, torch.Tensor)]
+        shared = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        others = (p.nbytes for p in parts if not isinstance(p, torch.Tensor))
+        return sum(shared.values()) + sum(others)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors within it, made now if it was not."""
+        parts = _parts(self.get(self.device), set())
+        return [p for p in parts if isinstance(p, torch.Tensor)]
 
     def __repr__(self) -> str:
         return f"<state of {self.owner} on {self.device}>"

@@ -25,6 +25,7 @@ from meta.op.core.check import excess
 from meta.op.core.handler import Default
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.out import into
+from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
 from meta.runtime.ndarray import described, ndarray
 
@@ -248,32 +249,17 @@ class Op(OpNode):
         self._declare, self.declare_site = function, definition_span(function)
         return function
 
-    def signature(self, phase: str) -> tuple[tuple[str, str], ...]:
+    def signature(
+        self, phase: str, args: tuple[Any, ...] | None = None
+    ) -> tuple[tuple[str, str], ...]:
         """Return (slot, access) pairs of one phase of the task view: "init", "forward" or
-        "backward".
+        "backward"; of a call, if its canonical arguments are given.
 
-        Derived from the schema and the gradient: ``init`` takes the attributes, ``forward`` the
-        tensors and writes "out", ``backward`` reads what the gradient keeps and writes "d<slot>" of
-        every differentiable slot.
+        ``init`` takes the attributes. ``forward`` takes tensors and numbers and writes "out".
+        ``backward`` reads what the gradient keeps, and the gradient of the result, and writes
+        "d<slot>" of differentiable slots. See `phases.phase_slots`, and `meta.task`.
         """
-        if phase == "init":
-            return tuple((s.name, "RO") for s in self.slots if s.kind == "attribute")
-        if phase == "forward":
-            return (
-                *((s.name, s.access) for s in self.slots if s.kind != "attribute"),
-                ("out", "WO"),
-            )
-        if phase == "backward":
-            rule = self.aspects.gradient
-            if rule is None or rule.function is None:
-                return ()
-            return (
-                *((name, "RO") for name in rule.parameters),
-                *((f"d{self.schema.names[i]}", "WO") for i in self.schema.tensor_slots),
-            )
-        raise ArgumentError(
-            "unknown phase", expected="init, forward or backward", found=repr(phase)
-        )
+        return tuple((slot.name, slot.access) for slot in phase_slots(self, phase, args))
 
 
 class ComposedOp(Op):

@@ -1,0 +1,221 @@
+"""`OpTaskBinding`: which tensor, number or attribute stands in each slot of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base.errors import MetaError
+from meta.base.registry import nearest
+from meta.ir.types import TensorType, compatible
+from meta.op.core.call import array_type, fields, map_tensors
+from meta.op.core.phases import TaskSlot
+from meta.op.core.schema import NUMBERS
+from meta.runtime.ndarray import as_array, ndarray
+from meta.task.signature import OpTaskSignature
+
+_ABSENT: Any = object()
+
+
+class OpTaskBinding:
+    """The values of a task's slots, each checked as it is bound.
+
+    Tensors are bound with `bind`, gradients with `bind_grad`, attributes and numbers with
+    `bind_arg`; each returns the binding. What the task writes may be bound: it is then written
+    there, else to new arrays. What has a default may be left out.
+
+    Raises ArgumentError, with operator, slot, expected and given, for a slot that does not exist
+    (with the nearest name), is bound twice, has another role, or holds a value of another kind.
+    """
+
+    def __init__(self, signature: OpTaskSignature) -> None:
+        self.signature = signature
+        self.values: dict[str, Any] = {}
+
+    def bind(self, slot: str, value: Any) -> OpTaskBinding:
+        """Bind an array (what `meta.array` takes), several as a tuple, or None, to a slot."""
+        signature = self.signature
+        if slot not in signature.tensors:
+            if slot in signature.arguments:
+                self._refuse(slot, "an argument, bound with bind_arg", value)
+            if any(s.name == slot and s.role == "gradient" for s in signature.slots):
+                self._refuse(slot, "a gradient, bound with bind_grad", value)
+            raise signature.error(
+                f"there is no slot {slot!r}",
+                expected=f"one of {signature.tensors}",
+                found=_given(value),
+                hint=nearest(slot, (*signature.tensors, *signature.arguments)),
+            )
+        if signature[slot].role == "gradient":
+            self._refuse(slot, "a gradient, bound with bind_grad", value)
+        return self._keep(signature[slot], value)
+
+    def bind_grad(self, slot: str, value: Any) -> OpTaskBinding:
+        """Bind the gradient of the result, "out", that a backward task reads, or where it is to
+        write the gradient of an argument.
+        """
+        return self._keep(self.signature.gradient_of(slot), value)
+
+    def bind_arg(self, name: str, value: Any) -> OpTaskBinding:
+        """Bind an attribute or a number."""
+        signature, index = self.signature, self.signature.op.schema.index
+        if name not in signature.arguments:
+            if name in index and any(s.name == name for s in signature.slots):
+                self._refuse(name, f"a tensor ({signature[name].role}), bound with bind", value)
+            raise signature.error(
+                f"there is no argument {name!r}",
+                expected=f"one of {signature.arguments}",
+                found=_given(value),
+                hint=nearest(name, (*signature.arguments, *signature.tensors)),
+            )
+        slot = signature.op.slots[index[name]]
+        if slot.is_tensor and not isinstance(value, NUMBERS):
+            self._refuse(name, "a number; a tensor is bound with bind", value)
+        self._once(name, value)
+        self.values[name] = signature.op.schema.read(slot, value, as_array)
+        return self
+
+    def args(self) -> tuple[Any, ...]:
+        """Return the operator's canonical arguments, of an init or forward task, with defaults.
+
+        Raises ArgumentError for what is missing, and the operator's own error, usually
+        TypeInferError, for a dtype or rank that does not fit; it shows the types of all slots.
+        """
+        op, arguments = self.signature.op, []
+        for slot in op.slots:
+            value = self.values.get(slot.name, _ABSENT if not slot.has_default else slot.default)
+            if value is _ABSENT:
+                raise self.signature.error(
+                    f"slot {slot.name!r} is missing", expected=slot.accepts, found="nothing bound"
+                )
+            arguments.append(value)
+        try:
+            args: tuple[Any, ...] = op.schema.bind(tuple(arguments), {}, as_array)
+            op.infer(types_of(self.signature, args))
+        except MetaError as error:
+            error.note(f"in the binding of the {self.signature.phase} task of {op.name}")
+            raise
+        return args
+
+    def check(self) -> None:
+        """Raise ArgumentError if a slot that is read is missing, or a value has another dtype, rank
+        or shape than the call says: results, and gradients, which have the type of what they are
+        the gradient of.
+        """
+        signature = self.signature
+        types = signature.args
+        if signature.phase != "backward":
+            types = types_of(signature, self.args())
+        elif types is None:
+            raise signature.error(
+                "a backward task is bound for one call",
+                expected="OpTaskSignature.of(op, 'backward', *arguments of the call)",
+                found="the signature of any call",
+            )
+        assert types is not None
+        for slot in signature.slots if signature.phase == "backward" else ():
+            if slot.access != "WO" and slot.name not in self.values:
+                raise signature.error(
+                    f"slot {slot.name!r} is missing",
+                    expected=f"{slot.role} {_text(self._expected(slot, types))}",
+                    found="nothing bound",
+                )
+        for name, value in self.values.items():
+            slot = next((s for s in signature.slots if s.name == name), None)
+            if slot is None or slot.role == "argument":
+                continue
+            expected, given = self._expected(slot, types), _types(value)
+            if not _fits(given, expected):
+                raise signature.error(
+                    f"slot {name!r} holds another {_difference(expected, given)}",
+                    expected=_text(expected),
+                    found=_text(given),
+                )
+
+    def _expected(self, slot: TaskSlot, types: tuple[Any, ...]) -> Any:
+        if slot.slot is None:
+            result = fields(self.signature.op.infer(types))
+            return result if len(result) > 1 else result[0]
+        return types[self.signature.op.schema.index[slot.of]]
+
+    def _keep(self, slot: TaskSlot, value: Any) -> OpTaskBinding:
+        self._once(slot.name, value)
+        optional = slot.slot is not None and slot.slot.optional
+        if isinstance(value, tuple | list):
+            several = slot.slot is None or slot.slot.kind == "tensors"
+            if not several:
+                self._refuse(slot.name, "one tensor", value)
+            self.values[slot.name] = tuple(map(as_array, value))
+        elif value is None and optional:
+            self.values[slot.name] = None
+        elif value is None or isinstance(value, NUMBERS | str):
+            self._refuse(slot.name, f"a tensor ({slot.role})", value)
+        else:
+            if slot.slot is not None and slot.slot.kind == "tensors":
+                self._refuse(slot.name, "a tuple of tensors", value)
+            self.values[slot.name] = as_array(value)
+        return self
+
+    def _once(self, name: str, value: Any) -> None:
+        if name in self.values:
+            raise self.signature.error(
+                f"slot {name!r} is bound twice",
+                expected="one value",
+                found=f"{_given(self.values[name])}, then {_given(value)}",
+            )
+
+    def _refuse(self, name: str, expected: str, value: Any) -> None:
+        raise self.signature.error(
+            f"slot {name!r} has another role", expected=expected, found=_given(value)
+        )
+
+
+def types_of(signature: OpTaskSignature, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return canonical arguments with types in the place of arrays."""
+    return map_tensors(signature.op, args, lambda a: array_type(a.key))
+
+
+def _types(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_types, value))
+    return array_type(value.key) if isinstance(value, ndarray) else value
+
+
+def _flat(types: Any) -> tuple[Any, ...]:
+    return types if isinstance(types, tuple) else (types,)
+
+
+def _fits(given: Any, expected: Any) -> bool:
+    """Whether types are those expected, as far as these are known before the call runs."""
+    if isinstance(expected, tuple):
+        several = _flat(given)
+        return len(several) == len(expected) and all(map(_fits, several, expected))
+    types = isinstance(given, TensorType) and isinstance(expected, TensorType)
+    return compatible(given, expected) if types else bool(given == expected)
+
+
+def _difference(expected: Any, given: Any) -> str:
+    """Return in what types differ first: number of tensors, dtype, rank or shape."""
+    if len(_flat(expected)) != len(_flat(given)):
+        return "number of tensors"
+    for one, other in zip(_flat(expected), _flat(given), strict=True):
+        if isinstance(one, TensorType) and isinstance(other, TensorType) and one != other:
+            return (
+                "dtype" if one.dtype != other.dtype
+                else "rank" if one.ndim != other.ndim else "shape"
+            )  # fmt: skip
+    return "value"
+
+
+def _text(types: Any) -> str:
+    return ", ".join(map(str, _flat(types)))
+
+
+def _given(value: Any) -> str:
+    """Return a value for an error: the type of an array, a number or a word itself."""
+    if isinstance(value, ndarray):
+        return str(array_type(value.key))
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_given, value))})"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}{list(value.shape)}"
+    return f"{value!r:.60} ({type(value).__name__})"

@@ -1,0 +1,220 @@
+"""`OperatorTasks`: an operator's kernel, its gradient and that one's kernel, written as tasks."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import Any
+
+from meta.base import config
+from meta.base.dtype import has_gradient
+from meta.base.errors import RegistrationError
+from meta.base.source import Span, definition_span
+from meta.dialect.core import Dialect, OpEnv, Unsupported
+from meta.dialect.core.plevel import Levels
+from meta.grad.core import gradient, not_differentiable
+from meta.ir.types import TensorType
+from meta.op.core import CallValues, Op, Tensor, op
+from meta.op.core.call import fields, named_places, runtime_args
+from meta.op.core.check import require_like
+from meta.task.accessor import TaskArgumentAccessor
+from meta.task.signature import OpTaskSignature
+
+Task = Callable[[TaskArgumentAccessor], None]
+Tensors = tuple[Tensor, ...]
+
+
+class OperatorTasks:
+    """The tasks of an operator on a dialect. Its methods are decorators, in this order.
+
+    `init` (if there is state), `forward`, and `backward` (if there is a gradient). From the schema
+    follows what each reads and writes. The operator then runs as any other: called, differentiated,
+    in models and in compiled programs. ``plevel`` and ``when`` as in `Dialect.kernel`.
+    """
+
+    def __init__(
+        self,
+        operator: Op,
+        dialect: Dialect,
+        *,
+        plevel: Levels | None = None,
+        when: Callable[[CallValues], str | None] | None = None,
+    ) -> None:
+        self.op, self.dialect, self.plevel, self.when = operator, dialect, plevel, when
+        self._init: Callable[..., Any] | None = None
+
+    def init(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Register what makes the state of a device.
+
+        It names what it needs: attributes, tensors (as types), ``device``. It is called once for
+        each device and values of these, and returns anything; the tasks get it from
+        `get_per_device_state`. It is an `init` of the dialect operator; see `dialect/core/state.py`
+        for what may be in a state.
+        """
+        if self.op.name in self.dialect.ops:
+            raise self._error("init comes before forward", function)
+        self._init = function
+        return function
+
+    def forward(self, task: Task) -> Task:
+        """Register what computes the result: the kernel of the operator on the dialect."""
+        self.dialect.register(
+            self.op, self._maker(task), definition_span(task), self.plevel, init=self._init
+        )
+        return task
+
+    def backward(self, task: Task | None = None, *, output: bool = False) -> Any:
+        """Register what computes the gradients of all floating point arguments.
+
+        The operator's gradient is then a new operator, ``<name>_backward``, and the task its
+        kernel. It reads the arguments, the gradient of the result, and with ``output`` the result.
+
+        Raises RegistrationError without a forward task, for an operator that writes arguments, or
+        that has a gradient already.
+        """
+        if task is None:
+            return lambda function: self.backward(function, output=output)
+        site = definition_span(task)
+        if self.op.name not in self.dialect.ops:
+            raise self._error("forward comes before backward", task)
+        if self.op.schema.written:
+            raise self._error("an operator that writes its arguments has no backward task", task)
+        if self.op.aspects.gradient is not None:
+            raise self._error(
+                f"it has a gradient already, stated at {self.op.aspects.gradient.site}", task
+            )
+        made = gradient_operator(self.op, output, site)
+        state = None if self._init is None else self.op
+        self.dialect.register(
+            made, self._maker(task, backward=True), site, self.plevel, state_of=state
+        )
+        return task
+
+    def _maker(self, task: Task, backward: bool = False) -> Callable[[CallValues], OpEnv]:
+        stateful, forward = self._init is not None, self.op
+
+        def make(call: CallValues) -> OpEnv:
+            reason = None if self.when is None or backward else self.when(call)
+            if reason is not None:
+                raise Unsupported(reason)
+            count = len(forward.slots)
+            phase = "backward" if backward else "forward"
+            signature = OpTaskSignature.derived(forward, phase, tuple(call.args)[:count])
+            constants = {
+                s.name: v
+                for s, v in zip(call.op.slots, call.args, strict=True)
+                if s.kind == "attribute" or v is None
+            }
+            places, given = named_places(call), len(runtime_args(call.op, call.args))
+            (out,) = (s.name for s in signature.writes) if not backward else (None,)
+
+            def run(*values: Any) -> None:
+                state, rest = (values[0], values[1:]) if stateful else (None, values)
+                named = {**constants, **{n: rest[p] for n, p in places.items()}}
+                made = rest[given:]
+                if out is not None:
+                    named[out] = made if len(call.outputs) > 1 else made[0]
+                else:
+                    named.update(_outs(signature, made))
+                    for name in _reserved(forward):
+                        if name in named and len(named[name]) == 1:
+                            (named[name],) = named[name]
+                accessor = TaskArgumentAccessor(signature, call.device, named, state, stateful)
+                task(accessor)
+                if config.get("META_CHECK_ACCESS"):
+                    accessor.check_asked()
+
+            return OpEnv(run, allocates=False, strided=True)
+
+        return make
+
+    def _error(self, what: str, function: Callable[..., Any]) -> RegistrationError:
+        return RegistrationError(
+            f"tasks of {self.op.name!r} on {self.dialect.name!r}: {what}",
+            span=definition_span(function),
+        )
+
+
+def _reserved(forward: Op) -> tuple[str, str]:
+    """Return the names of the result and of its gradient in the gradient operator."""
+    return forward.schema.reserved("y"), forward.schema.reserved("dy")
+
+
+def _outs(signature: OpTaskSignature, made: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the gradients that a backward task writes by the names of their slots."""
+    assert signature.args is not None
+    rest, found = iter(made), {}
+    for slot in signature.writes:
+        value = signature.args[signature.op.schema.index[slot.of]]
+        if isinstance(value, tuple):
+            found[slot.name] = tuple(next(rest) if has_gradient(t.dtype) else None for t in value)
+        else:
+            found[slot.name] = next(rest)
+    return found
+
+
+def gradient_operator(forward: Op, output: bool, site: Span) -> Op:
+    """Make the operator that a backward task implements, and state the gradient that calls it.
+
+    It takes the forward arguments, the results if ``output``, and their gradients; the latter two
+    as tuples. It returns the gradients of all tensors that have one, as a tuple.
+    """
+    y, dy = _reserved(forward)
+    own = (y, dy) if output else (dy,)
+    hints = typing.get_type_hints(forward.type_function, include_extras=True)
+    missing = [n for n in forward.schema.names if n not in hints]
+    if missing:
+        raise RegistrationError(
+            f"the gradient of {forward.name!r} cannot be derived from its signature",
+            expected="an operator whose type function annotates every argument",
+            found=f"no annotation of {missing}",
+            span=site,
+        )
+    annotations = {**{n: hints[n] for n in forward.schema.names}, **dict.fromkeys(own, Tensors)}
+    names = tuple(annotations)
+    count = len(forward.slots)
+
+    def infer(*args: Any) -> tuple[TensorType, ...]:
+        results = fields(forward.infer(args[:count]))
+        for name, given in zip(own, args[count:], strict=True):
+            for one, expected in zip(given, results, strict=True):
+                require_like(one, expected, f"{name} is not of the result's type")
+        found = []
+        for i in forward.schema.tensor_slots:
+            several = args[i] if isinstance(args[i], tuple) else (args[i],)
+            found += [t for t in several if isinstance(t, TensorType) and has_gradient(t.dtype)]
+        return tuple(found)
+
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    infer.__name__ = f"{forward.name}_backward"
+    infer.__doc__ = f"Gradients of `{forward.name}`, as its backward task computes them."
+    infer.__annotations__ = annotations
+    infer.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter(n, kind, annotation=a) for n, a in annotations.items()]
+    )
+    made = op(infer)
+    made.site = site
+
+    def rule(*values: Any) -> Any:
+        given = dict(zip(names, values, strict=True))
+        for name in own:
+            given[name] = given[name] if isinstance(given[name], tuple) else (given[name],)
+        called = made(*given.values())
+        rest = iter(called if isinstance(called, tuple) else (called,))
+        found = tuple(
+            _gradient(given[forward.schema.names[i]], rest) for i in forward.schema.tensor_slots
+        )
+        return found if len(found) > 1 else found[0]
+
+    rule.__signature__ = Signature([Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    gradient(forward)(rule)
+    not_differentiable(made, why="a backward task has no gradient of its own")
+    return made
+
+
+def _gradient(value: Any, rest: Any) -> Any:
+    """Take the gradient of an argument from those that follow; None if it has none."""
+    if isinstance(value, tuple):
+        return tuple(_gradient(v, rest) for v in value)
+    return next(rest) if has_gradient(getattr(value, "dtype", "")) else None
