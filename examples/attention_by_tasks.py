@@ -144,14 +144,17 @@ def main():
     # In a compiled program, with its gradient.
     @meta.model.trace
     def step(x, *weights):
-        return meta.grad.value_and_grad(
-            lambda x, *w: (heads_attention(x, *w, HEADS) * dy_array).sum(), wrt=range(5)
-        )(x, *weights)[1]
+        def loss(x, *weights):
+            return (heads_attention(x, *weights, HEADS) * seed).sum()
 
-    dy_array = meta.array(dy)
-    program = meta.vm.compile(step, *[a.detach() for a in arrays])
-    for found, g in zip(program(*[a.detach() for a in arrays]), gradients, strict=True):
-        torch.testing.assert_close(found.torch(), g)
+        return meta.grad.value_and_grad(loss, wrt=range(5))(x, *weights)
+
+    seed, plain = meta.array(dy), [a.detach() for a in arrays]
+    program = meta.vm.compile(step, *plain)
+    value, found = program(*plain)
+    torch.testing.assert_close(value.torch(), (expected * dy).sum().detach())
+    for array, g in zip(found, gradients, strict=True):
+        torch.testing.assert_close(array.torch(), g)
     print(program.kernels())
 
 

@@ -1,4 +1,4 @@
-"""The operator in one file, `examples/one_file_op.py`, runs; its CUDA kernel on the CPU, too."""
+"""The examples run: an operator in one file, its CUDA kernel on the CPU too, and one by tasks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,30 @@ for shape in ((3, 5), (), (0, 2), (70_001,)):
 """
 
 
-def test_an_operator_in_one_file() -> None:
+def printed(*command: str) -> str:
+    """Run Python and return what it prints."""
     found = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, *command],
         cwd=ROOT,
         env=first_on_path(ROOT),
         capture_output=True,
         text=True,
     )
     assert found.returncode == 0, found.stdout + found.stderr
-    chosen = [line.split()[1] for line in found.stdout.splitlines() if line.startswith("->")]
+    return found.stdout
+
+
+def test_an_operator_in_one_file() -> None:
+    lines = printed("-c", PROGRAM).splitlines()
+    chosen = [line.split()[1] for line in lines if line.startswith("->")]
     assert chosen == ["example" if d == "cuda" else "torch" for d in get_testable_devices()]
+
+
+def test_attention_by_tasks() -> None:
+    """The example compares results and gradients with torch's itself."""
+    text = printed("examples/attention_by_tasks.py")
+    assert "heads_attention.init(heads (RO argument))" in text
+    assert "<state of example.heads_attention on cpu>: 100 bytes" in text
+    kernels = text.splitlines()[-1]
+    assert "'example.heads_attention': 1" in kernels
+    assert "'example.heads_attention_backward': 1" in kernels

@@ -126,6 +126,14 @@ def test_the_backend_page_runs(tmp_path: Path) -> None:
     assert "{'acme.scaled_log_softmax': 1}" in printed
 
 
+def test_the_tasks_page_runs(tmp_path: Path) -> None:
+    printed = _run_page("tasks.md", tmp_path)
+    assert "softcap.backward(x (RO input), dy (RO gradient), dx (WO gradient))" in printed
+    assert "{'acme.softcap': 1, 'tvm.sum': 1, 'acme.softcap_backward': 1}" in printed
+    assert "slot 'sacle'" in printed and "did you mean 'scale'?" in printed
+    assert "never asked for 'dx'" in printed
+
+
 def test_the_control_flow_page_runs(tmp_path: Path) -> None:
     printed = _run_page("control_flow.md", tmp_path)
     assert "func @while_loop(" in printed

@@ -107,7 +107,7 @@ class TaskArgumentAccessor:
         if self.device.kind != "cuda":
             return None
         with torch.cuda.device(torch.device(self.device)):
-            found: int = torch.cuda.current_blas_handle()
+            found: int = torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         return found
 
     def check_asked(self) -> None:

@@ -112,21 +112,22 @@ class OpTaskBinding:
                 found="the signature of any call",
             )
         assert types is not None
-        for slot in signature.slots if signature.phase == "backward" else ():
-            if slot.access != "WO" and slot.name not in self.values:
+        for slot in signature.slots:
+            expected = None if slot.role == "argument" else self._expected(slot, types)
+            if expected is None or isinstance(expected, NUMBERS):
+                continue
+            if slot.name not in self.values:
+                if slot.access == "WO" or signature.phase != "backward":
+                    continue
                 raise signature.error(
                     f"slot {slot.name!r} is missing",
-                    expected=f"{slot.role} {_text(self._expected(slot, types))}",
+                    expected=f"{slot.role} {_text(expected)}",
                     found="nothing bound",
                 )
-        for name, value in self.values.items():
-            slot = next((s for s in signature.slots if s.name == name), None)
-            if slot is None or slot.role == "argument":
-                continue
-            expected, given = self._expected(slot, types), _types(value)
+            given = _types(self.values[slot.name])
             if not _fits(given, expected):
                 raise signature.error(
-                    f"slot {name!r} holds another {_difference(expected, given)}",
+                    f"slot {slot.name!r} holds another {_difference(expected, given)}",
                     expected=_text(expected),
                     found=_text(given),
                 )

@@ -10,7 +10,7 @@ from meta.dialect.core import dispatch, only
 from meta.dialect.core.state import State
 from meta.grad.core import no_grad
 from meta.grad.core.rule import rule_of
-from meta.op.core.call import runtime_args
+from meta.op.core.call import runtime_args, written_args
 from meta.op.core.handler import use
 from meta.op.core.op import by_schema
 from meta.runtime.ndarray import ndarray
@@ -68,7 +68,8 @@ class OpTaskInvocation:
     def backward(self, dy: Any, y: Any = None) -> OpTaskInvocation:
         """Return the backward task of a forward one, with the gradient of its result.
 
-        y: the result, if the gradient reads it; None: the task is run once more for it.
+        y: the result, if the gradient reads it; None: the task is run once more for it, which is an
+        error if it would not do the same again.
         """
         if self.signature.phase != "forward":
             raise self.signature.error("only a forward task has a backward one")
@@ -78,10 +79,16 @@ class OpTaskInvocation:
         binding = OpTaskBinding(signature)
         for slot in signature.reads:
             if slot.role == "output":
+                if y is None and (op.has_effect or op.random):
+                    raise self.signature.error(
+                        "the gradient reads the result, and another run has another one",
+                        expected="backward(dy, y) with what run() returned",
+                        found="no y",
+                    )
                 binding.bind(slot.name, self.run() if y is None else y)
             elif slot.role == "gradient":
                 binding.bind_grad("out", dy)
-            else:
+            elif slot.role != "argument":
                 binding.values[slot.name] = args[op.schema.index[slot.name]]
         return OpTaskInvocation(signature, binding, self.dialect)
 
@@ -90,32 +97,33 @@ class OpTaskInvocation:
 
     def _forward(self) -> Any:
         signature = self.signature
-        result = by_schema(signature.op)(*self.binding.args())
-        (out,) = (s.name for s in signature.writes if s.slot is None)
-        if out in self.binding.values:
-            return _written(self.binding.values[out], result)
-        return result
+        op, args = signature.op, self.binding.args()
+        result = by_schema(op)(*args)
+        out = next(s.name for s in signature.writes if s.slot is None)
+        if out not in self.binding.values:
+            return result
+        target, written = self.binding.values[out], written_args(op, args)
+        if not written:
+            return _written(target, result)
+        own = result[: len(result) - len(written)]
+        if not isinstance(target, tuple):
+            return (_written(target, own[0]), *written)
+        return (*_written(target, own), *written)
 
     def _backward(self) -> dict[str, Any]:
         signature, values = self.signature, self.binding.values
         op, types = signature.op, signature.args
         assert types is not None
         rule = rule_of(op)
-        given = dict(zip(op.schema.names, types, strict=True))
-        y = op.infer(types) if any(i < 0 and t for _, i, t in rule.kept) else None
+        # What is kept as its type only, attributes and numbers are those of the call.
         kept = {
-            name: values[name]
-            if name in values
-            else y
-            if index < 0
-            else given[op.schema.names[index]]
-            for name, index, _ in rule.kept
+            name: types[index] if index >= 0 else op.infer(types)
+            for name, index, type_only in rule.kept
+            if type_only or name not in values
         }
-        gradients = rule({**kept, rule.dy: values[rule.dy]})
-        by_slot = dict(
-            zip((op.schema.names[i] for i in op.schema.tensor_slots), gradients, strict=True)
-        )
-        found = {}
+        gradients = rule({**values, **kept})
+        names = [op.schema.names[i] for i in op.schema.tensor_slots]
+        by_slot, found = dict(zip(names, gradients, strict=True)), {}
         for slot in signature.writes:
             gradient = by_slot[slot.of]
             if gradient is None:

@@ -17,7 +17,7 @@ from meta.grad.core import gradient, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core import CallValues, Op, Tensor, op
 from meta.op.core.call import fields, named_places, runtime_args
-from meta.op.core.check import require_like
+from meta.op.core.check import require, require_like
 from meta.task.accessor import TaskArgumentAccessor
 from meta.task.signature import OpTaskSignature
 
@@ -176,8 +176,10 @@ def gradient_operator(forward: Op, output: bool, site: Span) -> Op:
     count = len(forward.slots)
 
     def infer(*args: Any) -> tuple[TensorType, ...]:
-        results = fields(forward.infer(args[:count]))
+        results: Any = fields(forward.infer(args[:count]))
         for name, given in zip(own, args[count:], strict=True):
+            fits = len(given) == len(results)
+            require(fits, f"{name} is not of all results", expected=len(results), found=len(given))
             for one, expected in zip(given, results, strict=True):
                 require_like(one, expected, f"{name} is not of the result's type")
         found = []

@@ -244,8 +244,8 @@ def promises_checked(
                     )
                 left = _unfilled(out)
                 if left:
-                    found = f"{left} of {out.numel()} elements of result {place} are as they were"
-                    raise broken(found, "results that are filled")
+                    what = f"{left} of {out.numel()} elements of result {place} are as they were"
+                    raise broken(what, "results that are filled")
                 continue
             for i, tensor in tensors:
                 if _shares_storage(out, tensor):

@@ -20,7 +20,7 @@ from meta.base.device import CPU, Device
 from meta.base.errors import DeviceError, DispatchError, MetaError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.dialect import Dialect, OpEnv
-from meta.dialect.core import DIALECTS, dispatch
+from meta.dialect.core import DIALECTS, Configs, dispatch
 from meta.dialect.core.preference import forget
 from meta.grad.core import gradient
 from meta.ir import OP_RESOLVERS
@@ -269,6 +269,36 @@ class TestPinned:
 
         masked[0](x).backward(meta.ones((2, 3)))
         assert (x.grad == 10).all()
+
+    def test_one_that_is_named_is_not_asked(self, make_dialect: Any, masked: Any) -> None:
+        register(make_dialect("mine"), masked)
+        other = make_dialect("other")
+
+        @other.kernel(masked[1])
+        def stateless(dy: torch.Tensor) -> torch.Tensor:
+            return dy * 3
+
+        x, dy = meta.ones((2, 3)), meta.ones((2, 3))
+        assert (meta.op.other.masked_dx(x, dy) == 3).all()  # it has no forward kernel
+        assert torch.equal(meta.op.mine.masked_dx(x, dy).torch(), expected())
+        with meta.dialect.only("mine", "other"):
+            assert torch.equal(masked[1](x, dy).torch(), expected())
+
+
+def test_configurations_have_the_state(make_dialect: Any, masked: Any) -> None:
+    def kernel(times: float) -> OpEnv:
+        def run(state: Drawn, x: torch.Tensor, by: float) -> torch.Tensor:
+            return x * state.mask * by * times
+
+        configs = Configs(lambda: [(("times", 2),)], lambda c: kernel(dict(c)["times"]))
+        return OpEnv(run, allocates=True, strided=True, configs=configs)
+
+    mine = make_dialect("mine")
+    mine.op(masked[0], init=draw)(lambda call: kernel(1.0))
+    x = meta.ones((2, 3))
+    found = mine.ops["masked"].configured((("times", 2),))(x, 1.0, 7)
+    assert torch.equal(found.torch(), expected(7) * 2)
+    assert torch.equal(masked[0](x, 1.0, 7).torch(), expected(7))
 
 
 class TestRegistration:

@@ -141,6 +141,40 @@ def test_results_go_where_they_are_bound() -> None:
     np.testing.assert_allclose(dx.numpy(), np.exp(np.ones((2, 4))), rtol=1e-6)
 
 
+def test_what_is_written_in_place_comes_behind_the_results() -> None:
+    x, out = meta.random.normal((4, 3)), meta.zeros((4, 3))
+    signature = OpTaskSignature.of(meta.op.batch_norm_train, "forward")
+    mean, var = meta.zeros(3), meta.ones(3)
+    binding = OpTaskBinding(signature).bind("x", x).bind("out", out)
+    binding.bind("running_mean", mean).bind("running_var", var)
+    found = OpTaskInvocation(signature, binding).run()
+    assert found[0] is out and found[1] is mean and found[2] is var
+    np.testing.assert_allclose(out.numpy().mean(0), np.zeros(3), atol=1e-5)
+    np.testing.assert_allclose(mean.numpy(), x.numpy().mean(0) * 0.1, rtol=1e-4)
+
+
+def test_another_run_of_a_random_task_has_another_result() -> None:
+    signature = OpTaskSignature.of(meta.op.dropout_train, "forward")
+    task = OpTaskInvocation(signature, OpTaskBinding(signature).bind("x", X))
+    y = task.run()
+    dy = (DY, *y[1:])
+    with pytest.raises(ArgumentError, match=r"(?s)reads the result.*backward\(dy, y\)"):
+        task.backward(dy)
+    (dx,) = task.backward(dy, y).run().values()
+    np.testing.assert_array_equal(dx.numpy(), y[0].numpy())
+
+
+def test_numbers_are_those_of_the_call() -> None:
+    signature = OpTaskSignature.of(meta.op.leaky_relu, "backward", X, 0.5)
+    binding = OpTaskBinding(signature)
+    for slot in signature.reads:
+        if slot.role in ("input", "output"):
+            binding.bind(slot.name, X * -1.0)
+    binding.bind_grad("out", DY)
+    (dx,) = OpTaskInvocation(signature, binding).run().values()
+    assert (dx == 0.5).all()
+
+
 def test_a_dialect_is_chosen() -> None:
     binding = forward().bind("x", X)
     for dialect in ("torch", "tvm"):

@@ -111,7 +111,7 @@ def answer(
     if reason is None and dialect.declines is not None:
         reason = dialect.declines(call)
     if reason is None:
-        reason = _pinned(dialect_op, call, eager)
+        reason = _pinned(dialect_op, call, preference, eager)
     env = None
     if reason is None:
         with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
@@ -125,10 +125,14 @@ def answer(
     return Candidate(dialect_op, plevel, env, reason or "")
 
 
-def _pinned(dialect_op: DialectOp, call: CallValues, eager: bool) -> str | None:
-    """Return why an implementation of a gradient is not the one for a call: the state that it uses
-    was made by another dialect, or another dialect's that it does not know. None if it may run.
+def _pinned(
+    dialect_op: DialectOp, call: CallValues, preference: Preference, eager: bool
+) -> str | None:
+    """Return why an implementation of a gradient is not the one for a call: another dialect runs
+    the forward call, and so has the state. None if it may run, as one that is named alone.
     """
+    if preference.only == (dialect_op.dialect.name,):
+        return None
     users = {o.dialect: o.uses for o in call.op.aspects.dialect_ops if o.uses is not None}
     if not users:
         return None
@@ -136,7 +140,10 @@ def _pinned(dialect_op: DialectOp, call: CallValues, eager: bool) -> str | None:
     forward = init.forward_call(call)
     if forward is None:
         return None if dialect_op.uses is None else f"it is not told all arguments of {init.base}"
-    ran = dispatch(forward, eager=eager).dialect_op
+    try:
+        ran = dispatch(forward, eager=eager).dialect_op
+    except DispatchError:
+        return None if dialect_op.uses is None else f"no dialect runs {init.base.name}"
     assert ran is not None
     if dialect_op.uses is not None:
         return None if ran.dialect is dialect_op.dialect else f"{ran.name} runs the forward call"

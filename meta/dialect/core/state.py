@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -78,7 +78,7 @@ class State:
         parts = list(_parts(self._value, set())) if self.made else []
         storages = [p.untyped_storage() for p in parts if isinstance(p, torch.Tensor)]
         shared = {storage.data_ptr(): storage.nbytes() for storage in storages}
-        others = (p.nbytes for p in parts if not isinstance(p, torch.Tensor))
+        others: list[int] = [p.nbytes for p in parts if not isinstance(p, torch.Tensor)]
         return sum(shared.values()) + sum(others)
 
     def tensors(self) -> list[torch.Tensor]:
@@ -196,7 +196,15 @@ def give_state(env: OpEnv, state: State, device: Device) -> OpEnv:
 
         return given
 
+    return _with(env.wrap(wrapped), state)
+
+
+def _with(env: OpEnv, state: State) -> OpEnv:
+    """Note the state of a kernel that is given it, also in other configurations."""
+    configs = env.configs
+    if configs is not None:
+        env.configs = replace(configs, made=lambda config: _with(configs.made(config), state))
     env.state = state
     # It would go around the state, as a kernel that is kept in a file would.
     env.fresh = None
-    return env.wrap(wrapped)
+    return env
