@@ -209,7 +209,8 @@ def gradient_operator(forward: Op, output: bool, site: Span) -> Op:
         )
         return found if len(found) > 1 else found[0]
 
-    rule.__signature__ = Signature([Parameter(n, kind) for n in names])  # type: ignore[attr-defined]
+    taken = [Parameter(n, kind) for n in names]
+    rule.__signature__ = Signature(taken)  # type: ignore[attr-defined]
     gradient(forward)(rule)
     not_differentiable(made, why="a backward task has no gradient of its own")
     return made
