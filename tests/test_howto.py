@@ -109,6 +109,11 @@ def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
     return done.stdout
 
 
+def test_the_tuning_page(tmp_path: Path) -> None:
+    printed = _run_page("../tuning.md", tmp_path, cwd=tmp_path)
+    assert "measured" in printed, printed
+
+
 def _run_page(page: str, folder: Path, kind: str = "", cwd: Path = ROOT) -> str:
     """Run the Python blocks of a page, and those of a ``kind``, as one script in ``cwd``; return
     what it printed.

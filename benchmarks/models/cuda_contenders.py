@@ -24,6 +24,8 @@ from models.task import Inputs, Task, TorchTask, scores
 NAMES = ("meta", "eager", "compile", "reduce-overhead")
 DYNAMO = "dynamo"
 """The contender of dynamo_cuda.py: PyTorch's model, compiled by the backend "meta"."""
+AUTOTUNED = "max-autotune"
+"""The contender of tuning.py: torch.compile that measures its kernels, with CUDA graphs."""
 RATES, WEIGHT_DECAY = {"sgd": 1e-3, "adamw": 1e-4}, 0.01
 Call = Callable[[], torch.Tensor]
 
@@ -125,7 +127,7 @@ def _options(name: str) -> dict[str, Any]:
         import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 
         return {"backend": "meta"}
-    return {"mode": "reduce-overhead"} if name == "reduce-overhead" else {}
+    return {"mode": name} if name in (*NAMES[3:], AUTOTUNED) else {}
 
 
 def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:

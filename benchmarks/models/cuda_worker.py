@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from models.cuda_contenders import DYNAMO, NAMES, Call, Contender
+from models.cuda_contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
 from models.cuda_profile import profile
 from models.cuda_strangers import EVERY_ROW
 
@@ -37,7 +37,7 @@ def main() -> None:
     """Measure one contender."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("row", choices=EVERY_ROW)
-    parser.add_argument("contender", choices=(*NAMES, DYNAMO))
+    parser.add_argument("contender", choices=(*NAMES, DYNAMO, AUTOTUNED))
     parser.add_argument("--first-call-only", action="store_true")
     parser.add_argument("--wait", action="store_true", help="stop and wait for a line twice")
     parser.add_argument("--profile", action="store_true")

@@ -29,17 +29,16 @@ def run(options: argparse.Namespace) -> int:
     """Print what changed."""
     with tuned(measures=False):
         before, types = compiled(options)
-    begin = time.monotonic()
-    with measured(options.budget):
+    with measured(options.budget) as spent:
         after, _ = compiled(options)
-    seconds = time.monotonic() - begin
     arguments = made_up(types, after.device)
     times = in_turns([before, after], arguments, after.device)
     record = {
         "target": options.target,
         "inputs": list(map(str, types)),
         "device": str(after.device),
-        "seconds": seconds,
+        "measured": spent.races,
+        "seconds": spent.seconds,
         "changes": list(changes(after)),
         "before_us": times[0],
         "after_us": times[1],
@@ -106,7 +105,8 @@ def in_turns(
 
 def text(record: Mapping[str, Any]) -> str:
     """Return the record for a terminal."""
-    lines = [f"{record['target']} on {record['device']}, {record['seconds']:.1f} s"]
+    what = f"{record['measured']} calls measured in {record['seconds']:.1f} s"
+    lines = [f"{record['target']} on {record['device']}: {what}"]
     counted: dict[tuple[Any, ...], int] = {}
     for change in record["changes"]:
         row = tuple(change.values())

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from meta.base import config
 from meta.base.device import Device
@@ -40,9 +41,13 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
         key = key_of(subject, device, how)
         if find(key) is None:
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
+            begin = time.monotonic()
             with racing(), unrestricted():
                 costs = MEASURER[0](subject, device, how)
             keep(key, costs, bucket=bucket)
+            for spent in _spent.get():
+                spent.races += 1
+                spent.seconds += time.monotonic() - begin
     return known(subject, device, eager=eager)
 
 
@@ -90,10 +95,21 @@ def racing() -> Iterator[None]:
         _racing.reset(token)
 
 
+@dataclass(slots=True)
+class Spent:
+    """What was measured in a block of `measured`: how many calls, and the seconds it took."""
+
+    races: int = 0
+    seconds: float = 0.0
+
+
+_spent: ContextVar[tuple[Spent, ...]] = ContextVar("meta_tuning_spent", default=())
+
+
 @contextmanager
-def measured(budget: float | None = None) -> Iterator[None]:
+def measured(budget: float | None = None) -> Iterator[Spent]:
     """Let what was never measured be measured, once for all processes, and choose by it: as
-    META_TUNE=on, in a ``with`` block.
+    META_TUNE=on, in a ``with`` block. Gives a `Spent`, which says afterwards what that took.
 
     budget: seconds after which nothing more is measured; a race that began is finished.
     """
@@ -101,10 +117,13 @@ def measured(budget: float | None = None) -> Iterator[None]:
         raise ArgumentError("a budget is seconds", expected="0 or more", found=repr(budget))
     until = math.inf if budget is None else time.monotonic() + budget
     token = _deadline.set(min(until, _deadline.get()))
+    spent = Spent()
+    counted = _spent.set((*_spent.get(), spent))
     try:
         with tuned():
-            yield
+            yield spent
     finally:
+        _spent.reset(counted)
         _deadline.reset(token)
 
 
