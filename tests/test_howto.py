@@ -109,7 +109,9 @@ def _run(folder: Path, *arguments: str, package: Path | None = None) -> str:
     return done.stdout
 
 
-def test_the_tuning_page(tmp_path: Path) -> None:
+def test_the_tuning_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("META_TUNE", "cached")
     printed = _run_page("../tuning.md", tmp_path, cwd=tmp_path)
     assert "measured" in printed, printed
 
