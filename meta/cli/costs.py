@@ -36,7 +36,9 @@ def run(options: argparse.Namespace) -> int:
         with replacing(Path(options.export)) as part:
             part.write_text(json.dumps(content), "utf-8")
         record["exported"] = sum(len(one["races"]) for one in content["environments"])
-    wanted = (r for r in races(device) if options.operator in (None, r.key.operator))
+    # What counts for neighbouring extents, too, is kept a second time for these.
+    kept = (r for r in races(device) if not r.bucket)
+    wanted = (r for r in kept if options.operator in (None, r.key.operator))
     shown = not (options.source or options.export)
     record["environment"] = json.loads(environment(device))
     record["races"] = [_record(race, device) for race in wanted] if shown else []

@@ -21,7 +21,7 @@ from meta.vm.measuring.backward import Backward, backward
 from meta.vm.measuring.clocks import Clock, clock_of
 from meta.vm.measuring.contender import Contender, reason_of
 from meta.vm.measuring.contenders import contenders
-from meta.vm.measuring.racing import MOST, Lane, calls_in_batch, race
+from meta.vm.measuring.racing import MOST, PATIENCE, Lane, calls_in_batch, race
 from meta.vm.measuring.reference import Reference, check, reference_of
 from meta.vm.measuring.subject import Subject
 
@@ -40,7 +40,8 @@ class Rules:
     how: "graph" or "eager". dialect: whose contenders count; None: everybody's. backward: whether
     the gradient's program is timed, too. budget: seconds after which no contender is made and no
     round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
-    each kernel. clock: what takes the time; None: that of the device.
+    each kernel. clock: what takes the time; None: that of the device. patience: seconds of rounds
+    where there is no budget.
     """
 
     how: str = "graph"
@@ -50,6 +51,7 @@ class Rules:
     iters: int | None = None
     configs: int = MOST_CONFIGS
     clock: Clock | None = None
+    patience: float = PATIENCE
 
 
 def contest(subject: Subject, rules: Rules) -> list[Cost]:
@@ -141,7 +143,14 @@ def _race(
     lanes: Sequence[Lane], subject: Subject, rules: Rules, clock: Clock, deadline: float | None
 ) -> None:
     with bar(MOST if rules.iters is None else rules.iters, f"timing {subject.name}", 1.0) as shown:
-        race(lanes, clock, rounds=rules.iters, deadline=deadline, after_round=shown.update)
+        race(
+            lanes,
+            clock,
+            rounds=rules.iters,
+            deadline=deadline,
+            patience=rules.patience,
+            after_round=shown.update,
+        )
 
 
 def _host(

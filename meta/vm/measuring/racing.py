@@ -86,15 +86,16 @@ def race(
     *,
     rounds: int | None = None,
     deadline: float | None = None,
+    patience: float = PATIENCE,
     after_round: Callable[[], object] = lambda: None,
 ) -> None:
     """Time the lanes in turn.
 
     rounds: how many; None: from `FEWEST` to `MOST`, until the median of each is known, where lanes
     that are far behind leave after `FEWEST`. deadline: the time of the clock after which no round
-    begins but the first; None: `PATIENCE` from now.
+    begins but the first; None: ``patience`` seconds from now.
     """
-    until = clock.now() + PATIENCE if deadline is None else deadline
+    until = clock.now() + patience if deadline is None else deadline
     running, done = list(lanes), 0
     while running and done < (MOST if rounds is None else rounds):
         if done and clock.now() >= until:
