@@ -13,10 +13,12 @@ from meta.dialect.core import (
     Dialect,
     OpEnv,
     Unsupported,
+    ask,
     exclude,
     measured,
     only,
     prefer,
+    tunable,
 )
 from meta.dialect.core.catalog import declare_all
 
@@ -31,8 +33,10 @@ __all__ = [
     "Dialect",
     "OpEnv",
     "Unsupported",
+    "ask",
     "exclude",
     "measured",
     "only",
     "prefer",
+    "tunable",
 ]

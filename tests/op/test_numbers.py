@@ -14,7 +14,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.dtype import FLOATS, TO_TORCH, is_float, limits
+from meta.base.dtype import FLOATS, TO_TORCH, TOLERANCE, is_float, limits
 from meta.base.errors import MetaError, NumberOutOfRange, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.dialect import only, prefer
@@ -23,7 +23,6 @@ from meta.op.core import Op, Takes, Tensor
 from meta.op.core.op import op as make_op
 from meta.op.core.tree import flatten
 from meta.testing import OpCase
-from meta.testing.compare import TOLERANCE
 from meta.vm import compile
 from tests.op.records import CASES
 

@@ -17,6 +17,7 @@ from meta.dialect.core.fused import (
     LITERALS,
     FusedPattern,
 )
+from meta.dialect.core.knobs import ask, tunable
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
@@ -69,6 +70,7 @@ __all__ = [
     "Timing",
     "Unsupported",
     "answers",
+    "ask",
     "begin_ahead",
     "candidates",
     "check_parameters",
@@ -84,4 +86,5 @@ __all__ = [
     "only",
     "prefer",
     "require_static",
+    "tunable",
 ]

@@ -13,14 +13,14 @@ import torch
 
 import meta
 from meta.base.device import CPU
-from meta.base.dtype import TO_TORCH
+from meta.base.dtype import TO_TORCH, TOLERANCE
 from meta.base.registry import OPERATORS
 from meta.dialect.cuda import cubin, cuda, list_kernel, list_source, memory, optimizer
 from meta.ir.types import TupleType
 from meta.op.core import map_tensors, runtime_args
 from meta.op.core.call import array_type
 from meta.runtime.ndarray import as_array
-from meta.testing.compare import TOLERANCE, check
+from meta.testing.compare import check
 from tests.op import memory as memory_cases
 from tests.op import optimizer as optimizer_cases
 
