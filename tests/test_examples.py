@@ -52,6 +52,8 @@ def test_attention_by_tasks() -> None:
     text = printed("examples/attention_by_tasks.py")
     assert "heads_attention.init(heads (RO argument))" in text
     assert "<state of example.heads_attention on cpu>: 100 bytes" in text
-    kernels = text.splitlines()[-1]
+    *_, kernels, cost = text.splitlines()
     assert "'example.heads_attention': 1" in kernels
     assert "'example.heads_attention_backward': 1" in kernels
+    assert cost.startswith("example: forward") and "backward" in cost
+    assert "'weights': 4608" in cost and "'state': 100" in cost
