@@ -45,9 +45,11 @@ def measure(
         their values, in compact form: for an operator that does not take just any.
     device: where to run; by default where the arrays are, or on the CPU.
     dialect: the name of the one whose kernels are timed; None: all.
-    how: "graph": as in a compiled program. On CUDA the kernels are replayed as one CUDA graph, and
+    how: on CUDA, "graph": as in a compiled program. The kernels are replayed as one CUDA graph, and
         what cannot be recorded is launched by the host; a kernel that fills its result finds its
         memory there. "eager": as a call of the user, launched by the host, its result allocated.
+        On the CPU the host calls the kernel either way, as a compiled program does; with "eager",
+        kernels that need no compiling come first.
     backward: whether the program of the gradient is timed as well, of all that the gradient rule
         calls, on the same dialect where it has these operators.
     budget: seconds, after which no contender is made and no round begins; the first contender is

@@ -18,6 +18,7 @@ from meta.base.errors import (
 )
 from meta.base.registry import OPERATORS
 from meta.dialect import COMPILER, HANDWRITTEN, LIBRARY, Unsupported
+from meta.dialect.core import Compiled, Configs, Deferred, OpEnv
 from meta.dialect.core.costs import Cost
 from meta.grad.core import not_differentiable
 from meta.ir import TensorType
@@ -177,6 +178,39 @@ def test_configurations_are_contenders(fakes: Fakes, double: Op) -> None:
     times = [c.forward and round(c.forward.median, 6) for c in found.values()]
     assert times == [30.0, 18.0, None, 12.0]
     assert list(measured(fakes, double, configs=0)) == ["fake"]
+
+
+def test_configurations_are_compiled_in_one_go(fakes: Fakes, double: Op) -> None:
+    goes: list[list[int]] = []
+
+    def compile(tiles: Any) -> list[Compiled]:
+        goes.append(list(tiles))
+        fakes.clock.seconds += 1e-3
+        if 4 in tiles:
+            raise RuntimeError("4 does not fit")
+        return [Compiled(right) for _ in tiles]
+
+    def env(tile: int) -> OpEnv:
+        return OpEnv(Deferred(tile, compile), True)
+
+    configs = [(("tile", n),) for n in (8, 4, 2)]
+    listed = Configs(lambda: configs, lambda config: env(int(config[0][1])))
+
+    def make(call: CallValues) -> OpEnv:
+        return OpEnv(Deferred(0, compile), True, configs=listed)
+
+    fakes.dialect("fake", plevel=HANDWRITTEN).op(double)(make)
+    found = measured(fakes, double, iters=0)
+    assert goes == [[0], [8, 4, 2], [8], [4], [2]]
+    assert {n: c.compile and round(c.compile, 6) for n, c in found.items()} == {
+        "fake": 1.0, "fake@tile=8": 1.0, "fake@tile=4": None, "fake@tile=2": 1.0,
+    }  # fmt: skip
+    assert "4 does not fit" in found["fake@tile=4"].refused
+    goes.clear()
+    configs.remove((("tile", 4),))
+    found = measured(fakes, double, iters=0)
+    assert goes == [[0], [8, 2]]
+    assert [c.compile and round(c.compile, 6) for c in found.values()] == [1.0, 0.5, 0.5]
 
 
 def test_iters_0_runs_each_once(fakes: Fakes, double: Op) -> None:

@@ -63,7 +63,8 @@ class Contender:
     def calls(self, subject: Subject, copies: Copies, how: str, count: int) -> list[Call]:
         """Return ``count`` calls of the kernel, which take the copies in turn.
 
-        As in a compiled program, what a kernel fills is there already; an eager call allocates it.
+        As in a compiled program, what a kernel fills is there already. An eager call on CUDA
+        allocates it; on the CPU one race decides for both.
         Results are kept until their copy's turn comes again, so that the memory of those which the
         kernel allocates is taken in turn, too.
         """
@@ -72,7 +73,7 @@ class Contender:
         run, held = env.run, [None] * copies.count
         pairs = list(copies.pairs())
         makers: list[Callable[[], torch.Tensor]] = []
-        if how == "eager" and not env.allocates:
+        if how == "eager" and subject.device.kind == "cuda" and not env.allocates:
             keys = (array_key(t.static_shape, t.dtype, subject.device) for t in subject.outputs)
             makers = list(map(allocator, keys))
 
@@ -103,11 +104,10 @@ def _empty(type_: Any, subject: Subject) -> torch.Tensor:
 
 
 def kernel_of(subject: Subject, dialect: str, config: Config, *, eager: bool) -> OpEnv:
-    """Return a dialect's kernel of a subject, compiled; Unsupported if it refuses.
+    """Return a dialect's kernel of a subject; Unsupported if it refuses. It is compiled when its
+    ``run`` is first asked for. eager: whether it is for eager calls.
 
-    eager: whether it is for eager calls.
-
-    Raises whatever the dialect raises while it makes and compiles one.
+    Raises whatever the dialect raises while it makes one.
     """
     if isinstance(subject.what, Function):
         env: OpEnv = DIALECTS[dialect].fused_kernel(subject.what, subject.device)
@@ -118,7 +118,6 @@ def kernel_of(subject: Subject, dialect: str, config: Config, *, eager: bool) ->
         if found.env is None:
             raise Unsupported(found.reason)
         env = found.env
-    _ = env.run  # compiles it
     return env
 
 

@@ -4,10 +4,10 @@ lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from meta.dialect.core import DIALECTS, FUSED, Unsupported, candidates
+from meta.dialect.core import DIALECTS, FUSED, Unsupported, candidates, compile_together
 from meta.dialect.core.openv import Config
 from meta.dialect.core.preference import current
 from meta.ir import Function
@@ -26,16 +26,22 @@ def contenders(
     against: Callable[[str], str | None],
 ) -> Iterator[Contender]:
     """Iterate over the contenders, each made when it is asked for, in the order in which dispatch
-    asks: of each dialect its default, then up to ``configs`` of its configurations.
+    asks: of each dialect its default, then up to ``configs`` of its configurations, which are
+    compiled in one go.
 
     against: says of a dialect why none of its kernels is made any more, or None.
     """
     for dialect in _dialects(subject, eager):
         first = _made(subject, dialect, (), clock, eager, against(dialect))
+        _compile([first], clock)
         listed = first.env.configs if first.env is not None else None
         yield first
-        for config in islice(listed.listed(), configs) if listed is not None else ():
-            yield _made(subject, dialect, config, clock, eager, against(dialect))
+        others = [
+            _made(subject, dialect, config, clock, eager, against(dialect))
+            for config in (islice(listed.listed(), configs) if listed is not None else ())
+        ]
+        _compile(others, clock)
+        yield from others
 
 
 def _dialects(subject: Subject, eager: bool) -> list[str]:
@@ -54,8 +60,8 @@ def _made(
     eager: bool,
     reason: str | None,
 ) -> Contender:
-    """Make a kernel unless there is a reason against it. One that may hang is tried in a process of
-    its own before.
+    """Make a kernel, which may not be compiled yet, unless there is a reason against it. One that
+    may hang is tried in a process of its own before.
     """
     contender = Contender(dialect, config)
     limit = DIALECTS[dialect].time_limit
@@ -74,6 +80,24 @@ def _made(
     else:
         contender.compile = (clock.now() - start) * 1e3
     return contender
+
+
+def _compile(made: Sequence[Contender], clock: Clock) -> None:
+    """Compile kernels in one go; one by one where that fails, to see which of them it was."""
+    waiting = [c for c in made if c.env is not None]
+    start = clock.now()
+    try:
+        compile_together([c.env for c in waiting if c.env is not None])
+    except Exception as error:
+        if len(waiting) == 1:
+            waiting[0].refuse(f"cannot be made: {reason_of(error)}")
+            return
+        for contender in waiting:
+            _compile([contender], clock)
+        return
+    share = (clock.now() - start) * 1e3 / max(len(waiting), 1)
+    for contender in waiting:
+        contender.compile = (contender.compile or 0.0) + share
 
 
 def _refusal(subject: Subject, dialect: str) -> str | None:

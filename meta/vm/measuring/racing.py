@@ -19,7 +19,7 @@ FEWEST, MOST = 7, 100
 """Rounds at least and at most, where the caller does not say how many."""
 SETTLED = 0.01
 """The uncertainty of a median, as a share of it, from which on no more rounds are needed."""
-HOPELESS = 3.0
+HOPELESS = 1.5
 """How many times as long as the fastest a contender takes that is timed no further."""
 BATCH_SECONDS = 5e-4
 """How long a batch should take, so that reading the clock counts for little."""
