@@ -111,7 +111,8 @@ class Copies:
     Attributes
     ----------
     values: the arguments, by copy. outs: tensors to be filled, by copy; those of a result whose
-    extents are not known are left out. count: how many copies there are.
+    extents are not known are left out. held: by copy, the last result; of all contenders, so that
+    they need no more memory than one. count: how many copies there are.
     """
 
     def __init__(self, subject: Subject, values: Sequence[Any]) -> None:
@@ -121,6 +122,7 @@ class Copies:
         size += sum(t.size * TO_TORCH[t.dtype].itemsize for t in static)
         self.count = copies_of(size, subject.device, writes=bool(subject.written))
         self.values = [self._copy() for _ in range(self.count)]
+        self.held: list[Any] = [None] * self.count
         self.outs = [
             [
                 torch.empty(t.static_shape, dtype=TO_TORCH[t.dtype], device=str(subject.device))
@@ -131,10 +133,6 @@ class Copies:
 
     def _copy(self) -> list[Any]:
         return [v.clone() if isinstance(v, torch.Tensor) else v for v in self._values]
-
-    def fresh(self) -> list[Any]:
-        """Return the arguments as they were in the beginning, in memory of their own."""
-        return self._copy()
 
     def restore(self) -> None:
         """Put back what kernels have written in place."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from meta.base.device import Device
+from meta.vm.graphs import CudaRecorder
 
 Call = Callable[[], object]
 Batch = Callable[[], float]
@@ -47,9 +49,6 @@ class Clock:
     def host_seconds(self, call: Call) -> float | None:
         """Return how long a call keeps the host; None if that is as long as it takes."""
         return None
-
-    def release(self) -> None:
-        """Give back the memory that batches hold."""
 
 
 class StreamClock(Clock):
@@ -104,32 +103,27 @@ class GraphClock(StreamClock):
 
     def __init__(self, device: Device) -> None:
         super().__init__(device)
-        self._graphs: list[torch.cuda.CUDAGraph] = []
-        self._pool = torch.cuda.graph_pool_handle()
+        self._recorder = CudaRecorder(device)
 
     def batch(self, calls: Sequence[Call], recordable: bool = True) -> Batch:
         """Record these calls, and return what replays them. What cannot be recorded is launched by
         the host, as a program does with it.
         """
-        if not recordable:
-            return super().batch(calls)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.device(self.device):
-                torch.cuda.synchronize()
-                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                    for call in calls:
-                        call()
-        except RuntimeError:  # of whoever waits for the device
-            return super().batch(calls)
-        self._graphs.append(graph)
-        return self._between_events(graph.replay)
 
-    def release(self) -> None:
-        """Give back the memory that graphs hold."""
-        for graph in self._graphs:
-            graph.reset()
-        self._graphs.clear()
+        def body() -> None:
+            for call in calls:
+                call()
+
+        replay = body
+        if recordable:
+            # Whatever else is wrong with a call is wrong without a graph, too.
+            with suppress(Exception):
+                replay = self._recorder.record(body)
+        return self._between_events(replay)
+
+    def once(self, call: Call) -> float:
+        """Return the seconds of one call, which the host launches."""
+        return super().batch([call])()
 
 
 def clock_of(device: Device, how: str) -> Clock:

@@ -65,12 +65,12 @@ class Contender:
 
         As in a compiled program, what a kernel fills is there already. An eager call on CUDA
         allocates it; on the CPU one race decides for both.
-        Results are kept until their copy's turn comes again, so that the memory of those which the
+        Results are held until their copy's turn comes again, so that the memory of those which the
         kernel allocates is taken in turn, too.
         """
         env = self.env
         assert env is not None
-        run, held = env.run, [None] * copies.count
+        run, held = env.run, copies.held
         pairs = list(copies.pairs())
         makers: list[Callable[[], torch.Tensor]] = []
         if how == "eager" and subject.device.kind == "cuda" and not env.allocates:

@@ -7,7 +7,6 @@ with other results, or that raises an error or breaks a promise, is left out wit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 
@@ -58,11 +57,8 @@ def contest(subject: Subject, rules: Rules) -> list[Cost]:
     """Return the cost of each contender, in the order in which dispatch asks."""
     clock = rules.clock or clock_of(subject.device, rules.how)
     deadline = None if rules.budget is None else clock.now() + rules.budget
-    with ExitStack() as stack:
-        # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
-        stack.enter_context(config.override(META_PROGRAM_CACHE=False))
-        stack.enter_context(racing())
-        stack.callback(clock.release)
+    # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
+    with config.override(META_PROGRAM_CACHE=False), racing():
         entered, reference = _entered(subject, rules, clock, deadline)
         counted = [c for c in entered if rules.dialect in (None, c.dialect)]
         forward: dict[Contender, Timing] = {}

@@ -1,0 +1,140 @@
+"""`meta.measure` on a GPU: CUDA graphs, the cache, memory, and kernels that cannot be recorded."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.device import Device
+from meta.base.registry import OPERATORS
+from meta.dialect import HANDWRITTEN
+from meta.ir import TensorType
+from meta.vm.measuring.arguments import MOST_COPIES, copies_of
+from meta.vm.measuring.clocks import GraphClock
+from tests.vm.fakes import Fakes
+
+pytestmark = pytest.mark.cuda
+HALF = TensorType((1024, 1024), "float16")
+X = TensorType((512, 1024), "float32")
+
+
+@pytest.fixture
+def fakes() -> Iterator[Fakes]:
+    made = Fakes()
+    yield made
+    made.remove()
+
+
+CALLS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
+    "matmul": (meta.matmul, (HALF, HALF), {}),
+    "softmax": (meta.softmax, (X,), {}),
+    "layer_norm": (meta.layer_norm, (X,), {}),
+    "tanh": (meta.tanh, (X,), {}),
+    "take": (meta.take, (X, TensorType((300,), "int64")), {"axis": 0}),
+    "conv2d": (
+        *(meta.conv2d, (TensorType((8, 64, 28, 28), "float16"),)),
+        {"w": TensorType((64, 64, 3, 3), "float16"), "padding": 1},
+    ),
+    "0-d": (meta.exp, (TensorType((), "float32"),), {}),
+    "empty": (meta.exp, (TensorType((0, 3), "float32"),), {}),
+    "written": (OPERATORS["adam"], (X, X, X, X, 1, 0.1), {}),
+    "read on the host": (meta.nonzero, (TensorType((3, 5), "float32"),), {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("how", ["graph", "eager"])
+def test_every_kind_of_operator_is_timed(name: str, how: str) -> None:
+    op, args, kwargs = CALLS[name]
+    costs = meta.measure(op, *args, device="cuda", how=how, iters=3, configs=2, **kwargs)
+    accepted = [c for c in costs if not c.refused]
+    assert accepted, costs
+    assert not [c for c in costs if c.refused.startswith(("fails", "is wrong"))], costs
+    for cost in accepted:
+        assert cost.forward is not None and cost.forward.count == 3
+        assert 0 < cost.forward.median < 1e5
+        assert cost.host is not None and 0 < cost.host < 1e6
+
+
+@pytest.mark.parametrize("name", ["matmul", "softmax", "conv2d"])
+@pytest.mark.parametrize("how", ["graph", "eager"])
+def test_gradients_are_timed(name: str, how: str) -> None:
+    op, args, kwargs = CALLS[name]
+    options = {"device": "cuda", "how": how, "iters": 3, "configs": 0, "backward": True}
+    accepted = [c for c in meta.measure(op, *args, **options, **kwargs) if not c.refused]
+    assert accepted and all(c.backward and c.backward.median > 0 for c in accepted)
+
+
+def test_a_large_copy_takes_as_long_as_the_memory_says() -> None:
+    """Between half of 5 TB/s and ten times as long: no cache holds it, no launch counts."""
+    count = 1 << 26
+    (cost,) = meta.measure(
+        meta.copy, TensorType((count,), "float32"), device="cuda", dialect="torch", iters=5
+    )
+    assert cost.forward is not None
+    bandwidth = 2 * 4 * count / (cost.forward.median * 1e-6)
+    assert 0.5e12 < bandwidth < 6e12
+
+
+def test_copies_are_larger_than_the_cache() -> None:
+    device = Device("cuda")
+    cache = torch.cuda.get_device_properties(0).L2_cache_size
+    assert copies_of(1 << 20, device, writes=False) * (1 << 20) >= min(2 * cache, MOST_COPIES << 20)
+    assert copies_of(4 * cache, device, writes=False) == 1
+    assert copies_of(64, device, writes=False) == MOST_COPIES
+
+
+def test_a_small_kernel_is_shorter_in_a_graph_than_launched() -> None:
+    small = TensorType((64,), "float32")
+    times = {}
+    for how in ("graph", "eager"):
+        (cost,) = meta.measure(meta.tanh, small, device="cuda", dialect="torch", how=how, iters=20)
+        assert cost.forward is not None
+        times[how] = cost.forward.median
+    assert times["graph"] < times["eager"]
+
+
+def test_what_cannot_be_recorded_is_launched_and_nothing_breaks(fakes: Fakes) -> None:
+    def waits(x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x)
+        float(y.sum())  # waits for the device, which no graph holds
+        return y
+
+    fakes.kernel(meta.tanh, "fake", HANDWRITTEN + 1, 0.0, waits, devices=("cuda",))
+    costs = meta.measure(meta.tanh, X, device="cuda", iters=3)
+    found = {c.name: c for c in costs}
+    assert found["fake"].forward is not None and not found["fake"].refused
+    assert found["torch"].forward is not None
+    replay = GraphClock(Device("cuda")).batch([lambda: torch.cuda.synchronize()])
+    assert replay() > 0
+    assert float(torch.ones(3, device="cuda").sum()) == 3.0
+
+
+def test_a_wrong_kernel_is_left_out(fakes: Fakes) -> None:
+    fakes.kernel(
+        meta.tanh, "fake", HANDWRITTEN - 100, 0.0, lambda x: torch.tanh(x) * 1.01,
+        devices=("cuda",),
+    )  # fmt: skip
+    found = {c.name: c for c in meta.measure(meta.tanh, X, device="cuda", iters=1)}
+    assert "is wrong" in found["fake"].refused
+
+
+@pytest.mark.parametrize("how", ["graph", "eager"])
+@pytest.mark.parametrize("backward", [False, True])
+def test_memory_returns_to_what_it_was(how: str, backward: bool) -> None:
+    def run() -> int:
+        options = {"device": "cuda", "how": how, "iters": 3, "configs": 1}
+        meta.measure(meta.matmul, HALF, HALF, backward=backward, **options)
+        meta.measure(meta.softmax, X, backward=backward, **options)
+        meta.measure(OPERATORS["adam"], X, X, X, X, 1, 0.1, **options)
+        gc.collect()
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+
+    first = run()  # workspaces and caches of libraries
+    assert run() == first
