@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.base.device import Device, require
-from meta.base.errors import ArgumentError
+from meta.base.errors import ArgumentError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
 from meta.dialect.core.tuning import MEASURER
@@ -72,7 +72,8 @@ def measure(
 
     Raises what the call itself would raise for wrong arguments, ArgumentError for a function that
     makes several operator calls, for extents that are not numbers, and for values of ``how``,
-    ``budget`` and ``iters`` that mean nothing; UnknownName for a dialect that does not exist.
+    ``budget`` and ``iters`` that mean nothing; UnknownName for a dialect that does not exist;
+    OutOfMemory if there is no room for the arguments and results.
 
     >>> import meta
     >>> costs = meta.measure(meta.tanh, meta.ir.parse_type("float32[64, 64]"), dialect="torch")
@@ -127,12 +128,17 @@ def _single(op: Any, calls: list[ExampleCall]) -> ExampleCall | None:
 
 
 def measured(what: CallValues | Function, device: Device, how: str) -> list[Cost]:
-    """Return the costs of a call, or of a fused function: what `MEASURER` is."""
+    """Return the costs of a call, or of a fused function: what `MEASURER` is. There are none if
+    there is no room to measure beside the user's arrays.
+    """
     if isinstance(what, Function):
         subject = function_subject(what, device)
     else:
         subject = subject_of(ExampleCall(what, tuple(what.args)))
-    return contest(subject, Rules(how, patience=TUNING_PATIENCE))
+    try:
+        return contest(subject, Rules(how))
+    except OutOfMemory:
+        return []
 
 
 MEASURER[:] = [measured]

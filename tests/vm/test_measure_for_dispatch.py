@@ -12,6 +12,7 @@ import torch
 
 import meta
 from meta.base.device import CPU
+from meta.base.errors import OutOfMemory
 from meta.dialect import HANDWRITTEN
 from meta.dialect.core import FUSED, Configs, OpEnv, dispatch, tuning
 from meta.dialect.core.cost_store import forget_found, races
@@ -134,3 +135,21 @@ def test_a_fused_function_of_generated_code_is_measured() -> None:
     assert cost.dialect == function.attrs[FUSED] and not cost.refused
     assert cost.forward is not None and cost.forward.median > 0
     assert cost.bytes["inputs"] == cost.bytes["outputs"] == 128
+
+
+def test_without_room_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("Tried to allocate 3.00 GiB")
+
+    monkeypatch.setattr("meta.vm.measuring.contest.Copies", full)
+    with pytest.raises(OutOfMemory, match="the arguments and results of what is measured"):
+        meta.measure(meta.tanh, X)
+    with meta.dialect.measured():
+        assert dispatch(meta.tanh.call_values((X,), CPU)).dialect_op is not None
+
+
+def test_inference_mode_of_torch_makes_no_difference() -> None:
+    adam = meta.op.adam
+    with torch.inference_mode():
+        costs = meta.measure(adam, X, X, X, X, 1, 0.1, iters=2, dialect="torch")
+    assert [cost.refused for cost in costs] == [""]

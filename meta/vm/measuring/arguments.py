@@ -25,6 +25,7 @@ from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH, TO_TORCH
 from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
+from meta.runtime.out_of_memory import free_bytes
 from meta.vm.launch_checks import Bounds, looker
 from meta.vm.measuring.subject import Subject
 
@@ -34,7 +35,8 @@ MOST_COPIES = 64
 CPU_CACHE = 32 << 20
 """Bytes that count as the share which one program has of the CPU's last cache."""
 MOST_BYTES = 1 << 30
-"""Bytes of all copies, unless one takes more."""
+"""Bytes of all copies, unless one takes more; nor do they take more than a quarter of what is
+free."""
 _SEED = 20  # any: the same arguments in each process
 
 
@@ -154,4 +156,6 @@ def copies_of(size: int, device: Device, *, writes: bool) -> int:
         count = -(-2 * CPU_CACHE // max(size, 1)) if size >= CPU_CACHE // 4 else 1
     if writes:
         count = max(count, MOST_COPIES)
-    return max(1, min(count, MOST_COPIES, MOST_BYTES // max(size, 1)))
+    free = free_bytes(device) if count > 1 else None
+    most = MOST_BYTES if free is None else min(MOST_BYTES, free // 4)
+    return max(1, min(count, MOST_COPIES, most // max(size, 1)))

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import torch
+
 from meta.base import config
+from meta.base.errors import OutOfMemory
 from meta.base.progress import bar
 from meta.dialect.core.cost_store import source_of
 from meta.dialect.core.costs import BYTES, Cost, Timing
 from meta.dialect.core.tuning import racing
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
 from meta.vm.measuring.backward import Backward, backward
 from meta.vm.measuring.clocks import Clock, clock_of
@@ -54,30 +58,49 @@ class Rules:
 
 
 def contest(subject: Subject, rules: Rules) -> list[Cost]:
-    """Return the cost of each contender, in the order in which dispatch asks."""
+    """Return the cost of each contender, in the order in which dispatch asks.
+
+    Raises OutOfMemory if there is no room for what they are run on.
+    """
     clock = rules.clock or clock_of(subject.device, rules.how)
+    try:
+        # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
+        # What is made in inference mode has no counter of writes.
+        with config.override(META_PROGRAM_CACHE=False), racing(), torch.inference_mode(False):
+            return _costs(subject, rules, clock)
+    except Exception as error:
+        if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
+            raise
+        failure = out_of_memory(
+            error,
+            subject.device,
+            "the arguments and results of what is measured",
+            op=subject.name,
+            planned=sum(subject.bytes.values()),
+            hint="smaller arrays; delete what nobody needs",
+        )
+    raise failure  # behind the block: what the first error holds is free by then
+
+
+def _costs(subject: Subject, rules: Rules, clock: Clock) -> list[Cost]:
     deadline = None if rules.budget is None else clock.now() + rules.budget
-    # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
-    with config.override(META_PROGRAM_CACHE=False), racing():
-        entered, reference = _entered(subject, rules, clock, deadline)
-        counted = [c for c in entered if rules.dialect in (None, c.dialect)]
-        forward: dict[Contender, Timing] = {}
-        host: dict[Contender, float | None] = {}
-        if reference is not None and rules.iters != 0:
-            copies = Copies(subject, reference.values)
-            running = [c for c in counted if c.env is not None]
-            timed = _lanes(running, subject, rules, clock, copies)
-            host = {c: _host(c, subject, rules, clock, copies) for c in timed}
-            copies.restore()
-            _race(list(timed.values()), subject, rules, clock, deadline)
-            forward = {c: lane.timing() for c, lane in timed.items()}
-            del copies, timed  # the memory is free for the gradients
-        back = Backward({}, 0)
-        if reference is not None and rules.backward:
-            back = backward(
-                subject, reference, counted, clock, rounds=rules.iters, deadline=deadline
-            )
-        return [_cost(c, subject, forward.get(c), host.get(c), back) for c in counted]
+    entered, reference = _entered(subject, rules, clock, deadline)
+    counted = [c for c in entered if rules.dialect in (None, c.dialect)]
+    forward: dict[Contender, Timing] = {}
+    host: dict[Contender, float | None] = {}
+    if reference is not None and rules.iters != 0:
+        copies = Copies(subject, reference.values)
+        running = [c for c in counted if c.env is not None]
+        timed = _lanes(running, subject, rules, clock, copies)
+        host = {c: _host(c, subject, rules, clock, copies) for c in timed}
+        copies.restore()
+        _race(list(timed.values()), subject, rules, clock, deadline)
+        forward = {c: lane.timing() for c, lane in timed.items()}
+        del copies, timed  # the memory is free for the gradients
+    back = Backward({}, 0)
+    if reference is not None and rules.backward:
+        back = backward(subject, reference, counted, clock, rounds=rules.iters, deadline=deadline)
+    return [_cost(c, subject, forward.get(c), host.get(c), back) for c in counted]
 
 
 def _entered(
