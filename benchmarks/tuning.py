@@ -76,7 +76,7 @@ def operators() -> list[tuple[Kernel, str, bool]]:
     return found
 
 
-def operator(kernel: Kernel, precision: str, budget: float) -> dict[str, Any]:
+def operator(kernel: Kernel, precision: str, budget: float, compiler: bool) -> dict[str, Any]:
     """Return the record of an operator."""
     dtype = DTYPES[precision]
 
@@ -97,9 +97,10 @@ def operator(kernel: Kernel, precision: str, budget: float) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     given, other = inputs_of(kernel, dtype), inputs_of(kernel, dtype)
     calls["eager"] = lambda: kernel.torch(*other)
-    torch._dynamo.reset()
-    compiled = torch.compile(kernel.torch, dynamic=False, mode="max-autotune-no-cudagraphs")
-    calls[AUTOTUNED] = lambda: compiled(*given)
+    if compiler:
+        torch._dynamo.reset()
+        compiled = torch.compile(kernel.torch, dynamic=False, mode="max-autotune-no-cudagraphs")
+        calls[AUTOTUNED] = lambda: compiled(*given)
     compare(kernel, precision, calls)
     times = timed(calls)
     return {
@@ -110,9 +111,10 @@ def operator(kernel: Kernel, precision: str, budget: float) -> dict[str, Any]:
     }
 
 
-def model(name: str, budget: float) -> dict[str, Any]:
+def model(name: str, budget: float, compiler: bool) -> dict[str, Any]:
     """Return the record of a model; of this process, which has all contenders."""
-    made = {key: Contender(ROWS[name], key, "cuda") for key in ("meta", AUTOTUNED)}
+    names = ("meta", AUTOTUNED) if compiler else ("meta",)
+    made = {key: Contender(ROWS[name], key, "cuda") for key in names}
     again = Contender(ROWS[name], "meta", "cuda")
     with config.override(META_TUNE="off"):
         calls = {"untuned": made["meta"].compiled()}
@@ -121,9 +123,10 @@ def model(name: str, budget: float) -> dict[str, Any]:
         calls["tuned"] = again.compiled()
     seconds = time.perf_counter() - begin
     begin = time.perf_counter()
-    calls[AUTOTUNED] = made[AUTOTUNED].compiled()
-    calls[AUTOTUNED]()
-    torch.cuda.synchronize()
+    if AUTOTUNED in made:
+        calls[AUTOTUNED] = made[AUTOTUNED].compiled()
+        calls[AUTOTUNED]()
+        torch.cuda.synchronize()
     theirs = time.perf_counter() - begin
     samples: dict[str, list[float]] = {key: [] for key in calls}
     for call in calls.values():
@@ -169,7 +172,7 @@ def worker(options: Any, name: str, folder: str, *flags: str) -> dict[str, Any]:
         "META_TF32": str(int(name in ROWS and ROWS[name].precision == "tf32")),
     }
     command = [sys.executable, "-W", "ignore", __file__, "--worker", name, *flags]
-    command += ["--budget", str(options.budget)]
+    command += ["--budget", str(options.budget), *(["--no-compile"] if options.no_compile else [])]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -207,13 +210,13 @@ def rows(records: list[dict[str, Any]]) -> list[list[str]]:
         changed = sorted({str(c["after"]).partition("@")[0] for c in r["changes"]})
         ms = r["ms"]
         predicted = f"{r['predicted_ms']:.3f}" if "predicted_ms" in r else ""
-        best = ms[AUTOTUNED]
+        best = ms.get(AUTOTUNED)
         lines.append(
             [
                 r["row"] + (" (stale)" if r.get("stale") else ""),
                 " and ".join(changed),
                 *(f"{ms['untuned']:.3f}", f"{ms['tuned']:.3f}", f"{gain(r):.2f}x"),
-                *(f"{best:.3f}", f"{ms['tuned'] / best:.2f}x"),
+                *(("", "") if best is None else (f"{best:.3f}", f"{ms['tuned'] / best:.2f}x")),
                 *(f"{r['tune_s']:.1f}", predicted),
             ]
         )
@@ -237,6 +240,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tuning; default 60")
     parser.add_argument("--records", type=Path, help="keep what is measured in this file")
     parser.add_argument("--filter", default="", help="only operators whose name contains this")
+    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--worker", help="measure this row here; the benchmark calls itself")
     parser.add_argument("--second", action="store_true", help="with --worker: compile only")
     add_outputs(parser)
@@ -246,8 +250,11 @@ def main() -> int:
     if options.worker == OPERATORS:
         return _operators(options)
     if options.worker:
-        act = second if options.second else model
-        print(json.dumps(act(options.worker, options.budget)))
+        if options.second:
+            found = second(options.worker, options.budget)
+        else:
+            found = model(options.worker, options.budget, not options.no_compile)
+        print(json.dumps(found))
         return 0
     records = [json.loads(line) for line in _lines(options.records)]
     known = {r["row"] for r in records}
@@ -284,7 +291,7 @@ def _operators(options: Any) -> int:
             if options.filter in kernel.name:
                 print(kernel.name, precision, file=sys.stderr, flush=True)
                 with precise(precision):
-                    record = operator(kernel, precision, options.budget)
+                    record = operator(kernel, precision, options.budget, not options.no_compile)
                 found.append({**record, "stale": stale})
                 torch.cuda.empty_cache()
     print(json.dumps({"operators": found}))
