@@ -53,9 +53,9 @@ class MemoryReport:
     total: of all results together. lower_bound: of the results in use at the worst moment, below
     which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
     allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
-    rows: one per result, in the order of the program. workspaces, graphs: of a compiled program,
-    the most that a kernel takes while it runs, as far as it is known (not of ATen's), and what
-    recorded CUDA graphs keep, workspaces included.
+    rows: one per result, in the order of the program. workspaces, graphs, states: of a compiled
+    program, the most that a kernel takes while it runs, as far as it is known (not of ATen's), what
+    recorded CUDA graphs keep, workspaces included, and what kernels keep between calls.
     """
 
     arguments: int
@@ -68,6 +68,7 @@ class MemoryReport:
     rows: tuple[MemoryRow, ...]
     workspaces: int = 0
     graphs: int = 0
+    states: int = 0
 
     def at_peak(self) -> list[MemoryRow]:
         """Return what is in use at the worst moment, the largest first."""
@@ -78,13 +79,14 @@ class MemoryReport:
         return [row.record() for row in self.rows]
 
     def _kept(self) -> str:
-        return f"beside it: workspaces {self.workspaces:,}, CUDA graphs {self.graphs:,}"
+        states = f", states {self.states:,}" if self.states else ""
+        return f"beside it: workspaces {self.workspaces:,}, CUDA graphs {self.graphs:,}{states}"
 
     def __str__(self) -> str:
         lines = [
             f"peak {self.peak:,} bytes (arena {self.arena:,}; in use {self.lower_bound:,}; all "
             f"results {self.total:,}), arguments {self.arguments:,}, constants {self.constants:,}",
-            *([self._kept()] if self.workspaces or self.graphs else []),
+            *([self._kept()] if self.workspaces or self.graphs or self.states else []),
             f"in use at binding {self.worst}:",
             f"  {'bytes':>12s} {'offset':>12s} {'life':>11s}  result",
         ]
@@ -105,6 +107,7 @@ class MemoryReport:
             "constants": self.constants,
             "workspaces of kernels": self.workspaces,
             "CUDA graphs": self.graphs,
+            "states of kernels": self.states,
         }
         always = ("peak", "arena", "arguments")
         return [(n, bytes_text(count)) for n, count in found.items() if count or n in always]

@@ -358,7 +358,8 @@ class Executable:
         """
         kept = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
         workspaces = max((env.workspace_bytes for env in self.envs), default=0)
-        return replace(memory(self.module), workspaces=workspaces, graphs=kept)
+        states = sum(s.nbytes for s in {e.state for e in self.envs} if s is not None)
+        return replace(memory(self.module), workspaces=workspaces, graphs=kept, states=states)
 
     def profile(self, *args: Any, repeat: int = 10, warmup: int = 2, **kwargs: Any) -> Profile:
         """Run the program on these arguments and measure every instruction.

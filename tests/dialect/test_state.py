@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import Dialect, OpEnv
 from meta.dialect.core import DIALECTS, Configs, dispatch
 from meta.dialect.core.preference import forget
+from meta.dialect.core.state import State
 from meta.grad.core import gradient
 from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues, Op, Scalar, Tensor, TensorType, op
@@ -136,7 +138,9 @@ def test_forward_and_gradient_share_what_init_made_once(make_dialect: Any, maske
     assert ran.count("init") == 3
 
 
-def test_a_compiled_program_has_the_state_too(make_dialect: Any, masked: Any) -> None:
+def test_a_compiled_program_has_the_state_too(
+    make_dialect: Any, masked: Any, tmp_path: Path
+) -> None:
     ran = register(make_dialect("mine"), masked)
 
     @meta.model.trace
@@ -147,7 +151,10 @@ def test_a_compiled_program_has_the_state_too(make_dialect: Any, masked: Any) ->
     program = meta.vm.compile(run, x)
     assert ran == ["init"]  # when its kernels are bound, before a CUDA graph may hold it
     assert torch.equal(program(x).torch(), expected(7) * 6)
-    assert sum(env.state_bytes for env in program.envs) > 0
+    assert program.memory().states == 2 * 3 * 4 + 100
+    assert "states 124" in str(program.memory())
+    program.save(tmp_path / "saved")
+    assert torch.equal(meta.vm.load(tmp_path / "saved")(x).torch(), expected(7) * 6)
     grads = meta.grad.value_and_grad(lambda x: run(x).sum())(x)[1]
     assert torch.equal(grads.torch(), expected(7) * 6)
     assert ran.count("init") == 1
@@ -170,6 +177,34 @@ def test_bytes_are_counted_once_it_is_made(make_dialect: Any, masked: Any) -> No
     env.run(torch.ones(2, 3), 1.0)
     assert env.state.made and env.state_bytes == 2 * 3 * 4 + 100
     assert dispatch(call(meta.op.relu, X)).state_bytes == 0
+
+
+class Slotted:
+    """An object that is no container of its own: its attributes count."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts, self.itself = parts, self
+
+
+@pytest.mark.parametrize(
+    ("value", "nbytes"),
+    [
+        (None, 0),
+        (3, 0),
+        (torch.zeros(5), 20),
+        ([torch.zeros(5), {"a": (torch.zeros(2, dtype=torch.float64),)}], 36),
+        (meta.zeros(5), 20),
+        (Descriptor(), 100),
+        (Slotted(torch.zeros(5), Slotted(torch.zeros(1)), torch, len, draw, int), 24),
+        (torch.nn.Linear(3, 2), 32),
+    ],
+    ids=str,
+)
+def test_what_counts(value: Any, nbytes: int) -> None:
+    state = State("an.operator", CPU, lambda: value)
+    assert state.nbytes == 0
+    state.get(CPU)
+    assert state.nbytes == nbytes
 
 
 def test_it_is_released_with_the_last_kernel(make_dialect: Any, masked: Any) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -27,6 +28,7 @@ from meta.base.source import definition_span
 from meta.dialect.core.fused import parameters
 from meta.op.core.call import CallValues, cache_key
 from meta.op.core.op import Op
+from meta.runtime.ndarray import ndarray
 
 if TYPE_CHECKING:
     from meta.dialect.core.openv import OpEnv
@@ -92,10 +94,12 @@ class State:
 
 def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
     """Yield the tensors within a value, and what says how many bytes it takes."""
-    if id(value) in seen or isinstance(value, type):
+    if id(value) in seen or isinstance(value, type | ModuleType):
         return
     seen.add(id(value))
-    if isinstance(value, torch.Tensor) or type(getattr(value, "nbytes", None)) is int:
+    if isinstance(value, ndarray):
+        yield from _parts(value.tensor, seen)
+    elif isinstance(value, torch.Tensor) or type(getattr(value, "nbytes", None)) is int:
         yield value
     elif isinstance(value, Mapping):
         for part in value.values():
@@ -106,7 +110,7 @@ def _parts(value: Any, seen: set[int]) -> Iterator[Any]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from _parts(getattr(value, field.name, None), seen)
-    else:
+    elif not isinstance(value, FunctionType | MethodType):  # which lead anywhere
         for part in vars(value).values() if hasattr(value, "__dict__") else ():
             yield from _parts(part, seen)
 
