@@ -180,9 +180,9 @@ def asked(call: CallValues, preference: Preference) -> list[DialectOp]:
 
 
 def contenders(race: Race, order: Sequence[str], preference: Preference) -> list[Cost]:
-    """Return the candidate that priority chooses, then those that beat it, each by the rule of
-    `choose`; nothing where that is not known. Of dialects that the user prefers, the first that
-    takes the call contends alone, in all its configurations.
+    """Return the candidate that priority chooses, then of each dialect the fastest of those that
+    beat it by the rule of `choose`; nothing where that is not known. Of dialects that the user
+    prefers, the first that takes the call contends alone, in all its configurations.
     """
     takes = {cost.dialect for cost in race.costs if not cost.refused}
     wanted = next((n for n in order if n in preference.first and n in takes), None)
@@ -193,9 +193,8 @@ def contenders(race: Race, order: Sequence[str], preference: Preference) -> list
     place = {name: i for i, name in enumerate(order)}
     timed = [c for c in defaults if c.forward is not None and not c.refused and c.dialect in place]
     first = min(timed, key=lambda cost: place[cost.dialect])
-    others = [c for c in race.costs if c is not first and c.dialect in place]
-    others.sort(key=lambda cost: place[cost.dialect])
-    return [first, *(c for c in others if choose([first, c], order) is c)]
+    fastest = (choose([first, *(c for c in race.costs if c.dialect == n)], order) for n in order)
+    return [first, *(c for c in fastest if c is not None and c is not first)]
 
 
 def _option(op: DialectOp, time: float, fusable: bool, breaks: bool = False) -> Option:

@@ -13,9 +13,10 @@ same layout.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
-WIDTH = 256
+WIDTH = 128
 """Unfinished plans that are kept after each step."""
 
 
@@ -85,13 +86,7 @@ class Steps:
 
     def total(self, picks: Sequence[int]) -> float:
         """Return the microseconds of a plan: for each step, the number of its option."""
-        taken = [step.options[pick] for step, pick in zip(self.steps, picks, strict=True)]
-        time, broken = 0.0, False
-        for step, option in zip(self.steps, taken, strict=True):
-            time += option.time + self._break(broken, option)
-            broken = option.breaks
-            time += sum(passing(link, taken[link.source], option) for link in step.links)
-        return time
+        return sum(self._part(number, picks) for number in range(len(self.steps)))
 
     def plan(self, width: int = WIDTH) -> tuple[int, ...]:
         """Return the cheapest plan that is found; the one of first options if none is cheaper.
@@ -103,112 +98,171 @@ class Steps:
         with a choice come again, as in a chain; it is the same every time.
         """
         nothing = (0,) * len(self.steps)
-        if all(len(step.options) < 2 for step in self.steps):
+        choices = _Choices(self.steps)
+        if not choices.members:
             return nothing
-        ends = self._ends()
-        states = [_State(0.0, (), False, (), ())]
-        for number, step in enumerate(self.steps):
-            best: dict[Hashable, _State] = {}
-            for state in states:
-                for pick in state.choices(step):
-                    after = self._after(state, number, step, pick, ends)
-                    known = best.get(after.key)
-                    if known is None or after.time < known.time:
-                        best[after.key] = after
-            # Of equal ones those of earlier options stay in front: sorting is stable.
-            states = sorted(best.values(), key=lambda state: state.time)[:width]
-        picks = states[0].all_picks()
-        return self._settled(picks) if self.total(picks) < self.total(nothing) else nothing
+        picks = choices.picks(_Search(self, choices, width).cheapest())
+        return self._settled(picks, choices) if self.total(picks) < self.total(nothing) else nothing
 
-    def _break(self, broken: bool, option: Option) -> float:
-        """Return what it takes that an option is outside of CUDA graphs: that the host launches it,
-        and, behind one that is in a graph, that another graph begins.
+    def after(self, broken: bool, number: int, pick: int, sources: Sequence[Option]) -> float:
+        """Return what a step adds to a plan with an option, behind these sources of its links.
+
+        It is outside of CUDA graphs at the cost of a launch by the host, and, behind a kernel that
+        is in a graph, of another graph that begins.
         """
-        if not option.breaks:
-            return 0.0
-        return self.gap if broken else 2 * self.gap
-
-    def _after(self, state: _State, number: int, step: Step, pick: int, ends: _Ends) -> _State:
+        step = self.steps[number]
         option = step.options[pick]
-        time = state.time + option.time + self._break(state.broken, option)
-        open_picks = dict(state.open)
-        for link in step.links:
-            source = self.steps[link.source].options[open_picks.get(link.source, 0)]
-            time += passing(link, source, option)
-        layers = dict(state.layers)
-        if len(step.options) > 1:
-            open_picks[number] = pick
-            if step.layer is not None:
-                layers[step.layer] = pick
-        kept = tuple((n, p) for n, p in open_picks.items() if ends.read.get(n, -1) > number)
-        again = tuple((layer, p) for layer, p in layers.items() if ends.layers[layer] > number)
-        return _State(time, kept, option.breaks, again, (state, pick))
+        time = option.time
+        if option.breaks:
+            time += self.gap if broken else 2 * self.gap
+        links = zip(step.links, sources, strict=True)
+        return time + sum(passing(link, source, option) for link, source in links)
 
-    def _ends(self) -> _Ends:
-        """Return by step who reads it last, and by layer its last step."""
-        read = {link.source: n for n, step in enumerate(self.steps) for link in step.links}
-        layers = {s.layer: n for n, s in enumerate(self.steps) if s.layer is not None}
-        return _Ends(read, layers)
+    def _part(self, number: int, picks: Sequence[int]) -> float:
+        """Return what a step adds to a plan."""
+        before = self.steps[number - 1].options[picks[number - 1]].breaks if number else False
+        links = self.steps[number].links
+        sources = [self.steps[link.source].options[picks[link.source]] for link in links]
+        return self.after(before, number, picks[number], sources)
 
-    def _settled(self, picks: tuple[int, ...]) -> tuple[int, ...]:
+    def _settled(self, picks: tuple[int, ...], choices: _Choices) -> tuple[int, ...]:
         """Return a plan without the changes that gain nothing, layer by layer."""
-        layers: dict[Hashable, list[int]] = {}
-        for number, step in enumerate(self.steps):
-            if picks[number]:
-                layers.setdefault((step.layer, number if step.layer is None else 0), []).append(
-                    number
-                )
+        touched = choices.touched(self.steps)
         left = -1
-        while left != len(layers):  # what gains nothing may do so because of others like it
-            left = len(layers)
-            for layer, members in list(layers.items()):
-                without = tuple(0 if n in members else pick for n, pick in enumerate(picks))
-                if self.total(without) <= self.total(picks):
+        changed = [members for members in choices.members if picks[members[0]]]
+        while left != len(changed):  # what gains nothing may do so because of others like it
+            left = len(changed)
+            for members in changed:
+                own = set(members)
+                without = tuple(0 if n in own else pick for n, pick in enumerate(picks))
+                places = touched[members[0]]
+                if sum(self._part(n, without) - self._part(n, picks) for n in places) <= 0:
                     picks = without
-                    del layers[layer]
+            changed = [members for members in changed if picks[members[0]]]
         return picks
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """When what later steps depend on is over: the last reader of a step, the last of a layer."""
+class _Choices:
+    """What is to be chosen: an option for each layer whose steps have several.
 
-    read: dict[int, int]
-    layers: dict[Hashable, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """A plan for the steps so far.
-
-    time: of these. open: the picks of steps with a choice that are still read. broken: whether the
-    last kernel was outside of a graph. layers: the picks of layers that come again. last: the plan
-    before, and the last pick.
+    members: the steps of each choice. of: by step, the number of its choice. until: of each choice
+    the last step that depends on it.
     """
 
-    time: float
-    open: tuple[tuple[int, int], ...]
-    broken: bool
-    layers: tuple[tuple[Hashable, int], ...]
-    last: tuple[()] | tuple[_State, int] = field(compare=False, repr=False)
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.members: list[list[int]] = []
+        self.of: dict[int, int] = {}
+        self._count = len(steps)
+        layers: dict[Hashable, int] = {}
+        for number, step in enumerate(steps):
+            if len(step.options) < 2:
+                continue
+            choice = len(self.members)
+            if step.layer is not None:
+                choice = layers.setdefault(step.layer, choice)
+            if choice == len(self.members):
+                self.members.append([])
+            self.members[choice].append(number)
+            self.of[number] = choice
+        self.until = [members[-1] for members in self.members]
+        for number, step in enumerate(steps):
+            for link in step.links:
+                if link.source in self.of:
+                    choice = self.of[link.source]
+                    self.until[choice] = max(self.until[choice], number)
 
-    @property
-    def key(self) -> Hashable:
-        """What later steps depend on."""
-        return self.open, self.broken, self.layers
+    def picks(self, chosen: Sequence[int]) -> tuple[int, ...]:
+        """Return the options of all steps, for one of each choice."""
+        choices = (self.of.get(number) for number in range(self._count))
+        return tuple(0 if choice is None else chosen[choice] for choice in choices)
 
-    def choices(self, step: Step) -> Sequence[int]:
-        """Return the options that a step may take: that of its layer, if it has been there."""
-        for layer, pick in self.layers:
-            if layer == step.layer:
-                return (pick,)
-        return range(len(step.options))
+    def touched(self, steps: Sequence[Step]) -> dict[int, set[int]]:
+        """Return which steps take another time if a choice changes, by its first step."""
+        found = {
+            members[0]: {n for m in members for n in (m, m + 1) if n < self._count}
+            for members in self.members
+        }
+        for number, step in enumerate(steps):
+            for link in step.links:
+                if link.source in self.of:
+                    found[self.members[self.of[link.source]][0]].add(number)
+        return found
 
-    def all_picks(self) -> tuple[int, ...]:
-        """Return the picks of all steps."""
+
+Chosen = tuple[()] | tuple[Any, int]
+"""The options that a plan has chosen, the last one last: those before, and that one."""
+
+
+class _Search:
+    """Plans for the steps so far, by what later steps depend on.
+
+    A plan's key has a byte for whether the last kernel was outside of a CUDA graph, and one for
+    each choice that is open: made, and needed later. ``_open`` says which they are, in order.
+    """
+
+    def __init__(self, steps: Steps, choices: _Choices, width: int) -> None:
+        self._steps, self._choices, self._width = steps, choices, width
+        self._open: list[int] = []
+        self._plans: dict[bytes, tuple[float, Chosen]] = {b"\0": (0.0, ())}
+
+    def cheapest(self) -> list[int]:
+        """Return the option of each choice in the cheapest plan that is found."""
+        for number in range(len(self._steps.steps)):
+            self._advance(number)
+            closed = [c for c in self._open if self._choices.until[c] <= number]
+            for choice in closed:
+                self._close(choice)
+        _, chosen = min(self._plans.values(), key=lambda plan: plan[0])
         found: list[int] = []
-        state: _State = self
-        while state.last:
-            state, pick = state.last
+        while chosen:
+            chosen, pick = chosen
             found.append(pick)
-        return tuple(reversed(found))
+        return found[::-1]
+
+    def _advance(self, number: int) -> None:
+        """Add a step to all plans, with each of its options where that is open."""
+        steps, own = self._steps.steps, self._choices.of.get(number)
+        step = steps[number]
+        sources = [self._place(link.source) for link in step.links]
+        given = None if own is None or own not in self._open else self._place(number)
+        opens = own is not None and given is None
+        known: dict[tuple[int, int, bytes], float] = {}
+        found: dict[bytes, tuple[float, Chosen]] = {}
+        for key, (time, chosen) in self._plans.items():
+            read = bytes([key[place] if place else 0 for place in sources])
+            for pick in range(len(step.options)) if opens else (key[given] if given else 0,):
+                case = key[0], pick, read
+                if case not in known:
+                    options = (
+                        steps[k.source].options[p] for k, p in zip(step.links, read, strict=True)
+                    )
+                    known[case] = self._steps.after(bool(key[0]), number, pick, list(options))
+                after = time + known[case]
+                made = (b"\1" if step.options[pick].breaks else b"\0") + key[1:]
+                made += bytes([pick]) if opens else b""
+                # The one that is there is of an earlier option: of equal ones it stays.
+                if made not in found or after < found[made][0]:
+                    found[made] = after, (chosen, pick) if opens else chosen
+        if opens:
+            assert own is not None
+            self._open.append(own)
+        if len(found) > self._width:
+            best = sorted(found.items(), key=lambda item: item[1][0])[: self._width]
+            found = dict(best)
+        self._plans = found
+
+    def _place(self, number: int) -> int:
+        """Return where a key has the option of a step; 0 if there is one only."""
+        choice = self._choices.of.get(number)
+        return 0 if choice is None else self._open.index(choice) + 1
+
+    def _close(self, choice: int) -> None:
+        """Forget a choice: of plans that differ in nothing else, the cheapest stays."""
+        place = self._open.index(choice) + 1
+        del self._open[place - 1]
+        found: dict[bytes, tuple[float, Chosen]] = {}
+        for key, plan in self._plans.items():
+            rest = key[:place] + key[place + 1 :]
+            if rest not in found or plan[0] < found[rest][0]:
+                found[rest] = plan
+        self._plans = found

@@ -24,7 +24,8 @@ from meta.ir.operators import resolve_op
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import base_op
 from meta.passes.dispatch import prepared
-from meta.vm.code import FusedRef
+from meta.passes.plan_dialects import contenders
+from meta.vm.code import FusedRef, KernelRef
 from meta.vm.example_calls import example_calls
 from meta.vm.graphs import GraphReport
 from meta.vm.kernels import BoundProgram
@@ -276,6 +277,8 @@ class ExplainedSite:
         if not others:
             return "the only one that accepts"
         choice = found.choice
+        if self.planned:
+            return self.planned
         if choice is not None and choice.forward is not None and found.chosen is chosen:
             config = f" in the configuration {config_text(choice.config)}" if choice.config else ""
             return f"measured: {choice.forward}{config}"
@@ -289,6 +292,30 @@ class ExplainedSite:
         equal = "asked first among equals" if most == chosen.plevel else "the highest that accepts"
         return f"{level}, {equal} (also: {rest})"
 
+    @property
+    def planned(self) -> str:
+        """What the plan of the whole program did to this call, "" if nothing: it took another
+        kernel than priority, or left one that is faster by itself.
+        """
+        if not isinstance(self.site.kernel, KernelRef) or not self.calls or not self.site.dialect:
+            return ""
+        found, op = self.calls[0], resolve_op(self.site.kernel.operator)
+        order = [c.dialect_op.dialect.name for c in found if c.env is not None]
+        race = found.race
+        contending = [] if race is None else contenders(race, order, current())
+        if race is None or not contending or not isinstance(op, DialectOp):
+            return ""
+        own, first = race.of(op.dialect.name, op.config or ()), contending[0]
+        if own is None or own.forward is None or first.forward is None:
+            return ""
+        text, choice = f"planned: {own.forward.median:.1f} us", found.choice
+        if own != first:
+            return f"{text}, priority choice {first.forward.median:.1f} us"
+        if choice is None or choice == first or choice.forward is None:
+            return ""
+        other = f"{choice.name}, {choice.forward.median:.1f} us by itself"
+        return f"{text}; with its neighbours faster than {other}"
+
     def why_html(self) -> Html:
         """Return why, as HTML that opens to the answers of all candidates."""
         calls = (join((tag("div", c.title, class_="code"), c.html_table())) for c in self.calls)
@@ -298,6 +325,7 @@ class ExplainedSite:
         site, who = self.site, self.who
         line = f"  # {site.span}" if site.span else ""
         lines = [f"{site.number}: {site.operator} by {who}{line}"]
+        lines += [f"    {self.planned}"] if self.planned else []
         lines += [f"    {row}" for call in self.calls for row in str(call).splitlines()]
         return "\n".join(lines)
 
