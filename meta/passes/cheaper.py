@@ -13,9 +13,9 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import compiling
 from meta.dialect.core.costs import MARGIN
+from meta.dialect.core.tuning import chooses
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
-from meta.passes.plan_dialects import has_costs
 from meta.passes.predict import Launch, Predictor
 
 _comparing: ContextVar[bool] = ContextVar("meta_comparing_programs", default=False)
@@ -26,7 +26,7 @@ def compares(device: Device, lower: Pass | None) -> bool:
     """Whether `cheaper` looks at costs: there are some, and it is not asked on behalf of another
     rule, before this one in the pipeline.
     """
-    return lower is not None and not _comparing.get() and has_costs(device)
+    return lower is not None and not _comparing.get() and chooses(device)
 
 
 def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None) -> Module:

@@ -26,7 +26,7 @@ from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, has_effect, new_call, tensor_of, view_source
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import Outlined
-from meta.passes.rewrite import with_inner_blocks
+from meta.passes.rewrite import with_inner_blocks, with_value
 
 MAX_MEMBERS = 24
 """Calls in one kernel: beyond, compilers take long and registers run out."""
@@ -103,12 +103,21 @@ def _fused(group: FusionGroup, groups: FusionGroups, made: Outlined) -> list[Bin
     views, copies = _copies(group, groups)
     members = {i: groups.items[i] for i in sorted(group.members)}
     placed = sorted([*copies, *members.items()], key=lambda pair: pair[0])
-    calls = [call for _, call in placed]
+    calls = [_left_open(call) for _, call in placed]
     results = [m for i, m in members.items() if groups.leaves(i)]
     # Lines of calls that an error may name: functions that differ in them are not one.
     lines = tuple(members[i].span for i in members if i in groups.indices)
     attrs = {FUSED: group.dialect}
     return [*views, *made.call(calls, _stem(calls), attrs, results=results, key=lines)]
+
+
+def _left_open(binding: Binding) -> Binding:
+    """Return a call whose kernel's configuration is not stated: it has no kernel of its own."""
+    call = binding.value
+    assert isinstance(call, Call) and isinstance(call.callee, DialectOp)
+    return (
+        with_value(binding, Call(call.callee.plain, call.args)) if call.callee.config else binding
+    )
 
 
 def _stem(calls: list[Binding]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from meta.dialect.core import FUSED, IN_PLACE, DialectOp
+from meta.dialect.core.fused import CONFIG
+from meta.dialect.core.openv import config_text
 from meta.ir import (
     Binding,
     Call,
@@ -131,6 +133,9 @@ def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...
         if slot.kind != "attribute" and not isinstance(arg, Expr | None):
             return None
     attrs = {FUSED: call.callee.dialect.name}
+    if call.callee.config:
+        attrs[CONFIG] = config_text(call.callee.config)
+        binding = with_value(binding, Call(call.callee.plain, call.args))
     return call.callee.base.name, *function_of([binding], attrs, {}, [binding])
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from meta.base.device import Device
 from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
-from meta.dialect.core.cost_store import generation
 from meta.dialect.core.costs import Cost, Race, choose
 from meta.dialect.core.dispatch import answer
-from meta.dialect.core.preference import Preference, current, tuning
-from meta.dialect.core.tuning import how_in_programs
+from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.tuning import chooses, how_in_programs
 from meta.ir import Binding, Block, Call, Expr, GlobalVar, Module, TensorType, Type, Var, operands
 from meta.ir.visit import uses
 from meta.op.core import CallValues, View
@@ -26,7 +25,7 @@ from meta.passes.fuse_operators import fusion_ranks
 from meta.passes.lifetimes import type_bytes
 from meta.passes.peaks import Peaks, peaks_of
 from meta.passes.plan_model import WIDTH, Link, Option, Step, Steps
-from meta.passes.predict import race_of
+from meta.passes.predict import kept_race
 from meta.passes.rewrite import each_function, with_inner_blocks, with_value
 
 
@@ -52,18 +51,13 @@ def plan_dialects(module: Module, *, device: Device, width: int = WIDTH) -> Modu
     >>> plan_dialects(program, device=CPU) is program
     True
     """
-    if not has_costs(device):
+    if not chooses(device):
         return module
     planner = Planner(device, width)
     with compiling(False):  # most of what is asked for is not taken
         return each_function(
             module, lambda f: f if FUSED in f.attrs else replace(f, body=planner.block(f.body))
         )
-
-
-def has_costs(device: Device) -> bool:
-    """Whether anything was measured on a device that choices may be made by."""
-    return tuning() != "off" and bool(generation(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +145,7 @@ class Planner:
 
     def _measured(self, call: CallValues, fusable: bool) -> Kernels | None:
         """Return the kernels that take part, None unless the race of a call is known."""
-        race = race_of(call, self._device, self._how)[1]
+        race = kept_race(call, self._device, self._how)[1]
         if race is None:
             return None
         by_name = {op.dialect.name: op for op in asked(call, self._preference)}

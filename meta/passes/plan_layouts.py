@@ -24,7 +24,7 @@ from meta.passes.lifetimes import type_bytes
 from meta.passes.peaks import peaks_of
 from meta.passes.plan_dialects import asked, contenders
 from meta.passes.plan_model import Link, Option, Step, Steps
-from meta.passes.predict import race_of
+from meta.passes.predict import kept_race
 from meta.passes.prepare import steady
 
 Chosen = Container[Var]
@@ -130,7 +130,7 @@ class _Layouts:
         call = called.call_values(typed_args(called, value), self._device)
         if call.callee is None or isinstance(call.out, View):
             return 0.0
-        race = race_of(call, self._device, self._how)[1]
+        race = kept_race(call, self._device, self._how)[1]
         if race is None:
             return None
         order = [one.dialect.name for one in asked(call, current())]

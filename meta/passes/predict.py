@@ -152,7 +152,7 @@ class Predictor:
         values = op.call_values(typed_args(op, call), self.device)
         if values.callee is None or isinstance(values.out, View):
             return None
-        key, race = race_of(values, self.device, self.how)
+        key, race = kept_race(values, self.device, self.how)
         dialect = ""
         config: Config = ()
         if isinstance(call.callee, DialectOp):
@@ -180,7 +180,7 @@ class Predictor:
         return Launch(key, operator, cost.name, Time(measured=took))
 
 
-def race_of(call: CallValues, device: Device, how: str) -> tuple[Key, Race | None]:
+def kept_race(call: CallValues, device: Device, how: str) -> tuple[Key, Race | None]:
     """Return the key of a call, and what was measured of it, or of calls of about its extents."""
     key = key_of(call, device, how)
     if tuning() == "off" or not all(t.is_static for t in call.tensors()):

@@ -68,13 +68,15 @@ def configure(module: Module, *, device: Device) -> Module:
 
     def rule(function: Function) -> Function:
         dialect = function.attrs.get(FUSED)
-        if dialect is None or CONFIG in function.attrs:
+        if dialect is None:
             return function
         race = race_of(function, device)
         found = None if race is None else choice(race, [dialect])
-        if found is None or not found.config:
-            return function
-        attrs = {**function.attrs, CONFIG: config_text(found.config)}
+        if found is None or config_text(found.config) == function.attrs.get(CONFIG, ""):
+            return function  # perhaps as the call that it was made of
+        attrs = {n: value for n, value in function.attrs.items() if n != CONFIG}
+        if found.config:
+            attrs[CONFIG] = config_text(found.config)
         return replace(function, attrs=attrs)
 
     fused = any(FUSED in function.attrs for function in module.functions.values())

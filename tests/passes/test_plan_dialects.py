@@ -15,11 +15,19 @@ import meta
 from meta.base import config
 from meta.base.device import CPU, Device
 from meta.dialect.core import DialectOp
+from meta.dialect.core.tuning import chooses, racing
 from meta.ir import Block, Call, Module, bindings, parse, text, verify
 from meta.ir.visit import inner_blocks
 from meta.op.core import CallValues
-from meta.passes import dispatch, fuse_operators, infer_type, plan_dialects
-from meta.passes.plan_dialects import Planner, has_costs
+from meta.passes import (
+    configure,
+    dispatch,
+    fuse_operators,
+    infer_type,
+    inplace_update,
+    plan_dialects,
+)
+from meta.passes.plan_dialects import Planner
 from meta.vm.interpreter import run_module
 from meta.vm.pipeline import pipeline
 from tests.passes import fake_costs
@@ -106,11 +114,13 @@ def test_a_result_that_others_read_is_written_anyway() -> None:
 
 
 def test_nothing_changes_without_costs() -> None:
-    assert not has_costs(CPU)
+    assert not chooses(CPU)
     assert plan_dialects(CHAIN, device=CPU) is CHAIN
     measure(CHAIN, FASTER_INSIDE)
-    assert has_costs(CPU)
+    assert chooses(CPU)
     with config.override(META_TUNE="off"):
+        assert plan_dialects(CHAIN, device=CPU) is CHAIN
+    with racing():  # what is made in order to be measured
         assert plan_dialects(CHAIN, device=CPU) is CHAIN
     other = program("%a = relu(%x)")
     assert text(plan_dialects(other, device=CPU)) == text(other)
@@ -291,3 +301,24 @@ def test_explain_says_what_was_left_for_the_neighbours() -> None:
         found = explained(CHAIN, FASTER_INSIDE)
     left = "planned: 10.0 us; with its neighbours faster than torch, 7.0 us by itself"
     assert found == ["", left, ""]
+
+
+def test_configurations_are_those_of_kernels() -> None:
+    """Within a fused kernel a call has none; one that is written in place keeps its own."""
+    module = parse("""
+    func @main(%x: float32[64, 100]) -> float32[64, 100] {
+      %a: float32[64, 100] = tvm.exp@parallel=0(%x)
+      %b: float32[64, 100] = tvm.tanh@parallel=0(%a)
+      %c: float32[64, 100] = torch.cumsum(%b, axis=1)
+      %d: float32[64, 100] = tvm.exp@parallel=0(%c)
+      %e: float32[64, 100] = torch.cumsum(%d, axis=0)
+      return %e
+    }""")
+    fused = inplace_update(fuse_operators(module))
+    assert text(fused).count("@parallel=0(") == 0
+    attrs = {name: dict(f.attrs) for name, f in fused.functions.items()}
+    assert "config" not in attrs["fused_exp_tanh"]
+    assert attrs["exp_in_place"]["config"] == "parallel=0"
+    assert configure(fused, device=CPU).functions["exp_in_place"].attrs["config"] == "parallel=0"
+    fake_costs.keep_costs(fused.functions["exp_in_place"], {"tvm": 1.0})
+    assert "config" not in configure(fused, device=CPU).functions["exp_in_place"].attrs

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
-from meta.dialect.core.cost_store import find, keep
+from meta.dialect.core.cost_store import find, generation, keep
 from meta.dialect.core.costs import Cost, Race, bucket_of, choose, key_of
 from meta.dialect.core.preference import tuned, tuning, unrestricted
 from meta.ir import Function
@@ -49,6 +49,11 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
                 spent.races += 1
                 spent.seconds += time.monotonic() - begin
     return known(subject, device, eager=eager)
+
+
+def chooses(device: Device) -> bool:
+    """Whether anything was measured on a device, and choices may be made by it here."""
+    return tuning() != "off" and not _racing.get() and bool(generation(device))
 
 
 def choice(race: Race, order: Sequence[str], first: Sequence[str] = ()) -> Cost | None:
