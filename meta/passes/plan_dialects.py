@@ -7,12 +7,12 @@ becomes a program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from meta.base.device import Device
 from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
-from meta.dialect.core.costs import Cost, Race, choose
+from meta.dialect.core.costs import Cost, Race, choose, key_of
 from meta.dialect.core.dispatch import answer
 from meta.dialect.core.preference import Preference, current
 from meta.dialect.core.tuning import chooses, how_in_programs
@@ -78,6 +78,7 @@ class Planner:
         self._device, self._width = device, width
         self._preference, self._how = current(), how_in_programs(device)
         self._peaks: Peaks = peaks_of(device)
+        self._known: dict[Hashable, Kernels | None] = {}
 
     def block(self, block: Block) -> Block:
         """Return a block, and each block in it, with the kernels that are planned for it."""
@@ -133,6 +134,13 @@ class Planner:
             return None
         fusable = _is_fusable(binding.var.type) and not has_effect(binding)
         stated = value.callee if isinstance(value.callee, DialectOp) else None
+        key = key_of(call, self._device, self._how), stated, fusable
+        if key not in self._known:  # equal layers have many equal calls
+            self._known[key] = self._of_call(call, stated, fusable)
+        return self._known[key]
+
+    def _of_call(self, call: CallValues, stated: DialectOp | None, fusable: bool) -> Kernels | None:
+        """Return the kernels of a call; ``stated``: the one that the program names."""
         found = None if stated is not None else self._measured(call, fusable)
         if found is not None:
             return found
