@@ -75,20 +75,21 @@ class Explanation(list[Candidate]):
         return min(timed, key=lambda c: c.forward.median if c.forward else 0.0, default=None)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return one plain record per candidate."""
-        return [
-            {
-                "dialect": c.dialect_op.dialect.name,
-                "plevel": int(c.plevel),
-                "site": str(c.dialect_op.site),
-                "accepts": c.env is not None,
-                "chosen": c is self.chosen,
-                "reason": c.reason,
-                "configs": _count(c),
-                "costs": [cost.record() for cost in self.costs(c)],
-            }
-            for c in self
-        ]
+        """Return one plain record per candidate. Its configurations are asked for, which takes some
+        milliseconds.
+        """
+        return [{**self._record(c), "configs": _count(c)} for c in self]
+
+    def _record(self, c: Candidate) -> dict[str, Any]:
+        return {
+            "dialect": c.dialect_op.dialect.name,
+            "plevel": int(c.plevel),
+            "site": str(c.dialect_op.site),
+            "accepts": c.env is not None,
+            "chosen": c is self.chosen,
+            "reason": c.reason,
+            "costs": [cost.record() for cost in self.costs(c)],
+        }
 
     def _answer(self, candidate: Candidate) -> str:
         """Return a candidate's answer, and its time where it was measured."""
@@ -119,7 +120,7 @@ class Explanation(list[Candidate]):
                 self._answer(c),
                 short_site(r["site"]),
             )
-            for c, r in zip(self, self.records(), strict=True)
+            for c, r in ((c, self._record(c)) for c in self)
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [self.title]
@@ -144,7 +145,7 @@ class Explanation(list[Candidate]):
                 self._answer(c),
                 tag("span", short_site(r["site"]), class_="code dim"),
             )
-            for c, r in zip(self, self.records(), strict=True)
+            for c, r in ((c, self._record(c)) for c in self)
         ]
         absent = [("", n, "", f"unavailable: {why}", "") for n, why in self.absent.items()]
         found = table(("", "backend", "level", "answer", "where"), [*rows, *absent])

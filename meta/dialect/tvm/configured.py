@@ -8,6 +8,7 @@ nothing is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import tvm_ffi
@@ -52,7 +53,8 @@ def configs_of(
         knobs = Knobs(config)
         return knobs, _key(schedule(function, target, knobs))
 
-    def listed() -> list[Config]:
+    @cache
+    def listed() -> tuple[Config, ...]:
         """Return those that make another kernel of it than the default and those before them."""
         knobs, key = scheduled(())
         known, found = {key}, []
@@ -61,7 +63,7 @@ def configs_of(
             if key not in known:
                 known.add(key)
                 found.append(config)
-        return found
+        return tuple(found)
 
     def make(config: Config) -> OpEnv:
         knobs, _ = scheduled(config)
