@@ -76,6 +76,8 @@ def normal(*shape: int, dtype: str = "float16") -> torch.Tensor:
 
 
 def _kind(value: Any) -> Any:
+    if isinstance(value, tuple) and value and isinstance(value[0], torch.Tensor):
+        return tuple(map(_kind, value))
     if isinstance(value, torch.Tensor):
         return TensorType(tuple(value.shape), str(value.dtype)[6:])
     return value
@@ -87,8 +89,9 @@ def call(dialect: str, of: Any, *args: Any, written: tuple[int, ...] = ()) -> Pr
     values = of.call_values(bound, CUDA)
     with only(dialect):
         env = dispatch(values)
-    given = [a for a in args if isinstance(a, torch.Tensor)]
-    return Prepared(env, given, list(values.outputs), written)
+    given = [v for a in args for v in (a if isinstance(a, tuple) else (a,))]
+    tensors = [v for v in given if isinstance(v, torch.Tensor)]
+    return Prepared(env, tensors, list(values.outputs), written)
 
 
 def fused(dialect: str, name: str, results: Sequence[TensorType], **captures: Any) -> Prepared:
@@ -164,6 +167,11 @@ def _embedding(rows: int, count: int, width: int) -> Prepared:
     return call("cuda", op.embedding_dx, normal(count, width), indices, rows)
 
 
+def _norm_of_list(*sizes: int) -> Prepared:
+    tensors = tuple(normal(size, dtype="float32") for size in sizes)
+    return call("cuda", op.multi_tensor_norm, tensors)
+
+
 def _product(rows: int, inner: int, columns: int, dtype: str = "float16") -> Prepared:
     x, w = normal(rows, inner, dtype=dtype), normal(columns, inner, dtype=dtype)
     return call("cublas", op.dense, x, w)
@@ -217,6 +225,7 @@ CASES: dict[str, Callable[[], Prepared]] = {
     "cuda depthwise by w": lambda: _convolution("cuda", "w", (32, 28, 28, 192), 192, 7, 192),
     "cuda grouped": lambda: _convolution("cuda", "", (32, 28, 28, 256), 256, 3, 32),
     "cuda embedding": lambda: _embedding(30522, 4096, 768),
+    "cuda norm of a list": lambda: _norm_of_list(*[768 * 768] * 24, *[768] * 48),
     "cuda attention float32": lambda: _attention("cuda", 4, 12, 256, 64, "float32"),
     "cuda short attention": lambda: _attention("cuda", 512, 6, 49, 32),
     "cuda short attention gradient": lambda: _attention("cuda", 512, 6, 49, 32, gradient=True),

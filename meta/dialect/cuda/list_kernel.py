@@ -16,12 +16,14 @@ import torch
 
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
-from meta.dialect.core import Deferred
+from meta.dialect.core import Deferred, ask
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.list_source import (
     CHUNK,
     HEAD_BYTES,
     NUMBER_BYTES,
+    OTHER_CHUNKS,
+    OTHER_THREADS,
     THREADS,
     Definition,
     source,
@@ -62,9 +64,12 @@ def capacity(limit: int, lists: int, numbers: int) -> int:
 
 
 def parts(
-    dtypes: Sequence[dict[str, str]], sizes: Sequence[int], rooms: tuple[int, ...]
+    dtypes: Sequence[dict[str, str]],
+    sizes: Sequence[int],
+    rooms: tuple[int, ...],
+    chunk: int = CHUNK,
 ) -> list[Part]:
-    """Cut the tensors of a call into launches, of one set of dtypes each.
+    """Cut the tensors of a call into launches, of one set of dtypes each, and into chunks.
 
     rooms: for how many tensors there may be room; the least that does is taken.
     """
@@ -80,7 +85,7 @@ def parts(
             some = members[start : start + room]
             chunks = [0]
             for i in some:
-                chunks.append(chunks[-1] + -(-sizes[i] // CHUNK))
+                chunks.append(chunks[-1] + -(-sizes[i] // chunk))
             spare = room - len(some)
             tail = struct.pack(
                 f"<{room}q{room}i{room + 1}i",
@@ -150,14 +155,18 @@ class Launcher:
         self._device, self._where = device.ordinal, str(device)
         limits = [driver.PARAMETERS] + [driver.LARGE_PARAMETERS] * large_parameters(device.ordinal)
         shape = len(dtypes[0]), len(definition.numbers)
-        self._parts = parts(dtypes, sizes, tuple(capacity(limit, *shape) for limit in limits))
+        self._threads = ask("threads", THREADS, OTHER_THREADS)
+        self._chunk = ask("chunk", CHUNK, OTHER_CHUNKS)
+        rooms = tuple(capacity(limit, *shape) for limit in limits)
+        self._parts = parts(dtypes, sizes, rooms, self._chunk)
         self._blocks = sum(part.blocks for part in self._parts)
         self._sums = max(1, self._blocks * definition.sums) if definition.sums else 0
         self.workspace = 8 * self._sums
         self._kernel = cache(self._compiled)
 
     def _source(self, number: int, part: Part) -> str:
-        return source(self._definition, number, part.dtypes, self._wide, part.room)
+        how = {"threads": self._threads, "chunk": self._chunk}
+        return source(self._definition, number, part.dtypes, self._wide, part.room, **how)
 
     def _compiled(self, number: int, which: int) -> driver.Function:
         """Return the kernel of a pass; it is compiled when it is first launched."""
@@ -195,11 +204,11 @@ class Launcher:
         ]
         for number in range(len(self._definition.passes)):
             for which, part in enumerate(self._parts):
-                self._kernel(number, which).launch(part.blocks, THREADS, structs[which])
+                self._kernel(number, which).launch(part.blocks, self._threads, structs[which])
         if result is not None and not self._parts:
             result.zero_()
         elif result is not None:
             first, out = self._parts[0], result.data_ptr()
             done = packed(first, values, addresses, 0, at, out, self._blocks, self._count)
             finish = cubin.function(self._source(0, first), "finish", self._device)
-            finish.launch(1, THREADS, done)
+            finish.launch(1, self._threads, done)

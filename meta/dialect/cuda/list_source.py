@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from meta.dialect.cuda.source import C_TYPES
 from meta.dialect.cuda.source import source as complete
 
-THREADS = 256
-CHUNK = 1 << 14
+THREADS, OTHER_THREADS = 256, (128, 512)
+CHUNK, OTHER_CHUNKS = 1 << 14, (1 << 12, 1 << 16)
 """Elements of a thread block: 16 vectors for each thread."""
 NUMBER_BYTES = 24
 HEAD_BYTES = 40
@@ -50,20 +50,30 @@ class Definition:
     norm: bool = False
 
 
-def source(of: Definition, number: int, dtypes: dict[str, str], wide: str, tensors: int) -> str:
+def source(
+    of: Definition,
+    number: int,
+    dtypes: dict[str, str],
+    wide: str,
+    tensors: int,
+    *,
+    threads: int = THREADS,
+    chunk: int = CHUNK,
+) -> str:
     """Return the source of a kernel ``update``, that of a pass, and of ``finish``, the norm of sums
     of squares.
 
     Parameters
     ----------
     dtypes: of each list. wide: the type to compute in. tensors: for how many there is room.
+    threads: of a thread block, a power of 2. chunk: the elements that it takes, a multiple of 4.
     """
     one = of.passes[number]
     names = list(dtypes)
     loads = [n for n in one.loads if n in dtypes]
     stores = [n for n in one.stores if n in dtypes]
     kinds = {n: C_TYPES[dtypes[n]] for n in names if n in loads or n in stores}
-    sizes: dict[str, object] = {"THREADS": THREADS, "CHUNK": CHUNK, "LISTS": len(names)}
+    sizes: dict[str, object] = {"THREADS": threads, "CHUNK": chunk, "LISTS": len(names)}
     sizes |= {
         "TENSORS": tensors,
         "SUMS": max(1, of.sums),

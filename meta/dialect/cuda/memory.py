@@ -8,7 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import bits
-from meta.dialect.core import OpEnv, require_static
+from meta.dialect.core import OpEnv, require_static, tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
@@ -19,6 +19,7 @@ COPY = Definition((Pass("y = x;", ("x",), ("y",)),), ())
 
 
 @dialect.op(op.fuse_tensor)
+@tunable
 def fuse_tensor(call: CallValues) -> OpEnv:
     """Return the launch that reads all tensors."""
     copy, begins = _copy(call, call.args.data)
@@ -32,6 +33,7 @@ def fuse_tensor(call: CallValues) -> OpEnv:
 
 
 @dialect.op(op.defuse_tensor)
+@tunable
 def defuse_tensor(call: CallValues) -> OpEnv:
     """Return the launch that writes all tensors."""
     copy, begins = _copy(call, call.outputs)

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from meta import op
-from meta.dialect.core import OpEnv, Unsupported, require_static
+from meta.dialect.core import OpEnv, Unsupported, require_static, tunable
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
@@ -115,4 +115,4 @@ def _make(call: CallValues) -> OpEnv:
 
 
 for _operator in FORMULAS:
-    dialect.op(_operator)(_make)
+    dialect.op(_operator)(tunable(_make))

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from meta import op
-from meta.base.device import Device
+from meta.base.device import CPU, Device
 from meta.dialect.core import OpEnv, Unsupported
 from meta.dialect.cuda import attention as _attention  # noqa: F401, registers kernels, as do all:
-from meta.dialect.cuda import batch_norm, conv, embedding, layer_norm  # noqa: F401
+from meta.dialect.cuda import batch_norm, conv, embedding, layer_norm, optimizer  # noqa: F401
 from meta.dialect.cuda import cuda as dialect
 from meta.ir import TensorType
 from tests.emulator.handwritten import Function
@@ -28,7 +28,15 @@ def numbers(*shape: int, dtype: str = "float16") -> torch.Tensor:
     return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
 
 
+def lists(start: float) -> tuple[torch.Tensor, ...]:
+    """Return tensors of which one is of several chunks."""
+    sizes = (300, 257), (9,), (1, 1), (4096,)
+    return tuple(numbers(*size, dtype="float32") + start for size in sizes)
+
+
 def kind(value: Any) -> Any:
+    if isinstance(value, tuple) and value and isinstance(value[0], torch.Tensor):
+        return tuple(map(kind, value))
     if isinstance(value, torch.Tensor):
         return TensorType(tuple(value.shape), str(value.dtype)[6:])
     return value
@@ -94,6 +102,8 @@ CASES: dict[str, Callable[[], tuple[Any, ...]]] = {
         op.embedding_dx, numbers(300, 40), torch.arange(300) * 7 % 41, 200,
     ),
     "embedding, few": lambda: (op.embedding_dx, numbers(30, 8), torch.arange(30) % 3, 5),
+    "norm of a list": lambda: (op.multi_tensor_norm, lists(0.0)),
+    "cast of a list": lambda: (op.multi_tensor_cast, lists(0.0), "float16"),
     "attention": attention(70, 16, "float32"),
     "short attention": attention(49, 32, "float16"),
     "short attention, gradient": attention(20, 16, "float16", gradient=True),
@@ -102,7 +112,9 @@ OFTEN = "batch_norm", "layer_norm", "depthwise", "embedding", "short attention"
 
 
 def prepared(of: Any, *args: Any) -> tuple[OpEnv, list[torch.Tensor], list[TensorType]]:
-    call = of.call_values(of.schema.bind(tuple(map(kind, args)), {}, lambda t: t), CUDA)
+    # Sums over lists are kept where the call runs.
+    device = CPU if of is op.multi_tensor_norm else CUDA
+    call = of.call_values(of.schema.bind(tuple(map(kind, args)), {}, lambda t: t), device)
     return dialect.ops[of.name].make(call), list(call.outputs)
 
 
@@ -116,7 +128,8 @@ def test_each_configuration_has_the_same_results(name: str, emulated: list[Funct
 
     def run(made: OpEnv) -> list[torch.Tensor]:
         results = [torch.full(t.static_shape, -7.0).to(getattr(torch, t.dtype)) for t in types]
-        given = [a.clone() for a in args if isinstance(a, torch.Tensor)]
+        values = [v for a in args for v in (a if isinstance(a, tuple) else (a,))]
+        given = [v.clone() for v in values if isinstance(v, torch.Tensor)]
         made.run(*given, *results)
         return [*results, *given]
 
