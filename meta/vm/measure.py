@@ -15,6 +15,7 @@ from meta.op.core import CallValues, Op, View
 from meta.vm.example_calls import ExampleCall, example_calls
 from meta.vm.measuring.clocks import Clock
 from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest
+from meta.vm.measuring.listing import Costs
 from meta.vm.measuring.subject import function_subject, subject_of
 
 HOW = ("graph", "eager")
@@ -34,7 +35,7 @@ def measure(
     configs: int = MOST_CONFIGS,
     clock: Clock | None = None,
     **kwargs: Any,
-) -> list[Cost]:
+) -> Costs:
     """Time an operator on every backend that has it, and in every configuration of its kernel.
 
     Parameters
@@ -59,10 +60,11 @@ def measure(
     configs: how many configurations of one kernel are timed besides its default.
     clock: what takes the time, for tests.
 
-    Result: one `Cost` for each contender, in the order in which dispatch asks, as `meta.explain`
-    has them: microseconds forward and backward (median, 20th and 80th percentile over the rounds),
-    host microseconds of a launch (on the CPU the kernel's time), milliseconds of making the kernel,
-    bytes, or why it was refused. None for a call that needs no kernel, such as a view.
+    Result: a list, which prints as a table, of one `Cost` for each contender, in the order in which
+    dispatch asks, as `meta.explain` has them: microseconds forward and backward (median, 20th and
+    80th percentile over the rounds), host microseconds of a launch (on the CPU the kernel's time),
+    milliseconds of making the kernel, bytes, or why it was refused. It is empty for a call that
+    needs no kernel, such as a view.
 
     The results of each contender are compared with those of the first one that runs, within the
     tolerance of the dtype; one that is wrong is refused, and so is one that raises an error. What
@@ -97,9 +99,10 @@ def measure(
         kwargs.setdefault("device", str(where))
     found = _single(op, example_calls("measure", op, args, kwargs, where))
     if found is None:
-        return []
+        return Costs(getattr(op, "__name__", "a function"))
+    subject = subject_of(found)
     rules = Rules(how, dialect, backward, budget, iters, configs, clock)
-    return contest(subject_of(found), rules)
+    return Costs(subject.title, contest(subject, rules))
 
 
 def _require_sound(how: str, budget: float | None, iters: int | None, configs: int) -> None:

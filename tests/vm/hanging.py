@@ -18,7 +18,7 @@ from meta.ir import OP_RESOLVERS
 from meta.op.core import CallValues
 
 OP = OPERATORS["sinh"]
-LIMIT = 1.5
+LIMIT = 2.5
 SLEEP = 600.0
 
 

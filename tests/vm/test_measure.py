@@ -349,6 +349,31 @@ def test_any_operator_is_measured(name: str, how: str) -> None:
 def test_what_needs_no_kernel_costs_nothing() -> None:
     assert meta.measure(meta.reshape, X, (4, 8)) == []
     assert meta.measure(meta.shape, X) == []
+    none = meta.measure(meta.reshape, X, (4, 8))
+    assert str(none) == "reshape\n    no kernel runs" and "no kernel" in none._repr_html_()
+
+
+def test_costs_print_as_a_table(fakes: Fakes, double: Op) -> None:
+    fakes.kernel(double, "fake_first", HANDWRITTEN, 30.0, right, build=2500.0)
+    fakes.kernel(double, "fake_wrong", LIBRARY, 20.0, lambda x: x * 3)
+    found = meta.measure(double, X, clock=fakes.clock)
+    lines = str(found).splitlines()
+    assert lines[0] == "test_double(x=float32[8, 4]) on cpu -> float32[8, 4]"
+    assert lines[1].split("  ")[-1] == "workspace" and "forward us" in lines[1]
+    assert lines[2].split() == [
+        "fake_first",
+        "30.00",
+        "30.00",
+        "to",
+        "30.00",
+        "30.00",
+        "2.50",
+        "0",
+        "B",
+    ]
+    assert lines[3].strip().startswith("fake_wrong  refused: is wrong, if fake_first is right")
+    assert "fake_wrong" in found._repr_html_() and "refused" in found._repr_html_()
+    assert [r["dialect"] for r in found.records()] == ["fake_first", "fake_wrong"]
 
 
 def test_given_values_count() -> None:

@@ -34,7 +34,7 @@ def hanging() -> Iterator[Any]:
     del sys.modules["tests.vm.hanging"]
 
 
-LATE = "did not finish within 1.5 s in a process of its own"
+LATE = "did not finish within 2.5 s in a process of its own"
 long = partial(pytest.param, marks=pytest.mark.long)
 
 

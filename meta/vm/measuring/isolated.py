@@ -23,6 +23,7 @@ from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect.core import DIALECTS, Unsupported
 from meta.dialect.core.openv import Config, config_of, config_text
+from meta.dialect.core.tuning import racing
 from meta.ir import Module, TensorType, parse, parse_literal, parse_type, text
 from meta.ir.constants import from_base64, to_base64
 from meta.ir.literals import literal_text
@@ -149,11 +150,11 @@ def serve(answers: int) -> None:
     DIALECTS[dialect].load()
     os.write(answers, b"ready\n")
     reason = None
-    config = config_of(request["config"])
+    contender = Contender(dialect, config_of(request["config"]))
     try:
-        contender = Contender(dialect, config)
-        contender.env = kernel_of(subject, dialect, config, eager=request["eager"])
-        contender.results(subject, made(subject))
+        with racing():
+            contender.env = kernel_of(subject, dialect, contender.config, eager=request["eager"])
+            contender.results(subject, made(subject))
     except Unsupported as refusal:
         reason = str(refusal)
     except Exception as error:
