@@ -152,7 +152,12 @@ class Planner:
         return None if stated is None else Kernels(call, (_option(stated, 0.0, fusable),))
 
     def _measured(self, call: CallValues, fusable: bool) -> Kernels | None:
-        """Return the kernels that take part, None unless the race of a call is known."""
+        """Return the kernels that take part, None unless the race of a call is known.
+
+        A call that keeps state is left to dispatch, which lets its gradient run where it runs.
+        """
+        if any(one.init is not None for one in call.op.aspects.dialect_ops):
+            return None
         race = kept_race(call, self._device, self._how)[1]
         if race is None:
             return None

@@ -57,8 +57,13 @@ class OpTaskInvocation:
     def state(self) -> State | None:
         """The state of the kernel that an init or forward task runs on; None if it has none.
 
-        It may not be made yet. DispatchError if there is no kernel.
+        It may not be made yet. DispatchError if there is no kernel, ArgumentError for a backward
+        task, which is a program and may run on several.
         """
+        if self.signature.phase == "backward":
+            raise self.signature.error(
+                "a backward task has no state of its own", hint="ask the forward task for it"
+            )
         op, args = self.signature.op, self.binding.args()
         arrays = [v for v in runtime_args(op, args) if isinstance(v, ndarray)]
         call = op.call_values(types_of(self.signature, args), device_of(op, args, arrays))

@@ -93,6 +93,15 @@ def test_a_faster_kernel_is_taken_if_fusion_saves_less() -> None:
     assert kernels(plan_dialects(CHAIN, device=CPU)) == ["tvm", "torch", "tvm"]
 
 
+def test_what_keeps_state_is_left_to_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient runs where dispatch lets it run."""
+    measure(CHAIN, times(exp=(10.0, 7.0), tanh=(10.0, 7.0), negative=(10.0, 7.0)))
+    keep_peaks(copy=1e9, launch=0.1)
+    assert kernels(plan_dialects(CHAIN, device=CPU)) == ["torch", "torch", "torch"]
+    monkeypatch.setattr(meta.op.tvm.exp, "init", object())
+    assert kernels(plan_dialects(CHAIN, device=CPU)) == ["", "torch", "torch"]
+
+
 def test_a_neighbour_that_was_not_measured_fuses_as_well() -> None:
     one, both = program("%a = exp(%x)"), program("%a = exp(%x)", "%b = tanh(%a)")
     measure(one, times(exp=(10.0, 7.0)))

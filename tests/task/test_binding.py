@@ -203,7 +203,10 @@ def test_an_operator_without_state_has_none() -> None:
     signature = OpTaskSignature.of(meta.op.random_key, "init")
     assert signature.writes == ()
     binding = forward().bind("x", X)
-    assert OpTaskInvocation(binding.signature, binding).state is None
+    task = OpTaskInvocation(binding.signature, binding)
+    assert task.state is None
+    with pytest.raises(ArgumentError, match="no state of its own"):
+        assert task.backward(DY).state is None
 
 
 def test_nothing_is_recorded() -> None:
