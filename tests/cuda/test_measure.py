@@ -33,12 +33,12 @@ def fakes() -> Iterator[Fakes]:
 CALLS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "matmul": (meta.matmul, (HALF, HALF), {}),
     "softmax": (meta.softmax, (X,), {}),
-    "layer_norm": (meta.layer_norm, (X,), {}),
+    "layer_norm": (meta.layer_norm, (X, (1024,)), {}),
     "tanh": (meta.tanh, (X,), {}),
     "take": (meta.take, (X, TensorType((300,), "int64")), {"axis": 0}),
     "conv2d": (
         *(meta.conv2d, (TensorType((8, 64, 28, 28), "float16"),)),
-        {"w": TensorType((64, 64, 3, 3), "float16"), "padding": 1},
+        {"weight": TensorType((64, 64, 3, 3), "float16"), "padding": 1},
     ),
     "0-d": (meta.exp, (TensorType((), "float32"),), {}),
     "empty": (meta.exp, (TensorType((0, 3), "float32"),), {}),

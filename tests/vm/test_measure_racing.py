@@ -18,6 +18,7 @@ from meta.ir import TensorType
 from meta.vm.measuring.arguments import CPU_CACHE, MOST_COPIES, copies_of
 from meta.vm.measuring.racing import (
     BATCH_LIMIT,
+    EARLIEST,
     FEWEST,
     LONGEST_BATCH,
     MOST,
@@ -82,7 +83,10 @@ def test_who_is_far_behind_leaves() -> None:
     clock, noise = FakeClock(), random.Random(2)
     of = lanes(clock, fast=lambda n: noise.uniform(8, 12), slow=lambda n: 100.0)
     race(list(of.values()), clock)
-    assert len(of["slow"].samples) == FEWEST < len(of["fast"].samples)
+    assert len(of["slow"].samples) == EARLIEST < len(of["fast"].samples)
+    one = lanes(clock, fast=lambda n: 10.0, once=lambda n: 10.0 if n == 2 else 100.0)
+    race(list(one.values()), clock)
+    assert len(one["once"].samples) > EARLIEST, "it was fast once, and may be again"
 
 
 def test_a_first_outlier_does_not_count_for_much() -> None:

@@ -19,15 +19,16 @@ FEWEST, MOST = 7, 100
 """Rounds at least and at most, where the caller does not say how many."""
 SETTLED = 0.01
 """The uncertainty of a median, as a share of it, from which on no more rounds are needed."""
-HOPELESS = 1.5
-"""How many times as long as the fastest a contender takes that is timed no further."""
+HOPELESS, EARLIEST = 1.5, 3
+"""How many times as long as the fastest a contender takes that is timed no further, and after how
+many rounds: even its best sample has to be so far behind the median of the fastest."""
 BATCH_SECONDS = 5e-4
 """How long a batch should take, so that reading the clock counts for little."""
 LONGEST_BATCH = 512
 """Calls in a batch, about."""
 BATCH_LIMIT = 0.5
 """Seconds beyond which a batch does not take all copies in turn."""
-PATIENCE = 10.0
+PATIENCE = 3.0
 """Seconds that the rounds of one race take at most, if nobody says so: kernels of seconds do not
 settle before."""
 
@@ -92,7 +93,7 @@ def race(
     """Time the lanes in turn.
 
     rounds: how many; None: from `FEWEST` to `MOST`, until the median of each is known, where lanes
-    that are far behind leave after `FEWEST`. deadline: the time of the clock after which no round
+    that are far behind leave before. deadline: the time of the clock after which no round
     begins but the first; None: ``patience`` seconds from now.
     """
     until = clock.now() + patience if deadline is None else deadline
@@ -105,11 +106,11 @@ def race(
             lane.run()
         done += 1
         after_round()
-        if rounds is None and done >= FEWEST:
-            best = min(median(lane.samples) for lane in running)
-            running = [x for x in running if median(x.samples) <= HOPELESS * best]
-            if all(lane.is_settled for lane in running):
-                return
+        if rounds is None and done >= EARLIEST:
+            most = HOPELESS * min(median(lane.samples) for lane in running)
+            running = [x for x in running if min(x.samples) <= most]
+        if rounds is None and done >= FEWEST and all(lane.is_settled for lane in running):
+            return
 
 
 def calls_in_batch(seconds: float, copies: int, *, writes: bool) -> int:
