@@ -21,7 +21,7 @@ from tvm.target import Target
 from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.inlining import inline
 from meta.dialect.tvm.lower import no_alias
-from meta.dialect.tvm.schedule_cuda.emit import threaded
+from meta.dialect.tvm.schedule_cuda.emit import TINY, threaded
 from meta.dialect.tvm.stages import (
     DIVIDES,
     REDUCE,
@@ -257,7 +257,8 @@ def _bind(sch: s_tir.Schedule, block: Any) -> None:
     sch.reorder(*spatial, *reduce, *other)
     flat = sch.fuse(*spatial)
     extent = sch.get(flat).extent
-    threads = ask("threads", THREADS, OTHER_THREADS)
+    tiny = isinstance(extent, tirx.IntImm) and extent.value < TINY and not reduce
+    threads = ask("threads", THREADS, () if tiny else OTHER_THREADS)
     if isinstance(extent, tirx.IntImm) and extent.value >= MANY and not reduce and not other:
         x, each, thread = sch.split(flat, [None, EACH, threads])
         sch.unroll(each)

@@ -17,6 +17,8 @@ from tvm import s_tir, tirx
 ACCESS_BYTES = 16
 """The widest access of a thread."""
 WARP = 32
+TINY = 4096
+"""Elements below which a launch takes longer than what it does: no other size is worth a try."""
 Load = Callable[[Any], Any]
 
 

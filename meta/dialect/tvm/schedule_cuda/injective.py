@@ -19,6 +19,7 @@ from tvm import tirx
 from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
+    TINY,
     Kernel,
     aligned,
     copy,
@@ -128,8 +129,9 @@ class Injective:
 
     def emit(self) -> Any:
         """Return the statement of the kernel."""
-        self.vector = ask("vector", self.vector, [n for n in (1, 2, 4, 8) if n <= self.widest])
-        threads = ask("threads", THREADS, OTHER_THREADS)
+        widest_vector = 0 if self.total < TINY else self.widest
+        self.vector = ask("vector", self.vector, [n for n in (1, 2, 4, 8) if n <= widest_vector])
+        threads = ask("threads", THREADS, () if self.total < TINY else OTHER_THREADS)
         vectors = self.total // self.vector
         most = max(1, MAX_BYTES // (self.vector * max(itemsize(s.buffer) for s in self.stages)))
         if any(_names(part.value) > LONG for part in self.parts):

@@ -13,6 +13,7 @@ from meta.dialect.core.knobs import ask
 from meta.dialect.tvm.floats import subtracted
 from meta.dialect.tvm.schedule_cuda.emit import (
     ACCESS_BYTES,
+    TINY,
     WARP,
     Kernel,
     divided,
@@ -107,7 +108,8 @@ class RowPlan:
         if streams:  # to be read once in any case: by several blocks at a time
             threads = BLOCK
         holds = not streams and held(threads) <= MOST_HELD
-        near = threads // 4, threads // 2, threads * 2, threads * 4
+        tiny = self.layout.count * size < TINY
+        near = () if tiny else (threads // 4, threads // 2, threads * 2, threads * 4)
         fitting = [n for n in near if 1 <= n <= min(most, MAX_THREADS)]
         fitting = [n for n in fitting if not holds or held(n) <= MOST_HELD]
         self.threads, self.holds = ask("threads", threads, fitting), holds
@@ -116,7 +118,7 @@ class RowPlan:
         whole = 1 << (self.layout.count - 1).bit_length()
         least = max(1, WARP // self.threads)
         together = max(1, min(BLOCK // self.threads, max(whole, least)))
-        near = together // 4, together // 2, together * 2, together * 4
+        near = () if tiny else (together // 4, together // 2, together * 2, together * 4)
         fitting = [n for n in near if least <= n and n * self.threads <= MAX_THREADS]
         self.together = ask("rows", together, fitting)
 

@@ -21,6 +21,7 @@ from tvm import tirx
 from meta.dialect.core.knobs import ask
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.schedule_cuda.emit import (
+    TINY,
     divided,
     each,
     element,
@@ -137,7 +138,7 @@ class Windows(Injective):
         """Return the statement of the kernel."""
         k, plan = self.k, self.planned
         items = self.total // (plan.count * self.lanes)
-        threads = ask("threads", THREADS, OTHER_THREADS)
+        threads = ask("threads", THREADS, () if self.total < TINY else OTHER_THREADS)
         place = k.wide(k.block) * k.number(threads) + k.wide(k.thread)
         coordinates = k.registers(k.dtype, len(self.merged))
         values = [*enumerate(k.unflat(place, plan.extents))]
