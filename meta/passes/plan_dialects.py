@@ -7,7 +7,7 @@ becomes a program.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from meta.base.device import Device
@@ -20,16 +20,20 @@ from meta.ir import Binding, Block, Call, Expr, GlobalVar, Module, TensorType, T
 from meta.ir.visit import uses
 from meta.op.core import CallValues, View
 from meta.passes.calls import called_op, has_effect
+from meta.passes.cheaper import cheaper
 from meta.passes.dispatch import prepared
 from meta.passes.fuse_operators import fusion_ranks
 from meta.passes.lifetimes import type_bytes
+from meta.passes.manager import Pass
 from meta.passes.peaks import Peaks, peaks_of
 from meta.passes.plan_model import WIDTH, Link, Option, Step, Steps
 from meta.passes.predict import kept_race
 from meta.passes.rewrite import each_function, with_inner_blocks, with_value
 
 
-def plan_dialects(module: Module, *, device: Device, width: int = WIDTH) -> Module:
+def plan_dialects(
+    module: Module, *, device: Device, width: int = WIDTH, lower: Pass | None = None
+) -> Module:
     """Name the kernels of calls whose candidates were all measured, planned together.
 
     Against the times of the kernels stand the bytes of a result that is written and read back
@@ -43,7 +47,12 @@ def plan_dialects(module: Module, *, device: Device, width: int = WIDTH) -> Modu
     types, attributes and neighbours, all have the same kernel. No plan costs more, in this model,
     than the choices of priority, and the same costs give the same plan.
 
-    width: how many unfinished plans are kept at a time; see `Steps.plan`.
+    What fusion saves is an estimate, until the kernels that fusion makes were measured: then the
+    program with the choices of priority, or with what is fastest by itself, is taken instead if it
+    is faster so (`cheaper`).
+
+    width: how many unfinished plans are kept at a time; see `Steps.plan`. lower: the passes that
+    follow.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -53,11 +62,22 @@ def plan_dialects(module: Module, *, device: Device, width: int = WIDTH) -> Modu
     """
     if not chooses(device):
         return module
-    planner = Planner(device, width)
-    with compiling(False):  # most of what is asked for is not taken
+    planner = Planner(device)
+
+    def with_plan(plan: Plan) -> Module:
         return each_function(
-            module, lambda f: f if FUSED in f.attrs else replace(f, body=planner.block(f.body))
+            module,
+            lambda f: f if FUSED in f.attrs else replace(f, body=planner.block(f.body, plan)),
         )
+
+    with compiling(False):  # most of what is asked for is not taken
+        planned = with_plan(lambda steps: steps.plan(width))
+        others = with_plan(Steps.first), with_plan(Steps.fastest)
+    return cheaper(planned, *others, device=device, lower=lower)
+
+
+Plan = Callable[[Steps], Sequence[int]]
+"""What chooses an option for each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +94,23 @@ class Kernels:
 class Planner:
     """Makes steps of the blocks of a program, and blocks of plans."""
 
-    def __init__(self, device: Device, width: int = WIDTH) -> None:
-        self._device, self._width = device, width
+    def __init__(self, device: Device) -> None:
+        self._device = device
         self._preference, self._how = current(), how_in_programs(device)
         self._peaks: Peaks = peaks_of(device)
         self._known: dict[Hashable, Kernels | None] = {}
 
-    def block(self, block: Block) -> Block:
+    def block(self, block: Block, plan: Plan) -> Block:
         """Return a block, and each block in it, with the kernels that are planned for it."""
         kernels = self.kernels(block)
-        picks = dict(zip(kernels, self.steps(block, kernels).plan(self._width), strict=True))
+        picks = dict(zip(kernels, plan(self.steps(block, kernels)), strict=True))
         made = []
         for number, binding in enumerate(block.bindings):
             if number in kernels and kernels[number].ops:
                 planned = kernels[number].ops[picks[number]]
                 assert isinstance(binding.value, Call)
                 binding = with_value(binding, Call(planned, binding.value.args))
-            made.append(with_inner_blocks(binding, self.block))
+            made.append(with_inner_blocks(binding, lambda inner: self.block(inner, plan)))
         return Block(tuple(made), block.result)
 
     def kernels(self, block: Block) -> dict[int, Kernels]:
