@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import meta
 from meta.base.device import Device
 from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN
+from meta.dialect.core import tuning
+from meta.dialect.core.cost_store import forget_found
 from meta.ir import TensorType
 from meta.vm.measuring.arguments import MOST_COPIES, copies_of
 from meta.vm.measuring.clocks import GraphClock
@@ -138,3 +141,21 @@ def test_memory_returns_to_what_it_was(how: str, backward: bool) -> None:
 
     first = run()  # workspaces and caches of libraries
     assert run() == first
+
+
+def test_nothing_is_measured_while_a_graph_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    forget_found()
+    x = meta.ones((3, 77), device="cuda")
+    meta.tanh(x)
+    asked: list[Any] = []
+    monkeypatch.setattr(tuning, "MEASURER", [lambda *what: asked.append(what) or []])
+    graph = torch.cuda.CUDAGraph()
+    with meta.dialect.measured(), torch.cuda.graph(graph):
+        y = meta.tanh(x)
+    assert not asked
+    graph.replay()
+    assert float(y.torch()[0, 0]) == pytest.approx(0.76159, abs=1e-4)
+    forget_found()

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import torch
+
 from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
@@ -36,7 +38,7 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
     mode = tuning()
     if mode == "off" or _racing.get() or not _is_static(subject):
         return None
-    if mode == "on" and MEASURER and not exhausted():
+    if mode == "on" and MEASURER and not exhausted() and not _is_recording(device):
         how = "eager" if eager else how_in_programs(device)
         key = key_of(subject, device, how)
         if find(key) is None:
@@ -49,6 +51,11 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
                 spent.races += 1
                 spent.seconds += time.monotonic() - begin
     return known(subject, device, eager=eager)
+
+
+def _is_recording(device: Device) -> bool:
+    """Whether somebody records a CUDA graph, during which nothing can be timed."""
+    return device.kind == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def chooses(device: Device) -> bool:
