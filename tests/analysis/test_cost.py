@@ -159,6 +159,15 @@ def test_peaks_are_measured_once() -> None:
     assert found.estimate(Work(0, 0), "float32") == found.launch
 
 
+@pytest.mark.cuda
+def test_peaks_of_a_gpu() -> None:
+    found = measure_peaks("cuda", anew=True)
+    assert found.measured
+    assert found.launch < found.gap  # within a graph, and by the host
+    assert found.rate("float16") > 2 * found.rate("float32")
+    assert 1e5 < found.copy < 1e8  # from 100 GB to 100 TB in a second
+
+
 def test_peaks_that_lack_something_are_not_used() -> None:
     keep(peaks_key(CPU), [peak_cost(COPY, 10, fake_costs.timing(1.0))])
     assert peaks_of(CPU) is DEFAULTS["cpu"]

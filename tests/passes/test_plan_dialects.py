@@ -9,14 +9,16 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
-from meta.dialect.core import DialectOp
+from meta.dialect.core import DIALECTS, Dialect, DialectOp
+from meta.dialect.core.preference import forget
 from meta.dialect.core.tuning import chooses, racing
-from meta.ir import Block, Call, Module, bindings, parse, text, verify
+from meta.ir import OP_RESOLVERS, Block, Call, Module, bindings, parse, text, verify
 from meta.ir.visit import inner_blocks
 from meta.op.core import CallValues
 from meta.passes import (
@@ -213,6 +215,36 @@ def test_branches_that_join() -> None:
         verify(planned, typed=True)
         assert kernels(planned)[16:] == ["tvm"] * 7
         assert text(planned) == text(plan_dialects(wide, device=CPU, width=width))
+
+
+@pytest.fixture
+def on_the_host() -> Iterator[Dialect]:
+    """A dialect whose kernel no CUDA graph can hold."""
+    made = Dialect("on_the_host", devices=("cpu",), plevel=1)
+
+    @made.kernel(meta.op.relu, not_capturable="it waits for the host")
+    def relu(x: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(torch.relu(x))
+
+    yield made
+    DIALECTS.remove("on_the_host")
+    del OP_RESOLVERS["on_the_host"]
+    meta.op.relu.aspects.dialect_ops.remove(made.ops["relu"])
+    forget()
+
+
+@pytest.mark.parametrize(("launch", "taken"), [(0.5, True), (2.0, False)])
+def test_a_kernel_that_breaks_a_graph_has_to_gain_more(
+    launch: float, taken: bool, on_the_host: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs two launches: its own, and that of the graph that follows."""
+    one = program("%a = relu(%x)")
+    keep_peaks(launch=launch)
+    with meta.dialect.only("torch", "on_the_host"):
+        measure(one, lambda call, name: {"torch": 10.0, "on_the_host": 7.0}[name])
+        assert kernels(plan_dialects(one, device=CPU)) == ["on_the_host"]
+        monkeypatch.setitem(Planner.__init__.__globals__, "how_in_programs", lambda device: "graph")
+        assert kernels(plan_dialects(one, device=CPU)) == ["on_the_host" if taken else "torch"]
 
 
 def test_inner_blocks_and_functions_are_planned() -> None:
