@@ -7,14 +7,16 @@ becomes a program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from meta.base.device import Device
+from meta.base.remember import remember
 from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
 from meta.dialect.core.costs import Cost, Race, choose, key_of
 from meta.dialect.core.dispatch import answer
-from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.preference import DECISIONS, Preference, current
 from meta.dialect.core.tuning import chooses, how_in_programs
 from meta.ir import Binding, Block, Call, Expr, GlobalVar, Module, TensorType, Type, Var, operands
 from meta.ir.visit import uses
@@ -91,6 +93,9 @@ class Kernels:
     ops: tuple[DialectOp, ...] = ()
 
 
+_UNKNOWN = object()
+
+
 class Planner:
     """Makes steps of the blocks of a program, and blocks of plans."""
 
@@ -98,7 +103,6 @@ class Planner:
         self._device = device
         self._preference, self._how = current(), how_in_programs(device)
         self._peaks: Peaks = peaks_of(device)
-        self._known: dict[Hashable, Kernels | None] = {}
 
     def block(self, block: Block, plan: Plan) -> Block:
         """Return a block, and each block in it, with the kernels that are planned for it."""
@@ -154,10 +158,14 @@ class Planner:
             return None
         fusable = _is_fusable(binding.var.type) and not has_effect(binding)
         stated = value.callee if isinstance(value.callee, DialectOp) else None
-        key = key_of(call, self._device, self._how), stated, fusable
-        if key not in self._known:  # equal layers have many equal calls
-            self._known[key] = self._of_call(call, stated, fusable)
-        return self._known[key]
+        # Programs are compared, and layers are alike: what was asked once is forgotten with what
+        # dispatch decided, as soon as something else is measured.
+        key = Kernels, key_of(call, self._device, self._how), self._how, stated, fusable
+        decided = self._preference.envs
+        found: Any = decided.get(key, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = remember(decided, key, self._of_call(call, stated, fusable), DECISIONS)
+        return None if found is None else cast(Kernels, found)
 
     def _of_call(self, call: CallValues, stated: DialectOp | None, fusable: bool) -> Kernels | None:
         """Return the kernels of a call; ``stated``: the one that the program names."""
