@@ -7,13 +7,15 @@ general. Where the calls of the program with and without it were all measured, t
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from contextvars import ContextVar
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import compiling
 from meta.dialect.core.costs import MARGIN
-from meta.dialect.core.tuning import chooses
+from meta.dialect.core.preference import tuned
+from meta.dialect.core.tuning import chooses, measures_variants
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
 from meta.passes.predict import Launch, Predictor
@@ -64,7 +66,8 @@ def _launches(module: Module, device: Device, lower: Pass) -> Counter[Launch] | 
     """
     token = _comparing.set(True)
     try:
-        with compiling(False):
+        known = nullcontext() if measures_variants() else tuned(measures=False)
+        with compiling(False), known:
             return Counter(Predictor(lower(module), device).launches())
     except ArgumentError:
         return None

@@ -13,7 +13,7 @@ from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling, measured
 from meta.dialect.core.preference import tuning
-from meta.dialect.core.tuning import exhausted
+from meta.dialect.core.tuning import exhausted, rules_alone
 from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
@@ -125,6 +125,9 @@ def compile(
         begin_ahead(where)
         if tuning() == "on" and not exhausted():
             measure_peaks(where)  # what plans weigh times against
+        if tuning() == "on":
+            with rules_alone():
+                passes(traced)  # measures what the program calls before what it might call instead
         module = passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.device import Device, require
@@ -138,10 +139,40 @@ def measured(what: CallValues | Function, device: Device, how: str) -> list[Cost
         subject = function_subject(what, device)
     else:
         subject = subject_of(ExampleCall(what, tuple(what.args)))
+    name = subject.name
+    lost = {
+        dialect: f"was {FAR_BEHIND:g} times as slow in {count} races of {name}, and never close"
+        for (op, dialect, where), count in _hopeless.items()
+        if (op, where) == (name, device) and count >= ENOUGH
+    }
     try:
-        return contest(subject, Rules(how))
+        found = contest(subject, Rules(how, left_out=lost))
     except OutOfMemory:
         return []
+    _note(name, device, found)
+    return found
+
+
+def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
+    """Count which dialects were far behind in a race, and take back who was not."""
+    times: dict[str, float] = {}
+    for cost in costs:
+        if cost.forward is not None:
+            before = times.get(cost.dialect, math.inf)
+            times[cost.dialect] = min(before, cost.forward.median)
+    for dialect, time in times.items():
+        place = name, dialect, device
+        if time <= FAR_BEHIND * min(times.values()):
+            _hopeless[place] = -ENOUGH  # it is always made from now on
+        elif _hopeless.get(place, 0) >= 0:
+            _hopeless[place] = _hopeless.get(place, 0) + 1
+
+
+FAR_BEHIND, ENOUGH = 3.0, 2
+"""How many times as slow as the fastest a dialect has to be, and in how many races of an operator,
+to be left out of the others of this process. Making its kernels takes most of the time of a race.
+"""
+_hopeless: dict[tuple[str, str, Device], int] = {}
 
 
 MEASURER[:] = [measured]

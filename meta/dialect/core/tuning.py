@@ -107,6 +107,24 @@ def racing() -> Iterator[None]:
         _racing.reset(token)
 
 
+_variants: ContextVar[bool] = ContextVar("meta_tuning_variants", default=True)
+
+
+@contextmanager
+def rules_alone() -> Iterator[None]:
+    """Measure the program that rules make, in a ``with`` block, and not what else it could be."""
+    token = _variants.set(False)
+    try:
+        yield
+    finally:
+        _variants.reset(token)
+
+
+def measures_variants() -> bool:
+    """Whether calls may be measured that a program has only if a rule is not followed."""
+    return _variants.get()
+
+
 @dataclass(slots=True)
 class Spent:
     """What was measured in a block of `measured`: how many calls, and the seconds it took."""

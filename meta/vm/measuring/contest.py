@@ -6,8 +6,8 @@ with other results, or that raises an error or breaks a promise, is left out wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 import torch
@@ -44,7 +44,7 @@ class Rules:
     the gradient's program is timed, too. budget: seconds after which no contender is made and no
     round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
     each kernel. clock: what takes the time; None: that of the device. patience: seconds of rounds
-    where there is no budget.
+    where there is no budget. left_out: why kernels of a dialect are not made, by its name.
     """
 
     how: str = "graph"
@@ -54,6 +54,7 @@ class Rules:
     iters: int | None = None
     configs: int = MOST_CONFIGS
     clock: Clock | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
     patience: float = PATIENCE
 
 
@@ -115,6 +116,8 @@ def _entered(
     def against(dialect: str) -> str | None:
         if reference is None:
             return None
+        if dialect in rules.left_out:
+            return rules.left_out[dialect]
         if rules.dialect not in (None, dialect):
             return "is not asked for"
         if deadline is not None and clock.now() >= deadline:
