@@ -29,6 +29,7 @@ X = TensorType((8, 4), "float32")
 def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All dialects take part here, and what is kept is the test's own."""
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("meta.vm.measure._hopeless", {})
     forget_found()
     yield
     forget_found()
@@ -153,3 +154,23 @@ def test_inference_mode_of_torch_makes_no_difference() -> None:
     with torch.inference_mode():
         costs = meta.measure(adam, X, X, X, X, 1, 0.1, iters=2, dialect="torch")
     assert [cost.refused for cost in costs] == [""]
+
+
+def test_who_is_far_behind_is_left_out(fakes: Fakes) -> None:
+    """After two races of an operator; who was close in one takes part in all."""
+
+    def slow(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2000):
+            y = torch.tanh(x)
+        return y
+
+    fakes.kernel(meta.tanh, "fake_slow", HANDWRITTEN, 0.0, slow)
+
+    def refusal(rows: int) -> str:
+        call = meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
+        return next(c.refused for c in measured(call, CPU, "eager") if c.dialect == "fake_slow")
+
+    # The first in the order of dispatch is always made: the others are compared with it.
+    assert [refusal(2), refusal(3), refusal(4)] == ["", "", ""]
+    with meta.dialect.prefer("torch"):
+        assert "3 times as slow in 3 races" in refusal(5)

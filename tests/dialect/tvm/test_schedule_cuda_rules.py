@@ -351,3 +351,16 @@ def test_copies_replace_what_lies_at_odd_addresses():
     whole = torch.arange(8.0)
     realigned(counted)(whole, whole)
     assert len(calls) == 3
+
+
+def test_a_product_in_half_precision_ends_no_process() -> None:
+    """TVM looks whether it suits tensor cores, and 0.27 crashes where it does not."""
+    x, y = tensor(128, 256, dtype="float16"), tensor(256, 192, dtype="float16", name="y")
+    k = te.reduce_axis((0, 256), name="k")
+    total = te.compute(
+        (128, 192),
+        lambda i, j: te.sum(x[i, k].astype("float32") * y[k, j].astype("float32"), axis=k),
+    )
+    out = te.compute((128, 192), lambda i, j: total[i, j].astype("float16"))
+    made = schedule_cuda.schedule(prim_func([x, y], [out]), cuda())
+    assert "threadIdx.x" in str(made)
