@@ -146,7 +146,7 @@ def measured(what: CallValues | Function, device: Device, how: str) -> list[Cost
         if (op, where) == (name, device) and count >= ENOUGH
     }
     try:
-        found = contest(subject, Rules(how, left_out=lost))
+        found = contest(subject, Rules(how, left_out=lost, configs=FEW_CONFIGS, near=NEAR))
     except OutOfMemory:
         return []
     _note(name, device, found)
@@ -168,6 +168,10 @@ def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
             _hopeless[place] = _hopeless.get(place, 0) + 1
 
 
+FEW_CONFIGS, NEAR = 8, 0.1
+"""How many configurations of a kernel are worth it where many calls are measured, and how near a
+kernel has to be to the bandwidth of a copy so that nothing else is tried.
+"""
 FAR_BEHIND, ENOUGH = 3.0, 2
 """How many times as slow as the fastest a dialect has to be, and in how many races of an operator,
 to be left out of the others of this process. Making its kernels takes most of the time of a race.

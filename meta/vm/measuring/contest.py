@@ -18,6 +18,7 @@ from meta.base.progress import bar
 from meta.dialect.core.cost_store import source_of
 from meta.dialect.core.costs import BYTES, Cost, Timing
 from meta.dialect.core.tuning import racing
+from meta.passes.peaks import peaks_of
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
 from meta.vm.measuring.backward import Backward, backward
@@ -45,6 +46,8 @@ class Rules:
     round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
     each kernel. clock: what takes the time; None: that of the device. patience: seconds of rounds
     where there is no budget. left_out: why kernels of a dialect are not made, by its name.
+    near: no other kernel is made if the first takes at most this share longer than the device
+    takes to move its bytes, where that was measured (`meta.vm.measure_peaks`).
     """
 
     how: str = "graph"
@@ -55,6 +58,7 @@ class Rules:
     configs: int = MOST_CONFIGS
     clock: Clock | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
+    near: float | None = None
     patience: float = PATIENCE
 
 
@@ -112,6 +116,7 @@ def _entered(
     """
     entered: list[Contender] = []
     reference: Reference | None = None
+    best = ""
 
     def against(dialect: str) -> str | None:
         if reference is None:
@@ -120,6 +125,8 @@ def _entered(
             return rules.left_out[dialect]
         if rules.dialect not in (None, dialect):
             return "is not asked for"
+        if best:
+            return best
         if deadline is not None and clock.now() >= deadline:
             return f"was not measured: the budget of {rules.budget:g} s is used up"
         return None
@@ -132,9 +139,26 @@ def _entered(
         if contender.env is not None:
             if reference is None:
                 reference = reference_of(contender, subject)
+                if reference is not None and rules.near is not None:
+                    best = _near_peak(reference, subject, clock, rules.near)
             else:
                 check(contender, subject, reference)
     return entered, reference
+
+
+def _near_peak(reference: Reference, subject: Subject, clock: Clock, near: float) -> str:
+    """Return why no other kernel can be much faster, empty if one can or nobody knows."""
+    peaks = peaks_of(subject.device)
+    if not peaks.measured:
+        return ""
+    env, size = reference.contender.env, sum(subject.bytes.values())
+    assert env is not None
+    outs = () if env.allocates else reference.expected[: len(subject.outputs)]
+    given = (*reference.copied(), *(torch.empty_like(t) for t in outs))
+    seconds = min(clock.once(lambda: env.run(*given)) for _ in range(HOST_SAMPLES))
+    if seconds * 1e6 > (1 + near) * peaks.moving(size):
+        return ""
+    return f"was not measured: the first is within {near:.0%} of what moving its bytes takes"
 
 
 def _lanes(
