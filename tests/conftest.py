@@ -35,6 +35,8 @@ import torch
 # Tests compile what they compile: no program comes from an earlier run. Those of the program cache
 # switch it on.
 os.environ.setdefault("META_PROGRAM_CACHE", "0")
+# What was measured on this machine does not decide who runs what in them, but in those of tuning.
+os.environ.setdefault("META_TUNE", "off")
 
 
 def first_on_path(folder: Path) -> dict[str, str]:

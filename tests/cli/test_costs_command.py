@@ -33,7 +33,9 @@ def cost(dialect: str, median: float) -> Cost:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "sorted.meta").write_text(PROGRAM, "utf-8")
     monkeypatch.chdir(tmp_path)
-    with config.override(META_CACHE_DIR=str(tmp_path / "cache"), META_CACHE=True):
+    with config.override(
+        META_CACHE_DIR=str(tmp_path / "cache"), META_CACHE=True, META_TUNE="cached"
+    ):
         cost_store.forget_found()
         yield tmp_path
     cost_store.forget_found()

@@ -147,6 +147,7 @@ def test_nothing_is_measured_while_a_graph_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("META_TUNE", "cached")
     forget_found()
     x = meta.ones((3, 77), device="cuda")
     meta.tanh(x)

@@ -61,7 +61,7 @@ def call(*shape: int) -> CallValues:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Iterator[Path]:
-    with config.override(META_CACHE_DIR=str(tmp_path), META_CACHE=True):
+    with config.override(META_CACHE_DIR=str(tmp_path), META_CACHE=True, META_TUNE="cached"):
         forget()
         yield tmp_path
     forget()

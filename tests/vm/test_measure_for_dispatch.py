@@ -29,6 +29,7 @@ X = TensorType((8, 4), "float32")
 def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All dialects take part here, and what is kept is the test's own."""
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("META_TUNE", "cached")
     monkeypatch.setattr("meta.vm.measure._hopeless", {})
     forget_found()
     yield
