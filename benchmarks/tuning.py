@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +164,8 @@ def second(name: str, budget: float) -> dict[str, Any]:
     return {"second_s": time.perf_counter() - begin, "second_tuning_s": spent.seconds}
 
 
-def worker(options: Any, name: str, folder: str, *flags: str) -> dict[str, Any]:
-    """Run a model in a process of its own."""
+def worker(options: Any, name: str, folder: str, *flags: str) -> Iterator[dict[str, Any]]:
+    """Iterate over the records of a model, or of operators, from a process of its own."""
     environment = {
         **os.environ,
         "META_CACHE_DIR": f"{folder}/meta",
@@ -173,9 +173,20 @@ def worker(options: Any, name: str, folder: str, *flags: str) -> dict[str, Any]:
     }
     command = [sys.executable, "-W", "ignore", __file__, "--worker", name, *flags]
     command += ["--budget", str(options.budget), *(["--no-compile"] if options.no_compile else [])]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+    if process.returncode:
+        raise SystemExit(f"{name} ended with {process.returncode}")
+
+
+def measured_twice(options: Any, name: str, folder: str) -> Iterator[dict[str, Any]]:
+    """Measure a model, and then in a second process what is left to be measured."""
+    for record in worker(options, name, folder):
+        (again,) = worker(options, name, folder, "--second")
+        yield {**record, **again}
 
 
 def gain(record: dict[str, Any]) -> float:
@@ -263,20 +274,17 @@ def main() -> int:
             if name in known or (name == OPERATORS and any("stale" in r for r in records)):
                 continue
             print(name, file=sys.stderr, flush=True)
+            place = f"{folder}/{name}"
             if name == OPERATORS:
-                new = worker(options, name, folder, "--filter", options.filter)["operators"]
+                found = worker(options, name, place, "--filter", options.filter)
             else:
-                place = f"{folder}/{name}"
-                new = [
-                    {
-                        **worker(options, name, place),
-                        **worker(options, name, place, "--second"),
-                    }
-                ]
-            records += new
-            if options.records:
-                with options.records.open("a") as file:
-                    file.writelines(json.dumps(r) + "\n" for r in new)
+                found = measured_twice(options, name, place)
+            for record in found:
+                print(f"  {record['row']}: {gain(record):.3f}x", file=sys.stderr, flush=True)
+                records.append(record)
+                if options.records:
+                    with options.records.open("a") as file:
+                        file.write(json.dumps(record) + "\n")
     notes = summary(records)
     figures = {"rows": records, "missed": missed(records)}
     where = conditions_cuda(f"tuned for at most {options.budget:g} s each")
@@ -285,16 +293,13 @@ def main() -> int:
 
 
 def _operators(options: Any) -> int:
-    found = []
     with torch.no_grad():
         for kernel, precision, stale in operators():
             if options.filter in kernel.name:
-                print(kernel.name, precision, file=sys.stderr, flush=True)
                 with precise(precision):
                     record = operator(kernel, precision, options.budget, not options.no_compile)
-                found.append({**record, "stale": stale})
+                print(json.dumps({**record, "stale": stale}), flush=True)
                 torch.cuda.empty_cache()
-    print(json.dumps({"operators": found}))
     return 0
 
 

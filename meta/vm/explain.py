@@ -378,7 +378,8 @@ def _calls(
     if isinstance(site.kernel, FusedRef):
         for binding in functions[site.kernel.function].body.bindings:
             call = binding.value
-            assert isinstance(call, Call)
+            if not isinstance(call, Call):
+                continue  # one of several results, taken or put together
             base = base_op(call.callee)
             assert base is not None
             yield prepared(base, call, device)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import meta
+from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DispatchError, TraceError, TypeInferError
-from meta.vm.explain import Explanation, FunctionExplanation
+from meta.ir import Call
+from meta.vm.code import FusedRef
+from meta.vm.explain import Explanation, FunctionExplanation, _calls
 
 
 def ones(*shape: int) -> Any:
@@ -70,3 +74,15 @@ def test_what_cannot_be_explained() -> None:
         meta.explain(lambda x: float(x), ones())
     with pytest.raises((TypeInferError, DispatchError)):
         meta.explain(meta.matmul, ones(2, 3), ones(4, 5))
+
+
+def test_a_kernel_of_calls_with_several_results() -> None:
+    def traced(x: Any, w: Any, b: Any) -> Any:
+        y, mean, inv = meta.op.layer_norm_train(x, w, b)
+        return meta.op.relu(y), mean, inv
+
+    program = meta.model.trace(traced).program(ones(2, 3), ones(3), ones(3)).module
+    assert any(not isinstance(b.value, Call) for b in program.main.body.bindings)
+    site: Any = SimpleNamespace(kernel=FusedRef("mine", "fused"))
+    found = _calls(site, {"fused": program.main}, CPU)
+    assert [call.op.name for call in found] == ["layer_norm_train", "relu"]
