@@ -7,15 +7,13 @@ general. Where the calls of the program with and without it were all measured, t
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from contextvars import ContextVar
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import compiling
 from meta.dialect.core.costs import MARGIN
-from meta.dialect.core.preference import tuned
-from meta.dialect.core.tuning import chooses, measures_variants
+from meta.dialect.core.tuning import chooses, exhausted, measures_variants
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
 from meta.passes.predict import Launch, Predictor
@@ -26,9 +24,12 @@ _comparing: ContextVar[bool] = ContextVar("meta_comparing_programs", default=Fal
 
 def compares(device: Device, lower: Pass | None) -> bool:
     """Whether `cheaper` looks at costs: there are some, and it is not asked on behalf of another
-    rule, before this one in the pipeline.
+    rule, before this one in the pipeline, nor while the program that rules make is measured, nor
+    when the time to measure is used up: each comparison lowers the whole program.
     """
-    return lower is not None and not _comparing.get() and chooses(device)
+    if lower is None or _comparing.get() or not measures_variants() or exhausted():
+        return False
+    return chooses(device)
 
 
 def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None) -> Module:
@@ -66,8 +67,7 @@ def _launches(module: Module, device: Device, lower: Pass) -> Counter[Launch] | 
     """
     token = _comparing.set(True)
     try:
-        known = nullcontext() if measures_variants() else tuned(measures=False)
-        with compiling(False), known:
+        with compiling(False):
             return Counter(Predictor(lower(module), device).launches())
     except ArgumentError:
         return None

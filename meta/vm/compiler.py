@@ -12,7 +12,7 @@ from meta.base import collection
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling, measured
-from meta.dialect.core.preference import tuning
+from meta.dialect.core.preference import tuned, tuning
 from meta.dialect.core.tuning import exhausted, rules_alone
 from meta.ir import Module, TensorType
 from meta.op.core import tree
@@ -136,6 +136,9 @@ def compile(
         if key is not None and not exhausted():  # else a later process goes on measuring
             # What was measured on the way counts from now on.
             program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
+            if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
+                with tuned(measures=False):
+                    program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
     return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
 
 

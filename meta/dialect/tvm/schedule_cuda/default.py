@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir import dlight
+from tvm.s_tir.dlight.gpu import matmul as dlight_matmul
 from tvm.s_tir.schedule import ScheduleError
 from tvm.target import Target
 
@@ -63,6 +64,18 @@ _THREAD_REDUCTIONS = s_tir.transform.LowerCrossThreadReduction()
 # the program into the text of some of these errors, which nobody reads.
 s_tir.Schedule.__init__.__wrapped__.__kwdefaults__["error_render_level"] = "none"
 
+
+class NoTensorCores:
+    """What dlight asks in the place of its rules for tensor cores: they take no product."""
+
+    def apply(self, *_: Any) -> None:
+        """Return None, so that dlight goes on."""
+
+
+# TVM 0.27 ends the process where it looks whether a product of float16 suits tensor cores, and
+# imports what it asks for half a minute before. Libraries run such products.
+dlight_matmul.MatmulTensorization = NoTensorCores
+dlight_matmul.MatmulInt8Tensorization = NoTensorCores
 MATMUL = dlight.gpu.Matmul()
 RULES = (
     MATMUL,
@@ -79,8 +92,6 @@ def schedule(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc:
         function
     ):  # dlight inlines past the store over an input
         moved = _moved(function)
-        # TVM 0.27 ends the process where it looks whether a product suits tensor cores.
-        function = function.with_attr("dlight.do_not_tensorize", True)
         with target:
             for rule in RULES:
                 if rule is MATMUL and moved:
