@@ -36,7 +36,8 @@ from meta.dialect.core import (
 )
 from meta.dialect.core.cost_store import find, generation, keep, read_race
 from meta.dialect.core.costs import MARGIN, bucket_of, choose, key_of
-from meta.dialect.core.preference import forget
+from meta.dialect.core.dispatch import answers
+from meta.dialect.core.preference import current, forget
 from meta.ir import OP_RESOLVERS, Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
@@ -439,3 +440,29 @@ class TestDispatch:
 def test_read_race_takes_any_text() -> None:
     for content in ("", "{}", "null", '{"digest": 1}', "1e999"):
         assert read_race(content, None, None) is None
+
+
+def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypatch) -> None:
+    """The race of the others is one of its own, and counts only there."""
+    asked = []
+
+    def measure(subject, device, how):
+        taking_part = [str(a.dialect_op.dialect.name) for a in answers(subject, current()) if a.env]
+        asked.append(taking_part)
+        return [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
+
+    monkeypatch.setattr(tuning, "MEASURER", [measure])
+    with exclude("mine"), measured():
+        name = dispatch(call()).dialect_op
+    assert asked == [["tvm", "torch"]]
+    assert name is not None and name.name == "torch.relu"
+    assert "mine.relu" == str(dispatch(call()).dialect_op.name)  # type: ignore[union-attr]
+    with exclude("mine"):
+        assert "torch.relu" == str(dispatch(call()).dialect_op.name)  # type: ignore[union-attr]
+
+
+def test_no_room_to_measure_is_no_result(folder: Path, mine: Dialect, monkeypatch) -> None:
+    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: []])
+    with measured():
+        dispatch(call())
+    assert find(key_of(call(), CPU, "eager")) is None

@@ -198,7 +198,7 @@ class Slotted:
         (Slotted(torch.zeros(5), Slotted(torch.zeros(1)), torch, len, draw, int), 24),
         (torch.nn.Linear(3, 2), 32),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,  # the same in each process of a parallel run
 )
 def test_what_counts(value: Any, nbytes: int) -> None:
     state = State("an.operator", CPU, lambda: value)

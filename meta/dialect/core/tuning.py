@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,8 +20,8 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
-from meta.dialect.core.costs import Cost, Race, bucket_of, choose, key_of
-from meta.dialect.core.preference import tuned, tuning, unrestricted
+from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
+from meta.dialect.core.preference import current, tuned, tuning
 from meta.ir import Function
 from meta.op.core.call import CallValues
 
@@ -41,16 +41,30 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
     if mode == "on" and MEASURER and not exhausted() and not _is_recording(device):
         how = "eager" if eager else how_in_programs(device)
         key = key_of(subject, device, how)
-        if find(key) is None:
+        if find(key) is None and find(_here(key)) is None:
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
             begin = time.monotonic()
-            with racing(), unrestricted():
+            with racing():
                 costs = MEASURER[0](subject, device, how)
-            keep(key, costs, bucket=bucket)
+            if costs:  # else there was no room for it
+                keep(_here(key), costs, bucket=None if bucket is None else _here(bucket))
             for spent in _spent.get():
                 spent.races += 1
                 spent.seconds += time.monotonic() - begin
     return known(subject, device, eager=eager)
+
+
+def _here(key: Key) -> Key:
+    """Return the key of a race in which only the dialects take part that the user allows here. What
+    is excluded is not run, not even to be timed: it may be for a reason.
+    """
+    preference = current()
+    parts = [key.how]
+    if preference.only is not None:
+        parts.append(f"only {', '.join(sorted(preference.only))}")
+    if preference.excluded:
+        parts.append(f"without {', '.join(sorted(preference.excluded))}")
+    return key if len(parts) == 1 else replace(key, how="; ".join(parts))
 
 
 def _is_recording(device: Device) -> bool:
@@ -83,10 +97,14 @@ def known(subject: CallValues | Function, device: Device, *, eager: bool = False
     if not _is_static(subject):
         return None
     how = "eager" if eager else how_in_programs(device)
-    race = find(key_of(subject, device, how))
-    if race is None and isinstance(subject, CallValues):
-        race = find(bucket_of(subject, device, how))
-    return race
+    keys = [key_of(subject, device, how)]
+    if isinstance(subject, CallValues):
+        keys.append(bucket_of(subject, device, how))
+    for key in keys:
+        race = find(key) or find(_here(key))
+        if race is not None:
+            return race
+    return None
 
 
 Measurer = Callable[[CallValues | Function, Device, str], Sequence[Cost]]

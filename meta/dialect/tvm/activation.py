@@ -40,7 +40,7 @@ table(
         op.leaky_relu: lambda v, slope: tirx.Select(v > constant(0, v), v, v * slope),
         op.leaky_relu_dx: lambda v, d, slope: tirx.Select(v > constant(0, v), d, d * slope),
         op.elu: lambda v, a: tirx.Select(v < constant(0, v), a * expm1(v), v),
-        op.elu_dx: lambda v, d, a: tirx.Select(v > constant(0, v), d, d * a * tirx.exp(v)),
+        op.elu_dx: lambda v, d, a: tirx.Select(v <= constant(0, v), d * a * tirx.exp(v), d),
         op.celu: lambda v, a: tirx.Select(v < constant(0, v), a * expm1(v / a), v),
         op.hardshrink: lambda v, b: tirx.Select(tirx.abs(v) <= b, constant(0, v), v),
         op.softplus_dx: lambda v, d, b, t: tirx.Select(v * b > t, d, d * sigmoid(v * b)),
