@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
-from meta.dialect.core import prefer
+from meta.dialect.core import measured, prefer
 
 _MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "reduce-overhead": {},  # graphs are recorded in any mode, where they can be
+    "max-autotune": {"tune": math.inf},
+    "max-autotune-no-cudagraphs": {"tune": math.inf, "cuda_graph": False},
 }
 
 
@@ -26,21 +29,24 @@ class Options:
     fallback: "torch": an operator of PyTorch that has no converter is called in PyTorch, from
         within the program; "error": an AtenError lists all of these.
     cuda_graph: as for `meta.vm.compile`; on the CPU it means nothing. dispatch: the dialects that
-    are preferred, the first one most. memory_budget: as for `meta.vm.compile`.
+    are preferred, the first one most. memory_budget: as for `meta.vm.compile`. tune: seconds within
+    which kernels that were never measured are, for each graph, as for `meta.vm.compile`.
     """
 
     fallback: Literal["torch", "error"] = "torch"
     cuda_graph: bool | None = None
     dispatch: tuple[str, ...] = ()
     memory_budget: int | None = None
+    tune: float | None = None
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Prefer the dialects of ``dispatch`` in a block."""
-        if not self.dispatch:
-            yield
-            return
-        with prefer(*self.dispatch):
+        """Prefer the dialects of ``dispatch``, and measure if ``tune`` says so, in a block."""
+        with ExitStack() as stack:
+            if self.dispatch:
+                stack.enter_context(prefer(*self.dispatch))
+            if self.tune is not None:
+                stack.enter_context(measured(self.tune))
             yield
 
 
@@ -55,8 +61,7 @@ def read_options(mode: str | None, given: Mapping[str, Any] | None) -> Options:
             "this mode of torch.compile means nothing to the backend 'meta'",
             expected=", ".join(map(repr, _MODES)),
             found=repr(mode),
-            hint="kernels are chosen by measured levels, which `python benchmarks/levels.py` "
-            "measures on your machine; options={'dispatch': ...} prefers a dialect",
+            hint="options={...} has what can be said besides: docs/howto/torch_compile.md",
         )
     known = {field.name for field in fields(Options)}
     options = Options(**_MODES[mode or "default"])
@@ -85,6 +90,10 @@ def _read(name: str, value: Any) -> Any:
         raise _refused(name, "True, False or None", value)
     if name == "memory_budget" and not (value is None or type(value) is int):
         raise _refused(name, "a number of bytes, or None", value)
+    if name == "tune":
+        number = type(value) in (int, float) and value >= 0
+        if not (value is None or number):
+            raise _refused(name, "seconds, or None", value)
     return value
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 import meta
 from meta.base import config
+from meta.dialect.core import tuning
 from meta.frontend.dynamo.compiler import watching
 from meta.frontend.dynamo.options import Options, read_options
 from tests.frontend.dynamo.models import Block, mlp
@@ -133,12 +134,34 @@ def test_options_are_read() -> None:
         (None, {"dispatch": 3}, "'dispatch' is not this"),
         (None, {"cuda_graph": "yes"}, "'cuda_graph' is not this"),
         (None, {"memory_budget": 1.5}, "'memory_budget' is not this"),
-        ("max-autotune", None, "means nothing to the backend(.|\n)*levels"),
+        ("max-speed", None, "means nothing to the backend(.|\n)*max-autotune"),
+        (None, {"tune": -1.0}, "'tune' is not this"),
+        (None, {"tune": "long"}, "'tune' is not this"),
     ],
 )
 def test_wrong_options_are_errors(mode: Any, options: Any, match: str) -> None:
     with pytest.raises(meta.MetaError, match=match):
         read_options(mode, options)
+
+
+def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def measure(subject: Any, device: Any, how: str) -> list[Any]:
+        asked.append(type(subject).__name__)
+        return []
+
+    monkeypatch.setattr(tuning, "MEASURER", [measure])
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("META_TUNE", "cached")
+    x = torch.randn(3, 8)
+    for how in ({"mode": "max-autotune"}, {"options": {"tune": 5}}):
+        torch.compiler.reset()
+        asked.clear()
+        run = torch.compile(lambda x: x.softmax(-1) + 1.0, backend="meta", **how)
+        torch.testing.assert_close(run(x), x.softmax(-1) + 1.0)
+        assert asked
+    assert read_options("max-autotune-no-cudagraphs", None).cuda_graph is False
 
 
 def test_a_dialect_is_preferred() -> None:
