@@ -203,10 +203,12 @@ def test_no_pass_forgets_the_data_types() -> None:
     """A module is made by readers and tracers; whatever changes one says `with_functions`.
 
     What `vm/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a function;
-    `model/gradient.py` takes along those of the trace that it differentiates a part of.
+    `model/gradient.py` takes along those of the trace that it differentiates a part of. What
+    `vm/measuring/` makes is of one kernel, which takes tensors.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers |= {"vm/preparation.py", "testing/run.py", "model/gradient.py"}
+    makers |= {f"vm/measuring/{name}.py" for name in ("gradients", "isolated", "subject")}
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent
     found = set()
