@@ -34,13 +34,6 @@ def torch_kernels() -> None:
 
 
 @pytest.fixture
-def fakes() -> Iterator[Fakes]:
-    made = Fakes()
-    yield made
-    made.remove()
-
-
-@pytest.fixture
 def double() -> Iterator[Op]:
     """An operator that nobody implements yet: two times x."""
 

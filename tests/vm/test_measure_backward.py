@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,6 @@ D = TensorType((6, 5), "float64")
 @pytest.fixture(autouse=True)
 def torch_kernels() -> None:
     """All dialects take part here."""
-
-
-@pytest.fixture
-def fakes() -> Iterator[Fakes]:
-    made = Fakes()
-    yield made
-    made.remove()
 
 
 def program_of(

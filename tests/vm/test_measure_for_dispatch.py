@@ -36,13 +36,6 @@ def torch_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     forget_found()
 
 
-@pytest.fixture
-def fakes() -> Iterator[Fakes]:
-    made = Fakes()
-    yield made
-    made.remove()
-
-
 def test_dispatch_measures_and_chooses(fakes: Fakes) -> None:
     def slow(x: torch.Tensor) -> torch.Tensor:
         for _ in range(200):

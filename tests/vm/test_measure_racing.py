@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,13 +35,6 @@ X = TensorType((8, 4), "float32")
 @pytest.fixture(autouse=True)
 def torch_kernels() -> None:
     """All dialects take part here."""
-
-
-@pytest.fixture
-def fakes() -> Iterator[Fakes]:
-    made = Fakes()
-    yield made
-    made.remove()
 
 
 def lanes(clock: FakeClock, **times: Callable[[int], float]) -> dict[str, Lane]:
