@@ -214,6 +214,7 @@ COMMANDS: dict[str, Callable[[Path], list[str]]] = {
     "import": lambda folder: ["meta", "import", _onnx(folder)],
     "compile": lambda folder: ["meta", "compile", *_model(folder)],
     "profile": lambda folder: ["meta", "profile", *_model(folder)],
+    "tune": lambda folder: ["meta", "tune", *_model(folder), "--budget", "1s"],
     "relay info": lambda folder: ["meta", "relay", "info", *_relay(folder)],
     "relay run": lambda folder: [
         *("meta", "relay", "run", *_relay(folder)),
