@@ -219,16 +219,17 @@ class Converters(Registry[Converter]):
         attribute that the converter does not take differs from its default.
         """
         converter = self.require(site.name, attributes)
-        defaults = self._attributes(site.name) or {}
-        given = {
-            keyword: self._read(site.name, n, attributes.get(n, defaults.get(n)))
-            for n, keyword in converter.attributes.items()
-        }
         function = converter.function
         assert function is not None
         signature = (
             function.schema.signature if isinstance(function, Op) else inspect.signature(function)
         )
+        defaults = self._attributes(site.name) or {}
+        given = {}
+        for n, keyword in converter.attributes.items():
+            own = signature.parameters.get(keyword)
+            if n in attributes or n in defaults or own is None or own.default is own.empty:
+                given[keyword] = self._read(site.name, n, attributes.get(n, defaults.get(n)))
         if "call" in signature.parameters:
             given["call"] = site
         try:

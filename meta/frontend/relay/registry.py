@@ -90,14 +90,15 @@ _LISTS = frozenset((*_INTEGERS, *(f"Optional<{t}>" for t in _INTEGERS)))
 
 @cache
 def _types(name: str) -> dict[str, str]:
-    return {n: f.type for n, f in operators()[name].fields.items()}
+    facts = operators().get(name)
+    return {} if facts is None else {n: f.type for n, f in facts.fields.items()}
 
 
 def _read(operator: str, attribute: str, value: Any) -> Any:
     """Return flags as bools and lists of integers as tuples, pairs in a list one after the other;
-    files also state both as integers.
+    files also state both as integers. Of operators that are not TVM's own, values are as stated.
     """
-    kind = _types(operator)[attribute]
+    kind = _types(operator).get(attribute, "")
     if kind == "bool" and value is not None:
         return bool(value)
     if kind.startswith("Array<Array<") and isinstance(value, tuple | list):

@@ -47,6 +47,17 @@ def test_other_attributes_are_handed_on() -> None:
     assert apply(found, 3, offset=7) == (2, {"offset": 7})
 
 
+def test_the_defaults_of_a_function_are_those_of_a_source_that_states_none() -> None:
+    found = Converters("toy", DEFAULTS.get)
+
+    @found("own")
+    def own(x: float, *, axis: int = -1, mode: str) -> Any:
+        return x, axis, mode
+
+    assert found.apply(CallSite("own"), (3,), {}) == (3, -1, None)
+    assert found.apply(CallSite("own"), (3,), {"axis": 0, "mode": "a"}) == (3, 0, "a")
+
+
 @pytest.mark.parametrize(
     ("args", "attributes", "why"),
     [

@@ -1,0 +1,71 @@
+"""The guides under `docs/guides`: followed to the letter, each makes what it says.
+
+Their code is written into a folder outside of the project, block by block, and run there: blocks
+with ``file=NAME`` make up that file, the others are one script, ``guide.py``.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import first_on_path
+
+ROOT = Path(__file__).parents[1]
+GUIDES = ROOT / "docs" / "guides"
+BLOCK = re.compile(r"```(?:python|yaml|toml)(?: file=(\S+))?\n(.*?)```", re.DOTALL)
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
+SCRIPT = "guide.py"
+FOLLOWED: dict[str, tuple[list[str], str]] = {
+    "softmax.md": ([*PYTEST, "test_boltzmann.py"], r"\b\d+ passed"),
+    "attention.md": (
+        [SCRIPT],
+        r"'guide.multihead': 1, 'tvm.sum': 1, 'guide.multihead_backward': 1",
+    ),
+}
+"""By guide: what Python runs in the folder at the end, and what that prints."""
+
+
+def written(page: Path, folder: Path) -> None:
+    """Write the code of a guide into a folder."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for name, code in BLOCK.findall(page.read_text("utf-8")):
+        files[name or SCRIPT].append(code)
+    for name, blocks in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("\n\n".join(blocks), "utf-8")
+
+
+def test_every_guide_is_followed() -> None:
+    assert {page.name for page in GUIDES.glob("*.md")} == set(FOLLOWED)
+
+
+def follow(guide: str, folder: Path) -> None:
+    """Follow a guide in a folder, on the GPU if there is one."""
+    written(GUIDES / guide, folder)
+    arguments, printed = FOLLOWED[guide]
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=first_on_path(ROOT),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(printed, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("guide", sorted(FOLLOWED))
+def test_following_the_guide(guide: str, tmp_path: Path) -> None:
+    follow(guide, tmp_path)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("guide", sorted(FOLLOWED))
+def test_following_the_guide_on_a_gpu(guide: str, tmp_path: Path) -> None:
+    follow(guide, tmp_path)
