@@ -25,6 +25,7 @@ from meta.op.core.update import OPTIMIZERS, SINGLES
 always(op.dense, op.einsum)
 always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
 always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
+always(op.grouped_matmul, op.grouped_matmul_nt, op.grouped_matmul_tn, op.grouped_matmul_tt)
 always(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 always(op.conv2d, op.conv2d_dx, op.conv2d_dw)
 always(op.conv3d, op.conv3d_dx, op.conv3d_dw)

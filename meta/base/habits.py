@@ -119,6 +119,7 @@ MODULE: dict[str, str] = {
     "geomspace": "meta.exp(meta.linspace(...))",
     "get_rng_state": "meta.random.seed",
     "gradient": "meta.diff for differences, meta.grad.grad for gradients",
+    "grouped_mm": "meta.grouped_matmul",
     "gru": "the layer meta.model.GRU",
     "initial_seed": "meta.random.seed",
     "insert": "meta.concat",

@@ -37,6 +37,25 @@ def _products(nn, nt, tn, tt, batched):
 
 _products(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt, False)
 _products(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt, True)
+
+
+def _grouped_products(nn, nt, tn, tt):
+    """Register the gradients of products in groups: by both operands these are such again, in the
+    same groups. Which axis is divided follows from the axes that the operands have.
+    """
+    gradients(
+        {
+            nn: lambda x1, x2, offs, dy: (nt(dy, x2, offs), tn(x1, dy, offs), None),
+            nt: lambda x1, x2, offs, dy: (nn(dy, x2, offs), tn(dy, x1, offs), None),
+            tn: lambda x1, x2, offs, dy: (nt(x2, dy, offs), nn(x1, dy, offs), None),
+            tt: lambda x1, x2, offs, dy: (tt(x2, dy, offs), tt(dy, x1, offs), None),
+        }
+    )
+
+
+_grouped_products(
+    op.grouped_matmul, op.grouped_matmul_nt, op.grouped_matmul_tn, op.grouped_matmul_tt
+)
 gradients({op.dense: holomorphic(lambda x1, x2, dy: (op.matmul(dy, x2), op.matmul_tn(dy, x1)))})
 not_differentiable(op.scaled_matmul, why="its factors are float8, which has no gradient")
 

@@ -11,8 +11,17 @@ from typing import Any
 from meta.base.dtype import FLOAT8, FLOATS
 from meta.ir.types import Dim
 from meta.op.core import DType, Op, Tensor, TensorType, Weight, op
-from meta.op.core.check import broadcast_shapes, require, require_ndim, require_same_dtype
+from meta.op.core.check import (
+    broadcast_shapes,
+    fit,
+    require,
+    require_float,
+    require_ndim,
+    require_same_dtype,
+)
 from meta.op.core.elementwise import described
+from meta.op.core.function import operand
+from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.subscripts import subscripts
 
 
@@ -85,6 +94,111 @@ def _define(product: Op, ndim: int, t1: bool, t2: bool) -> None:
 for _t1, _t2 in ((False, True), (True, False), (True, True)):
     _define(matmul, 2, _t1, _t2)
     _define(batch_matmul, 3, _t1, _t2)
+
+
+def grouped_extent(x1: TensorType, x2: TensorType, t1: bool, t2: bool) -> tuple[Dim, str]:
+    """Return the extent that the groups of a `grouped_matmul` divide, and its name."""
+    if x2.ndim == 3:
+        return x1.shape[-1 if t1 else -2], "the rows of x1"
+    if x1.ndim == 3:
+        return x2.shape[-2 if t2 else -1], "the columns of x2"
+    return x1.shape[-2 if t1 else -1], "the inner axis"
+
+
+GROUPED: dict[Op, tuple[bool, bool]] = {}
+"""Whether x1 and x2 are stored transposed, by operator: the forms of `grouped_matmul`."""
+
+
+def _grouped(x1: TensorType, x2: TensorType, offs: TensorType, t1: bool, t2: bool) -> TensorType:
+    found = f"x1={x1}, x2={x2}, offs={offs}"
+    ndims = "2 and 3, 3 and 2, or 2 and 2 axes"
+    fits = (x1.ndim, x2.ndim) in ((2, 3), (3, 2), (2, 2))
+    require(fits, "x1 and x2 are no matrices in groups", expected=ndims, found=found)
+    require_float(x1, "x1")
+    require_same_dtype(x1, x2)
+    integers = offs.dtype in ("int32", "int64")
+    require(integers, "offs must be integers", expected="int32 or int64", found=found)
+    require_ndim(offs, 1, "offs")
+    m, k1 = x1.shape[-2:][::-1] if t1 else x1.shape[-2:]
+    k2, n = x2.shape[-2:][::-1] if t2 else x2.shape[-2:]
+    require(fit((k1,), (k2,)), f"the inner extents {k1} and {k2} differ", found=found)
+    groups = offs.shape[0]
+    for x in (x1, x2):
+        what = f"there are {groups} ends of groups and {x.shape[0]} matrices"
+        require(x.ndim == 2 or fit(x.shape[:1], (groups,)), what, found=found)
+    return x1.with_shape((groups, m, n) if x1.ndim == x2.ndim else (m, n))
+
+
+def _ends(t1: bool, t2: bool) -> IndexRule:
+    """Return what the ends of groups may be."""
+
+    def rule(x1: Tensor, x2: Tensor) -> tuple[IndexRange, ...]:
+        extent, name = grouped_extent(x1, x2, t1, t2)
+        after = extent + 1 if isinstance(extent, int) else extent
+        into = f"the places along {name} where a group may end"
+        return (IndexRange("offs", after, into, ordered=True),)
+
+    return rule
+
+
+@op(composed=True, indices=_ends(False, False), promotes=("x1", "x2"))
+def grouped_matmul(x1: Tensor, x2: Weight, offs: Tensor) -> Tensor:
+    """Products of groups of rows with a matrix each, as a mixture of experts has them.
+
+    x1: (m, k). x2: (g, k, n), same floating point dtype. offs: (g,), int32 or int64, where each
+    group ends: rows offs[i - 1] to offs[i] of x1, of the first group from 0, are multiplied by
+    x2[i]. Ends do not decrease; a group may be empty, and rows after the last one give zeros.
+    Result: (m, n).
+
+    With other axes other extents are divided into groups: of x1 (g, m, k) and x2 (k, n) the columns
+    of x2 and of the result, (m, n); of x1 (m, k) and x2 (k, n) the inner extent, and there is a
+    product for each group, (g, m, n), zeros if it is empty. In a call x1 (g, m, k) and x2 (g, k, n)
+    go without offs: `batch_matmul`. Semantics of torch's grouped_mm, which leaves open what is
+    after the last group.
+
+    Raises TypeInferError for other ndims or dtypes and different inner extents or numbers of
+    groups. Raises IndexOutOfRange for ends outside of x1, or that decrease: on CUDA with
+    META_CHECK_INDICES only, without it results are unspecified.
+    """
+    return _grouped(x1, x2, offs, False, False)
+
+
+GROUPED[grouped_matmul] = False, False
+
+
+@grouped_matmul.calls
+def _grouped_matmul(x1: Any, x2: Any, offs: Any = None) -> Any:
+    if offs is not None:
+        return grouped_matmul.plain(x1, x2, offs)
+    x1, x2 = operand(x1), operand(x2)
+    found = f"x1{list(x1.shape)}, x2{list(x2.shape)}"
+    several = x1.ndim == x2.ndim == 3
+    what = "without offs there is a matrix of each operand for each group"
+    require(several, what, expected="x1[g, m, k], x2[g, k, n], or offs", found=found)
+    what = "there are other matrices of x1 than of x2"
+    require(fit(x1.shape[:1], x2.shape[:1]), what, expected="equal first extents", found=found)
+    return batch_matmul(x1, x2)
+
+
+def _define_grouped(t1: bool, t2: bool) -> None:
+    @op(
+        name=f"grouped_matmul_{'nt'[t1]}{'nt'[t2]}",
+        indices=_ends(t1, t2),
+        promotes=("x1", "x2"),
+    )
+    @described(
+        f"``x1{'.mT' * t1} @ x2{'.mT' * t2}`` in groups: `grouped_matmul` of matrices x1 "
+        f"{'(k, m)' if t1 else '(m, k)'} and x2 {'(n, k)' if t2 else '(k, n)'}, one of them or "
+        "none with an axis of groups before."
+    )
+    def transposed(x1: Tensor, x2: Weight, offs: Tensor) -> Tensor:
+        return _grouped(x1, x2, offs, t1, t2)
+
+    GROUPED[transposed] = t1, t2
+
+
+for _t1, _t2 in ((False, True), (True, False), (True, True)):
+    _define_grouped(_t1, _t2)
 
 
 def _require_scale(scale: TensorType, rows: Dim, name: str, factor: str) -> None:

@@ -20,6 +20,7 @@ from meta.base.device import CPU
 from meta.ir import Call, TensorType
 from meta.op.core import CallValues, Op, View
 from meta.op.core.subscripts import subscripts
+from meta.op.linalg import GROUPED
 from meta.passes.calls import PRODUCTS, base_op, product_terms, typed_args
 from meta.passes.lifetimes import type_bytes
 
@@ -152,6 +153,13 @@ def _attention(keys: int, values: int, per_score: int) -> Count:
     return count
 
 
+def _grouped(args: Any, outs: Any) -> int:
+    """Count products in groups as if none of what is divided were outside of all groups."""
+    if args.x1.ndim == 3:
+        return 2 * _size(args.x2) * _extent(outs[0], 0)
+    return 2 * _size(args.x1) * _extent(outs[0], outs[0].ndim - 1)
+
+
 def _einsum(args: Any, outs: Any) -> int:
     extents = subscripts(args.equation, [x.shape for x in args.operands]).extents.values()
     return len(args.operands) * prod(e for e in extents if isinstance(e, int))
@@ -160,6 +168,7 @@ def _einsum(args: Any, outs: Any) -> int:
 EXACT: dict[Op, Count] = {
     **{one: _product(product_terms(e)[0].index("b")) for one, e in PRODUCTS.items()},
     op.scaled_matmul: _product(1),
+    **dict.fromkeys(GROUPED, _grouped),
     **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution("out", "w", "O")),
     **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
     **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),

@@ -55,7 +55,8 @@ class Bounds:
     ----------
     op, argument: whose indices they are. into: what is indexed. low: the least index, None: any
     negative number is legal. high: the first that is too large. also: another legal number. axis,
-    position: only the elements at this position of this axis are meant; None: all are.
+    position: only the elements at this position of this axis are meant; None: all are. ordered:
+    none may be less than the one before.
     """
 
     op: str
@@ -66,6 +67,7 @@ class Bounds:
     also: int | None = None
     axis: int | None = None
     position: int = 0
+    ordered: bool = False
 
     def legal(self, index: str) -> str:
         """Return what an index of this name may be."""
@@ -85,7 +87,7 @@ def bounds_of(op: str, found: IndexRange) -> Bounds:
     low = None if found.any_below else -extent if found.from_end else 0
     argument = f"{found.slot}[{found.field}]" if found.field else found.slot
     axis, position = found.along or (None, 0)
-    return Bounds(op, argument, found.into, low, extent, found.also, axis, position)
+    return Bounds(op, argument, found.into, low, extent, found.also, axis, position, found.ordered)
 
 
 def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor], None]:
@@ -116,7 +118,11 @@ def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor],
                 return
         _look_closely(indices, part, low, bounds, span)
 
-    return look
+    def look_at_order(indices: torch.Tensor) -> None:
+        look(indices)
+        _require_order(indices, bounds, span)
+
+    return look_at_order if bounds.ordered else look
 
 
 def _all_inside(indices: np.ndarray[Any, Any], low: float, high: int) -> bool:
@@ -152,6 +158,22 @@ def _look_closely(
         expected=f"{bounds.legal('index')}; {bounds.high} is the extent of {bounds.into}",
         found=f"{index}; in all {count} of {part.numel()} are out of range",
         hint=hint,
+        span=span,
+    )
+
+
+def _require_order(indices: torch.Tensor, bounds: Bounds, span: Span | None) -> None:
+    """Raise IndexOutOfRange at the first element that is less than the one before."""
+    less = indices[1:] < indices[:-1]
+    if not bool(less.any()):
+        return
+    place = int(less.nonzero()[0]) + 1
+    index, before = indices[place].item(), indices[place - 1].item()
+    raise IndexOutOfRange(
+        f"index {index} at [{place}] of {bounds.argument} is less than the one before, {before}",
+        op=bounds.op,
+        expected=f"{bounds.legal('index')}, and no index less than the one before",
+        found=f"{index} behind {before}; in all {int(less.sum())} of {len(indices)} are less",
         span=span,
     )
 

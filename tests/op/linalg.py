@@ -1,5 +1,7 @@
 """Test records of products of matrices."""
 
+from itertools import pairwise
+
 import torch
 
 from meta.testing import B, C, F, I, OpCase, error, refusals, sample
@@ -86,6 +88,100 @@ CASES += refusals(
             error(_SQUARE, F(3), match="x2 must have 2 axes"),
         ],
         "batch_matmul batch_matmul_nt batch_matmul_tn batch_matmul_tt": BATCHES,
+    }
+)
+
+
+def _grouped(t1, t2):
+    """Return the oracle of products in groups: one after the other, with zeros elsewhere."""
+
+    def oracle(x1, x2, offs):
+        x1, x2 = x1.mT if t1 else x1, x2.mT if t2 else x2
+        bounds = list(pairwise([0, *offs.tolist()]))
+        if x1.ndim == x2.ndim:
+            empty = x1[:, :0] @ x2[:0]
+            return (
+                torch.stack([x1[:, a:b] @ x2[a:b] for a, b in bounds])
+                if bounds
+                else empty[None][:0]
+            )
+        if x1.ndim == 3:
+            parts = [x1[i] @ x2[:, a:b] for i, (a, b) in enumerate(bounds)]
+            rest = x1.sum(0) @ x2[:, bounds[-1][1] if bounds else 0 :] * 0
+            return torch.cat([*parts, rest], 1)
+        parts = [x1[a:b] @ x2[i] for i, (a, b) in enumerate(bounds)]
+        rest = x1[bounds[-1][1] if bounds else 0 :] @ x2.sum(0) * 0
+        return torch.cat([*parts, rest])
+
+    return oracle
+
+
+def _in_groups(kind, t1, t2, extents, ends, dtype="int32"):
+    """Return a sample: groups of "rows", "columns" or the "inner" extent, with these ends."""
+    m, k, n = extents
+    x1, x2 = (k, m) if t1 else (m, k), (n, k) if t2 else (k, n)
+    x1 = (len(ends), *x1) if kind == "columns" else x1
+    x2 = (len(ends), *x2) if kind == "rows" else x2
+    return sample(F(*x1), F(*x2), C(ends, dtype))
+
+
+def _groups(t1, t2):
+    """All that is divided: with rows after the last group, empty groups, one group, none; nothing
+    to be divided, nothing to be summed, and more than a tile.
+    """
+    return [
+        _in_groups("rows", t1, t2, (5, 2, 3), [2, 2, 4]),
+        _in_groups("columns", t1, t2, (3, 2, 5), [1, 3, 3]),
+        _in_groups("inner", t1, t2, (2, 5, 3), [0, 3, 4], "int64"),
+        _in_groups("rows", t1, t2, (4, 3, 2), [4]),
+        _in_groups("columns", t1, t2, (2, 3, 4), [0, 4]),
+        _in_groups("inner", t1, t2, (3, 4, 2), [4, 4]),
+        _in_groups("rows", t1, t2, (0, 3, 2), [0, 0]),
+        _in_groups("columns", t1, t2, (2, 3, 0), [0, 0]),
+        _in_groups("inner", t1, t2, (3, 0, 2), [0, 0]),
+        _in_groups("rows", t1, t2, (4, 0, 2), [1, 3]),
+        _in_groups("columns", t1, t2, (4, 0, 2), [1, 2]),
+        _in_groups("inner", t1, t2, (0, 3, 2), [1, 2]),
+        _in_groups("rows", t1, t2, (70, 33, 17), [0, 1, 40, 40, 66]),
+        _in_groups("columns", t1, t2, (17, 33, 70), [3, 3, 69]),
+        _in_groups("inner", t1, t2, (17, 70, 33), [33, 33, 70]),
+        sample(
+            F(*((3, 4) if t1 else (4, 3))), F(0, *((2, 3) if t2 else (3, 2))), I(0, low=0, high=1)
+        ),
+    ]
+
+
+_ENDS, _ROWS, _OF_GROUPS = C([1, 3, 3], "int32"), F(3, 3), F(3, 3, 3)
+
+
+GROUPED = [
+    error(_OF_GROUPS, _OF_GROUPS, _ENDS, match="are no matrices in groups"),
+    error(F(3), _OF_GROUPS, _ENDS, match="are no matrices in groups"),
+    error(_ROWS, _OF_GROUPS, F(3), match="offs must be integers"),
+    error(_ROWS, _OF_GROUPS, C([1, 3, 3], "int16"), match="offs must be integers"),
+    error(_ROWS, _OF_GROUPS, C([[1, 3, 3]], "int32"), match="offs must have 1 axes"),
+    error(_ROWS, _OF_GROUPS, C([1, 3], "int32"), match="2 ends of groups and 3 matrices"),
+    error(_OF_GROUPS, _ROWS, C([3], "int32"), match="1 ends of groups and 3 matrices"),
+    error(_ROWS, F(3, 4, 4), _ENDS, match="inner extents 3 and 4 differ"),
+    error(_integers(3, 3), _integers(3, 3, 3), _ENDS, match="x1 must be floating point"),
+    error(_ROWS, _integers(3, 3, 3), _ENDS, match="the operands differ in dtype"),
+]
+
+
+CASES += [
+    OpCase(
+        f"grouped_matmul{f}", _groups(*t), _grouped(*t), dialects=("torch",), errors=GROUPED, **HALF
+    )
+    for f, t in FORMS.items()
+]
+
+
+CASES += refusals(
+    {
+        "grouped_matmul": [
+            error(_ROWS, _OF_GROUPS, match="without offs there is a matrix"),
+            error(_OF_GROUPS, F(2, 3, 3), match="other matrices of x1 than of x2"),
+        ]
     }
 )
 

@@ -26,6 +26,7 @@ from meta.op.core.call import array_type, map_tensors, runtime_args
 from meta.runtime.ndarray import as_array
 
 DIALECTS = ("tvm", "torch")
+FORMS = ("", "_nt", "_tn", "_tt")
 
 
 def floats(*shape: int) -> np.ndarray:
@@ -38,7 +39,8 @@ class Record:
 
     call: takes the indices, then ``others``. shape: of the indices. low, high: the legal ones;
     ``axis``, at: only elements at this position of this axis are meant. argument: what an error
-    calls the indices. also: a legal number that names nothing. dtypes: those to be tried.
+    calls the indices. also: a legal number that names nothing. dtypes: those to be tried. dialects:
+    those that have the operator.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Record:
     also: int | None = None
     dtypes: tuple[str, ...] = ("int64", "int32", "int8", "uint8")
     fill: float = 0
+    dialects: tuple[str, ...] = DIALECTS
 
     def indices(self, value: float, dtype: str = "int64") -> tuple[np.ndarray, list[int]]:
         """Return indices, the last of which that is meant has a value, and its place."""
@@ -117,8 +120,16 @@ RECORDS = [
           ("roi_align_ddy", lambda r, x: op.roi_align_ddy(x, r, x, 2, 1.0), ()),
           ("roi_pool", lambda r, x: op.roi_pool(x, r, 2, 1.0), ()),
       )],
+    *[Record(f"grouped_matmul{form}",
+             lambda i, x, w, f=form: OPERATORS[f"grouped_matmul{f}"](x, w, i),
+             (floats(3, 3), floats(2, 3, 3)), (2,), 0, 4, "offs", dtypes=("int64", "int32"),
+             dialects=("torch",))
+      for form in FORMS],
 ]  # fmt: skip
-by_record = pytest.mark.parametrize("record", RECORDS, ids=lambda r: f"{r.name}{list(r.shape)}")
+by_record = pytest.mark.parametrize(
+    ("record", "dialect"),
+    [pytest.param(r, d, id=f"{r.name}{list(r.shape)}-{d}") for r in RECORDS for d in r.dialects],
+)
 by_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
@@ -152,7 +163,6 @@ def test_every_operator_that_indexes_by_data_has_a_record() -> None:
     assert declared == {r.name for r in RECORDS}
 
 
-@by_dialect
 @by_record
 def test_eager(record: Record, dialect: str) -> None:
     with only(dialect):
@@ -167,7 +177,6 @@ def test_eager(record: Record, dialect: str) -> None:
             record.call(array(record.indices(record.also)[0]), *arrays(record))
 
 
-@by_dialect
 @by_record
 def test_traced_and_compiled(record: Record, dialect: str) -> None:
     dtype = record.dtypes[0]
@@ -184,6 +193,22 @@ def test_traced_and_compiled(record: Record, dialect: str) -> None:
                 require_told(record, run, value, dtype)
             if record.also is not None:
                 run(array(record.indices(record.also)[0]), *arrays(record))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ends_of_groups_do_not_decrease(form: str) -> None:
+    """Eagerly, traced, compiled, of constants, and with what `meta.measure` draws."""
+    x, w = array(floats(3, 3)), array(floats(2, 3, 3))
+    product = OPERATORS[f"grouped_matmul{form}"]
+    model = trace(lambda offs: product(x, w, offs))
+    compiled = meta.vm.compile(model, array([1, 3]))
+    for run in (lambda offs: product(x, w, offs), model, compiled):
+        run(array([2, 2]))
+        with pytest.raises(IndexOutOfRange, match=r"(?s)index 1 at \[1\] of offs.*before, 3"):
+            run(array([3, 1]))
+    with pytest.raises(IndexOutOfRange, match="less than the one before"):
+        meta.vm.compile(trace(lambda y: product(y, w, array([3, 1]))), x)
+    assert meta.measure(product, x, w, meta.ir.parse_type("int32[2]"), iters=1).records()
 
 
 @by_dialect
@@ -336,7 +361,6 @@ def test_padding_counts_from_the_end(dialect: str) -> None:
 # Where nobody looks: on CUDA without META_CHECK_INDICES -------------------------------------------
 
 
-@by_dialect
 @by_record
 def test_a_kernel_alone_stays_within_its_tensors(record: Record, dialect: str) -> None:
     """Its result is that of the nearest legal index, or for losses and regions that of none."""

@@ -11,7 +11,8 @@ from meta.dialect.torch.operands import HALF, ON_CPU, single_or_double
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.dialect.torch.shapes import fresh
 from meta.op.core.subscripts import subscripts
-from meta.op.linalg import STORED_TRANSPOSED
+from meta.op.linalg import GROUPED, STORED_TRANSPOSED
+from meta.runtime import chip
 
 _mm = in_float32(torch.mm, torch.backends.cuda.matmul)
 _bmm = in_float32(torch.bmm, torch.backends.cuda.matmul)
@@ -46,6 +47,62 @@ def _define(base, t1, t2):
 
 for _base, _stored in STORED_TRANSPOSED.items():
     _define(_base, *_stored)
+
+
+def _grouped(base, t1, t2):
+    def by_group(x1, x2, offs, out):
+        """A product for each group. An end before the one before it is read as that one."""
+        x1, x2, begin = x1.mT if t1 else x1, x2.mT if t2 else x2, 0
+        rows, columns = x2.ndim == 3, x1.ndim == 3
+        for group, end in enumerate(offs.tolist()):
+            own = slice(begin, end := max(begin, end))
+            if rows:
+                _mm(x1[own], x2[group], out=out[own])
+            elif columns:
+                _mm(x1[group], x2[:, own], out=out[:, own])
+            else:
+                _mm(x1[:, own], x2[own], out=out[group])
+            begin = end
+        if rows or columns:
+            (out[begin:] if rows else out[:, begin:]).zero_()
+
+    def at_once(x1, x2, offs):
+        # It reads whole pieces of 16 bytes, and new memory begins at one.
+        x1, x2 = (x.clone() if x.data_ptr() % 16 else x for x in (x1, x2))
+        x1, x2 = x1.mT if t1 else x1, x2.mT if t2 else x2
+        out = torch._grouped_mm(x1, x2, offs=offs.int())
+        if out.ndim == 2:  # what is after the last group was left as it is
+            rows = x2.ndim == 3
+            after = torch.arange(len(out) if rows else out.shape[1], device=out.device) >= offs[-1]
+            out.masked_fill_(after[:, None] if rows else after, 0)
+        return out
+
+    def make(call):
+        if call.device.kind == "cpu":
+            return OpEnv(bind_kernel(by_group, call), allocates=False, strided=True)
+        if _is_at_once(call):
+            return OpEnv(bind_kernel(at_once, call), allocates=True)
+        why = "it reads on the host where groups end"
+        return OpEnv(bind_kernel(by_group, call), False, strided=True, not_capturable=why)
+
+    dialect.op(base, plevel=ON_CPU)(make)
+
+
+def _is_at_once(call):
+    """Whether ATen has one kernel for all groups: of bfloat16 from compute capability 9.0 on, whose
+    rows are whole pieces of 16 bytes.
+    """
+    x1, x2, offs = call.args
+    if x1.dtype != "bfloat16" or not 0 < offs.shape[0] < 1024:
+        return False
+    matrices = x1, x2, call.out
+    if any(0 in t.shape or t.shape[-1] % 8 for t in matrices):
+        return False
+    return chip.of(call.device.ordinal).capability >= (9, 0)
+
+
+for _base, _stored in GROUPED.items():
+    _grouped(_base, *_stored)
 
 
 def _biased(x, w, b):

@@ -28,7 +28,8 @@ class IndexRange:
     from_end: whether negative indices count from the end. any_below: whether any negative number is
     legal, as one that names nothing. also: another legal number that names nothing.
     field: which tensor of a slot that takes several. along: an axis of the tensor, and a position
-    there: only these elements are meant.
+    there: only these elements are meant. ordered: of a tensor of one axis, that none is less than
+    the one before.
     """
 
     slot: str
@@ -39,6 +40,7 @@ class IndexRange:
     also: int | None = None
     field: int = 0
     along: tuple[int, int] | None = None
+    ordered: bool = False
 
 
 IndexRule = Callable[..., Iterable[IndexRange]]

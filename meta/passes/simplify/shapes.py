@@ -16,6 +16,7 @@ from meta.op.core.check import (
 from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
 from meta.op.core.window import DATA, pads
+from meta.op.linalg import GROUPED
 from meta.passes.calls import PRODUCTS, OpCall, new_call, product_terms, tensor_of, tensor_type
 from meta.passes.simplify.arithmetic import fill_of
 from meta.passes.simplify.table import RULES, RuleSite, fields_of, same_axis, taken_apart
@@ -179,6 +180,22 @@ def transposed_operand(at: RuleSite) -> Expr | None:
     if tuple(operands) == tuple(at.args):
         return None
     return new_call(_BY_EQUATION[f"{terms[0]},{terms[1]}->{result}"], *operands)
+
+
+_GROUPED = {stored: product for product, stored in GROUPED.items()}
+
+
+@RULES.rule(*GROUPED)
+def transposed_in_groups(at: RuleSite) -> Expr | None:
+    """So does a product in groups, of whose operands each has axes of its own."""
+    operands, stored = list(at.args[:2]), list(GROUPED[at.op])
+    for i, operand in enumerate(operands):
+        made = at.made_by(operand, *PERMUTATIONS)
+        if made is not None and order_of(made) == _SWAPPED[tensor_of(operand).ndim]:
+            operands[i], stored[i] = made.args[0], not stored[i]
+    if operands == list(at.args[:2]):
+        return None
+    return new_call(_GROUPED[stored[0], stored[1]], *operands, at.args[2])
 
 
 @RULES.rule(op.concat)

@@ -93,7 +93,8 @@ def _tensor(
     for one in bounds:
         chosen = indices if one.axis is None else indices.select(one.axis, one.position)
         high = max(one.high, 1)
-        chosen.copy_(torch.randint(0, high, chosen.shape, generator=generator, device=device))
+        drawn = torch.randint(0, high, chosen.shape, generator=generator, device=device)
+        chosen.copy_(drawn.sort().values if one.ordered else drawn)
     return indices.to(dtype)
 
 

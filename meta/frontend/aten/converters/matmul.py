@@ -9,7 +9,6 @@ from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
-from meta.op.core.function import device_of
 
 
 def _times(x, factor):
@@ -194,56 +193,20 @@ def _scale(scale, extent):
     raise Unconvertible(f"a scale of shape {list(scale.shape)} is for blocks of its factor")
 
 
-@aten("_grouped_mm", op.matmul, op.batch_matmul)
+@aten("_grouped_mm", op.grouped_matmul)
 def grouped_mm(x, y, ends, bias, *, out_dtype):
     """Products of groups of rows, columns or inner extents, which end at ``ends``."""
     if bias is not None:
         raise Unconvertible("it adds a bias")
-    dtype = out_dtype or x.dtype
-    if len(x.shape) == 3 == len(y.shape):
-        return cast(op.matmul(x, y), dtype)
-    groups = ends.shape[0]
-    if len(x.shape) == 2 == len(y.shape):
-        return cast(_by_inner(x, y, ends, groups), dtype)
-    if len(y.shape) == 2:
-        flipped = _by_rows(op.permute_dims(y, (1, 0)), op.permute_dims(x, (0, 2, 1)), ends, groups)
-        return cast(op.permute_dims(flipped, (1, 0)), dtype)
-    return cast(_by_rows(x, y, ends, groups), dtype)
+    return cast(op.grouped_matmul(x, y, ends), out_dtype or x.dtype)
 
 
-@aten("transformers.grouped_mm_fallback", op.matmul, op.batch_matmul)
+@aten("transformers.grouped_mm_fallback", op.grouped_matmul)
 def rows_of_experts(x, y, ends):
     """What transformers has for `_grouped_mm` of two and three axes."""
-    return _by_rows(x, y, ends, ends.shape[0])
+    return op.grouped_matmul(x, y, ends)
 
 
-@aten("transformers.grouped_mm_fallback_backward", op.matmul, op.batch_matmul)
+@aten("transformers.grouped_mm_fallback_backward", op.grouped_matmul_nt, op.grouped_matmul_tn)
 def rows_of_experts_backward(x, y, ends, dy):
-    groups = ends.shape[0]
-    dx = _by_rows(dy, op.permute_dims(y, (0, 2, 1)), ends, groups)
-    return dx, _by_inner(op.permute_dims(x, (1, 0)), dy, ends, groups)
-
-
-def _members(ends, count, groups, like):
-    """Return which of ``count`` places belong to each group: bool [groups, count]."""
-    places = op.arange(0, count, 1, "int64", device_of(like))
-    ends = cast(ends, "int64")
-    begins = op.concat((op.zeros_like(ends[:1]), ends[:-1]), 0)
-    return op.logical_and(
-        op.greater_equal(places, op.expand_dims(begins, 1)),
-        op.less(places, op.expand_dims(ends, 1)),
-    )
-
-
-def _by_rows(x, y, ends, groups):
-    """Each row of x by the matrix of its group, chosen of its products with all."""
-    products = op.batch_matmul(op.expand_dims(x, 0), y)
-    own = op.expand_dims(_members(ends, x.shape[0], groups, x), 2)
-    return cast(op.sum(op.where(own, products, 0), 0), x.dtype)
-
-
-def _by_inner(x, y, ends, groups):
-    """The product of each group of columns of x with these rows of y."""
-    own = _members(ends, x.shape[1], groups, x)
-    columns = op.where(op.expand_dims(own, 1), op.expand_dims(x, 0), 0)
-    return op.batch_matmul(columns, op.where(op.expand_dims(own, 2), op.expand_dims(y, 0), 0))
+    return op.grouped_matmul_nt(dy, y, ends), op.grouped_matmul_tn(x, dy, ends)
