@@ -26,6 +26,7 @@ always(op.dense, op.einsum)
 always(op.matmul, op.matmul_nt, op.matmul_tn, op.matmul_tt)
 always(op.batch_matmul, op.batch_matmul_nt, op.batch_matmul_tn, op.batch_matmul_tt)
 always(op.grouped_matmul, op.grouped_matmul_nt, op.grouped_matmul_tn, op.grouped_matmul_tt)
+always(op.linear_cross_entropies)
 always(op.conv1d, op.conv1d_dx, op.conv1d_dw)
 always(op.conv2d, op.conv2d_dx, op.conv2d_dw)
 always(op.conv3d, op.conv3d_dx, op.conv3d_dw)
@@ -131,6 +132,13 @@ of_each(
     **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_GIVEN)),
     mask=(finite, *_GIVEN),
     logsumexp=(wide, *_GIVEN),
+)
+_FACTORS = "x", "linear_weight", "linear_bias"
+# Products of the factors; what there is of rows is in float32, as losses are.
+of_each(
+    op.linear_cross_entropies_dxwb,
+    **dict.fromkeys(("x", "linear_weight", "linear_bias"), (narrow, *_FACTORS)),
+    **dict.fromkeys(("dloss", "dlogsumexp", "logsumexp"), (wide, *_FACTORS)),
 )
 # Angles of far positions need float32; activations come in half precision.
 of_each(op.rotary_embedding, cos=wide, sin=wide)

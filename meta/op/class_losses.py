@@ -170,11 +170,7 @@ def _of_labels(
     _check(name, prediction, target, weight)
     target = target if target.dtype == "int64" else op.astype(target, "int64")
     if weight is None and not smoothing and reduction == "mean":
-        # -100 is a label like others here, and no class.
-        counts = target != ignore_index
-        classes = as_classes(op.where(counts, target, 0), prediction.shape[_axis(prediction)])
-        labels = op.where(classes == target, target, NO_CLASS)
-        target = op.where(counts, labels, IGNORED)
+        target = labels_without(target, ignore_index, prediction.shape[_axis(prediction)])
         return base.plain(_rows(prediction), op.reshape(target, (-1,)))
     axis, logs = _axis(prediction), wide(prediction)
     if base is cross_entropy:
@@ -198,6 +194,17 @@ def _of_labels(
     if reduction != "mean":
         return reduced(loss, reduction, dtype)
     return reduced(op.sum(loss) / op.sum(share), "none", dtype)
+
+
+def labels_without(target: Any, ignore_index: int, classes: Any) -> Any:
+    """Return labels with `IGNORED` for one that is left out instead, and no class for the others
+    that are none: -100 is such a one here.
+    """
+    target = target if target.dtype == "int64" else op.astype(target, "int64")
+    counts = target != ignore_index
+    found = as_classes(op.where(counts, target, 0), classes)
+    labels = op.where(found == target, target, NO_CLASS)
+    return op.where(counts, labels, IGNORED)
 
 
 def _weighted(logs: Any, weight: Any) -> Any:

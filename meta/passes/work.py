@@ -160,6 +160,16 @@ def _grouped(args: Any, outs: Any) -> int:
     return 2 * _size(args.x1) * _extent(outs[0], outs[0].ndim - 1)
 
 
+def _linear_loss(products: int, per_score: int) -> Count:
+    """Count a loss that makes so many products of its scores, which it has once."""
+
+    def count(args: Any, outs: Any) -> int:
+        classes, features = _extent(args.linear_weight, 0), _extent(args.linear_weight, 1)
+        return _extent(args.x, 0) * classes * (2 * features * products + per_score)
+
+    return count
+
+
 def _einsum(args: Any, outs: Any) -> int:
     extents = subscripts(args.equation, [x.shape for x in args.operands]).extents.values()
     return len(args.operands) * prod(e for e in extents if isinstance(e, int))
@@ -169,6 +179,8 @@ EXACT: dict[Op, Count] = {
     **{one: _product(product_terms(e)[0].index("b")) for one, e in PRODUCTS.items()},
     op.scaled_matmul: _product(1),
     **dict.fromkeys(GROUPED, _grouped),
+    op.linear_cross_entropies: _linear_loss(1, PER_ELEMENT[op.cross_entropy]),
+    op.linear_cross_entropies_dxwb: _linear_loss(3, PER_ELEMENT[op.cross_entropy_train_dpred]),
     **dict.fromkeys((op.conv1d, op.conv2d, op.conv3d), _convolution("out", "w", "O")),
     **dict.fromkeys((op.conv1d_dx, op.conv2d_dx, op.conv3d_dx), _convolution("dy", "x_or_w", "O")),
     **dict.fromkeys((op.conv1d_dw, op.conv2d_dw, op.conv3d_dw), _convolution("dy", "out", "O")),

@@ -34,8 +34,14 @@ def linear_cross_entropy(
     options: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """`cross_entropy` of a fully connected layer, of which the options are torch's to split it."""
+    """`linear_cross_entropy`, which splits it itself, but for several places of a row."""
     classes, *places, features = linear_weight.shape
+    if not places:
+        if kwargs.get("ignore_index", 0) is None:
+            del kwargs["ignore_index"]
+        return meta.linear_cross_entropy(
+            input, linear_weight, target, linear_bias=linear_bias, **kwargs
+        )
     flat = meta.reshape(linear_weight, (-1, features))
     bias = None if linear_bias is None else meta.reshape(linear_bias, (-1,))
     y = meta.linear(input, flat, bias)
