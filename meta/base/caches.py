@@ -67,6 +67,7 @@ CACHES = {
             rf"keys/[0-9a-f]{{2}}/{_HASH}\.json|libraries/{_HASH}\.so",
         ),
         _cache("cubin", "machine code of the cuda dialect", _HASH),
+        _cache("triton", "machine code of the triton dialect", _HASH),
         _cache("cudnn", "plans that cuDNN compiled", _HASH),
         _cache("costs", "what was measured of kernels", rf"{_HASH}/{_HASH}\.json"),
     )

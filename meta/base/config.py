@@ -83,6 +83,8 @@ KNOBS: dict[str, Knob] = {
         ("META_TUNE", _one_of("off", "cached", "on"), "cached",
          "choose kernels by what was measured of them: off, cached (what is kept), or on (measure "
          "what is not)"),
+        ("META_TRITON_INTERPRET", _flag, False,
+         "run kernels of Triton on the CPU by Triton's interpreter, for tests"),
         ("META_MAX_DEPTH", int, 1_000_000,
          "how many calls and branches of a program may wait for one another"),
         ("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),

@@ -22,17 +22,28 @@ def find(cache: str, key: str) -> bytes | None:
     file = _file(cache, key)
     if file is None:
         return None
+    kept = read(file)
+    if kept is not None:
+        caches.used(file)
+    return kept
+
+
+def read(file: Path) -> bytes | None:
+    """Return what is kept in a file, None if it is not there, or not as it was written."""
     try:
         if distrust(file.stat()):
             return None
         content = file.read_bytes()
     except OSError:
-        return None  # it is not there
-    digest, kept = content[:_HASH], content[_HASH:]
-    if hashlib.sha256(kept).digest() != digest:
         return None
-    caches.used(file)
-    return kept
+    digest, kept = content[:_HASH], content[_HASH:]
+    return kept if hashlib.sha256(kept).digest() == digest else None
+
+
+def file_of(cache: str, key: str) -> Path | None:
+    """Return the file of what is kept under a key, None if nothing is."""
+    file = _file(cache, key)
+    return file if file is not None and file.is_file() else None
 
 
 def keep(cache: str, key: str, content: bytes) -> None:

@@ -73,7 +73,7 @@ out_layout="NHWC")
         _convolves(f, device) for f in module.functions.values()
     ):
         return module
-    _load_kinds()
+    _load_kinds(device)
     summaries = Summaries(module)
 
     def changed(chosen: Chosen | None) -> Module:
@@ -92,10 +92,11 @@ out_layout="NHWC")
     return cheaper(changed(None), *others, device=device, lower=lower)
 
 
-def _load_kinds() -> None:
+def _load_kinds(device: Device) -> None:
     """Import a dialect that says which operators are elementwise, an excluded one if need be."""
     refusal = current().refusal
-    for dialect in sorted(dialects(), key=lambda one: refusal(one.name) is not None):
+    able = [one for one in dialects() if one.refusal(device) is None]
+    for dialect in sorted(able, key=lambda one: refusal(one.name) is not None):
         dialect.load()
         if any(kernel.fusion is not None for kernel in dialect.ops.values()):
             return

@@ -90,7 +90,7 @@ def backends(op: Op, device: Device) -> list[str]:
     return [
         d.dialect.name
         for d in candidates(op, current(), device)
-        if device.kind in d.dialect.devices and d.dialect.unavailable is None
+        if d.dialect.refusal(device) is None
     ]
 
 

@@ -57,7 +57,10 @@ Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
 _PROMISES = ("META_VERIFY", "META_CHECK_ACCESS")
-_KNOBS = (*_PROMISES, "META_CHECK_FINITE", "META_CHECK_INDICES", "META_TUNE")
+_KNOBS = (
+    *_PROMISES,
+    *("META_CHECK_FINITE", "META_CHECK_INDICES", "META_TRITON_INTERPRET", "META_TUNE"),
+)
 
 
 class DecidedCall:

@@ -27,6 +27,7 @@ from typing import Any
 
 from torch.autograd.graph import increment_version
 
+from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.base.remember import remember
@@ -76,7 +77,7 @@ def candidates(
         turns.setdefault(turn, []).append(dialect)
     for _, asked in sorted(turns.items()):
         for dialect in asked:
-            if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
+            if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
                 if eager:
                     dialect.load_family(op.family)
                 else:
@@ -164,7 +165,8 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current()
-    key = (call.op, call.device, eager, tuning(), *map(_slot_key, call.op.slots, call.args))
+    switches = tuning(), config.get("META_TRITON_INTERPRET")
+    key = (call.op, call.device, eager, *switches, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is not None:
         return found

@@ -6,16 +6,12 @@ run: NVRTC leaves the interpreter to others.
 
 from __future__ import annotations
 
-import contextvars
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from meta.base import kept_file
+from meta.base.made_once import MadeOnce
 from meta.base.threads import compile_threads
 from meta.dialect.core import Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
@@ -25,10 +21,6 @@ FOLDER = "cubin"
 LIMIT = 256
 """How many sources' machine code is kept in memory."""
 Sources = Callable[[], Iterable[str]]
-_lock = threading.Lock()
-_cubins: OrderedDict[tuple[str, str], Future[bytes]] = OrderedDict()
-if hasattr(os, "register_at_fork"):  # a child has none of the threads
-    os.register_at_fork(after_in_child=_cubins.clear)
 
 
 def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred:
@@ -39,7 +31,7 @@ def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred
     compiled by that.
     """
     if may_begin():
-        _begin((text, chip.of(device).arch) for text in sources())
+        cubins.begin((text, chip.of(device).arch) for text in sources())
     return Deferred((run, sources, device), _compile_ahead)
 
 
@@ -48,7 +40,7 @@ def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -
         (text, chip.of(device).arch): None for _, sources, device in kernels for text in sources()
     }
     if compile_threads() > 1:
-        _begin(wanted)
+        cubins.begin(wanted)
     for one in wanted:
         cubin(*one)
     return [Compiled(run) for run, _, _ in kernels]
@@ -67,54 +59,7 @@ def cubin(source: str, arch: str) -> bytes:
 
     Raises what `nvrtc.compile_source` raises.
     """
-    found, is_new = _wanted(source, arch)
-    if is_new:
-        _make(found, source, arch)
-    if found.exception() is not None:
-        with _lock:  # for whoever comes after what is wrong was put right
-            if _cubins.get((source, arch)) is found:
-                del _cubins[source, arch]
-    return found.result()
-
-
-def _begin(wanted: Iterable[tuple[str, str]]) -> None:
-    """Let threads make the machine code of sources that nobody has made."""
-    for source, arch in wanted:
-        found, is_new = _wanted(source, arch)
-        if is_new:
-            context = contextvars.copy_context()  # the caller's knobs
-            threading.Thread(target=context.run, args=(_in_turn, found, source, arch)).start()
-
-
-def _wanted(source: str, arch: str) -> tuple[Future[bytes], bool]:
-    """Return what the machine code will be, and whether the caller is to make it."""
-    with _lock:
-        found = _cubins.get((source, arch))
-        is_new = found is None
-        if found is None:
-            found = _cubins[source, arch] = Future()
-        _cubins.move_to_end((source, arch))
-        if len(_cubins) > LIMIT:
-            _cubins.popitem(last=False)
-    return found, is_new
-
-
-def _in_turn(made: Future[bytes], source: str, arch: str) -> None:
-    with _turns(compile_threads()):
-        _make(made, source, arch)
-
-
-@cache
-def _turns(threads: int) -> threading.BoundedSemaphore:
-    """Return what lets so many threads at a time through."""
-    return threading.BoundedSemaphore(threads)
-
-
-def _make(made: Future[bytes], source: str, arch: str) -> None:
-    try:
-        made.set_result(machine_code(source, arch))
-    except BaseException as error:  # an interrupt, too: others wait for the result
-        made.set_exception(error)
+    return cubins((source, arch))
 
 
 def machine_code(source: str, arch: str) -> bytes:
@@ -125,3 +70,6 @@ def machine_code(source: str, arch: str) -> bytes:
         found = nvrtc.compile_source(source, arch)
         kept_file.keep(FOLDER, key, found)
     return found
+
+
+cubins: MadeOnce[tuple[str, str], bytes] = MadeOnce(lambda one: machine_code(*one), LIMIT)

@@ -45,13 +45,13 @@ class Function:
         else:
             with torch.cuda.device(self.device):
                 code = self._launched(blocks, threads, arguments, columns)
-        _check(code, "cuLaunchKernel")
+        check(code, "cuLaunchKernel")
 
     def _launched(self, blocks: int, threads: int, arguments: Any, columns: int) -> int:
         # The stream's handle without an object around it, which takes longer than the launch.
         stream = torch._C._cuda_getCurrentRawStream(self.device)
         grid, block = (blocks, columns, 1), (threads, 1, 1)
-        launch = _driver().cuLaunchKernel
+        launch = library().cuLaunchKernel
         return int(launch(self.handle, *grid, *block, self.shared, stream, arguments, None))
 
 
@@ -60,12 +60,12 @@ def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
     module, handle = ctypes.c_void_p(), ctypes.c_void_p()
     with _lock, torch.cuda.device(device):
         torch.empty(1, device=f"cuda:{device}")  # makes the device's context current
-        _check(_driver().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
-        found = _driver().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
-        _check(found, "cuModuleGetFunction")
+        check(library().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
+        found = library().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
+        check(found, "cuModuleGetFunction")
         if shared > chip.SHARED_MEMORY:
-            asked = _driver().cuFuncSetAttribute(handle, _MOST_SHARED, shared)
-            _check(asked, "cuFuncSetAttribute")
+            asked = library().cuFuncSetAttribute(handle, _MOST_SHARED, shared)
+            check(asked, "cuFuncSetAttribute")
     return Function(handle, module, device, shared)
 
 
@@ -73,28 +73,30 @@ def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
 def version() -> tuple[int, int]:
     """Return the version of CUDA that the driver knows."""
     number = ctypes.c_int()
-    _check(_driver().cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
+    check(library().cuDriverGetVersion(ctypes.byref(number)), "cuDriverGetVersion")
     return number.value // 1000, number.value % 1000 // 10
 
 
 @cache
-def _driver() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Return the driver's library; DeviceError if it is not there."""
     try:
-        library = ctypes.CDLL("libcuda.so.1")
+        found = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise DeviceError("the CUDA driver's library cannot be loaded", found=str(error)) from error
     unsigned, pointer = ctypes.c_uint, ctypes.c_void_p
-    library.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
-    library.cuModuleLoadData.argtypes = [pointer, ctypes.c_char_p]
-    library.cuModuleGetFunction.argtypes = [pointer, pointer, ctypes.c_char_p]
-    library.cuFuncSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int]
-    return library
+    found.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
+    found.cuModuleLoadData.argtypes = [pointer, ctypes.c_char_p]
+    found.cuModuleGetFunction.argtypes = [pointer, pointer, ctypes.c_char_p]
+    found.cuFuncSetAttribute.argtypes = [pointer, ctypes.c_int, ctypes.c_int]
+    return found
 
 
-def _check(code: int, what: str) -> None:
+def check(code: int, what: str) -> None:
+    """Raise DeviceError for an error of the function ``what``."""
     if code == 0:
         return
     text = ctypes.c_char_p()
-    _driver().cuGetErrorString(code, ctypes.byref(text))
+    library().cuGetErrorString(code, ctypes.byref(text))
     message = text.value.decode() if text.value else "unknown error"
     raise DeviceError(f"{what} failed", found=f"error {code}: {message}")

@@ -37,10 +37,10 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(cubin.nvrtc, "compile_source", made)
     monkeypatch.setattr(cubin.nvrtc, "compiler_version", lambda: (13, 0))
     monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
-    cubin._cubins.clear()
+    cubin.cubins.forget()
     with config.override(META_COMPILE_THREADS=2, META_CACHE_DIR=str(tmp_path)):
         yield made
-    cubin._cubins.clear()
+    cubin.cubins.forget()
 
 
 def env(*sources: str) -> OpEnv:
@@ -79,15 +79,15 @@ def test_what_is_not_used_for_the_longest_time_is_forgotten(
     compiler: Compiler, monkeypatch: pytest.MonkeyPatch
 ):
     compiler.both = threading.Barrier(1)
-    monkeypatch.setattr(cubin, "LIMIT", 2)
+    monkeypatch.setattr(cubin.cubins, "limit", 2)
     for name in "abac":
         assert cubin.cubin(name, "sm_90") == f"sm_90 {name}".encode()
-    assert list(cubin._cubins) == [("a", "sm_90"), ("c", "sm_90")]
+    assert list(cubin.cubins.made) == [("a", "sm_90"), ("c", "sm_90")]
 
 
 def test_what_is_on_disk_is_not_compiled(compiler: Compiler):
     compile_together([env("a", "b")])
-    cubin._cubins.clear()
+    cubin.cubins.forget()
     compile_together([env("a", "b")])
     assert len(compiler.seen) == 2
 

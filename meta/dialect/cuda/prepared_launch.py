@@ -1,0 +1,128 @@
+"""Launches of a kernel with parameters of any number, of which most are known before.
+
+What a launch passes to the driver is prepared once: the grid, the addresses of the parameters, and
+the values that do not change. A launch writes the others in one go. Several threads may launch the
+same kernel, so that each launch takes a set of memory of its own for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from meta.dialect.cuda import driver
+
+_CLUSTER_DIMENSION, _CLUSTER_POLICY, _SPREAD = 4, 5, 1
+"""CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION and ..._SCHEDULING_POLICY_PREFERENCE, and a value."""
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+"""Of a grid, along each axis."""
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute; the value is a union of 64 bytes."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+class _Memory:
+    """What one launch at a time passes to the driver."""
+
+    __slots__ = ("addresses", "attributes", "buffer", "config", "config_at", "launch")
+
+    def __init__(self, launch: PreparedLaunch) -> None:
+        self.buffer = ctypes.create_string_buffer(launch.content, len(launch.content))
+        begin = ctypes.addressof(self.buffer)
+        places = [begin + offset for offset in launch.offsets]
+        self.addresses = (ctypes.c_void_p * max(1, len(places)))(*places)
+        attributes = [_Attribute(_CLUSTER_DIMENSION, 0, (launch.cluster, 1, 1)),
+                      _Attribute(_CLUSTER_POLICY, 0, (_SPREAD,))]  # fmt: skip
+        used = attributes if launch.cluster > 1 else []
+        self.attributes = (_Attribute * max(1, len(used)))(*used)
+        self.config = _Config(
+            launch.grid, (launch.threads, 1, 1), launch.function.shared, None,
+            self.attributes, len(used),
+        )  # fmt: skip
+        self.config_at = ctypes.byref(self.config)
+        self.launch = driver.library().cuLaunchKernelEx
+
+
+class PreparedLaunch:
+    """A kernel, its grid and its parameters.
+
+    Parameters
+    ----------
+    formats: of each parameter, in order, how `struct` writes it. values: those that are known, by
+    place; the others are given at each launch, in order. grid: blocks of three axes. cluster: how
+    many blocks form a cluster along the first axis; the grid counts clusters there.
+    """
+
+    def __init__(
+        self,
+        function: driver.Function,
+        formats: Sequence[str],
+        values: dict[int, Any],
+        grid: Sequence[int],
+        threads: int,
+        cluster: int = 1,
+    ) -> None:
+        self.function, self.threads, self.cluster = function, threads, cluster
+        self.grid = (grid[0] * cluster, grid[1], grid[2])
+        given = [i for i in range(len(formats)) if i not in values]
+        known = [i for i in range(len(formats)) if i in values]
+        # Each at a multiple of its size, those that change first: `pack` then writes one piece.
+        self.offsets = [0] * len(formats)
+        end = 0
+        text = "<"
+        for i in (*given, *known):
+            size = struct.calcsize(formats[i])
+            pad = -end % size
+            self.offsets[i] = end + pad
+            end += pad + size
+            if i not in values:
+                text += "x" * pad + formats[i]
+        self.pack = struct.Struct(text)
+        content = bytearray(end + 8)
+        for i in known:
+            struct.pack_into(f"<{formats[i]}", content, self.offsets[i], values[i])
+        self.content = bytes(content)
+        self.free: list[_Memory] = []
+        self.device = function.device
+
+    def __call__(self, *values: Any) -> None:
+        """Launch it on torch's current stream of the device, with the values that were not known.
+
+        The driver copies the parameters, so that a CUDA graph keeps those of this call.
+        """
+        if torch._C._cuda_getDevice() == self.device:
+            code = self._launched(values)
+        else:
+            with torch.cuda.device(self.device):
+                code = self._launched(values)
+        if code:
+            driver.check(code, "cuLaunchKernelEx")
+
+    def _launched(self, values: tuple[Any, ...]) -> int:
+        free = self.free
+        memory = free.pop() if free else _Memory(self)
+        self.pack.pack_into(memory.buffer, 0, *values)
+        memory.config.stream = torch._C._cuda_getCurrentRawStream(self.device)
+        code = memory.launch(memory.config_at, self.function.handle, memory.addresses, None)
+        free.append(memory)
+        return int(code)

@@ -1,0 +1,223 @@
+"""Machine code of kernels: compiled by Triton, on threads, and kept on disk.
+
+A kernel is compiled in two variants. The *compact* one is for tensors without gaps at addresses
+that are multiples of 16, as nearly all are: Triton then accesses them by vectors, and their strides
+are known. The *general* one takes any address and any strides. Both are in one file, under a key
+that states all they depend on: the versions of Triton and of its assembler, the source with all
+functions that it calls, types, constants, options and architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import triton
+from triton._C.libtriton import get_cache_invalidating_env_vars
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.compiler.compiler import make_backend
+
+from meta.base import kept_file
+from meta.base.errors import BackendError
+from meta.base.made_once import MadeOnce
+from meta.base.threads import in_threads
+from meta.dialect.core.failure import summary
+from meta.dialect.triton import words
+from meta.dialect.triton.binary import FOLDER, Binaries, Binary, packed, unpacked
+from meta.dialect.triton.binding import Bound
+from meta.dialect.triton.configs import Tuning
+from meta.dialect.triton.function import Source
+from meta.dialect.triton.launch import Passed
+
+LIMIT = 256
+"""How many kernels' machine code is kept in memory."""
+DIVISOR = 16
+"""What Triton's compiler can know of an address or a number: that it is a multiple of this."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one variant of a kernel is compiled of.
+
+    Attributes
+    ----------
+    types: by parameter, in order: a type of Triton, "constexpr", or a tuple of pointers' types.
+    constants: by parameter. multiples: paths of parameters that are multiples of `DIVISOR`.
+    passed: what the compiled code is given.
+    """
+
+    types: Mapping[str, Any]
+    constants: Mapping[str, Any]
+    multiples: tuple[tuple[int, ...], ...]
+    passed: tuple[Passed, ...]
+
+    @property
+    def text(self) -> str:
+        """What decides the machine code, beside the source and options."""
+        constants = {n: _constant_text(v) for n, v in self.constants.items()}
+        return f"{dict(self.types)}\n{constants}\n{self.multiples}\n{self.passed}"
+
+
+def _constant_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant_text, value))})"
+    return f"{type(value).__name__} {getattr(value, 'cache_key', None) or repr(value)}"
+
+
+def variants(source: Source, bound: Bound) -> tuple[Variant, Variant]:
+    """Return the compact and the general variant of a kernel in a call."""
+    return _variant(source, bound, compact=True), _variant(source, bound, compact=False)
+
+
+def _variant(source: Source, bound: Bound, compact: bool) -> Variant:
+    types: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    multiples: list[tuple[int, ...]] = []
+    passed: list[Passed] = []
+    for i, parameter in enumerate(source.parameters):
+        name = parameter.name
+        if name in bound.constants:
+            types[name], constants[name] = "constexpr", bound.constants[name]
+        elif name in bound.pointers:
+            found = bound.pointers[name]
+            each = tuple(words.pointer(t.dtype, name) for t in found.types)
+            types[name] = each if found.several else each[0]
+            passed += [("pointer", place) for place in found.places]
+            if compact and parameter.aligned:
+                multiples += [(i, j) for j in range(len(each))] if found.several else [(i,)]
+        elif name in bound.numbers:
+            number = bound.numbers[name]
+            types[name] = number.word
+            passed.append(("number", number.place, number.word))
+        elif name in bound.strides and not compact:
+            stride = bound.strides[name]
+            types[name] = "i64"
+            passed.append(("stride", stride.place, stride.axis))
+        else:
+            if name in bound.strides:
+                stride = bound.strides[name]
+                value: Any = stride.compact
+                word = "i64" if stride.wide else words.static_word(value, wide=False)
+            else:
+                value, word = bound.statics[name].value, bound.statics[name].word
+            whole = type(value) is int
+            if whole and value == 1 and parameter.specialized:
+                types[name], constants[name] = "constexpr", 1
+                continue
+            types[name] = word
+            passed.append(("known", word, value))
+            if whole and value % DIVISOR == 0 and parameter.aligned:
+                multiples.append((i,))
+    return Variant(types, constants, tuple(multiples), tuple(passed))
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is compiled together for one kernel in one call, told apart by ``key``.
+
+    call: the operator and the types, for errors.
+    """
+
+    key: str
+    source: Source = field(compare=False)
+    variants: tuple[Variant, ...] = field(compare=False)
+    options: Mapping[str, Any] = field(compare=False)
+    target: int = field(compare=False)
+    call: str = field(compare=False)
+
+
+def unit(
+    source: Source, variants: Sequence[Variant], tuning: Tuning, target: int, call: str
+) -> Unit:
+    """Return what is to be compiled. ``target``: the compute capability, as 90. Variants that are
+    the same are one.
+    """
+    options = {**tuning.options, "enable_fp_fusion": True}
+    if source.jit.debug is not None:
+        options["debug"] = source.jit.debug
+    different = list(dict.fromkeys(v.text for v in variants))
+    kept = [next(v for v in variants if v.text == text) for text in different]
+    stated = repr(sorted(options.items()))
+    key = "\n".join((_compiler(target), source.jit.cache_key, stated, *different))
+    return Unit(key, source, tuple(kept), options, target, call)
+
+
+@cache
+def _compiler(target: int) -> str:
+    """Return what compiles for a target: versions, and what the environment changes of it."""
+    backend = make_backend(GPUTarget("cuda", target, 32))
+    changed = sorted(get_cache_invalidating_env_vars().items())
+    return f"triton {triton.__version__}, {backend.hash()}, {changed}"
+
+
+def _binary(code: bytes, metadata: Mapping[str, Any]) -> Binary:
+    """Return machine code with its metadata; BackendError for what our launches do not serve."""
+    wants = {
+        "a cooperative grid": metadata.get("launch_cooperative_grid"),
+        "programmatic dependent launch": metadata.get("launch_pdl"),
+        "descriptors of tensors made on the host": metadata.get("tensordesc_meta"),
+        "memory for profiles": metadata.get("profile_scratch_size"),
+        "instrumentation": metadata.get("instrumentation_mode"),
+        "warps of another size": metadata.get("warp_size", 32) != 32,
+    }
+    found = [what for what, wanted in wants.items() if wanted]
+    if found:
+        raise BackendError(
+            f"a kernel of Triton wants {' and '.join(found)}, which launches here do not have",
+            hint="descriptors that are made in the kernel (tl.make_tensor_descriptor) are served",
+        )
+    return Binary(
+        code,
+        str(metadata["name"]),
+        int(metadata["num_warps"]),
+        int(metadata["num_ctas"]),
+        int(metadata["shared"]),
+        int(metadata["global_scratch_size"] or 0),
+    )
+
+
+def compiled(unit: Unit, variant: Variant) -> Binary:
+    """Return the machine code of a variant, compiled now."""
+    jit = unit.source.jit
+    places = {name: i for i, name in enumerate(jit.arg_names)}
+    constants = {(places[name],): value for name, value in variant.constants.items()}
+    attributes = {path: [["tt.divisibility", DIVISOR]] for path in variant.multiples}
+    try:
+        source = ASTSource(jit, dict(variant.types), constants, attributes)
+        target = GPUTarget("cuda", unit.target, 32)
+        made = triton.compile(source, target=target, options=dict(unit.options))
+        return _binary(made.asm["cubin"], made.metadata._asdict())
+    except Exception as error:
+        raise BackendError(
+            f"Triton cannot compile the kernel {unit.source.name!r} for sm_{unit.target}",
+            op=unit.call,
+            found=_reason(error),
+            hint="this is a fault of the kernel, or of a configuration, not of the call; "
+            "when= declines calls that it is not made for",
+            span=unit.source.site,
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what Triton says: its errors show the line of the kernel."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    shown = "\n            ".join(lines[-6:]) if len(lines) > 1 else summary(error)
+    cause = error.__cause__
+    return shown if cause is None else f"{shown}\n            {summary(cause)}"
+
+
+def machine_code(unit: Unit) -> Binaries:
+    """Return the machine code of a kernel's variants, from disk or compiled now."""
+    kept = kept_file.find(FOLDER, unit.key)
+    found = None if kept is None else unpacked(kept)
+    if found is not None and len(found) == len(unit.variants):
+        return found
+    made = tuple(in_threads([partial(compiled, unit, v) for v in unit.variants]))
+    kept_file.keep(FOLDER, unit.key, packed(made))
+    return made
+
+
+kernels: MadeOnce[Unit, Binaries] = MadeOnce(machine_code, LIMIT)

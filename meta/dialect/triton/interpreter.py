@@ -1,0 +1,213 @@
+"""Kernels of Triton on the CPU, by Triton's interpreter: for tests and debuggers.
+
+The interpreter computes each block with NumPy, one after the other. It is used as it is in all
+versions from 3.6 on, with these differences:
+
+- a function that was made for the compiler runs, too, and so do the functions that it calls:
+  Triton's own would have to be imported under TRITON_INTERPRET=1;
+- what it changes in Triton's modules meanwhile is undone, so that compiling works before and after;
+- bfloat16 is computed in float32, and rounded to nearest even. Triton's interpreter keeps it as
+  integers of 16 bits and computes with these;
+- functions of ``libdevice`` are those of torch, where torch has them.
+
+What it cannot run (inline assembly, descriptors that need a device) raises a BackendError.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
+from triton.runtime.jit import JITFunction
+
+from meta.base.errors import BackendError
+from meta.dialect.triton.binding import Bound
+from meta.dialect.triton.function import Source
+
+_lock = threading.RLock()
+"""One kernel at a time: the interpreter changes Triton's modules."""
+_PATCHED = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
+
+
+def interpreted_run(source: Source, bound: Bound, grid: Sequence[int]) -> Callable[..., None]:
+    """Return a kernel as a function of a run's values (see `OpEnv`) on the CPU."""
+    function = _Function(source.jit.fn)
+    values_of = _arguments(bound)
+
+    def run(*values: Any) -> None:
+        with _interpreting():
+            try:
+                function.run(grid=tuple(grid), warmup=False, **values_of(values))
+            except InterpreterError as error:
+                cause = error.__cause__ or error
+                raise BackendError(
+                    f"Triton's interpreter cannot run the kernel {source.name!r}",
+                    found=f"{type(cause).__name__}: {cause}",
+                    hint="it computes with NumPy, and has no inline assembly and nothing of a "
+                    "device; the same kernel may compile",
+                    span=source.site,
+                ) from error
+
+    return run
+
+
+def _arguments(bound: Bound) -> Callable[[Sequence[Any]], dict[str, Any]]:
+    """Return a function that makes a kernel's arguments of a run's values."""
+    known = {**bound.constants, **{n: s.value for n, s in bound.statics.items()}}
+
+    def arguments(values: Sequence[Any]) -> dict[str, Any]:
+        found = dict(known)
+        for name, pointers in bound.pointers.items():
+            tensors = tuple(values[place] for place in pointers.places)
+            found[name] = tensors if pointers.several else tensors[0]
+        for name, number in bound.numbers.items():
+            found[name] = values[number.place]
+        for name, stride in bound.strides.items():
+            found[name] = values[stride.place].stride(stride.axis)
+        return found
+
+    return arguments
+
+
+@contextmanager
+def _interpreting() -> Iterator[None]:
+    """Let functions of ``triton.jit`` run in a block, and leave Triton as it was."""
+    with _lock, ExitStack() as stack:
+        before = [(module, dict(vars(module))) for module in _PATCHED]
+        stack.callback(_restore, before)
+        stack.callback(_Function.undo)
+        stack.enter_context(np.errstate(all="ignore"))
+        for target, name, value in (
+            (JITFunction, "__call__", _called),
+            (interpreter.interpreter_builder, "__class__", _Builder),
+        ):
+            stack.callback(setattr, target, name, getattr(target, name))
+            setattr(target, name, value)
+        yield
+
+
+def _restore(before: list[tuple[Any, dict[str, Any]]]) -> None:
+    for module, names in before:
+        for name, value in dict(vars(module)).items():
+            if name not in names:
+                delattr(module, name)
+            elif names[name] is not value:
+                setattr(module, name, names[name])
+
+
+def _called(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of ``triton.jit`` from an interpreted one."""
+    return _Function(function.fn)(*args, **kwargs)
+
+
+class _Function(InterpretedFunction):  # type: ignore[misc]
+    """Triton's interpreted function. It puts names into the module of the function, which `undo`
+    takes out again.
+    """
+
+    added: ClassVar[list[tuple[Any, set[str]]]] = []
+
+    def rewrite(self) -> Any:
+        before = set(self.fn.__globals__)
+        made = super().rewrite()
+        new = set(self.fn.__globals__) - before
+        if new:
+            self.added.append((self.fn, new))
+        return made
+
+    @classmethod
+    def undo(cls) -> None:
+        """Leave the modules of all functions that ran as they were."""
+        for function, names in cls.added:
+            for name in names:
+                function.__globals__.pop(name, None)
+        cls.added.clear()
+        cls.rewritten_fn.clear()
+
+
+def _is_bfloat16(handle: Any) -> bool:
+    return isinstance(handle, TensorHandle) and handle.dtype.scalar == tl.bfloat16
+
+
+def _wide(handle: Any) -> Any:
+    """Return values of bfloat16 as float32; others as they are."""
+    if not _is_bfloat16(handle):
+        return handle
+    data = np.ascontiguousarray(handle.data).view(ml_dtypes.bfloat16).astype(np.float32)
+    return TensorHandle(data.reshape(handle.data.shape), tl.float32)
+
+
+def _narrow(handle: Any) -> Any:
+    """Return float32 rounded to bfloat16."""
+    data = np.asarray(handle.data, np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
+    return TensorHandle(data, tl.bfloat16)
+
+
+class _Builder(InterpreterBuilder):  # type: ignore[misc]
+    """Triton's, with bfloat16 computed in float32."""
+
+    def binary_op(self, lhs: Any, rhs: Any, op: Any) -> Any:
+        if not (_is_bfloat16(lhs) or _is_bfloat16(rhs)):
+            return super().binary_op(lhs, rhs, op)
+        made = super().binary_op(_wide(lhs), _wide(rhs), op)
+        return made if made.data.dtype == np.bool_ else _narrow(made)
+
+    def unary_op(self, arg: Any, op: Any) -> Any:
+        if not _is_bfloat16(arg):
+            return super().unary_op(arg, op)
+        return _narrow(super().unary_op(_wide(arg), op))
+
+    def ternary_op(self, lhs: Any, rhs: Any, other: Any, op: Any) -> Any:
+        if op is np.where or not _is_bfloat16(other):
+            return super().ternary_op(lhs, rhs, other, op)
+        return _narrow(super().ternary_op(_wide(lhs), _wide(rhs), _wide(other), op))
+
+    def create_fma(self, x: Any, y: Any, z: Any) -> Any:
+        if not _is_bfloat16(z):
+            return super().create_fma(x, y, z)
+        return _narrow(super().create_fma(_wide(x), _wide(y), _wide(z)))
+
+    def create_erf(self, arg: Any) -> Any:
+        made = super().create_erf(_wide(arg))
+        return _narrow(made) if _is_bfloat16(arg) else made
+
+    def create_rsqrt(self, arg: Any) -> Any:
+        made = super().create_rsqrt(_wide(arg))
+        return _narrow(made) if _is_bfloat16(arg) else made
+
+    def create_dot(self, a: Any, b: Any, d: Any, *more: Any) -> Any:
+        made = super().create_dot(_wide(a), _wide(b), _wide(d), *more)
+        return _narrow(made) if _is_bfloat16(d) else made
+
+    def cast_impl(self, src: Any, dst_type: Any) -> Any:
+        if dst_type.scalar == tl.bfloat16:
+            if _is_bfloat16(src):
+                return src
+            wide = src if src.dtype.scalar == tl.float32 else super().cast_impl(src, tl.float32)
+            return _narrow(wide)
+        return (
+            super().cast_impl(_wide(src), dst_type)
+            if _is_bfloat16(src)
+            else (super().cast_impl(src, dst_type))
+        )
+
+    def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        if _is_bfloat16(src) or dst_type.scalar == tl.bfloat16:
+            return self.cast_impl(src, dst_type)
+        return super().create_fp_to_fp(src, dst_type, rounding_mode)
+
+    def get_bf16(self, value: float) -> Any:
+        return _narrow(self.get_fp32(value))
+
+    def create_extern_elementwise(
+        self, library: Any, path: Any, symbol: str, arguments: Any, type_: Any, is_pure: bool
+    ) -> Any:
+        raise NotImplementedError(f"the interpreter has no {symbol} of libdevice")

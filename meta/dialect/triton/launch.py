@@ -1,0 +1,219 @@
+"""Launching the variants of a kernel: which one, and with which parameters.
+
+A `LaunchPlan` is plain data, kept with the machine code in saved programs; `bind` makes a function
+of a run's values of it. Launched is the compact variant if every address is a multiple of 16 and
+every tensor whose strides are parameters is compact, else the general one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import torch
+
+from meta.dialect.cuda import driver
+from meta.dialect.cuda.prepared_launch import PreparedLaunch
+from meta.dialect.triton import words
+from meta.dialect.triton.binary import Binaries, Binary
+
+ALIGNMENT = 16
+"""Bytes of which an address is a multiple in the compact variant."""
+WARP = 32
+Passed = tuple[Any, ...]
+"""A parameter of the compiled code: ("pointer", place), ("number", place, word),
+("stride", place, axis) or ("known", word, value)."""
+Run = Callable[..., None]
+_FIELDS = {"pointer": (int,), "number": (int, str), "stride": (int, int)}
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """How a kernel is launched.
+
+    Attributes
+    ----------
+    passed: of each variant, what the compiled code is given, in order. grid: thread blocks of three
+    axes. strided: positions, among the values of a run, of tensors whose strides are parameters.
+    compacted: those of tensors that are copied if they are not compact.
+    """
+
+    passed: tuple[tuple[Passed, ...], ...]
+    grid: tuple[int, int, int]
+    strided: tuple[int, ...] = ()
+    compacted: tuple[int, ...] = ()
+
+    def bind(self, binaries: Binaries, device: int) -> Run:
+        """Return a function of a run's values, with the kernels loaded on a device."""
+        blocks = math.prod(self.grid)
+        launches = [
+            _Variant(passed, binary, self.grid, blocks, device)
+            for passed, binary in zip(self.passed, binaries, strict=True)
+        ]
+        run = self._choosing(launches[0].run, launches[-1].run)
+        return _compacting(run, self.compacted) if self.compacted else run
+
+    def _choosing(self, compact: Run, general: Run) -> Run:
+        places = sorted({p[1] for p in self.passed[0] if p[0] == "pointer"})
+        strided = self.strided
+        if not places or compact == general:
+            return general
+        tensors_of = _picker(places)
+
+        def run(*values: Any) -> None:
+            moved = 0
+            for tensor in tensors_of(values):
+                moved |= tensor.data_ptr()
+            if moved % ALIGNMENT:
+                general(*values)
+                return
+            for place in strided:
+                if not values[place].is_contiguous():
+                    general(*values)
+                    return
+            compact(*values)
+
+        return run
+
+    def record(self) -> dict[str, Any]:
+        """Return what `read` reads: values that JSON has, floats by their digits."""
+
+        def shown(passed: Passed) -> list[Any]:
+            return [v.hex() if type(v) is float else v for v in passed]
+
+        return {
+            "passed": [[shown(p) for p in variant] for variant in self.passed],
+            "grid": list(self.grid),
+            "strided": list(self.strided),
+            "compacted": list(self.compacted),
+        }
+
+    @classmethod
+    def read(cls, record: Any) -> LaunchPlan:
+        """Return the plan of a record out of a file; ValueError if it is not one."""
+        wrong = ValueError("a record does not say how to launch a kernel of Triton")
+        if not isinstance(record, dict) or set(record) != set(cls.__dataclass_fields__):
+            raise wrong
+        places = record["strided"], record["compacted"]
+        grid, variants = record["grid"], record["passed"]
+        sound = all(isinstance(p, list) and all(map(_is_place, p)) for p in places)
+        if not sound or not isinstance(grid, list) or not isinstance(variants, list):
+            raise wrong
+        if len(grid) != 3 or not all(map(_is_place, grid)) or len(variants) not in (1, 2):
+            raise wrong
+        if not all(isinstance(v, list) and all(isinstance(p, list) for p in v) for v in variants):
+            raise wrong
+        passed = tuple(tuple(_passed(p, wrong) for p in variant) for variant in variants)
+        return cls(passed, (grid[0], grid[1], grid[2]), *map(tuple, places))
+
+
+def _is_place(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _passed(part: list[Any], wrong: ValueError) -> Passed:
+    kind = part[0] if part else None
+    if kind == "known" and len(part) == 3 and part[1] in words.FORMAT:
+        word, value = part[1], part[2]
+        if isinstance(value, str):
+            value = float.fromhex(value)
+        if type(value) in (bool, int, float):
+            return kind, word, value
+    elif (
+        kind in _FIELDS
+        and [type(p) for p in part[1:]] == list(_FIELDS[kind])
+        and all(p >= 0 if type(p) is int else p in words.FORMAT for p in part[1:])
+    ):
+        return tuple(part)
+    raise wrong
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return a function that picks some of a run's values."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    only = places[0]
+    return lambda values: (values[only],)
+
+
+def _compacting(run: Run, places: tuple[int, ...]) -> Run:
+    """Return a launch with compact copies of tensors that are not compact."""
+
+    def launch(*values: Any) -> None:
+        for place in places:
+            if not values[place].is_contiguous():
+                given = [v.contiguous() if i in places else v for i, v in enumerate(values)]
+                run(*given)
+                return
+        run(*values)
+
+    return launch
+
+
+class _Variant:
+    """A variant, loaded on a device."""
+
+    def __init__(
+        self,
+        passed: Sequence[Passed],
+        binary: Binary,
+        grid: tuple[int, int, int],
+        blocks: int,
+        device: int,
+    ) -> None:
+        formats = [_format(p) for p in passed]
+        known = {i: words.converter(p[1])(p[2]) for i, p in enumerate(passed) if p[0] == "known"}
+        # Two more pointers at the end: scratch memory, and memory for profiles, which has none.
+        count = len(passed)
+        formats += ["Q", "Q"]
+        self.scratch = binary.scratch * blocks * binary.ctas
+        known |= {count + 1: 0} if self.scratch else {count: 0, count + 1: 0}
+        function = driver.load(binary.code, binary.name, device, binary.shared)
+        threads = binary.warps * WARP
+        self.launch = PreparedLaunch(function, formats, known, grid, threads, binary.ctas)
+        self.device = device
+        self.given = [p for p in passed if p[0] != "known"]
+        self.run = self._run()
+
+    def _run(self) -> Run:
+        launch = self.launch
+        if not self.scratch and self.given and all(p[0] == "pointer" for p in self.given):
+            tensors_of = _picker([p[1] for p in self.given])
+            return lambda *values: launch(*[t.data_ptr() for t in tensors_of(values)])
+        readers = [_reader(p) for p in self.given]
+        if not self.scratch:
+            return lambda *values: launch(*[read(values) for read in readers])
+        size, place = self.scratch, torch.device("cuda", self.device)
+
+        def run(*values: Any) -> None:
+            memory = torch.empty(size, dtype=torch.uint8, device=place)
+            launch(*[read(values) for read in readers], memory.data_ptr())
+
+        return run
+
+
+def _format(part: Passed) -> str:
+    """Return how `struct` writes a parameter."""
+    match part[0]:
+        case "pointer":
+            return "Q"
+        case "stride":
+            return words.FORMAT["i64"]
+        case "number":
+            return words.FORMAT[part[2]]
+    return words.FORMAT[part[1]]
+
+
+def _reader(part: Passed) -> Callable[[Sequence[Any]], Any]:
+    """Return a function that reads a parameter from the values of a run."""
+    place = part[1]
+    if part[0] == "pointer":
+        return lambda values: values[place].data_ptr()
+    if part[0] == "stride":
+        axis = part[2]
+        return lambda values: values[place].stride(axis)
+    convert = words.converter(part[2])
+    return lambda values: convert(values[place])

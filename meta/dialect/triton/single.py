@@ -1,0 +1,284 @@
+"""A kernel of Triton that is the implementation of an operator by itself: one launch for a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NoReturn
+
+from meta.base.errors import RegistrationError
+from meta.base.threads import compile_threads
+from meta.dialect.core import Compiled, Config, Configs, Deferred, OpEnv, Unsupported, may_begin
+from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
+from meta.dialect.triton import binding, build, configs
+from meta.dialect.triton.artifact import artifact_of
+from meta.dialect.triton.binding import Binder, Bound
+from meta.dialect.triton.configs import Tuning
+from meta.dialect.triton.function import NO_DEFAULT, Source, read
+from meta.dialect.triton.interpreter import interpreted_run
+from meta.dialect.triton.launch import LaunchPlan
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues, written_places
+from meta.op.core.op import Op
+from meta.op.core.schema import NUMBERS
+from meta.runtime import chip
+
+
+class Meta(Mapping[str, Any]):
+    """What a grid or a heuristic is computed of: parameters by name, tensors as their types, and
+    all other words of `binding.py`. Numbers given at run time are not there.
+    """
+
+    def __init__(self, call: CallValues, source: Source, names: Mapping[str, str]) -> None:
+        self.call, self.names = call, names
+        self.given: dict[str, Any] = {}
+        parameters = [p for p in source.parameters if p.default is not NO_DEFAULT]
+        self.defaults = {p.name: p.default for p in parameters}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.given:
+            return self.given[name]
+        word = binding.word_of(self.names.get(name, name), self.call.op)
+        if word.kind == "given":
+            return self.defaults[name]
+        if word.kind == "argument":
+            return self._argument(name, word.of)
+        type_ = self._type(word)
+        match word.kind:
+            case "numel":
+                return type_.size
+            case "ndim":
+                return len(type_.shape)
+            case "size" if word.axis < len(type_.shape):
+                return type_.static_shape[word.axis]
+            case "dtype":
+                return type_.dtype
+            case "out":
+                return type_
+        raise KeyError(name)
+
+    def _argument(self, name: str, slot: str) -> Any:
+        value = self.call.args[self.call.op.schema.index[slot]]
+        kind = self.call.op.schema.slots[self.call.op.schema.index[slot]].kind
+        if kind != "attribute" and isinstance(value, NUMBERS):
+            raise KeyError(name)
+        return value
+
+    def _type(self, word: binding.Word) -> TensorType:
+        if word.of == "out" and (word.number or 0) < len(self.call.outputs):
+            return self.call.outputs[word.number or 0]
+        found = None if word.of == "out" else self._argument(word.of, word.of)
+        if not isinstance(found, TensorType):
+            raise KeyError(word.of)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self.defaults, **self.given})
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A kernel that was bound in a call, to be compiled."""
+
+    unit: build.Unit
+    plan: LaunchPlan
+    device: int
+
+
+class SingleKernel:
+    """A kernel of an operator; parameters as in `TritonDialect.kernel`."""
+
+    def __init__(
+        self,
+        function: Any,
+        op: Op,
+        grid: Any,
+        stated: configs.Stated,
+        heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]],
+        names: Mapping[str, str],
+        bind: Callable[[CallValues], Mapping[str, Any]] | None,
+        when: Callable[[CallValues], str | None] | None,
+        not_capturable: str,
+    ) -> None:
+        self.source, self.op = read(function), op
+        self.grid, self.bind, self.when = grid, bind, when
+        self.not_capturable = not_capturable
+        self.heuristics = {**self.source.heuristics, **heuristics}
+        self.stated = stated or self.source.configs
+        self._check_grid()
+        self._check_heuristics()
+        meta = [] if callable(self.stated) else self._read(self.stated)
+        given = {*self.heuristics, *(n for one in meta for n in one.meta)}
+        if callable(self.stated):  # which of them it states is seen when it is called
+            given |= {p.name for p in self.source.parameters if p.constexpr} - {
+                p for p in self._constexprs if binding.word_of(names.get(p, p), op).kind != "given"
+            }
+        self.binder = Binder(self.source, op, names, given, bind is not None)
+
+    @property
+    def _constexprs(self) -> list[str]:
+        return [p.name for p in self.source.parameters if p.constexpr]
+
+    def _read(self, stated: Sequence[Any]) -> list[Tuning]:
+        names = [n for n in self._constexprs if n not in self.heuristics]
+        return configs.read(stated, names, self.source.name, self.source.site)
+
+    @cached_property
+    def _tunings(self) -> list[Tuning]:
+        assert not callable(self.stated)
+        return self._read(self.stated)
+
+    def tunings(self, call: CallValues) -> list[Tuning]:
+        """Return the configurations in a call."""
+        return self._read(self.stated(call)) if callable(self.stated) else self._tunings
+
+    def _refuse(self, what: str, expected: str, found: object = None) -> NoReturn:
+        raise RegistrationError(
+            f"the kernel {self.source.name!r} of {self.op.name!r} {what}",
+            expected=expected,
+            found=found,
+            span=self.source.site,
+        )
+
+    def _check_grid(self) -> None:
+        sound = callable(self.grid) or _is_grid(self.grid)
+        if not sound:
+            self._refuse(
+                "has no grid",
+                'grid=lambda meta: (triton.cdiv(meta["numel"], meta["BLOCK"]),), or a tuple of '
+                "1 to 3 numbers",
+                repr(self.grid),
+            )
+
+    def _check_heuristics(self) -> None:
+        wrong = [n for n in self.heuristics if n not in self._constexprs]
+        if wrong:
+            self._refuse(
+                f"has heuristics of what is no tl.constexpr parameter: {wrong}",
+                f"some of {self._constexprs}",
+            )
+
+    def make(self, call: CallValues) -> OpEnv:
+        """Return the kernel of a call; raises Unsupported."""
+        reason = None if self.when is None else self.when(call)
+        if reason is not None:
+            raise Unsupported(reason)
+        tunings = self.tunings(call)
+        others = tuple(t.config for t in tunings[1:])
+        made = Configs(lambda: others, lambda config: self._made(call, tunings, config))
+        env = self._made(call, tunings, ())
+        env.configs = made
+        return env
+
+    def _made(self, call: CallValues, tunings: Sequence[Tuning], config: Config) -> OpEnv:
+        tuning = configs.chosen(tunings, config)
+        bound, meta = self.bound(call, tuning)
+        grid = self._grid(meta)
+        strided, plan, variants = self._plan(call, bound, grid)
+        if not all(t.size for t in call.outputs):
+            return self._env(_nothing, strided)
+        empty = [n for n, p in bound.pointers.items() if not all(t.size for t in p.types)]
+        if empty or 0 in grid:
+            what = empty[0] if empty else "the grid"
+            raise Unsupported(f"{what} is empty, and the result is not")
+        if call.device.kind == "cpu":
+            return self._env(interpreted_run(self.source, bound, grid), strided)
+        if self.source.interpreted_only:
+            raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
+        device = call.device.ordinal
+        major, minor = chip.compiled_for(call.device).capability
+        unit = build.unit(self.source, variants, tuning, 10 * major + minor, str(call))
+        plan = LaunchPlan(
+            tuple(v.passed for v in unit.variants), plan.grid, plan.strided, plan.compacted
+        )
+        if may_begin():
+            build.kernels.begin([unit])
+        return self._env(Deferred(Ready(unit, plan, device), _compile_each), strided)
+
+    def _env(self, run: Any, strided: bool) -> OpEnv:
+        return OpEnv(run, allocates=False, strided=strided, not_capturable=self.not_capturable)
+
+    def bound(self, call: CallValues, tuning: Tuning) -> tuple[Bound, Meta]:
+        """Return what the parameters are in a call, and what grids are computed of."""
+        meta = Meta(call, self.source, self.binder.names)
+        meta.given.update(tuning.meta)
+        if self.bind is not None:
+            stated = dict(self.bind(call))
+            known = {p.name for p in self.source.parameters}
+            taken = {*meta.given, *self.heuristics}
+            unknown = [n for n in stated if n not in known or n in taken]
+            if unknown:
+                self._refuse(
+                    f"has a bind= that returns {unknown}",
+                    f"parameters that nothing else states, of {sorted(known - taken)}",
+                )
+            meta.given.update(stated)
+        for name, compute in self.heuristics.items():
+            meta.given[name] = self._computed(f"the heuristic {name!r}", compute, meta)
+        return self.binder.bound(call, meta.given), meta
+
+    def _computed(self, who: str, compute: Callable[[Mapping[str, Any]], Any], meta: Meta) -> Any:
+        try:
+            return compute(meta)
+        except KeyError as error:
+            raise RegistrationError(
+                f"{who} of the kernel {self.source.name!r} of {self.op.name!r} asks for {error}",
+                expected=f"one of {sorted(meta)}, an argument, numel, x_size_0 and the like",
+                hint="a number given at run time is not known when a kernel is prepared",
+                span=self.source.site,
+            ) from error
+
+    def _grid(self, meta: Meta) -> tuple[int, int, int]:
+        grid = self.grid
+        if callable(grid):
+            grid = self._computed("grid=", grid, meta)
+        if not _is_grid(grid):
+            self._refuse("has a grid that is none", "a tuple of 1 to 3 numbers", repr(grid))
+        whole = (*grid, 1, 1)[:3]
+        for axis, (blocks, most) in enumerate(zip(whole, MOST_BLOCKS, strict=True)):
+            if blocks > most:
+                raise Unsupported(f"the grid has {blocks} blocks along axis {axis}, at most {most}")
+        return whole
+
+    def _plan(
+        self, call: CallValues, bound: Bound, grid: tuple[int, int, int]
+    ) -> tuple[bool, LaunchPlan, tuple[build.Variant, build.Variant]]:
+        variants = build.variants(self.source, bound)
+        strided = tuple(sorted({s.place for s in bound.strides.values()}))
+        first_result = bound.results
+        inputs = [p for p in bound.compact if p < first_result]
+        any_strides = bool(strided) and not set(inputs) & set(written_places(call))
+        plan = LaunchPlan(
+            tuple(v.passed for v in variants),
+            grid,
+            tuple(p for p in strided if p < first_result),
+            tuple(inputs) if any_strides else (),
+        )
+        return any_strides, plan, variants
+
+
+def _is_grid(grid: Any) -> bool:
+    return (
+        isinstance(grid, tuple | list)
+        and 1 <= len(grid) <= 3
+        and all(type(n) is int and n >= 0 for n in grid)
+    )
+
+
+def _nothing(*values: Any) -> None:
+    """Launch nothing: the results have no elements."""
+
+
+def _compile_each(kernels: Sequence[Ready]) -> list[Compiled]:
+    if compile_threads() > 1:
+        build.kernels.begin(one.unit for one in kernels)
+    made = []
+    for one in kernels:
+        binaries = build.kernels(one.unit)
+        artifact = artifact_of(one.unit.key, one.plan, one.device)
+        made.append(Compiled(one.plan.bind(binaries, one.device), artifact))
+    return made
