@@ -55,8 +55,9 @@ ROWS = [
 ]
 
 
-MILD = sample(F(33, 17, low=-0.5, high=0.5), F(70, 17), _labels(33, 70, dtype="int32"), F(70))
-"""Of which the exponentials are no larger than thousands for any logsumexp."""
+_SMALL = F(33, 17, low=-0.5, high=0.5), F(70, 17, low=-0.5, high=0.5)
+MILD = sample(*_SMALL, _labels(33, 70, dtype="int32"), F(70))
+"""Of which exponentials are no larger than hundreds for any logsumexp."""
 
 
 _X, _WEIGHT, _LABELS = F(3, 2), F(4, 2), I(3, low=0, high=4)
