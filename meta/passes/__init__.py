@@ -39,6 +39,7 @@ from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.dispatch import dispatch
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
+from meta.passes.fuse_cross_entropy import fuse_cross_entropy
 from meta.passes.fuse_dialect import explain_fusion, fuse_dialect
 from meta.passes.fuse_operators import fuse_operators
 from meta.passes.infer_type import infer_type
@@ -82,6 +83,7 @@ __all__ = [
     "fold_batch_norm",
     "fold_constant",
     "fuse_attention",
+    "fuse_cross_entropy",
     "fuse_dialect",
     "fuse_operators",
     "infer_type",

@@ -4,11 +4,12 @@ the way; or change the blocks inside a binding, for passes with a walk of their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from meta.ir import Binding, Block, Expr, Function, Module, Var, substitute, with_operands
+from meta.ir.visit import inner_blocks
 
 Rule = Callable[[Binding], Binding | Expr | Iterable[Binding] | None]
 
@@ -73,6 +74,14 @@ def with_inner_blocks(binding: Binding, change: Callable[[Block], Block]) -> Bin
 def each_function(module: Module, change: Callable[[Function], Function]) -> Module:
     """Return the module with every function changed."""
     return module.with_functions({name: change(f) for name, f in module.functions.items()})
+
+
+def in_order(block: Block) -> Iterator[Binding]:
+    """Yield bindings as `rewrite` visits them: those of nested blocks before their owner."""
+    for binding in block.bindings:
+        for inner in inner_blocks(binding.value):
+            yield from in_order(inner)
+        yield binding
 
 
 def bound_to(var: Var, block: Block) -> list[Binding]:

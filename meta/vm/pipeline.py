@@ -67,6 +67,7 @@ STEPS = (
     PassStep(1, passes.fold_constant),  # what does not depend on the inputs
     PassStep(1, passes.deduplicate),  # functions and constants that are there twice
     PassStep(2, passes.fuse_attention),  # where no gradient needs what is between the products
+    PassStep(3, passes.fuse_cross_entropy),  # without all scores in memory, by one product more
     PassStep(2, passes.channels_last),  # of convolution networks, from end to end
     PassStep(2, passes.align_products),  # rows of products begin where libraries are fast
     PassStep(2, passes.keep_padding),  # of scores, up to their loss

@@ -7,14 +7,13 @@ in `axes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from meta.base.device import Device
 from meta.base.dtype import bits, is_float
 from meta.ir import (
     Binding,
-    Block,
     Call,
     DefUse,
     Expr,
@@ -27,13 +26,13 @@ from meta.ir import (
     operands,
 )
 from meta.ir.printer import first_line, variable_names
-from meta.ir.visit import inner_blocks, uses
+from meta.ir.visit import uses
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import FoundAttention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
 from meta.passes.calls import op_call, tensor_type
-from meta.passes.rewrite import bound_to, each_function, rewrite_function
+from meta.passes.rewrite import bound_to, each_function, in_order, rewrite_function
 from meta.passes.simplify import simplify
 
 
@@ -192,7 +191,7 @@ class _Search:
         found: dict[Binding, FoundAttention] = {}
         refused: dict[Binding, str] = {}
         uses, names = DefUse(function), variable_names(function)
-        for binding in _in_order(function.body):
+        for binding in in_order(function.body):
             made = op_call(binding.value)
             if made is not None and tensor_type(binding.var) is not None:
                 try:
@@ -225,14 +224,6 @@ class _Search:
             raise Refused(f"values are {other} wide and keys {own}: kernels want one width")
         if self.kind == "cuda" and (one.dtype == "float64" or own * bits(one.dtype) % _ROW):
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
-
-
-def _in_order(block: Block) -> Iterator[Binding]:
-    """Yield bindings, those of nested blocks before their owner."""
-    for binding in block.bindings:
-        for inner in inner_blocks(binding.value):
-            yield from _in_order(inner)
-        yield binding
 
 
 def _emitted(one: FoundAttention, binding: Binding) -> list[Binding]:
