@@ -36,6 +36,7 @@ from meta.op.core.promotion import strict_dtypes
 from meta.runtime.ndarray import array, asarray, from_dlpack, ndarray
 from meta.vm.explain import explain
 from meta.vm.measure import measure
+from meta.vm.modules import compile_model, load_module
 from meta.vm.pipeline import PassContext
 
 newaxis = None
@@ -55,6 +56,7 @@ __all__ = [
     "array_api",
     "asarray",
     "can_cast",
+    "compile_model",
     "cond",
     "dialect",
     "e",
@@ -71,6 +73,7 @@ __all__ = [
     "ir",
     "isdtype",
     "linalg",
+    "load_module",
     "measure",
     "model",
     "nan",

@@ -164,6 +164,42 @@ def test_the_page_on_looking_at_programs_runs(tmp_path: Path) -> None:
     assert (tmp_path / "net.html").exists() and (tmp_path / "net.json").exists()
 
 
+def test_the_page_on_compiled_modules_runs(tmp_path: Path) -> None:
+    printed = _run_page("compiled_module.md", tmp_path, cwd=tmp_path)
+    assert printed.startswith("<module Net on cpu: (images: float32[batch, 3, 16, 16]) -> logits")
+    assert "{'logits': (32, 4), 'hidden': (32, 8)}" in printed
+    assert "input 'images': dimension 'batch', axis 0, is out of range" in printed
+    assert "1 to 32" in printed and "a call on cpu" in printed
+
+
+LORA = """
+import meta.dialect.tvm.build, meta.vm.compiler
+counts = {}
+def counted(owner, name):
+    original = getattr(owner, name)
+    def run(*args, **more):
+        counts[name] = counts.get(name, 0) + 1
+        return original(*args, **more)
+    setattr(owner, name, run)
+counted(meta.vm.compiler, "emit")
+counted(meta.vm.compiler, "bind_kernels")
+counted(meta.dialect.tvm.build, "_compile")
+"""
+
+
+def test_following_the_lora_page_compiles_once(tmp_path: Path) -> None:
+    """Its code runs with what compiles programs and kernels counted: once, before any adapter."""
+    text = (ROOT / "docs" / "howto" / "lora.md").read_text("utf-8")
+    compiled, *rest = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "compile_model" in compiled and not any("compile" in block for block in rest)
+    script = tmp_path / "page.py"
+    merged = [*rest, "print(counts)"]
+    script.write_text("\n\n".join([LORA, compiled, "print(counts); counts.clear()", *merged]))
+    printed = _run(tmp_path, str(script), package=ROOT).splitlines()
+    assert printed[0].startswith("{") and "'emit': 1" in printed[0], printed
+    assert printed[1] == "{}", printed
+
+
 def test_the_page_on_cuda_graphs_runs(tmp_path: Path) -> None:
     printed = _run_page("cuda_graphs.md", tmp_path)
     assert printed.startswith(("no CUDA graph: the device is cpu", "runs as CUDA graphs")), printed

@@ -95,6 +95,12 @@ def _compile(commands: Commands) -> None:
     parser.add_argument(
         "--output", metavar="DIR", help="save the compiled program; meta.vm.load reads it"
     )
+    parser.add_argument(
+        "--workdir",
+        metavar="DIR",
+        help="save it with the program after each pass, sources and a page in a folder of its name "
+        "in DIR; meta.load_module reads it",
+    )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.compile:run")
 

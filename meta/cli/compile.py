@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from meta.cli.table import section, show
-from meta.cli.target import compiled
+from meta.cli.target import module
 from meta.vm import Executable
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the record."""
-    executable, types = compiled(options)
+    made, types = module(options, options.workdir)
+    executable = made.executable
     if options.output:
         executable.save(options.output)
     if options.html:

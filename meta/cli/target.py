@@ -24,26 +24,41 @@ from meta.base.registry import nearest
 from meta.cli.arguments import TARGET
 from meta.ir import Module, TensorType, parse, parse_type
 from meta.vm import Executable
+from meta.vm.modules import CompiledModule
+from meta.vm.modules.making import legal_name
 
 
 def compiled(options: argparse.Namespace) -> tuple[Executable, list[TensorType]]:
-    """Return the compiled target and the types of its arguments.
+    """Return the compiled target and the types of its arguments; errors as of `module`."""
+    found, types = module(options)
+    return found.executable, types
+
+
+def module(
+    options: argparse.Namespace, workdir: str | None = None
+) -> tuple[CompiledModule, list[TensorType]]:
+    """Return the target as a compiled module, which is saved to ``workdir``, and the types of its
+    arguments.
 
     Raises ArgumentError or UnknownName for a target that is not there, and what
-    `meta.vm.compile` raises.
+    `meta.compile_model` raises.
     """
     device = require(options.device)
     target = load(options.target)
     types = [tensor_type(text) for text in options.input]
+    name = None
+    given: Sequence[TensorType] = types
     if isinstance(target, Module):
         if types:
             raise ArgumentError("program text says itself what it takes", hint="leave --input out")
         types = [p.type for p in target.main.params if isinstance(p.type, TensorType)]
-        run = meta.vm.compile(target, device=device, opt_level=options.opt_level)
-        return run, types
+        name = legal_name(Path(options.target).stem)
     if isinstance(target, meta.Model):
         target.to(device=device)
-    return meta.vm.compile(target, *types, device=device, opt_level=options.opt_level), types
+    made = meta.compile_model(
+        target, *given, target=device, workdir=workdir, name=name, opt_level=options.opt_level
+    )
+    return made, types
 
 
 def load(target: str) -> Any:

@@ -49,8 +49,9 @@ from meta.op.core.handler import Default
 from meta.vm.compiler import compile
 from meta.vm.convention import Program
 from meta.vm.eager import eager, recorded
-from meta.vm.executable import Executable, load
+from meta.vm.executable import Executable
 from meta.vm.interpreter import interpret
+from meta.vm.loading import load
 from meta.vm.measure_peaks import measure_peaks
 from meta.vm.pipeline import PassContext
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, DeviceError, FormatError, OutOfMemory
+from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
@@ -29,15 +28,14 @@ from meta.runtime.array_key import array_key
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.masters import pairs_among
 from meta.runtime.ndarray import ndarray
-from meta.runtime.out_of_memory import copied, is_out_of_memory, out_of_memory
-from meta.runtime.tensor_file import read_tensors
+from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.writes import require_writable
 from meta.vm.bytecode import Invoke
 from meta.vm.code import KernelRef
-from meta.vm.convention import Convention, DimRange, convention_from_json, require_in_range
+from meta.vm.convention import Convention, DimRange, require_in_range
 from meta.vm.debug import DebugRun, debug
 from meta.vm.explain import ProgramExplanation, explain_program
-from meta.vm.folder import ARRAYS, read_folder, save
+from meta.vm.folder import save
 from meta.vm.grapher import lent
 from meta.vm.graphs import GraphReport, Graphs, graphs_for, report
 from meta.vm.kernels import BoundProgram
@@ -49,6 +47,9 @@ from meta.vm.steps import buffer, launch_error
 from meta.vm.stream_order import StreamOrder
 from meta.vm.verify_values import ComparedProgram, verified
 from meta.vm.watch import finite_observer, watched
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Executable:
@@ -145,19 +146,38 @@ class Executable:
         return link(self.program)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        inputs = self._flatten(*args, **kwargs)
+        return self._unflatten(self.on_arrays(self._flatten(*args, **kwargs)))
+
+    def on_arrays(self, inputs: list[ndarray], into: Sequence[torch.Tensor | None] = ()) -> Any:
+        """Run the program on the arrays among the arguments, in order; return its result, an array
+        or a nested tuple of them.
+
+        ``into``: for each array of the result a tensor, compact and of its type, or None. What the
+        program can put there, it puts there at once; the caller looks what it did, and copies the
+        rest. None of them is in memory of another one, of an argument, or of an array.
+        """
         tensors = self._tensors(inputs)
         verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
         with self._lock:
             for pair in self._masters:
                 pair.follow()
-            result = self._verified(tensors) if verifies else self._run(tensors)
+            result = self._verified(tensors) if verifies else self._run(tensors, into)
             for pair in self._masters:
                 pair.note()
         for i in self._written_arguments:
             if inputs[i].tensor is not tensors[i]:  # it was made compact
                 inputs[i].tensor.copy_(tensors[i])
-        return self._unflatten(result)
+        return result
+
+    @contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Let a block write to the arrays: no run is under way on the host, and on CUDA what the
+        current stream is given waits for the last one.
+        """
+        with self._lock:
+            if self._in_order is not None:
+                self._in_order()
+            yield
 
     def on_tensors(self, tensors: list[Any], alike: int | None = None) -> Any:
         """Run the program on torch tensors, compact, on its device and of the types that it was
@@ -196,6 +216,11 @@ class Executable:
         """The numbers of the arguments, arrays among them, that a call may write in place."""
         return self._linked.written
 
+    @property
+    def returned(self) -> frozenset[int]:
+        """The numbers of the arguments, arrays among them, in whose memory a result may be."""
+        return self._linked.returned
+
     def _verified(self, inputs: list[Any]) -> Any:
         """Run the program; compare the values, if these are the first arguments of their shapes."""
         shapes = tuple(t.shape for t in inputs)
@@ -215,11 +240,11 @@ class Executable:
         self._compared.add(shapes)
         return result
 
-    def _run(self, inputs: list[Any]) -> Any:
+    def _run(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
         """Run the program on tensors; return arrays."""
-        return _wrapped(self._launched(inputs), self._result, self._kept_memory)
+        return _wrapped(self._launched(inputs, into), self._result, self._kept_memory)
 
-    def _launched(self, inputs: list[Any]) -> Any:
+    def _launched(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
         """Run the program on tensors; return tensors."""
         try:
             if self._in_order is not None:
@@ -232,9 +257,10 @@ class Executable:
             elif self._graphs is not None and self._needs_kernels(self._graphs):
                 linked = self._one_by_one
             arrays = self._kept_tensors() if self._bound is None else self._bound
-            result = linked.run([*inputs, *arrays])
+            run = partial(linked.fill, into=into) if into and linked.fill else linked.run
+            result = run([*inputs, *arrays])
             if later is not None and later.update():
-                result = linked.run([*inputs, *arrays])
+                result = run([*inputs, *arrays])
             return result
         except Exception as error:
             if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
@@ -367,7 +393,10 @@ class Executable:
         The program is run ``warmup`` + ``repeat`` times; what it writes in place, it writes to
         copies. On CUDA the times are those between events on the current stream.
         """
-        inputs = self._flatten(*args, **kwargs)
+        return self.profile_arrays(self._flatten(*args, **kwargs), repeat, warmup)
+
+    def profile_arrays(self, inputs: list[ndarray], repeat: int, warmup: int) -> Profile:
+        """Do what `profile` does, on the arrays among the arguments, in order."""
         return profile(self.program, lambda: self._own(inputs), repeat, warmup)
 
     def debug(self, *args: Any, stop_at_nan: bool = False, **kwargs: Any) -> DebugRun:
@@ -462,38 +491,3 @@ def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
     if constants and buffer(value) in constants:
         value = value.clone()
     return ndarray(value, keys)
-
-
-def load(
-    folder: str | os.PathLike[str], *, rebuild: bool = False, cuda_graph: bool | None = None
-) -> Executable:
-    """Return the executable that `Executable.save` wrote to a folder.
-
-    It is called as the model was, and owns its parameters (``exe.arrays``). A compiler runs only
-    if the kernels were compiled by another version of it or for another processor, or with
-    ``rebuild``: then nothing in the folder is run as code. Without, loading runs the kernels' code:
-    load folders of people whom you trust. ``cuda_graph`` is as for `compile`.
-
-    Raises FormatError, naming the file, for a folder that is damaged, incomplete or edited, for
-    kernels that others may have written, and if a compiler would have to run that is not installed;
-    DeviceError if the device that it was compiled for is not there.
-    """
-    source = Path(folder)
-    program, more = read_folder(source, rebuild=rebuild)
-    convention = convention_from_json(more)
-    tensors = read_tensors(source / ARRAYS)
-    with torch.inference_mode(False):  # else nothing would count what is written to them
-        arrays = [
-            ndarray(copied(tensors[str(i)], program.device))  # out of the mapped file
-            for i in range(len(tensors))
-            if str(i) in tensors
-        ]
-    last = len(program.code.params) - program.code.prepared
-    params = program.code.params[max(last - len(arrays), 0) : last]
-    if len(arrays) != len(tensors) or len(arrays) != len(params):
-        raise FormatError(f"{source / ARRAYS} does not hold the program's arrays")
-    for array, (name, type_) in zip(arrays, params, strict=True):
-        if TensorType(array.shape, array.dtype) != type_:
-            found = f"{array.dtype}{list(array.shape)}"
-            raise FormatError(f"the array of %{name} does not fit", expected=type_, found=found)
-    return Executable(program, arrays, convention, cuda_graph=cuda_graph)

@@ -17,13 +17,10 @@ signature: loading a kernel runs its code, so load folders from people whom you 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +30,8 @@ import torch
 
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, FormatError, IRError
-from meta.base.files import checksum, read_file, sha256, writing
+from meta.base.files import checksum, read_file, sha256
+from meta.base.folders import replaceable, replacing_folder
 from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, parse, text, verify
@@ -74,45 +72,37 @@ def write_folder(
     cannot be written; then nothing of it is left, and an older folder is as it was.
     """
     code, kernels, device, module = program.code, program.kernels, program.device, program.module()
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        files = files or {}
-        part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
-        try:
-            constants = {
-                constant_name(i): c
-                for i, c in enumerate(code.constants)
-                if isinstance(c, torch.Tensor)
-            }
-            (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
-            fused = text(_without_artifact(module, code, kernels), constants)
-            (part / FUSED).write_text(fused, encoding="utf-8")
-            (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
-            write_tensors(part / CONSTANTS, constants)
-            for name, write in files.items():
-                write(part / name)
-            (part / KERNELS).mkdir(mode=0o700)
-            for file in {k.artifact.file for k in kernels if k.artifact is not None}:
-                place(file, part / KERNELS / file.name)
-            manifest = {
-                "schema": SCHEMA,
-                "version": VERSION,
-                "written_by": {"torch": version("torch")},
-                "device": str(device),
-                "environments": _environments(code, kernels, device),
-                "kernels": artifact_records(kernels),
-                "files": {
-                    name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
-                },
-                "more": more,
-            }
-            (part / MANIFEST).write_text(
-                json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1), encoding="utf-8"
-            )
-            _open_to_readers(part)
-            _put(part, folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    files = files or {}
+    with replacing_folder(folder) as part:
+        constants = {
+            constant_name(i): c for i, c in enumerate(code.constants) if isinstance(c, torch.Tensor)
+        }
+        (part / PROGRAM).write_text(text(module, constants), encoding="utf-8")
+        fused = text(_without_artifact(module, code, kernels), constants)
+        (part / FUSED).write_text(fused, encoding="utf-8")
+        (part / CODE).write_text(json.dumps(code_to_json(code)), encoding="utf-8")
+        write_tensors(part / CONSTANTS, constants)
+        for name, write in files.items():
+            write(part / name)
+        (part / KERNELS).mkdir(mode=0o700)
+        for file in {k.artifact.file for k in kernels if k.artifact is not None}:
+            place(file, part / KERNELS / file.name)
+        manifest = {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "written_by": {"torch": version("torch")},
+            "device": str(device),
+            "environments": _environments(code, kernels, device),
+            "kernels": artifact_records(kernels),
+            "files": {
+                name: _hash(part / name) for name in (CODE, PROGRAM, FUSED, CONSTANTS, *files)
+            },
+            "more": more,
+        }
+        (part / MANIFEST).write_text(
+            json.dumps({**manifest, "checksum": checksum(manifest)}, indent=1), encoding="utf-8"
+        )
+        _open_to_readers(part)
 
 
 def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> Module:
@@ -125,25 +115,6 @@ def _without_artifact(module: Module, code: Code, kernels: Sequence[OpEnv]) -> M
     found = {name: module.functions[name] for name in names}
     preparation = preparation_of(module)
     return module.with_functions(found if preparation is None else {**found, "main": preparation})
-
-
-def _put(part: Path, folder: Path) -> None:
-    """Rename a complete folder to its name. Of several writers at once, the last one's stays."""
-    old = part.with_suffix(".old")
-    while True:
-        with suppress(FileNotFoundError):
-            os.rename(folder, old)
-        try:
-            os.rename(part, folder)
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                with suppress(OSError):
-                    os.rename(old, folder)
-                raise
-            # Another writer's folder came in between.
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def _open_to_readers(folder: Path) -> None:
@@ -312,7 +283,7 @@ ARRAYS = "arrays.safetensors"
 def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     """Write an executable to a folder, which is made; see `Executable.save`."""
     target = Path(folder).resolve()
-    if not _replaceable(target):
+    if not replaceable(target, MANIFEST):
         raise ArgumentError(
             f"{target} holds something else than a compiled program",
             expected="a new folder, or one that was saved to before",
@@ -326,30 +297,6 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
         more=convention_to_json(executable.convention),
         files={ARRAYS: lambda path: write_tensors(path, arrays)},
     )
-
-
-def _replaceable(target: Path) -> bool:
-    """Whether nothing is lost with what is there: nothing, a program of ours, or an empty folder.
-
-    Another writer may replace the folder meanwhile, and remove what it replaced file by file: only
-    what is still there after it was read counts.
-    """
-    while True:
-        try:
-            folder = os.open(target, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            return True
-        except NotADirectoryError:
-            return False
-        try:
-            names = os.listdir(folder)
-            if not names or MANIFEST in names:
-                return True
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(folder), os.stat(target)):
-                    return False
-        finally:
-            os.close(folder)
 
 
 def _check_kernels(executable: Executable) -> None:

@@ -12,7 +12,7 @@ whoever gets a loan from a program, gives out a tensor with its memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class GraphStep:
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
             self.plain(regs)
         else:
-            replay(regs)
+            replay(regs, self.graphs.given.tensors)
 
     def key(self, regs: Registers, recorded: Recordings) -> tuple[int, ...]:
         """Return which of the arguments are static, and which tensors those are."""
@@ -186,7 +186,7 @@ class GraphStep:
             replay.kept = tuple([regs[r] for r in self.inner if r not in given])
             if taken is not None:
                 replay.holds = tuple(taken.hold(replay.tensors()))
-            replay.finish(regs)
+            replay.finish(regs, self.graphs.given.tensors)
             recorded.replays.setdefault(key, []).append(replay)
             self.graphs.loans.add(replay.lot.loans)
             self.status.graphs += 1
@@ -210,7 +210,12 @@ class GraphStep:
             for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
                 step(own)
 
-        launch = self.graphs.recorder.record(body)
+        given_for_results = self.graphs.given.tensors
+        self.graphs.given.clear()
+        try:
+            launch = self.graphs.recorder.record(body)
+        finally:
+            self.graphs.given.tensors = given_for_results
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
         return self.replay(own, copied, written, lent, launch)
@@ -330,13 +335,13 @@ class Replay:
         pairs = (*self.copied, *self.back, *self.fresh, *self.ready.items())
         return [*(t for _, t in pairs), *self.counted, *self.kept]
 
-    def __call__(self, regs: Registers) -> None:
+    def __call__(self, regs: Registers, given: Mapping[bc.Register, torch.Tensor]) -> None:
         self.take(regs)
         self.launch()
-        self.finish(regs)
+        self.finish(regs, given)
 
-    def finish(self, regs: Registers) -> None:
-        """Set registers after a run of the graph."""
+    def finish(self, regs: Registers, given: Mapping[bc.Register, torch.Tensor]) -> None:
+        """Set registers after a run of the graph; ``given``: tensors that results are put in."""
         for r, tensor in self.back:
             regs[r].copy_(tensor)
         if self.counted:  # a replay is not seen by the counters that the tape looks at
@@ -344,7 +349,7 @@ class Replay:
         for r, source, shape in self.views:
             regs[r] = regs[source].view(shape)
         for r, tensor in self.fresh:
-            regs[r] = tensor.clone()
+            regs[r] = given[r].copy_(tensor) if r in given else tensor.clone()
         for r, tensor in self.ready.items():
             regs[r] = tensor
         for r in self.released:

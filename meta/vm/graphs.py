@@ -26,6 +26,7 @@ from meta.vm.code import Code
 from meta.vm.graph_regions import RegionStatus, key_registers
 from meta.vm.graph_steps import GraphStep
 from meta.vm.loans import Loans
+from meta.vm.result_places import Given
 from meta.vm.steps import buffer
 
 _ONE = threading.Lock()
@@ -186,6 +187,8 @@ class Graphs:
         self.loans = Loans()
         self.taken: Loans | None = None
         self.alike: int | None = None
+        # What the caller gives for results.
+        self.given = Given({})
         self._fixed: set[int] = set()
         # What was recorded, by where the arrays were; and where they were when it was forgotten.
         self._bindings: dict[tuple[int, ...], Binding] = {}

@@ -27,6 +27,7 @@ from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
 from meta.vm.kernels import BoundProgram
 from meta.vm.machine import Enter, Fork, Goto, Leave, Routine, RoutineClosure, Segment, run
+from meta.vm.result_places import Given, result_places
 from meta.vm.steps import (
     Registers,
     Step,
@@ -41,7 +42,7 @@ from meta.vm.steps import (
     returning_step,
     setting,
 )
-from meta.vm.written_out import written_out
+from meta.vm.written_out import Run, written_out
 
 MEMORY_HINT = (
     "a smaller batch; compile(..., memory_budget=BYTES), which computes values anew instead of "
@@ -64,6 +65,7 @@ class Linked:
     returned: frozenset[int]
     constants: frozenset[int]
     arena_bytes: int
+    fill: Callable[..., Any] | None = None
 
 
 def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
@@ -91,6 +93,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
         frozenset(r for r in entry.returned if r >= 0),
         addresses if CONSTANT in entry.returned else frozenset(),
         sum(storages),
+        linker.fill,
     )
 
 
@@ -104,6 +107,8 @@ class _Linker:
         # Where constants lie; whether there may be a kernel that writes one.
         self.addresses, self.guards = addresses, guards
         self.routines = {n: Routine(n, f.params) for n, f in self.code.functions.items()}
+        self.given: Given | None = None
+        self.fill: Callable[..., Any] | None = None
 
     def straight(
         self, function: FunctionCode, summary: CodeSummary
@@ -113,11 +118,15 @@ class _Linker:
         (block,) = function.blocks
         last = block[-1]
         assert isinstance(last, bc.Return)
+        places = result_places(block)
         if self.grapher is None:
             shared = summary.written | summary.returned
             constants = self.addresses if self.guards else None
-            return written_out(self.program, template, shared, constants)
+            write = partial(written_out, self.program, template, shared, constants)
+            self.fill = _filling(write, Given(places)) if places else None
+            return write()
         self.grapher.escaping = escaping(block)
+        self.given = self.grapher.graphs.given = Given(places)
         steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
         read = reader(last.value)
         rest = template[function.params :]
@@ -128,6 +137,7 @@ class _Linker:
                 step(registers)
             return read(registers)
 
+        self.fill = _filling(lambda _: execute, self.given) if places else None
         return execute
 
     def general(self) -> Callable[[list[torch.Tensor]], Any]:
@@ -261,8 +271,10 @@ class _Linker:
             match i:
                 case bc.AllocateTensor(storage=None):
                     # Left to the kernel that fills it: one step for both.
-                    key = array_key(i.type.static_shape, i.type.dtype, self.device)
-                    fresh[i.out] = allocator(key)
+                    make = allocator(array_key(i.type.static_shape, i.type.dtype, self.device))
+                    if self.given is not None and i.out in self.given.places:
+                        make = self.given.allocator(i.out, make)
+                    fresh[i.out] = make
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
                 case bc.Invoke() if i.outs and i.outs[0] in keys:
@@ -298,6 +310,25 @@ class _Linker:
             guard = guarded(step, i.written, self.addresses, kernel.name)
             step = located(guard, i.span)
         return marked(step, kernel, i.span)
+
+
+def _filling(made: Callable[[Given], Run], given: Given) -> Callable[..., Any]:
+    """Return a program that puts results where its caller wants them; ``made`` makes it, at the
+    first run.
+    """
+    run: Run | None = None
+
+    def fill(args: list[torch.Tensor], into: Sequence[torch.Tensor | None]) -> Any:
+        nonlocal run
+        if run is None:
+            run = made(given)
+        given.take(into)
+        try:
+            return run(args)
+        finally:
+            given.clear()
+
+    return fill
 
 
 def _same(value: torch.Tensor, _: Registers) -> torch.Tensor:

@@ -32,6 +32,7 @@ from meta.vm.code import Block, FunctionCode, Kernel, KernelRef
 from meta.vm.eager import allocator, compact_strides
 from meta.vm.kernels import BoundProgram
 from meta.vm.launch_checks import looker
+from meta.vm.result_places import Given
 from meta.vm.steps import SITES, Registers, guard, plain_step
 
 Run = Callable[[list[torch.Tensor]], Any]
@@ -46,17 +47,19 @@ def written_out(
     template: Registers,
     shared: frozenset[bc.Register],
     constants: frozenset[int] | None,
+    given: Given | None = None,
 ) -> Run:
     """Return the entry of a program, one block, as a function of its arguments, which are compact.
 
     template: registers with the values that are the same at every run. shared: arguments in whose
     memory the program, or who has its results, may write. constants: addresses that kernels may not
-    write to; None: none would.
+    write to; None: none would. given: tensors for results that a caller may give.
     """
     code = program.code
     function = code.functions[code.entry]
     (block,) = function.blocks
-    writer = _Writer(program, function, template, shared | _returned_twice(block), constants)
+    shared |= _returned_twice(block)
+    writer = _Writer(program, function, template, shared, constants, given)
     return writer.function_of(block)
 
 
@@ -78,6 +81,7 @@ class _Writer:
     template: Registers
     shared: frozenset[bc.Register]
     constants: frozenset[int] | None
+    given: Given | None
     lines: list[str] = field(default_factory=list)
     names: dict[str, Any] = field(default_factory=lambda: {"view": _view, "MetaError": MetaError})
     sites: dict[int, Site] = field(default_factory=dict)
@@ -126,7 +130,8 @@ class _Writer:
             case bc.Invoke():
                 self.invoke(at, i)
             case bc.AllocateTensor(storage=None):
-                self.is_compact(i.out)
+                if self.given is None or i.out not in self.given.places:
+                    self.is_compact(i.out)
                 self.line(f"{self.name(i.out)} = {self.allocator(i)}()")
             case bc.ViewTensor():
                 if i.out not in self.fixed:
@@ -164,6 +169,8 @@ class _Writer:
             key = array_key(i.type.static_shape, i.type.dtype, self.program.device)
             name = self.known("a", len(self.allocators), allocator(key))
             self.allocators[i.type] = name
+        if self.given is not None and i.out in self.given.places:
+            return self.known("o", i.out, self.given.allocator(i.out, self.names[name]))
         return name
 
     def view(self, i: bc.ViewTensor) -> None:

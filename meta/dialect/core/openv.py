@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,10 +85,12 @@ class Deferred:
     """A kernel that is compiled when it is first needed: of a whole program, all in one go.
 
     ``compile`` takes a list of sources and returns as many kernels; ``source`` is one of them.
+    ``text`` returns a source as people read it, by the endings of names of files.
     """
 
     source: Any
     compile: Callable[[Sequence[Any]], Sequence[Compiled]]
+    text: Callable[[Any], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,15 @@ class OpEnv:
     def state_bytes(self) -> int:
         """Memory of the state that the kernel keeps between calls; 0 until it is made."""
         return 0 if self.state is None else self.state.nbytes
+
+    def source_text(self) -> Mapping[str, str]:
+        """Return what the kernel was compiled of, by the endings of names of files (".cu"); nothing
+        for a kernel of a library, or one that was loaded.
+        """
+        deferred = self._deferred
+        if deferred is None or deferred.text is None:
+            return {}
+        return deferred.text(deferred.source)
 
     def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
         """Let ``run`` be ``wrapper(run)``, in all configurations; returns the same object."""

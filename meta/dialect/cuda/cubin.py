@@ -32,7 +32,16 @@ def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred
     """
     if may_begin():
         cubins.begin((text, chip.of(device).arch) for text in sources())
-    return Deferred((run, sources, device), _compile_ahead)
+    return Deferred((run, sources, device), _compile_ahead, _text)
+
+
+def _text(kernel: tuple[Callable[..., Any], Sources, int]) -> dict[str, str]:
+    """Return the CUDA source of a kernel's launches."""
+    _, sources, _ = kernel
+    texts = list(dict.fromkeys(sources()))
+    if len(texts) == 1:
+        return {".cu": texts[0]}
+    return {f".{i}.cu": text for i, text in enumerate(texts)}
 
 
 def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -> list[Compiled]:

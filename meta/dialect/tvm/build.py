@@ -125,11 +125,17 @@ def deferred(
     target = for_device(device)
 
     def made(function: tirx.PrimFunc) -> OpEnv:
-        run = Deferred((function, target, launch), _build_each)
+        run = Deferred((function, target, launch), _build_each, _text)
         return OpEnv(run, allocates=False, polymorphic=polymorphic, configs=configs)
 
     configs = configs_of(function, target, _rules(target).schedule, made)
     return made(function)
+
+
+def _text(source: tuple[tirx.PrimFunc, Target, LaunchPlan]) -> dict[str, str]:
+    """Return a PrimFunc as TVM's script, before it is scheduled."""
+    function, target, _ = source
+    return {".py": f"# {target}\n{function.script()}\n"}
 
 
 def _rules(target: Target) -> Any:

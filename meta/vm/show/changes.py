@@ -51,6 +51,12 @@ class SteadyPrinter(Printer):
             self.top_level(name, function)
         return self.lines
 
+    def names_of(self, name: str, function: Function) -> dict[Var, str]:
+        """Return the names that the variables of a function have in the text of its module."""
+        self._function = name
+        self.name_all(function)
+        return self.var_names
+
     def name_all(self, root: Function | Block) -> None:
         self.names, self.var_names = self._known.setdefault(self._function, (Names(), {}))
         for var in binders(root):

@@ -1,0 +1,278 @@
+"""`CompiledModule`: a compiled program that is run on tensors by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meta.base.errors import ArgumentError
+from meta.base.files import replacing
+from meta.vm.executable import Executable
+from meta.vm.modules.benchmark import Benchmark, benchmark
+from meta.vm.modules.buffers import Buffers
+from meta.vm.modules.constants import Constant, Constants
+from meta.vm.modules.signature import signature_of
+from meta.vm.profile import Profile
+
+
+class CompiledModule:
+    """A compiled program that takes and returns tensors by name; `meta.compile_model` makes it.
+
+    It is thin over an `Executable`, its attribute ``executable``, which has what is not here:
+    ``explain``, ``memory``, ``show``, ``debug``. Calls from several threads run one after the
+    other; each gets its own results, and a weight is never set in the middle of a run. The arrays
+    are those of the model that was compiled: whoever sets a constant sets it in the model as well.
+    A module that was loaded has arrays of its own.
+
+    Attributes
+    ----------
+    name: of the module. folder: where `save` wrote it last, or where it was loaded from; None
+    before.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        constants: Mapping[str, Constant],
+        name: str,
+        folder: Path | None = None,
+    ) -> None:
+        self.name, self.folder = name, folder
+        self._signature = signature_of(executable)
+        self._executable: Executable | None = executable
+        self._buffers: Buffers | None = Buffers(executable, self._signature)
+        self._constants: Constants | None = Constants(executable, constants)
+        self._lock = threading.Lock()
+
+    @property
+    def executable(self) -> Executable:
+        """The compiled program. ArgumentError for a module that is closed."""
+        found = self._executable
+        if found is None:
+            raise ArgumentError(
+                f"the module {self.name!r} is closed",
+                hint="compile or load it once more; close() released its program",
+            )
+        return found
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._executable is None
+
+    @property
+    def input_names(self) -> list[str]:
+        """The names of the inputs, in the order of a list of them."""
+        return list(self._signature.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the results, in the order of a list of buffers."""
+        return list(self._signature.outputs)
+
+    @property
+    def constant_names(self) -> list[str]:
+        """The names that `set_many_constants` takes and the program uses; of tied weights, all."""
+        return [n for n, c in self._opened()[2].by_name.items() if c.used]
+
+    def get_output_maximum_shape(self, output: str | int) -> tuple[int, ...]:
+        """Return the largest shape that a result may have, by its name or number: a buffer of this
+        shape serves every call.
+
+        Raises UnknownName for a result that there is not, and ArgumentError where a dimension has
+        no largest extent, or depends on values.
+        """
+        self._opened()
+        return self._signature.maximum_shape(output)
+
+    def run_with_tensors(self, inputs: object, outputs: object = None) -> dict[str, torch.Tensor]:
+        """Run the program; return its results by name, each of its real shape.
+
+        Parameters
+        ----------
+        inputs: a dict by name, or a list in the order of `input_names`. Each is a torch tensor, an
+            array, or an exporter of DLPack, on the module's device; it need not be contiguous.
+        outputs: buffers for the results, as a dict or a list like the inputs, or None: all results
+            are allocated. A buffer is contiguous and may be larger than the result along dimensions
+            that differ from call to call (see `get_output_maximum_shape`); the result is then a
+            view of its beginning. None in the place of a buffer: this result is allocated.
+
+        What a kernel fills, it fills in the buffer; other results are copied there. Where a run
+        fails, buffers may hold anything.
+
+        Raises ArgumentError, UnknownName or DeviceError, before anything runs, for an input or a
+        buffer that does not fit: it names the input or output, the dimension, its range and the
+        extent found. Buffers may not share memory with each other, with inputs, or with constants.
+        A result whose shape depends on values is compared with its buffer after the run.
+        """
+        with self._lock:
+            return self._run(inputs, outputs)
+
+    def _run(self, inputs: object, outputs: object) -> dict[str, torch.Tensor]:
+        executable, places, _ = self._opened()
+        arrays, extents = self._signature.bound(inputs)
+        buffers = places.of(outputs, arrays, extents)
+        into = () if outputs is None else [b.place() for b in buffers]
+        results = list(_tensors(executable.on_arrays(arrays, into)))
+        if outputs is None:
+            results = places.apart(results, arrays)
+        return {b.name: b.fill(r) for b, r in zip(buffers, results, strict=True)}
+
+    def _opened(self) -> tuple[Executable, Buffers, Constants]:
+        executable, buffers, constants = self.executable, self._buffers, self._constants
+        assert buffers is not None and constants is not None
+        return executable, buffers, constants
+
+    def benchmark_with_tensors(
+        self,
+        inputs: object,
+        outputs: object = None,
+        *,
+        count: int = 10,
+        repeat: int = 5,
+        warmup: int = 2,
+    ) -> Benchmark:
+        """Call `run_with_tensors` ``warmup`` times, and then ``repeat`` times ``count`` times;
+        return the mean time of a call, the spread of the repeats, and the memory.
+
+        What the program writes in place (running statistics; an input) is as before when it is
+        done. Raises what `run_with_tensors` raises, and ArgumentError for numbers of calls that
+        make no sense.
+        """
+        with self._lock:
+            executable, *_ = self._opened()
+            with self._unchanged(inputs):
+                return benchmark(
+                    lambda: self._run(inputs, outputs),
+                    executable.device,
+                    executable.memory().peak,
+                    count,
+                    repeat,
+                    warmup,
+                )
+
+    @contextmanager
+    def _unchanged(self, inputs: object) -> Iterator[None]:
+        """Set what the program writes back to what it was before a block."""
+        executable, *_ = self._opened()
+        arrays, _extents = self._signature.bound(inputs)
+        given = [*arrays, *executable.arrays]
+        written = [given[i] for i in sorted(executable.written) if i < len(given)]
+        before = [a.tensor.detach().clone() for a in written]
+        try:
+            yield
+        finally:
+            with executable.between_runs(), torch.no_grad():
+                for array, values in zip(written, before, strict=True):
+                    array.tensor.copy_(values)
+
+    def profile(
+        self,
+        inputs: object,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        repeat: int = 10,
+        warmup: int = 2,
+    ) -> Profile:
+        """Measure each instruction of the program on these inputs; return the times.
+
+        path: a JSON file to write them to: the device, the seconds of all kernels, and a record for
+        each instruction with its operator, dialect, seconds, share and bytes. It is written all or
+        nothing; FileError where it cannot be. What the program writes in place, it writes to
+        copies.
+        """
+        with self._lock:
+            executable, *_ = self._opened()
+            arrays, _extents = self._signature.bound(inputs)
+            found = executable.profile_arrays(arrays, repeat, warmup)
+        if path is not None:
+            record = {
+                "module": self.name,
+                "device": str(found.device),
+                "repeat": found.repeat,
+                "seconds": found.seconds,
+                "instructions": found.records(),
+            }
+            with replacing(path) as part:
+                part.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        return found
+
+    def set_constant_with_tensor(self, name: str, tensor: object) -> None:
+        """Set one weight; see `set_many_constants`."""
+        self.set_many_constants({name: tensor})
+
+    def set_many_constants(self, constants: Mapping[str, object]) -> None:
+        """Set weights by name, all or none; nothing is compiled.
+
+        The values are copied to the arrays of the module, on its device, and count from the next
+        run on. What the program keeps that is computed of them is computed again before that run.
+        A constant has the shape and dtype that it has in the model, also where the program computes
+        in another dtype. A weight under several names (tied weights) is set by any of them; where
+        several are given, their values must be equal. Names of the model that the program does not
+        use are checked as the others are.
+
+        Raises UnknownName for a name that there is not; ArgumentError, which lists all that does
+        not fit, for another shape or dtype, and for an array that cannot be written; OutOfMemory.
+        Then no constant was set.
+        """
+        with self._lock:
+            self._opened()[2].set(constants)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the module to a folder, for `meta.load_module` and for people; return its path.
+
+        The folder has the program with its weights as they are (``program/``), the program after
+        each pass (``passes/``, as text and JSON), the sources of kernels (``kernels/``), and a page
+        (``index.html``). It appears complete or not at all, and replaces a module that was written
+        there before. Raises ArgumentError for a folder of other things and for what
+        `Executable.save` refuses, FileError where it cannot be written.
+        """
+        # Only now: `import meta` is to be quick.
+        from meta.vm.modules.workdir import write_module
+
+        with self._lock:
+            executable, _, constants = self._opened()
+            self.folder = write_module(Path(folder), executable, constants.by_name, self.name)
+        return self.folder
+
+    def close(self) -> None:
+        """Release the program and its memory, after a run that is under way; any later use is an
+        ArgumentError. It may be called again. The arrays of a model stay with the model.
+        """
+        with self._lock:
+            self._executable = self._buffers = self._constants = None
+
+    def __enter__(self) -> CompiledModule:
+        self._opened()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise ArgumentError(
+            "a compiled module is not pickled or copied: it has kernels and memory of this process",
+            hint="module.save(folder) and meta.load_module(folder)",
+        )
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{n}: {t}" for n, t in self._signature.inputs.items())
+        results = ", ".join(f"{n}: {t}" for n, t in self._signature.outputs.items())
+        state = " closed" if self.closed else ""
+        return f"<module {self.name} on {self._signature.device}: ({inputs}) -> {results}{state}>"
+
+
+def _tensors(result: Any) -> Iterator[torch.Tensor]:
+    """Iterate over the tensors of a result, nested tuples taken apart."""
+    if isinstance(result, tuple):
+        for part in result:
+            yield from _tensors(part)
+    else:
+        yield result.torch()
