@@ -349,7 +349,11 @@ class Replay:
         for r, source, shape in self.views:
             regs[r] = regs[source].view(shape)
         for r, tensor in self.fresh:
-            regs[r] = given[r].copy_(tensor) if r in given else tensor.clone()
+            place = given.get(r)
+            if place is None:
+                regs[r] = tensor.clone()
+            else:
+                regs[r] = place.view(tensor.shape).copy_(tensor)
         for r, tensor in self.ready.items():
             regs[r] = tensor
         for r in self.released:

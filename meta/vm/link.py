@@ -118,15 +118,15 @@ class _Linker:
         (block,) = function.blocks
         last = block[-1]
         assert isinstance(last, bc.Return)
-        places = result_places(block)
+        given = Given(result_places(block, function.params))
         if self.grapher is None:
             shared = summary.written | summary.returned
             constants = self.addresses if self.guards else None
             write = partial(written_out, self.program, template, shared, constants)
-            self.fill = _filling(write, Given(places)) if places else None
+            self.fill = _filling(write, given) if given.filled else None
             return write()
         self.grapher.escaping = escaping(block)
-        self.given = self.grapher.graphs.given = Given(places)
+        self.given = self.grapher.graphs.given = given
         steps = self.steps(self.code.entry, block, 0, len(block) - 1, template, function.fixed())
         read = reader(last.value)
         rest = template[function.params :]
@@ -137,7 +137,7 @@ class _Linker:
                 step(registers)
             return read(registers)
 
-        self.fill = _filling(lambda _: execute, self.given) if places else None
+        self.fill = _filling(lambda _: execute, given) if given.places else None
         return execute
 
     def general(self) -> Callable[[list[torch.Tensor]], Any]:
@@ -272,9 +272,7 @@ class _Linker:
                 case bc.AllocateTensor(storage=None):
                     # Left to the kernel that fills it: one step for both.
                     make = allocator(array_key(i.type.static_shape, i.type.dtype, self.device))
-                    if self.given is not None and i.out in self.given.places:
-                        make = self.given.allocator(i.out, make)
-                    fresh[i.out] = make
+                    fresh[i.out] = make if self.given is None else self.given.allocator(i.out, make)
                 case bc.MakeClosure():
                     steps.append(_closure_step(self.routines[i.function], i.captured, i.out))
                 case bc.Invoke() if i.outs and i.outs[0] in keys:

@@ -1,9 +1,9 @@
-"""Results that a program can put where its caller wants them: those whose memory it allocates.
+"""Results that a program can put where its caller wants them.
 
-A result has a *place* if a kernel fills a tensor that is allocated for it alone, or a view of one.
-A straight-line program that is given a tensor for it then allocates none. Other results (of kernels
-that allocate them, of programs with control flow, an argument that is returned) have no place, and
-whoever wants them elsewhere copies them.
+A result has a *place* if it is the value of one register, or a view of one, and of no other result,
+argument or constant. A straight-line program that is given a tensor for it allocates none where a
+kernel fills what is allocated for it, and copies to the tensor what is in the memory of a CUDA
+graph. Other results are where they are, and whoever wants them elsewhere copies them.
 """
 
 from __future__ import annotations
@@ -20,33 +20,51 @@ from meta.vm.code import Block
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The tensor that is allocated for a result: which of the results, flat, and its shape."""
+    """Of the results, flat, which one a register holds. shape: of what is allocated for a kernel to
+    fill; None where a kernel returns the result.
+    """
 
     result: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
 
 
-def result_places(block: Block) -> dict[bc.Register, Place]:
-    """Return the places of a straight-line program's results, by the register that is allocated."""
+def result_places(block: Block, params: int) -> dict[bc.Register, Place]:
+    """Return the places of the results of a straight-line program with so many parameters, by the
+    register that is allocated or that a kernel sets, and by those that are views of it on the way.
+    """
     last = block[-1]
     assert isinstance(last, bc.Return)
-    roots: dict[bc.Register, bc.Register] = {}
+    sources: dict[bc.Register, bc.Register] = {}
     allocated: dict[bc.Register, tuple[int, ...]] = {}
+    made: set[bc.Register] = set()
     for i in block:
         match i:
             case bc.ViewTensor():
-                roots[i.out] = roots.get(i.source, i.source)
+                sources[i.out] = i.source
             case bc.Move() if isinstance(i.source, int):
-                roots[i.out] = roots.get(i.source, i.source)
+                sources[i.out] = i.source
             case bc.AllocateTensor(storage=None):
                 allocated[i.out] = i.type.static_shape
-    found = [roots.get(r, r) for r in bc.registers_of(last.value)]
-    count = Counter(found)
+            case bc.Invoke():
+                made.update(i.outs)
+    chains = [_chain(r, sources) for r in bc.registers_of(last.value)]
+    count = Counter(chain[-1] for chain in chains)
     return {
-        r: Place(number, allocated[r])
-        for number, r in enumerate(found)
-        if r in allocated and count[r] == 1
+        r: Place(number, allocated.get(r))
+        for number, chain in enumerate(chains)
+        if count[chain[-1]] == 1 and chain[-1] in made and chain[-1] >= params
+        for r in chain
     }
+
+
+def _chain(
+    register: bc.Register, sources: dict[bc.Register, bc.Register]
+) -> tuple[bc.Register, ...]:
+    """Return a register, what it is a view of, and so on."""
+    found = [register]
+    while found[-1] in sources:
+        found.append(sources[found[-1]])
+    return tuple(found)
 
 
 class Given:
@@ -54,18 +72,20 @@ class Given:
 
     Attributes
     ----------
-    tensors: by the register of their place; empty between runs, and while a graph is recorded,
-    which would write to them whenever it is replayed.
+    filled: the registers that are allocated for a kernel to fill. tensors: by the register of their
+    place; empty between runs, and while a graph is recorded, which would write to them whenever it
+    is replayed.
     """
 
     def __init__(self, places: Mapping[bc.Register, Place]) -> None:
         self.places = places
+        self.filled = frozenset(r for r, place in places.items() if place.shape is not None)
         self.tensors: dict[bc.Register, torch.Tensor] = {}
 
     def take(self, into: Sequence[torch.Tensor | None]) -> None:
         """Note the tensors for all results, None for one that may be anywhere."""
-        wanted = ((r, place, into[place.result]) for r, place in self.places.items())
-        self.tensors = {r: t.view(place.shape) for r, place, t in wanted if t is not None}
+        wanted = ((r, into[place.result]) for r, place in self.places.items())
+        self.tensors = {r: t for r, t in wanted if t is not None}
 
     def clear(self) -> None:
         """Forget them."""
@@ -75,9 +95,13 @@ class Given:
         self, register: bc.Register, make: Callable[[], torch.Tensor]
     ) -> Callable[[], torch.Tensor]:
         """Return a function that gives the tensor for a register, or makes one."""
+        place = self.places.get(register)
+        if place is None or place.shape is None:
+            return make
+        shape = place.shape
 
         def allocate() -> torch.Tensor:
             found = self.tensors.get(register)
-            return make() if found is None else found
+            return make() if found is None else found.view(shape)
 
         return allocate

@@ -130,7 +130,7 @@ class _Writer:
             case bc.Invoke():
                 self.invoke(at, i)
             case bc.AllocateTensor(storage=None):
-                if self.given is None or i.out not in self.given.places:
+                if self.given is None or i.out not in self.given.filled:
                     self.is_compact(i.out)
                 self.line(f"{self.name(i.out)} = {self.allocator(i)}()")
             case bc.ViewTensor():
@@ -169,7 +169,7 @@ class _Writer:
             key = array_key(i.type.static_shape, i.type.dtype, self.program.device)
             name = self.known("a", len(self.allocators), allocator(key))
             self.allocators[i.type] = name
-        if self.given is not None and i.out in self.given.places:
+        if self.given is not None and i.out in self.given.filled:
             return self.known("o", i.out, self.given.allocator(i.out, self.names[name]))
         return name
 
