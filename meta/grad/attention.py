@@ -65,7 +65,7 @@ class _Heads:
             scores = op.where(mask, scores, float("-inf"))
         if options.slopes is not None:
             slopes = _spread(in_dtype(options.slopes, self.wide))
-            scores = scores - slopes * _distances(*shape[2:], scores)
+            scores = scores - slopes * _distances(shape[2], shape[3], scores)
         for seen in options.visible(scores):
             scores = op.where(seen, scores, float("-inf"))
         p = op.exp(scores - op.expand_dims(logsumexp, -1))
@@ -194,7 +194,7 @@ def _second_of_heads(query, key, value, mask, y, logsumexp, dy, scale, how, u, u
             by_mask = op.sum(op.reshape(by_mask, (times, -1, *by_mask.shape[1:])), 0)
         by_mask = collapse(by_mask, given)
     if how.slopes is not None:
-        by_slopes = -op.sum(bend * _distances(*full[2:], bend), (2, 3))
+        by_slopes = -op.sum(bend * _distances(full[2], full[3], bend), (2, 3))
         by_slopes = collapse(by_slopes, how.slopes)
     return (
         h.like(by_query, query),

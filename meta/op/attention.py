@@ -232,8 +232,9 @@ def fused_attention_dmask(*arguments: Any) -> TensorType:
     floating point. Result: its type.
     """
     fused_attention_dx.type_function(*arguments)
-    mask = arguments[fused_attention_dx.schema.index["mask"]]
+    mask: TensorType | None = arguments[fused_attention_dx.schema.index["mask"]]
     require(mask is not None, "there is no mask to differentiate by", expected="mask", found=None)
+    assert mask is not None
     require_float(mask, "mask")
     return mask
 
@@ -246,8 +247,9 @@ def fused_attention_dslopes(*arguments: Any) -> TensorType:
     where they have none. Arguments as there, slopes among them. Result: the type of slopes.
     """
     fused_attention_dx.type_function(*arguments)
-    slopes = arguments[fused_attention_dx.schema.index["slopes"]]
+    slopes: TensorType | None = arguments[fused_attention_dx.schema.index["slopes"]]
     require(slopes is not None, "there are no slopes", expected="slopes", found=None)
+    assert slopes is not None
     return slopes
 
 

@@ -275,6 +275,7 @@ CASES += [
             sample(*inputs(1, 2, 7, 4, 1, 3, 4), window=(2, 0)),
             sample(*inputs(1, 2, 5, 4, 2, 5, 4), F(1, 1, 1, 5), True, window=(2, -1)),
             sample(*inputs(2, 3, 3, 4, 3, 5, 4), slopes=falling(3)),
+            sample(*inputs(1, 2, 3, 2, 2, 3, 2), slopes=falling(2), **drops()),
             sample(*inputs(2, 2, 3, 4, 1, 3, 4), None, True, slopes=falling(2, 2), **drops()),
             sample(*inputs(2, 2, 4, 4, 2, 4, 3), HIDDEN_4, window=(1, 1), slopes=falling(2)),
         ],

@@ -289,7 +289,6 @@ def test_a_constant_band_is_a_window() -> None:
     }
     for says, band in bands.items():
         for hidden in (-INF, -1e9):
-
             attention = _banded(meta.array(band), hidden)
 
             arrays = [*map(meta.array, tensors)]

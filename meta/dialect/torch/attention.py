@@ -102,7 +102,8 @@ def fused_attention(
     query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p, out
 ):
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
-    y, logsumexp = _forward(*_heads_first(layout, query, key, value), how)
+    query, key, value = _heads_first(layout, query, key, value)
+    y, logsumexp = _forward(query, key, value, how)
     _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
 
@@ -111,7 +112,8 @@ def fused_attention_cpu(
     query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p
 ):
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
-    y, logsumexp = _forward(*_heads_first(layout, query, key, value), how)
+    query, key, value = _heads_first(layout, query, key, value)
+    y, logsumexp = _forward(query, key, value, how)
     return _view(y, layout), logsumexp
 
 
@@ -181,7 +183,8 @@ def fused_attention_dx(
     dropout_p, out,
 ):  # fmt: skip
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
-    dx = _backward(*_heads_first(layout, query, key, value, y, dy), logsumexp, how)
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    dx = _backward(query, key, value, y, dy, logsumexp, how)
     for result, found in zip(out, dx, strict=True):
         _view(result, layout).copy_(found)
 
@@ -191,7 +194,8 @@ def fused_attention_dx_cpu(
     dropout_p,
 ):  # fmt: skip
     how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
-    dx = _backward(*_heads_first(layout, query, key, value, y, dy), logsumexp, how)
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    dx = _backward(query, key, value, y, dy, logsumexp, how)
     return [_view(x, layout) for x in dx]
 
 

@@ -235,8 +235,8 @@ def of_slopes(
     """Return the gradient of the slopes."""
     blocks = Blocks(query, key, value, scoring)
     assert scoring.slopes is not None
-    total = query.new_zeros(query.shape[:2].numel(), dtype=blocks.wide)
+    total: Tensor = query.new_zeros(query.shape[:2].numel(), dtype=blocks.wide)
     for at, _, ds in blocks.gradients(y, logsumexp, dy):
         total[at.heads] -= (ds * blocks.distances(at)).sum((1, 2))
-    total = total.unflatten(0, query.shape[:2])
-    return total if scoring.slopes.ndim == 2 else total.sum(0)
+    by_batch = total.view(query.shape[:2])
+    return by_batch if scoring.slopes.ndim == 2 else by_batch.sum(0)

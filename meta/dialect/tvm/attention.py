@@ -30,7 +30,8 @@ class _Attention:
         self.scale = self.number(score_scale(scale, int(width)))
         self.shape = (self.batch, self.heads, self.length, self.keys)
         self.raw = self.dot(query, key, width, "products")
-        self.kept, self.factor = None, 1 / (1 - dropout_p)
+        self.factor = 1 / (1 - dropout_p)
+        self.kept: te.Tensor | None = None
         if dropout_key is not None and dropout_p > 0:
             drawn = dropout_key(*[0] * len(dropout_key.shape))
             self.kept = kept(self.shape, drawn, dropout_p)
@@ -78,12 +79,12 @@ class _Attention:
 
     def dropped(self, x, name):
         """Return weights, or the gradient of what becomes of them, with dropout."""
-        if self.kept is None:
+        mask, factor, zero = self.kept, self.number(self.factor), self.number(0)
+        if mask is None:
             return x
-        factor, zero = self.number(self.factor), self.number(0)
 
         def element(*i):
-            return tirx.Select(self.kept(*i), x(*i) * factor, zero)
+            return tirx.Select(mask(*i), x(*i) * factor, zero)
 
         return te.compute(self.shape, element, name=name)
 

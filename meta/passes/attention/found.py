@@ -125,7 +125,7 @@ class FoundAttention:
                 query = op.where(sees, query, 0.0)
         scale = self.scale * self.query.factor * self.key.factor
         how: dict[str, Any] = {"window": self.masking.window}
-        if self.dropped is not None:
+        if self.dropped is not None and dropout_key is not None:
             how["dropout_key"] = trace.symbols(dropout_key)
             how["dropout_p"] = self.dropped.value[0]
         given = query, key, value, mask, self.masking.causal, scale, heads.layout
