@@ -8,11 +8,16 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from pathlib import Path
 
 import torch
 
 from meta.base.errors import DeviceError
+from meta.runtime import cuda_text
 from meta.runtime.nvidia_packages import in_packages, load
+
+PROLOGUE = cuda_text.text(Path(__file__).with_name("prologue.cuh"))
+"""What stands for the standard headers in source that is compiled without them."""
 
 
 def compile_source(source: str, arch: str) -> bytes:

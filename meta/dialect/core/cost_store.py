@@ -334,18 +334,22 @@ def _processor() -> str:
     return f"{platform.processor()}, {os.cpu_count()} processors"
 
 
-@lru_cache(maxsize=64)
 def source_of(dialect: str) -> str:
-    """Return a hash of a dialect's source: of its package, or the file that makes it; "" for an
-    unknown one.
+    """Return a hash of a dialect's source: of its package, or the file that makes it, and of what
+    was registered as text; "" for an unknown one.
     """
     if dialect not in DIALECTS:
         return ""
-    here = Path(DIALECTS[dialect].site.file)
+    return _source_hash(DIALECTS[dialect].site.file, DIALECTS[dialect].registered_text)
+
+
+@lru_cache(maxsize=64)
+def _source_hash(file: str, text: str) -> str:
+    here = Path(file)
     files = [here]
     if here.name == "__init__.py":
         files = sorted(p for p in here.parent.rglob("*") if p.suffix in SOURCES)
-    content = hashlib.sha256()
+    content = hashlib.sha256(text.encode())
     for path in files:
         content.update(str(path.relative_to(here.parent)).encode())
         with suppress(OSError):

@@ -151,6 +151,8 @@ class Dialect:
     by_family: bool = False
     declines: Callable[[CallValues], str | None] | None = None
     time_limit: float | None = None
+    # What kernels are made of besides the files of the package: costs are of it, too. No field.
+    registered_text = ""
 
     def __post_init__(self) -> None:
         self.site = caller_span(1)  # above what `dataclass` makes

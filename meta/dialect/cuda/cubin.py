@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from meta.base import kept_file
 from meta.base.made_once import MadeOnce
 from meta.base.threads import compile_threads
-from meta.dialect.core import Compiled, Deferred, may_begin
+from meta.dialect.core import Artifact, Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
 from meta.runtime import chip, nvrtc
 
@@ -21,38 +22,45 @@ FOLDER = "cubin"
 LIMIT = 256
 """How many sources' machine code is kept in memory."""
 Sources = Callable[[], Iterable[str]]
+Kept = Callable[[], Artifact | None]
 
 
-def deferred(run: Callable[..., Any], sources: Sources, device: int) -> Deferred:
+def deferred(
+    run: Callable[..., Any], sources: Sources, device: int, artifact: Kept = lambda: None
+) -> Deferred:
     """Return a kernel for an `OpEnv` whose sources are compiled, on threads of their own, before it
     is launched.
 
     ``sources`` returns what launches of aligned tensors need; what another launch needs is
-    compiled by that.
+    compiled by that. ``artifact`` returns where the compiled kernel is kept.
     """
     if may_begin():
         cubins.begin((text, chip.of(device).arch) for text in sources())
-    return Deferred((run, sources, device), _compile_ahead, _text)
+    return Deferred((run, sources, device, artifact), _compile_ahead, _text)
 
 
-def _text(kernel: tuple[Callable[..., Any], Sources, int]) -> dict[str, str]:
+def _text(kernel: tuple[Callable[..., Any], Sources, int, Kept]) -> dict[str, str]:
     """Return the CUDA source of a kernel's launches."""
-    _, sources, _ = kernel
+    _, sources, *_ = kernel
     texts = list(dict.fromkeys(sources()))
     if len(texts) == 1:
         return {".cu": texts[0]}
     return {f".{i}.cu": text for i, text in enumerate(texts)}
 
 
-def _compile_ahead(kernels: Sequence[tuple[Callable[..., Any], Sources, int]]) -> list[Compiled]:
+def _compile_ahead(
+    kernels: Sequence[tuple[Callable[..., Any], Sources, int, Kept]],
+) -> list[Compiled]:
     wanted = {
-        (text, chip.of(device).arch): None for _, sources, device in kernels for text in sources()
+        (text, chip.of(device).arch): None
+        for _, sources, device, _ in kernels
+        for text in sources()
     }
     if compile_threads() > 1:
         cubins.begin(wanted)
     for one in wanted:
         cubin(*one)
-    return [Compiled(run) for run, _, _ in kernels]
+    return [Compiled(run, artifact()) for run, _, _, artifact in kernels]
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +81,7 @@ def cubin(source: str, arch: str) -> bytes:
 
 def machine_code(source: str, arch: str) -> bytes:
     """Return machine code from disk, or compile it; `cubin` has it in memory, too."""
-    key = f"{nvrtc.compiler_version()}\n{arch}\n{source}"
+    key = _key(source, arch)
     found = kept_file.find(FOLDER, key)
     if found is None:
         found = nvrtc.compile_source(source, arch)
@@ -82,3 +90,12 @@ def machine_code(source: str, arch: str) -> bytes:
 
 
 cubins: MadeOnce[tuple[str, str], bytes] = MadeOnce(lambda one: machine_code(*one), LIMIT)
+
+
+def file_of(source: str, arch: str) -> Path | None:
+    """Return the file of machine code, as `kept_file` writes it; None if it is not kept."""
+    return kept_file.file_of(FOLDER, _key(source, arch))
+
+
+def _key(source: str, arch: str) -> str:
+    return f"{nvrtc.compiler_version()}\n{arch}\n{source}"

@@ -56,7 +56,7 @@ class _Memory:
         used = attributes if launch.cluster > 1 else []
         self.attributes = (_Attribute * max(1, len(used)))(*used)
         self.config = _Config(
-            launch.grid, (launch.threads, 1, 1), launch.function.shared, None,
+            launch.grid, launch.block, launch.function.shared, None,
             self.attributes, len(used),
         )  # fmt: skip
         self.config_at = ctypes.byref(self.config)
@@ -69,8 +69,9 @@ class PreparedLaunch:
     Parameters
     ----------
     formats: of each parameter, in order, how `struct` writes it. values: those that are known, by
-    place; the others are given at each launch, in order. grid: blocks of three axes. cluster: how
-    many blocks form a cluster along the first axis; the grid counts clusters there.
+    place; the others are given at each launch, in order. grid, block: blocks and threads of three
+    axes. cluster: how many blocks form a cluster along the first axis; the grid counts clusters
+    there.
     """
 
     def __init__(
@@ -79,10 +80,10 @@ class PreparedLaunch:
         formats: Sequence[str],
         values: dict[int, Any],
         grid: Sequence[int],
-        threads: int,
+        block: Sequence[int],
         cluster: int = 1,
     ) -> None:
-        self.function, self.threads, self.cluster = function, threads, cluster
+        self.function, self.block, self.cluster = function, tuple(block), cluster
         self.grid = (grid[0] * cluster, grid[1], grid[2])
         given = [i for i in range(len(formats)) if i not in values]
         known = [i for i in range(len(formats)) if i in values]

@@ -173,7 +173,7 @@ class _Variant:
         known |= {count + 1: 0} if self.scratch else {count: 0, count + 1: 0}
         function = driver.load(binary.code, binary.name, device, binary.shared)
         threads = binary.warps * WARP
-        self.launch = PreparedLaunch(function, formats, known, grid, threads, binary.ctas)
+        self.launch = PreparedLaunch(function, formats, known, grid, (threads, 1, 1), binary.ctas)
         self.device = device
         self.given = [p for p in passed if p[0] != "known"]
         self.run = self._run()

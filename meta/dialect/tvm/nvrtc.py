@@ -9,17 +9,14 @@ a few lines (40 ms).
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import torch
 import tvm_ffi
 from tvm.target import Target
 
 from meta.dialect.tvm.cuda_source import with_functions
-from meta.runtime import chip, cuda_text, nvrtc
+from meta.runtime import chip, nvrtc
 
-PROLOGUE = cuda_text.text(Path(__file__).with_name("prologue.cuh"))
-"""What generated kernels need of the headers that TVM includes at the top."""
 TWO_BLOCKS = "__launch_bounds__(512)", "__launch_bounds__(512, 2)"
 """One block of so many threads does not hide its own waiting: two get 64 registers a thread."""
 
@@ -35,7 +32,7 @@ def _slim(source: str) -> str:
     body, found = _HEAD.subn("", source, count=1)
     if not found or "std::" in body:
         return source
-    return PROLOGUE + body
+    return nvrtc.PROLOGUE + body
 
 
 def complete(source: str) -> str:

@@ -19,7 +19,7 @@ from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
 from meta.dialect.tvm.target import cuda, for_device
 from meta.runtime import chip
-from meta.runtime.nvrtc import include_folders, nvrtc_library, run_nvcc
+from meta.runtime.nvrtc import PROLOGUE, include_folders, nvrtc_library, run_nvcc
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, unary
 
 # TVM's sort for the CPU calls a host function; kernels for CUDA are to use topi.gpu's.
@@ -45,7 +45,7 @@ def test_source(name):
     inputs, outputs, _ = RECORDS[name]()
     source = _source(inputs, outputs)
     assert "__global__" in source or name == "empty"
-    assert source == "" or nvrtc.PROLOGUE in nvrtc.complete(source)
+    assert source == "" or PROLOGUE in nvrtc.complete(source)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])

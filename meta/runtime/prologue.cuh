@@ -1,4 +1,4 @@
-// What generated kernels need of the headers that TVM includes at the top.
+// What kernels need of the standard headers, which NVRTC has not.
 
 typedef signed char int8_t;
 typedef unsigned char uint8_t;

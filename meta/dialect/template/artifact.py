@@ -1,0 +1,69 @@
+"""Kernels of saved programs: machine code in a file, and the source text that says how to launch
+it. Nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta.base import kept_file
+from meta.base.caches import distrust
+from meta.base.device import Device
+from meta.base.errors import MetaError
+from meta.dialect.core import Artifact, Compiled
+from meta.dialect.template.launcher import Runner, loader
+from meta.dialect.template.pieces import Source
+from meta.runtime import chip
+
+_TEXTS = ("target", "title", "function", "call")
+
+
+def environment(device: Device) -> str:
+    """Return what decides whether machine code runs: the architecture."""
+    return chip.of(device.ordinal).arch if device.kind == "cuda" else ""
+
+
+def restore(artifact: Artifact) -> Compiled:
+    """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    record: dict[str, Any] = artifact.record
+    if set(record) != {*_TEXTS, "values", "written"}:
+        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
+    texts = {name: record[name] for name in _TEXTS}
+    values, written = record["values"], record["written"]
+    if not (
+        all(isinstance(text, str) for text in texts.values())
+        and isinstance(values, list)
+        and all(_is_value(value) for value in values)
+        and isinstance(written, list)
+        and all(type(n) is int and 0 <= n < len(values) and values[n][2] >= 0 for n in written)
+    ):
+        raise ValueError("a kernel's record is damaged")
+    problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
+    if problem:
+        raise ValueError(f"{artifact.file} is not run: {problem}")
+    code = kept_file.read(artifact.file)
+    if code is None:
+        raise ValueError(f"{artifact.file} does not hold machine code in good order")
+    source = Source(
+        **texts,
+        signature="",
+        declaration="",
+        config={},
+        values=tuple((name, type_, ndim) for name, type_, ndim in values),
+        written=tuple(written),
+    )
+    try:
+        return Compiled(Runner(source, loader(code)), artifact)
+    except MetaError as error:
+        raise ValueError(f"the text of a kernel's record is damaged: {error.what}") from None
+
+
+def _is_value(value: object) -> bool:
+    """Whether this is a name, a type and a number of axes."""
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and isinstance(value[0], str)
+        and isinstance(value[1], str)
+        and type(value[2]) is int
+    )

@@ -1,0 +1,227 @@
+"""What is wrong with source text: the template, the host code, the launch. Errors name the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import meta
+from meta.base.errors import BackendError, DispatchError, MetaError, RegistrationError
+from meta.dialect.core import dispatch
+from meta.dialect.template import template
+from meta.dialect.template.check import check
+from meta.dialect.template.host_parser import Frame, Reader
+from meta.dialect.template.host_values import Extents, HostError, Pointer
+from meta.dialect.template.program import Program
+from meta.ir import parse_type
+from meta.op.core import Tensor
+from tests.dialect.template.conftest import ADD_ONE, LAUNCH, add_one
+
+NewOp = Callable[..., Any]
+X = parse_type("float32[4, 3]")
+GOOD = LAUNCH.replace("KERNEL", "add_one")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"body": "\n{{ y.type }}"}, r"add_one, body, line 2: nothing is called 'y'"),
+        ({"body": "{{ threds }}", "configs": [{"threads": 1}]}, r"did you mean 'threads'"),
+        ({"body": "\n\n{% if x %}"}, r"body, line 3: Unexpected end of template"),
+        ({"body": "int a[2][1] = {{0}, {1}};"}, r'braces of C are written with a space'),
+        ({"launch": "add_one<<<1, {{ n }}>>>();"}, r"launch, line 1: nothing is called 'n'"),
+        ({"call": "{{ nam }}();"}, r"call, line 1: nothing is called 'nam'"),
+        ({"launch": None}, r"(?s)has no launch.*try: +launch='add_one<<<blocks, threads>>>"),
+        ({"body": None}, r"template.add_one has no body"),
+        ({"configs": [{"a": 1, "b": 2}, {"a": 1}]}, r"(?s)not have the same names.*\{'a': 1\}"),
+        ({"configs": [{"x": 1}]}, r"name what templates have already"),
+    ],
+)  # fmt: skip
+def test_what_is_found_at_once(given: Any, message: str, new_op: NewOp) -> None:
+    made = new_op(add_one)
+    options = {"body": ADD_ONE, "launch": GOOD} | given
+    with pytest.raises(RegistrationError, match=message) as error:
+        template.add(made, **options)
+    assert error.value.span is not None and error.value.span.file == __file__
+    assert "add_one" not in template.ops
+
+
+def test_an_operator_has_one_text(new_op: NewOp) -> None:
+    made = new_op(add_one, ADD_ONE)
+    with pytest.raises(RegistrationError, match="implements 'add_one' twice"):
+        template.add(made, ADD_ONE, GOOD)
+
+
+def test_a_file_is_named(new_op: NewOp, tmp_path: Path) -> None:
+    file = tmp_path / "add_one.cu"
+    file.write_text("\n{{ y }}")
+    with pytest.raises(RegistrationError, match=r"add_one\.cu, line 2: nothing is called 'y'"):
+        template.add(new_op(add_one), file, GOOD)
+    file.write_text(ADD_ONE)
+    template.add(meta.op.add_one, file, GOOD)
+    assert template.source(meta.op.add_one, X).function.count("__global__") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        ("\n{{ x.tpye }}", RegistrationError, r"(?s)no 'tpye'.*mean 'type'.*line 2: '\{\{ x.tpye"),
+        ("{{ x.math.tahn }}", RegistrationError, r"(?s)mean 'tan'.*template.add_one, body, line 1"),
+        ("{{ x.vector(3) }}", DispatchError, "no vector of 3 float32 elements"),
+        ("{{ x.dims[2] }}", RegistrationError, "line 1"),
+        ("{{ x.size + 1 }}", RegistrationError, "line 1"),
+    ],
+)  # fmt: skip
+def test_what_a_call_finds(body: str, error: Any, message: str, new_op: NewOp) -> None:
+    made = new_op(add_one, body + ADD_ONE)
+    with pytest.raises(error, match=message):
+        template.source(made, X)
+
+
+def test_an_argument_that_is_absent(new_op: NewOp) -> None:
+    def biased(x: Tensor, bias: Tensor | None = None) -> Tensor:
+        return x
+
+    made = new_op(biased, "// {{ bias }}", launch="biased<<<1, 1>>>();")
+    with pytest.raises(DispatchError, match=r"an argument that this call does not have \(None\)"):
+        template.source(made, X)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("add_one<<<1>>>(out, x, 3);", "launch_add_one, line 6: a launch has a grid and a block"),
+        ("add_too<<<1, 1>>>(out);", r"(?s)defines no kernel 'add_too'.*did you mean 'add_one'"),
+        ("add_one<<<1, 1>>>(out, x);", r"(?s)2 arguments.*3: float\* out, const float\* x, int n"),
+        ("add_one<<<1, 1>>>(x, out, 1);", r"(?s)'out' of 'add_one'.*found: +const float\*"),
+        ("add_one<<<1, 1>>>(out, 1, x);", "argument 'x' of 'add_one': a pointer is wanted"),
+        ("add_one<<<1, 1>>>(out, x, x);", "argument 'n' of 'add_one': a number is wanted"),
+        ("add_one<<<1, 1>>>(out, x, 4294967296);", r"4294967296 does not fit into int"),
+        ("int n = {{ x.size }} * 1000000000;", r"'n': \d+ does not fit into int"),
+        ("add_one<<<0, 1>>>(out, x, 1);", r"with a grid of \(0, 1, 1\) thread blocks"),
+        ("add_one<<<1, 2048>>>(out, x, 1);", r"with thread blocks of \(2048, 1, 1\) threads"),
+        ("add_one<<<1, dim3(32, 32, 2)>>>(out, x, 1);", "with thread blocks of 2048 threads"),
+        ("add_one<<<dim3(1, 65536), 1>>>(out, x, 1);", r"a grid of \(1, 65536, 1\)"),
+        ("add_one<<<1, 1, 0, nullptr>>>(out, x, 1);", "launched on another stream"),
+        ("add_one<<<1, n, 0>>>(out, x, 1);", r"(?s)nothing is called 'n'.*one of out, x"),
+        ("int n = 3 / (x_dim_0 - 4);", "integer .*modulo by zero"),
+        ("for (int i = 0; i < 3; ++i) {}", r"(?s)host code cannot be read"),
+        ("int n = sqrt(3);", r"no function 'sqrt' that returns a value"),
+        ("add_one(out, x, 1);", "(?s)the kernel 'add_one' is called, not launched"),
+        ("other(out);", "no function of the host is called 'other'"),
+        ("int n = 3", "(?s)expected: +';'.*found: +'the end'|cannot be read"),
+        ("float* y = reinterpret_cast<float*>(3);", "a pointer is wanted"),
+        ('const char* s = "text";', "host code has no '\"'"),
+        ("std::vector<int> v = 3;", "cannot be read"),
+        ("int n;", "'n' has no value"),
+    ],
+)  # fmt: skip
+def test_host_code(launch: str, message: str, new_op: NewOp) -> None:
+    text = "__global__ void add_one(float* out, const float* x, int n) { out[0] = x[0] + n; }"
+    made, x = new_op(add_one, text, launch=launch), meta.ones((4, 3))
+    with pytest.raises(HostError, match=message):
+        made(x)
+
+
+@pytest.mark.parametrize(
+    ("signature", "message"),
+    [
+        ("template <class T>\n__global__ void add_one(T* out)", "is a C[+][+] template"),
+        ("struct Point { int x; };\n__global__ void add_one(Point p)", "cannot pass a 'Point'"),
+        ("__global__ void __launch_bounds__(64) add_one(int n)", "thread blocks of 128 threads"),
+    ],
+)
+def test_kernels_that_no_launch_fits(signature: str, message: str, new_op: NewOp) -> None:
+    made = new_op(add_one, f"{signature} {{ }}", launch="add_one<<<1, 128>>>(1);")
+    source = template.source(made, X)
+    program = Program(source.function, "launch_add_one(0);", source.title)
+    with pytest.raises(HostError, match="with 1 arguments"):
+        program.launches({}, {})
+    program = Program(source.function, source.call, source.title)
+    given = {"out": Pointer(1, "float", False), "x": Pointer(0, "float", True), "stream": "stream"}
+    given |= {f"{t}_dim_{i}": 3 for t in ("out", "x") for i in range(2)}
+    with pytest.raises(HostError, match=message):
+        program.launches(given, {})
+
+
+def test_functions_that_call_themselves(new_op: NewOp) -> None:
+    text = "void again() { again(); }"
+    with pytest.raises(HostError, match="'again' calls itself"):
+        Program(text, "again();", "it").launches({}, {})
+
+
+def test_nobody_else_is_asked_for_what_is_wrong(new_op: NewOp, on_cpu: None) -> None:
+    """A fault of the text is no refusal: dispatch raises it, whatever others could do."""
+    made = new_op(add_one, ADD_ONE, launch="add_one<<<1, 1>>>();")
+    with pytest.raises(HostError, match="0 arguments"):
+        dispatch(made.call_values((X,), meta.ones(1).device))
+
+
+def test_the_compiler_refuses(new_op: NewOp, monkeypatch: Any) -> None:
+    import shutil
+
+    made = new_op(add_one, ADD_ONE.replace("+ 1", "+ nothing"))
+    source = template.source(made, X)
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    with pytest.raises(BackendError, match=r"(?s)nvcc refuses.*nothing"):
+        check(source)
+
+
+def test_on_rocm_a_call_is_refused(new_op: NewOp, monkeypatch: Any) -> None:
+    import torch
+
+    from meta.dialect.template import probe
+
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    assert "on ROCm source text is generated and checked, not run" in str(probe())
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("7 / 2", 3), ("-7 / 2", -3), ("-7 % 2", -1), ("7.0 / 2", 3.5), ("1 + 2 * 3 - 4", 3),
+        ("(1 + 2) * 3", 9), ("1 << 4 >> 1", 8), ("3 < 4 && 4 < 3", False), ("3 < 4 || 1 / 0", True),
+        ("!(n == 5)", False), ("n > 3 ? 1 : 2", 1), ("n > 3 ? n > 4 ? 7 : 8 : 9", 7),
+        ("0x10 + 010", 24), ("5ull", 5), ("1e3", 1000.0), ("2.5f", 2.5), ("min(n, 3)", 3),
+        ("std::max(n, 9)", 9), ("ceil_div(n, 2)", 3), ("static_cast<int>(7.9)", 7), ("(long)n", 5),
+        ("int64_t(n)", 5), ("dim3(2, n).y", 5), ("dim3(2).z", 1), ("true", True),
+        ("x == nullptr", False), ("static_cast<bool>(n)", True), ("- -n", 5),
+    ],
+)  # fmt: skip
+def test_expressions(expression: str, value: Any) -> None:
+    found: list[Any] = []
+    frame = Frame({"n": 5, "x": Pointer(0, "half", True)}, lambda *a: None,
+                  lambda name, values, where: found.extend(values))  # fmt: skip
+    Reader(f"see({expression});", "text").block()(frame)
+    assert found == [value] and type(found[0]) is type(value)
+
+
+def test_statements() -> None:
+    text = """
+    /* all of the language */
+    const int64_t rows = n * 2, columns = 3;  // two at once
+    auto total = rows * columns;
+    if (total > 20) { total -= 1; ++missing; } else total = 7;
+    dim3 grid(total, columns), block = 64;
+    const half* y = x;
+    if (rows == 10) return;
+    see(99);
+    """.replace("++missing;", "")
+    from meta.dialect.template.device_code import blanked
+    from meta.dialect.template.host_parser import Returned
+
+    frame = Frame({"n": 5, "x": Pointer(0, "half", True)}, lambda *a: None, lambda *a: 1 / 0)
+    with pytest.raises(Returned):
+        Reader(blanked(text), "text").block()(frame)
+    assert frame.variables["total"] == 29 and frame.variables["grid"] == Extents(29, 3, 1)
+    assert frame.variables["block"] == Extents(64, 1, 1)
+    assert frame.variables["y"] == Pointer(0, "half", True)
+
+
+def test_all_errors_are_of_meta() -> None:
+    assert issubclass(HostError, MetaError)
