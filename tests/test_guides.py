@@ -23,6 +23,7 @@ PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
 SCRIPT = "guide.py"
 FOLLOWED: dict[str, tuple[list[str], str]] = {
     "softmax.md": ([*PYTEST, "test_boltzmann.py"], r"\b\d+ passed"),
+    "template.md": ([*PYTEST, "-p", "tests.emulator.templates", "test_add_one.py"], r"\b\d passed"),
     "attention.md": (
         [SCRIPT],
         r"'guide.multihead': 1, 'tvm.sum': 1, 'guide.multihead_backward': 1",
@@ -69,3 +70,15 @@ def test_following_the_guide(guide: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("guide", sorted(FOLLOWED))
 def test_following_the_guide_on_a_gpu(guide: str, tmp_path: Path) -> None:
     follow(guide, tmp_path)
+
+
+def test_the_template_guide_shows_the_text_that_is_made(tmp_path: Path) -> None:
+    page = GUIDES / "template.md"
+    written(page, tmp_path)
+    run = [sys.executable, SCRIPT]
+    how = {"capture_output": True, "text": True, "env": first_on_path(ROOT)}
+    done = subprocess.run(run, cwd=tmp_path, **how)
+    assert done.returncode == 0, done.stderr
+    (shown,) = re.findall(r"```text\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert done.stdout.startswith(shown)
+    assert "num_elements *= x_dim_1;\nlaunch_add_one(out, x, num_elements, stream);" in done.stdout

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-HEAVY = {"cudnn", "cupy", "cutlass", "onnx", "sklearn", "triton", "tvm", "tvm_ffi"}
+HEAVY = {"cudnn", "cupy", "cutlass", "jinja2", "onnx", "sklearn", "triton", "tvm", "tvm_ffi"}
 
 PROGRAM = """
 import json, sys, time

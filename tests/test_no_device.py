@@ -19,7 +19,7 @@ for module in pkgutil.walk_packages(meta.__path__, "meta."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 
-of_cuda = {"cublas", "cuda", "cudnn"}
+of_cuda = {"cublas", "cuda", "cudnn", "template"}
 absent = {d.name: d.unavailable for d in dialects() if d.unavailable is not None}
 assert {name: absent[name] for name in of_cuda} == dict.fromkeys(of_cuda, "no CUDA device"), absent
 x = meta.array([[1.0, 2.0, 3.0]])
@@ -59,4 +59,4 @@ def test_no_device() -> None:
     )
     assert found.returncode == 0, found.stderr
     assert "cuda:0 is not present" in found.stderr
-    assert found.stdout.count("unavailable: no CUDA device") == 3, found.stdout
+    assert found.stdout.count("unavailable: no CUDA device") == 4, found.stdout

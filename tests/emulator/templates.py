@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 
 from meta.dialect.core.preference import forget
@@ -32,6 +33,13 @@ _CAST = re.compile(r"\((?:const )?(\w+) ?\*\)|reinterpret_cast<(?:const )?(\w+) 
 _DYNAMIC = re.compile(r"extern __shared__ (\w+) (\w+)\[\];")
 _SHARED = re.compile(r"__shared__ (\w+) (\w+)\[([^\]]+)\];")
 _AMD = "#define __hip_bfloat16 nv_bfloat16\n#define __hip_bfloat162 nv_bfloat162\n"
+_NUMBERS = {
+    "bool": ctypes.c_bool,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    **{f"int{bits}_t": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}_t": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+}
 _memory: list[Memory] = []  # of the kernels that run
 
 
@@ -67,23 +75,37 @@ class Function:
         self._kernel, self._run = kernels[name], compiler.library(code)[f"run_{name}"]
         self._fibers = "_sync" in text or "__syncthreads" in text
 
-    def launch_several(
-        self, grid: Sequence[int], block: Sequence[int], parameters: bytes, offsets: Sequence[int]
+    def run(self, grid: Sequence[int], block: Sequence[int], values: Sequence[Any]) -> None:
+        """Run all threads; pointers are addresses."""
+        memory, given = _memory[-1], []
+        for value, (type_, _) in zip(values, self._kernel.parameters, strict=True):
+            number = _NUMBERS.get(plain(type_))
+            given.append(memory.pointer(value) if number is None else number(value))
+        places = [ctypes.cast(ctypes.pointer(g), ctypes.c_void_p) for g in given]
+        memory.launch(
+            self._run, grid, block, (ctypes.c_void_p * len(places))(*places), self._fibers
+        )
+
+
+class Launch:
+    """Stands for `meta.dialect.cuda.prepared_launch.PreparedLaunch`."""
+
+    def __init__(
+        self,
+        function: Function,
+        formats: Sequence[str],
+        values: dict[int, Any],
+        grid: Sequence[int],
+        block: Sequence[int],
     ) -> None:
-        """Run all threads."""
-        memory = _memory[-1]
-        buffer = ctypes.create_string_buffer(parameters, len(parameters))
-        given: list[Any] = []
-        for offset, (type_, _) in zip(offsets, self._kernel.parameters, strict=True):
-            at = ctypes.addressof(buffer) + offset
-            if plain(type_).endswith("*"):
-                pointer = memory.pointer(ctypes.c_void_p.from_address(at).value)
-                at = ctypes.addressof(pointer)
-                given.append(pointer)
-            given.append(ctypes.c_void_p(at))
-        places = [one for one in given if isinstance(one, ctypes.c_void_p)]
-        values = (ctypes.c_void_p * len(places))(*places)
-        memory.launch(self._run, grid, block, values, self._fibers)
+        self._function, self._known, self._count = function, values, len(formats)
+        self._grid, self._block = grid, block
+
+    def __call__(self, *values: Any) -> None:
+        rest = iter(values)
+        known = self._known
+        given = [known[i] if i in known else next(rest) for i in range(self._count)]
+        self._function.run(self._grid, self._block, given)
 
 
 made = lru_cache(None)(Function)
@@ -117,6 +139,7 @@ def emulated() -> Iterator[None]:
         mock.patch.object(nvrtc, "compiler_version", lambda: (0, -1)),
         mock.patch.object(chip, "of", lambda device: chip.DEFAULT),
         mock.patch.object(driver, "load", _loaded),
+        mock.patch.object(launcher, "PreparedLaunch", Launch),
         mock.patch.object(launcher.Runner, "__call__", _with_memory),
     ):
         try:
@@ -132,5 +155,15 @@ def _loaded(code: bytes, name: str, device: int, shared: int) -> Function:
 
 def _forget() -> None:
     forget()
-    cubin._cubins.clear()
+    cubin.cubins.forget()
     cubin.function.cache_clear()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As a plugin (``pytest -p tests.emulator.templates``): without a GPU the dialect serves the
+    CPU.
+    """
+    if not torch.cuda.is_available():
+        block = emulated()
+        block.__enter__()
+        config.add_cleanup(lambda: block.__exit__(None, None, None))

@@ -22,6 +22,7 @@ from meta.dialect.template.host_values import (
     converted,
     number,
     plain,
+    size_of,
 )
 
 _TOKEN = re.compile(
@@ -309,6 +310,11 @@ class Reader:
             return _constant(word == "true")
         if word in ("nullptr", "NULL"):
             return _constant(Pointer(-1, "void", False))
+        if word == "sizeof":
+            self._take("(")
+            type_ = self._type()
+            self._take(")")
+            return _constant(size_of(type_, where))
         if word in ("static_cast", "reinterpret_cast"):
             self._take("<")
             type_ = self._type()

@@ -6,6 +6,7 @@ Numbers are Python's. One that the C type does not hold is an error here, never 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -91,6 +92,7 @@ SCALARS = {
     "uint64_t": "Q",
 }
 """The types of which a kernel takes numbers, as `struct` packs them."""
+_SIZES = {"bfloat16": 2, "half2": 4, "bfloat162": 4, "float2": 8, "float4": 16, "double2": 16}
 _QUALIFIERS = re.compile(r"\b(const|constexpr|__restrict__|__restrict|restrict|std::|static)\b|::")
 
 
@@ -100,6 +102,16 @@ def plain(type_: str) -> str:
     stars = "*" * words.count("*")
     base = " ".join(w for w in words if w != "*")
     return _SYNONYMS.get(base, base) + stars
+
+
+def size_of(type_: str, where: str) -> int:
+    """Return the bytes of a C type; HostError for one that is not known here."""
+    wanted = plain(type_)
+    if wanted in SCALARS:
+        return struct.calcsize(f"<{SCALARS[wanted]}")
+    if wanted not in _SIZES:
+        raise HostError(f"{where}: the size of {type_!r} is not known to host code")
+    return _SIZES[wanted]
 
 
 def element_of(pointer: str) -> tuple[str, bool]:

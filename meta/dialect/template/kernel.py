@@ -190,15 +190,14 @@ class Template:
         names["launch"] = pieces.completed(names["launch"])
         names["body"] = pieces.with_helpers(names["body"], names["launch"])
         derived: dict[str, Callable[[], str]] = {
-            "signature": lambda: (
-                f"void {names[reserved('name')]}"
-                f"({', '.join([*parameters, f'{target.stream} stream'])})"
+            "signature": lambda: pieces.listed(
+                f"void {names[reserved('name')]}", [*parameters, f"{target.stream} stream"], ""
             ),
             "function": lambda: pieces.function_piece(
                 names[reserved("headers")], names["body"], names["signature"], names["launch"]
             ),
             "declaration": lambda: f"{names['signature']};",
-            "call": lambda: f"{names[reserved('name')]}({', '.join([*arguments, 'stream'])});",
+            "call": lambda: pieces.listed(names[reserved("name")], [*arguments, "stream"], ";"),
         }
         for piece in PIECES:
             own = self.override(target.name, piece)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -13,10 +11,10 @@ import torch
 from meta.base.dtype import bounded
 from meta.dialect.core import Artifact, OpEnv
 from meta.dialect.cuda import cubin, driver
+from meta.dialect.cuda.prepared_launch import PreparedLaunch
 from meta.dialect.template.host_values import (
     SCALARS,
     STREAM,
-    Extents,
     Pointer,
     Value,
     element_of,
@@ -31,6 +29,7 @@ PLANS = 256
 _BOUNDS = {"e": "float16", "f": "float32"}
 Load = Callable[[str, int, int], driver.Function]
 """Returns a kernel, by its name, the device, and the bytes of dynamic shared memory."""
+Bound = tuple[PreparedLaunch, tuple[int, ...]]
 
 
 @lru_cache(maxsize=256)
@@ -39,40 +38,25 @@ def program_of(function: str, call: str, title: str) -> Program:
     return Program(function, call, title)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One launch of a plan: ``fields`` are the parameters, a number or the place of a tensor."""
-
-    name: str
-    grid: Extents
-    block: Extents
-    shared: int
-    layout: struct.Struct
-    offsets: tuple[int, ...]
-    fields: tuple[tuple[bool, Any], ...]
-
-    def packed(self, addresses: list[int]) -> bytes:
-        """Return the parameters for tensors at these addresses."""
-        return self.layout.pack(
-            *[(addresses[v] if v >= 0 else 0) if is_place else v for is_place, v in self.fields]
-        )
-
-
-def prepared(launch: Launch) -> Prepared:
-    """Lay out the parameters of a launch as C does: each at a multiple of its size."""
-    text, offset, offsets, fields = "<", 0, [], []
-    for value, (type_, _) in zip(launch.arguments, launch.kernel.parameters, strict=True):
-        is_place = isinstance(value, Pointer)
-        code = "Q" if is_place else SCALARS[plain(type_)]
-        size = struct.calcsize(f"<{code}")
-        pad = -offset % size
-        text += f"{pad}x{code}" if pad else code
-        offsets.append(offset + pad)
-        offset += pad + size
-        number = bounded(value, _BOUNDS[code]) if code in _BOUNDS else value
-        fields.append((is_place, value.place if is_place else number))
-    how = launch.kernel.name, launch.grid, launch.block, launch.shared
-    return Prepared(*how, struct.Struct(text), tuple(offsets), tuple(fields))
+def bound(launch: Launch, load: Load, device: int) -> Bound:
+    """Return a launch on a device, and the places of the tensors whose addresses it is given."""
+    formats: list[str] = []
+    known: dict[int, Any] = {}
+    places: list[int] = []
+    for i, (value, (type_, _)) in enumerate(
+        zip(launch.arguments, launch.kernel.parameters, strict=True)
+    ):
+        is_pointer = isinstance(value, Pointer)
+        formats.append("Q" if is_pointer else SCALARS[plain(type_)])
+        if not is_pointer:
+            limit = _BOUNDS.get(formats[i])
+            known[i] = value if limit is None else bounded(value, limit)
+        elif value.place < 0:
+            known[i] = 0
+        else:
+            places.append(value.place)
+    function = load(launch.kernel.name, device, launch.shared)
+    return PreparedLaunch(function, formats, known, launch.grid, launch.block), tuple(places)
 
 
 class Runner:
@@ -81,9 +65,9 @@ class Runner:
     def __init__(self, source: Source, load: Load) -> None:
         self.source, self._load = source, load
         self.program = program_of(source.function, source.call, source.title)
-        self._plans = lru_cache(maxsize=PLANS)(self.plan)
+        self._bound = lru_cache(maxsize=PLANS)(self._launches)
 
-    def plan(self, *key: Any) -> tuple[Prepared, ...]:
+    def plan(self, *key: Any) -> list[Launch]:
         """Return the launches of a call with these extents and numbers, one entry for each value:
         a shape, or a number with what tells it from equal ones.
         """
@@ -98,7 +82,10 @@ class Runner:
             element, is_const = element_of(type_)
             given[name] = Pointer(place, element, is_const)
             given |= {f"{name}_dim_{axis}": extent for axis, extent in enumerate(entry)}
-        return tuple(map(prepared, self.program.launches(given, types)))
+        return self.program.launches(given, types)
+
+    def _launches(self, device: int, *key: Any) -> tuple[Bound, ...]:
+        return tuple(bound(launch, self._load, device) for launch in self.plan(*key))
 
     def __call__(self, *values: Any) -> None:
         if not any(values[place].numel() for place in self.source.written):
@@ -113,9 +100,8 @@ class Runner:
             else:
                 key.append((value, str(value)))  # 0.0 and -0.0 are equal
                 addresses.append(0)
-        for one in self._plans(*key):
-            kernel = self._load(one.name, device, one.shared)
-            kernel.launch_several(one.grid, one.block, one.packed(addresses), one.offsets)
+        for launch, places in self._bound(device, *key):
+            launch(*[addresses[place] for place in places])
 
 
 def env_of(source: Source, device: int, known: list[Any] | None, polymorphic: bool) -> OpEnv:

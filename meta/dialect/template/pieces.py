@@ -8,6 +8,7 @@ of the names that templates see.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ PIECES = ("signature", "function", "declaration", "call")
 """In the order in which they are made: a template of one may use those before it."""
 Written = Text | Callable[[Mapping[str, Any]], str]
 """A piece as an author writes it."""
+WIDTH = 96
+"""Columns of a derived line."""
 CEIL_DIV = """template <class A, class B>
 constexpr auto ceil_div(A a, B b) { return (a + b - 1) / b; }
 
@@ -50,7 +53,8 @@ class Source:
     written: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.function}\n\n// {self.declaration}\n// {self.call}\n"
+        others = f"{self.declaration}\n{self.call}".splitlines()
+        return "\n".join([self.function, "", *(f"// {line}" for line in others), ""])
 
 
 def values_of(values: tuple[TensorName | NumberName, ...]) -> tuple[tuple[str, str, int], ...]:
@@ -74,9 +78,26 @@ def completed(launch: str) -> str:
     return _TRIPLE.sub(whole, launch)
 
 
+def listed(head: str, parts: list[str], tail: str) -> str:
+    """Return ``head(part, part)tail``, in several lines where it is long."""
+    line = f"{head}({', '.join(parts)}){tail}"
+    if len(line) <= WIDTH:
+        return line
+    inner = textwrap.fill(
+        ", ".join(p.replace(" ", "\0") for p in parts),
+        WIDTH,
+        initial_indent="    ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return f"{head}(\n{inner}){tail}".replace("\0", " ")
+
+
 def with_helpers(body: str, launch: str) -> str:
     """Return device code behind what the launch uses and C++ has not."""
-    return CEIL_DIV + body if "ceil_div" in launch and "ceil_div" not in body else body
+    wanted = "ceil_div" in launch and "ceil_div" not in body
+    return CEIL_DIV + body.lstrip("\n") if wanted else body
 
 
 def indented(text: str) -> str:

@@ -94,7 +94,7 @@ def test_an_argument_that_is_absent(new_op: NewOp) -> None:
 @pytest.mark.parametrize(
     ("launch", "message"),
     [
-        ("add_one<<<1>>>(out, x, 3);", "launch_add_one, line 6: a launch has a grid and a block"),
+        ("add_one<<<1>>>(out, x, 3);", "launch_add_one, line 8: a launch has a grid and a block"),
         ("add_too<<<1, 1>>>(out);", r"(?s)defines no kernel 'add_too'.*did you mean 'add_one'"),
         ("add_one<<<1, 1>>>(out, x);", r"(?s)2 arguments.*3: float\* out, const float\* x, int n"),
         ("add_one<<<1, 1>>>(x, out, 1);", r"(?s)'out' of 'add_one'.*found: +const float\*"),
@@ -118,6 +118,7 @@ def test_an_argument_that_is_absent(new_op: NewOp) -> None:
         ('const char* s = "text";', "host code has no '\"'"),
         ("std::vector<int> v = 3;", "cannot be read"),
         ("int n;", "'n' has no value"),
+        ("int n = sizeof(dim3);", "the size of 'dim3' is not known"),
     ],
 )  # fmt: skip
 def test_host_code(launch: str, message: str, new_op: NewOp) -> None:
@@ -191,6 +192,7 @@ def test_on_rocm_a_call_is_refused(new_op: NewOp, monkeypatch: Any) -> None:
         ("std::max(n, 9)", 9), ("ceil_div(n, 2)", 3), ("static_cast<int>(7.9)", 7), ("(long)n", 5),
         ("int64_t(n)", 5), ("dim3(2, n).y", 5), ("dim3(2).z", 1), ("true", True),
         ("x == nullptr", False), ("static_cast<bool>(n)", True), ("- -n", 5),
+        ("n * sizeof(float)", 20), ("sizeof(const half)", 2), ("sizeof(float4)", 16),
     ],
 )  # fmt: skip
 def test_expressions(expression: str, value: Any) -> None:

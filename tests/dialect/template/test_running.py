@@ -143,7 +143,7 @@ __global__ void row_sum({{ out.type }}* out, const {{ x.type }}* x, int64_t colu
 }"""
     launch = """
 const unsigned int threads = {{ x.dims[1] }} > 64 ? 64 : 32;
-row_sum<<<{{ x.dims[0] }}, threads, threads * 4>>>(out, x, {{ x.dims[1] }});"""
+row_sum<<<{{ x.dims[0] }}, threads, threads * sizeof(float)>>>(out, x, {{ x.dims[1] }});"""
     made = new_op(row_sum, text, launch=launch)
     for shape in ((5, 100), (1, 3), (3, 0)):
         x = drawn(shape, "float32")
