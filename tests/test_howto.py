@@ -133,6 +133,12 @@ def test_the_backend_page_runs(tmp_path: Path) -> None:
     assert "{'acme.scaled_log_softmax': 1}" in printed
 
 
+def test_the_page_on_many_devices_runs(tmp_path: Path) -> None:
+    printed = _run_page("../distributed.md", tmp_path)
+    assert printed.startswith("[[1.5, 3.0], [1.5, 3.0], [1.5, 3.0], [1.5, 3.0]]\n")
+    assert "the ranks call different collectives" in printed
+
+
 def test_the_tasks_page_runs(tmp_path: Path) -> None:
     printed = _run_page("tasks.md", tmp_path)
     assert "softcap.backward(x (RO input), dy (RO gradient), dx (WO gradient))" in printed

@@ -123,6 +123,10 @@ class ExecutionError(MetaError, RuntimeError):
     """A program that fails while it runs, as it says itself: no case of a match fits."""
 
 
+class DistributedError(MetaError, RuntimeError):
+    """Ranks that do not fit together: another mesh, another collective, a rank that ended."""
+
+
 class LinAlgError(MetaError, ValueError):
     """A matrix for which there is no result: singular, not positive definite, or with NaN where an
     iteration does not converge. torch's error is the cause.

@@ -161,7 +161,7 @@ def is_pure(binding: Binding) -> bool:
     if has_effect(binding) or binding.value.effect is not Effect.NONE:
         return False
     op = called_op(binding.value)
-    return op is None or not op.random
+    return op is None or not (op.random or op.collective)
 
 
 def leaf_types(type_: Type) -> list[Type]:

@@ -29,6 +29,7 @@ from meta.runtime.heap import keep_freed_memory
 from meta.runtime.masters import pairs_among
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.runtime.world import wait_for
 from meta.runtime.writes import require_writable
 from meta.vm.bytecode import Invoke
 from meta.vm.code import KernelRef
@@ -158,12 +159,16 @@ class Executable:
         """
         tensors = self._tensors(inputs)
         verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
-        with self._lock:
+        if not self._lock.acquire(False):
+            wait_for(self._lock)
+        try:
             for pair in self._masters:
                 pair.follow()
             result = self._verified(tensors) if verifies else self._run(tensors, into)
             for pair in self._masters:
                 pair.note()
+        finally:
+            self._lock.release()
         for i in self._written_arguments:
             if inputs[i].tensor is not tensors[i]:  # it was made compact
                 inputs[i].tensor.copy_(tensors[i])
@@ -186,10 +191,14 @@ class Executable:
         callers that keep to the types. ``alike``: the same number for arguments among which the
         same are lent, by the same tensors.
         """
-        with self._lock:
+        if not self._lock.acquire(False):
+            wait_for(self._lock)
+        try:
             if self._graphs is not None:
                 self._graphs.alike = alike
             return self._launched(tensors)
+        finally:
+            self._lock.release()
 
     def lend(self, results: Collection[int], loans: Loans) -> None:
         """Let `on_tensors` return these results where CUDA graphs have them, and note them in

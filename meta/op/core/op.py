@@ -62,6 +62,7 @@ class Op(OpNode):
     schema: the slots. type_function: argument types to result type. site: where it was defined.
     random: whether two calls with the same arguments may differ, so that no pass may merge, fold or
     repeat them.
+    collective: whether other ranks take part (`meta.op.collective`), so that no pass may fold it.
     commutative: whether the first two arguments may be exchanged.
     float8: whether tensors of float8 are taken and returned; they have no arithmetic.
     complex: whether complex tensors are taken and returned, as by all that takes float8.
@@ -77,6 +78,7 @@ class Op(OpNode):
         name: str,
         schema: Schema,
         random: bool,
+        collective: bool = False,
         commutative: bool = False,
         float8: bool = False,
         complex: bool = False,
@@ -86,7 +88,8 @@ class Op(OpNode):
         super().__init__(name)
         self.schema = schema
         self.type_function = function
-        self.random, self.commutative, self.float8 = random, commutative, float8
+        self.random, self.collective = random, collective
+        self.commutative, self.float8 = commutative, float8
         self.complex = complex or float8
         self.indices, self.promotes = indices, promotes
         self.site: Span = definition_span(function)
@@ -330,6 +333,7 @@ def op(
     like: Op | None = ...,
     options: Op | None = ...,
     random: bool = ...,
+    collective: bool = ...,
     commutative: bool = ...,
     float8: bool = ...,
     complex: bool = ...,
@@ -344,6 +348,7 @@ def op(
     like: Op | None = None,
     options: Op | None = None,
     random: bool = False,
+    collective: bool = False,
     commutative: bool = False,
     float8: bool = False,
     complex: bool = False,
@@ -390,6 +395,7 @@ def op(
             name=op_name,
             schema=own,
             random=random,
+            collective=collective,
             commutative=commutative,
             float8=float8,
             complex=complex,

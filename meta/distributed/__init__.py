@@ -1,0 +1,47 @@
+"""Floor 6: programs on many devices, by collectives that are operators (`meta.op.collective`).
+
+`init` makes this process one of many, started by ``torchrun``, with a `Mesh` of named axes.
+`simulate` runs all ranks of a mesh in one process on the CPU, with the same programs. In both,
+`rank` and `size` say where one is, and the functions of this package call the collectives with the
+number of ranks of the mesh.
+"""
+
+from meta.distributed.calls import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    broadcast,
+    copy_to,
+    gather,
+    rank,
+    reduce,
+    reduce_from,
+    reduce_scatter,
+    scatter,
+    send_recv,
+    size,
+)
+from meta.distributed.processes import Mesh, end, init
+from meta.distributed.simulated import simulate
+
+__all__ = [
+    "Mesh",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "axis_index",
+    "broadcast",
+    "copy_to",
+    "end",
+    "gather",
+    "init",
+    "rank",
+    "reduce",
+    "reduce_from",
+    "reduce_scatter",
+    "scatter",
+    "send_recv",
+    "simulate",
+    "size",
+]

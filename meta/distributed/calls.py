@@ -1,0 +1,97 @@
+"""The collectives, for the mesh at hand: `meta.op.collective` with the size of its axes filled in.
+
+``over`` is the name of an axis of the mesh, in all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.base.errors import DistributedError
+from meta.base.registry import nearest
+from meta.runtime.world import Group, current
+
+
+def _group(over: str) -> Group:
+    groups = current().groups
+    if over not in groups:
+        raise DistributedError(
+            f"the mesh has no axis {over!r}",
+            expected=", ".join(groups) or "a mesh: meta.distributed.init or simulate",
+            hint=nearest(over, groups),
+        )
+    return groups[over]
+
+
+def size(over: str) -> int:
+    """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
+    return _group(over).size
+
+
+def rank(over: str) -> int:
+    """Return this rank's place along an axis of the mesh, from 0 on.
+
+    A program that is traced with it serves this rank alone; `axis_index` is what programs read.
+    """
+    return _group(over).rank
+
+
+def axis_index(over: str, device: str = "cpu") -> Any:
+    """This rank's place along an axis, as an array: int64, without axes."""
+    return op.axis_index(over, size(over), device)
+
+
+def all_reduce(x: Any, over: str, reduction: str = "sum") -> Any:
+    """`meta.op.all_reduce`: the sum over the ranks, or another reduction, on every rank."""
+    return op.all_reduce(x, over, size(over), reduction)
+
+
+def all_gather(x: Any, over: str, axis: int = 0) -> Any:
+    """`meta.op.all_gather`: what all ranks have, one after the other along an axis of x."""
+    return op.all_gather(x, over, size(over), axis)
+
+
+def reduce_scatter(x: Any, over: str, reduction: str = "sum", axis: int = 0) -> Any:
+    """`meta.op.reduce_scatter`: this rank's part of the sum over the ranks."""
+    return op.reduce_scatter(x, over, size(over), reduction, axis)
+
+
+def all_to_all(x: Any, over: str, split_axis: int = 0, concat_axis: int = 0) -> Any:
+    """`meta.op.all_to_all`: part i of x goes to rank i."""
+    return op.all_to_all(x, over, size(over), split_axis, concat_axis)
+
+
+def broadcast(x: Any, over: str, root: int = 0) -> Any:
+    """`meta.op.broadcast_from`: the x of one rank, on every rank."""
+    return op.broadcast_from(x, over, size(over), root)
+
+
+def reduce(x: Any, over: str, reduction: str = "sum", root: int = 0) -> Any:
+    """`meta.op.reduce_to`: the sum over the ranks on one rank, zeros on the others."""
+    return op.reduce_to(x, over, size(over), reduction, root)
+
+
+def gather(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
+    """`meta.op.gather_to`: what all ranks have on one rank, zeros on the others."""
+    return op.gather_to(x, over, size(over), axis, root)
+
+
+def scatter(x: Any, over: str, axis: int = 0, root: int = 0) -> Any:
+    """`meta.op.scatter_from`: this rank's part of what one rank has."""
+    return op.scatter_from(x, over, size(over), axis, root)
+
+
+def send_recv(x: Any, over: str, sources: Any, targets: Any) -> Any:
+    """`meta.op.send_recv`: x from rank to rank, zeros on ranks that are no target."""
+    return op.send_recv(x, over, size(over), sources, targets)
+
+
+def copy_to(x: Any, over: str) -> Any:
+    """`meta.op.copy_to`: x, whose gradient is summed over the ranks."""
+    return op.copy_to(x, over, size(over))
+
+
+def reduce_from(x: Any, over: str) -> Any:
+    """`meta.op.reduce_from`: the sum over the ranks, whose gradient is the same on all of them."""
+    return op.reduce_from(x, over, size(over))

@@ -1,0 +1,149 @@
+"""Ranks that are processes, on PyTorch's process groups: NCCL on CUDA, Gloo on the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from meta.base.errors import DistributedError
+from meta.distributed.simulated import sizes_of
+from meta.runtime.world import ALONE, World, current, set_process
+
+TIMEOUT = 300.0
+"""Seconds after which a rank that waits for others is an error."""
+_SUMS = {
+    "sum": dist.ReduceOp.SUM,
+    "product": dist.ReduceOp.PRODUCT,
+    "max": dist.ReduceOp.MAX,
+    "min": dist.ReduceOp.MIN,
+}
+
+# Their names from PyTorch 2.13 on, which warns of the earlier ones.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
+    """Make this process one of those that ``torchrun`` started.
+
+    device: "cuda" (process i of a host takes GPU i; NCCL) or "cpu" (Gloo); None: "cuda" if there is
+    one. timeout: seconds after which a rank that waits in vain raises an error. Then make a `Mesh`.
+
+    Raises DistributedError if no launcher started the process, or its GPU is not there.
+    """
+    missing = [
+        n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in os.environ
+    ]
+    if missing:
+        raise DistributedError(
+            "no launcher started this process",
+            expected=f"the variables {', '.join(missing)}",
+            hint="torchrun --nproc-per-node 2 program.py; or meta.distributed.simulate",
+        )
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    ordinal = int(os.environ.get("LOCAL_RANK", "0"))
+    if kind == "cuda":
+        if ordinal >= torch.cuda.device_count():
+            raise DistributedError(
+                f"process {ordinal} of this host has no GPU",
+                found=f"{torch.cuda.device_count()} GPUs",
+                hint="start one process for each GPU: --nproc-per-node",
+            )
+        torch.cuda.set_device(ordinal)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+
+
+def end() -> None:
+    """Leave the others: the mesh is gone, and the process is alone again."""
+    set_process(ALONE)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+class Mesh:
+    """The processes as a grid with named axes.
+
+    sizes: as {"dp": 4, "tp": 2}, whose product is the number of processes; ranks are counted with
+    the last axis as the fastest. It is the mesh of this process until another one is made, and in a
+    ``with`` block it is left at the end.
+
+    Raises DistributedError without `init`, and for another number of processes.
+    """
+
+    def __init__(self, sizes: int | Mapping[str, int]) -> None:
+        self.sizes = sizes_of(sizes)
+        if not dist.is_initialized():
+            raise DistributedError("there are no processes yet", hint="meta.distributed.init()")
+        count = 1
+        for one in self.sizes.values():
+            count *= one
+        if count != dist.get_world_size():
+            raise DistributedError(
+                f"the mesh is of {count} ranks",
+                expected=f"{dist.get_world_size()}, the number of processes",
+                found=str(self.sizes),
+            )
+        kind = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        names = tuple(self.sizes)
+        self.device_mesh: DeviceMesh = init_device_mesh(
+            kind, tuple(self.sizes.values()), mesh_dim_names=names
+        )
+        self._before = current()
+        set_process(World({n: _ProcessGroup.of(self.device_mesh.get_group(n)) for n in names}))
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.sizes})"
+
+    def __enter__(self) -> Mesh:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        set_process(self._before)
+
+
+@dataclass(frozen=True)
+class _ProcessGroup:
+    """A group of processes; see `meta.runtime.world.Group`."""
+
+    group: Any
+    rank: int
+    size: int
+
+    @classmethod
+    def of(cls, group: Any) -> _ProcessGroup:
+        return cls(group, dist.get_rank(group), dist.get_world_size(group))
+
+    def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
+        dist.all_reduce(out, _SUMS[reduction], self.group)
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        _all_gather(out.view(-1), x.view(-1), group=self.group)
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+        _reduce_scatter(out.view(-1), x.view(-1), _SUMS[reduction], group=self.group)
+
+    def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        dist.all_to_all_single(out, x, group=self.group)
+
+    def broadcast(self, out: torch.Tensor, root: int) -> None:
+        dist.broadcast(out, group=self.group, group_src=root)
+
+    def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        calls = []
+        for source, target in pairs:
+            if source == target == self.rank:
+                out.copy_(x)
+            elif source == self.rank:
+                calls.append(dist.P2POp(dist.isend, x, group=self.group, group_peer=target))
+            elif target == self.rank:
+                calls.append(dist.P2POp(dist.irecv, out, group=self.group, group_peer=source))
+        for work in dist.batch_isend_irecv(calls) if calls else ():
+            work.wait()

@@ -1,0 +1,231 @@
+"""All ranks of a mesh in one process on the CPU: each is a thread, and they meet to exchange.
+
+What a rank gives is copied, results are computed in the order of ranks, and a rank that fails, ends
+early or calls something else than the others is an error on all of them at once: nothing waits for
+a limit of time.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import torch
+
+from meta.base.errors import ArgumentError, DistributedError
+from meta.runtime.world import World, inside
+
+_SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sum": torch.add,
+    "product": torch.mul,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+
+
+def sizes_of(sizes: int | Mapping[str, int]) -> dict[str, int]:
+    """Return the axes of a mesh, checked; a number is that of the axis "dp"."""
+    found = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
+    wrong = [n for n, s in found.items() if not isinstance(n, str) or type(s) is not int or s < 1]
+    if wrong or not found:
+        raise ArgumentError(
+            "these are no axes of a mesh",
+            expected='names with numbers of ranks, such as {"dp": 4, "tp": 2}',
+            found=repr(sizes),
+        )
+    return found
+
+
+class simulate:
+    """The ranks of a mesh that is not there.
+
+    sizes: the axes, as {"dp": 4, "tp": 2}; a number is the size of one axis "dp". Ranks are counted
+    with the last axis as the fastest.
+
+    >>> import meta
+    >>> ranks = simulate({"dp": 3})
+    >>> def mean():
+    ...     x = meta.array([1.0, 2.0]) * meta.distributed.rank("dp")
+    ...     return meta.distributed.all_reduce(x, "dp", "mean")
+    >>> [y.numpy().tolist() for y in ranks.run(mean)]
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
+
+    def __init__(self, sizes: int | Mapping[str, int]) -> None:
+        self.sizes = sizes_of(sizes)
+
+    def __repr__(self) -> str:
+        return f"simulate({self.sizes})"
+
+    def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function on every rank, at the same time; return the results by rank.
+
+        Each rank makes and compiles what it runs: arrays, models and programs that several ranks
+        write to or run are not for several threads. Raises the error of the first rank that failed
+        by itself; DistributedError, on all ranks, if they do not call the same collectives.
+        """
+        axes = list(self.sizes)
+        places = list(product(*(range(self.sizes[axis]) for axis in axes)))
+        meeting = _Meeting(len(places))
+        points: dict[Any, _Point] = {}
+        worlds = []
+        for number, place in enumerate(places):
+            groups = {}
+            for i, axis in enumerate(axes):
+                key = axis, place[:i] + place[i + 1 :]
+                size = self.sizes[axis]
+                point = points.setdefault(key, _Point(axis, size))
+                groups[axis] = _SimulatedGroup(meeting, point, number, place[i], size)
+            worlds.append(World(groups))
+        results: list[Any] = [None] * len(places)
+        errors: dict[int, BaseException] = {}
+
+        def rank(number: int) -> None:
+            try:
+                with inside(worlds[number]):
+                    results[number] = function(*args)
+            except BaseException as error:
+                errors[number] = error
+                meeting.left(number, f"rank {number} failed: {type(error).__name__}: {error}")
+            else:
+                meeting.left(number, "")
+
+        contexts = [contextvars.copy_context() for _ in places]
+        threads = [
+            threading.Thread(target=contexts[n].run, args=(rank, n), name=f"rank {n}")
+            for n in range(len(places))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            first = meeting.first if meeting.first in errors else min(errors)
+            raise errors[first]
+        return results
+
+
+@dataclass
+class _Point:
+    """Where the ranks of one group meet: what each brought, and what all took the last time."""
+
+    axis: str
+    size: int
+    brought: dict[int, tuple[str, torch.Tensor]] = field(default_factory=dict)
+    taken: list[torch.Tensor] = field(default_factory=list)
+    meetings: int = 0
+
+
+class _Meeting:
+    """Who of all ranks is there, who waits, and why nobody will come any more.
+
+    first: the rank that failed by itself, before others did because of it.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._change = threading.Condition()
+        self._there = set(range(ranks))
+        self._waiting: dict[int, tuple[_Point, str]] = {}
+        self._ended: set[int] = set()
+        self._failure = ""
+        self.first: int | None = None
+
+    def exchange(
+        self, point: _Point, number: int, place: int, what: str, given: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Bring a tensor, wait for the others of the group, and return what each brought."""
+        with self._change:
+            self._raise()
+            point.brought[place] = what, given.clone()
+            if len(point.brought) == point.size:
+                self._check(point)
+                point.taken = [point.brought[i][1] for i in range(point.size)]
+                point.brought = {}
+                point.meetings += 1
+                for waiting in [n for n, (at, _) in self._waiting.items() if at is point]:
+                    del self._waiting[waiting]
+                self._change.notify_all()
+                return point.taken
+            meeting = point.meetings
+            self._waiting[number] = point, what
+            self._look()
+            while point.meetings == meeting and not self._failure:
+                self._change.wait()
+            if point.meetings == meeting:
+                self._raise()
+            return point.taken
+
+    def left(self, number: int, failure: str) -> None:
+        """Say that a rank has ended."""
+        with self._change:
+            self._there.discard(number)
+            self._ended.add(number)
+            if failure and not self._failure:
+                self._failure, self.first = failure, number
+                self._change.notify_all()
+            self._look()
+
+    def _look(self) -> None:
+        """Find out whether all that are there wait, so that nobody will come."""
+        if self._failure or not self._there or len(self._waiting) < len(self._there):
+            return
+        waits = (f"rank {n} waits in {what}" for n, (_, what) in sorted(self._waiting.items()))
+        ended = "".join(f", rank {n} has ended" for n in sorted(self._ended))
+        self._failure = f"the ranks wait for ever: {', '.join(waits)}{ended}"
+        self._change.notify_all()
+
+    def _check(self, point: _Point) -> None:
+        """Fail unless all bring the same."""
+        if len({what for what, _ in point.brought.values()}) == 1:
+            return
+        calls = ", ".join(f"place {i}: {what}" for i, (what, _) in sorted(point.brought.items()))
+        self._failure = f"along {point.axis!r} the ranks call different collectives: {calls}"
+        self._change.notify_all()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._failure:
+            raise DistributedError("the ranks do not go on together", found=self._failure)
+
+
+@dataclass(frozen=True)
+class _SimulatedGroup:
+    """A group whose ranks are threads; see `meta.runtime.world.Group`. number: of all ranks."""
+
+    meeting: _Meeting
+    point: _Point
+    number: int
+    rank: int
+    size: int
+
+    def _exchange(self, name: str, x: torch.Tensor, *options: Any) -> list[torch.Tensor]:
+        dtype = str(x.dtype).removeprefix("torch.")
+        call = ", ".join([f"{dtype}{list(x.shape)}", *map(str, options)])
+        return self.meeting.exchange(self.point, self.number, self.rank, f"{name}({call})", x)
+
+    def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
+        out.copy_(reduce(_SUMS[reduction], self._exchange("all_reduce", out, reduction)))
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        torch.stack(self._exchange("all_gather", x), out=out)
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+        given = self._exchange("reduce_scatter", x, reduction)
+        out.copy_(reduce(_SUMS[reduction], [one[self.rank] for one in given]))
+
+    def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        torch.stack([one[self.rank] for one in self._exchange("all_to_all", x)], out=out)
+
+    def broadcast(self, out: torch.Tensor, root: int) -> None:
+        out.copy_(self._exchange("broadcast", out, root)[root])
+
+    def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        given = self._exchange("send", x, *pairs)
+        for source, target in pairs:
+            if target == self.rank:
+                out.copy_(given[source])

@@ -1,0 +1,191 @@
+"""Collectives: operators that exchange tensors with the other ranks of a mesh.
+
+``over`` is the name of an axis of the mesh (`meta.distributed.Mesh`) and ``size`` the number of
+ranks along it, which the functions of `meta.distributed` ask the mesh for. Both are attributes, and
+the rank is not: one program serves all ranks. Every rank along the axis makes the same call, with
+tensors of the same type. Gradients are of the sum of the losses of all ranks.
+
+Along an axis of one rank nothing is exchanged, and no mesh is needed.
+"""
+
+from __future__ import annotations
+
+from meta.base.dtype import COMPLEX, is_float
+from meta.op.core import DeviceName, Ints, Tensor, TensorType, op
+from meta.op.core.check import normalize_axis, require
+from meta.op.shapes import view_of_first
+from meta.runtime.world import REDUCTIONS
+
+NO_SUMS = COMPLEX | {"bool"}
+
+
+def _checked(size: int) -> None:
+    require(size >= 1, "there is no rank", expected="size >= 1", found=f"size={size}")
+
+
+def _reduced(x: TensorType, size: int, reduction: str) -> None:
+    _checked(size)
+    known = reduction in REDUCTIONS
+    require(known, "there is no such reduction", expected=", ".join(REDUCTIONS), found=reduction)
+    require(x.dtype not in NO_SUMS, f"{x.dtype} is not reduced", found=str(x))
+    fits = reduction != "mean" or is_float(x.dtype)
+    require(fits, "the mean of integers is none", expected="a floating point x", found=str(x))
+
+
+def _times(x: TensorType, size: int, axis: int) -> TensorType:
+    at = normalize_axis(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], x.shape[at] * size, *x.shape[at + 1 :]))
+
+
+def _part(x: TensorType, size: int, axis: int) -> TensorType:
+    at = normalize_axis(axis, x.ndim)
+    extent = x.shape[at]
+    fits = isinstance(extent, int) and extent % size == 0
+    expected = f"a known multiple of {size}"
+    require(fits, f"axis {axis} is not divided by {size} ranks", expected=expected, found=str(x))
+    assert isinstance(extent, int)
+    return x.with_shape((*x.shape[:at], extent // size, *x.shape[at + 1 :]))
+
+
+def _rank(rank: int, size: int, name: str) -> None:
+    expected = f"0 <= {name} < {size}"
+    require(0 <= rank < size, f"{name} is no rank", expected=expected, found=f"{name}={rank}")
+
+
+@op(collective=True)
+def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tensor:
+    """The sum over the ranks of their ``x``, elementwise; on every rank.
+
+    x: any shape, numeric. reduction: "sum", "mean", "max", "min" or "product". Result: x's type; in
+    half precision the sum is one of half precision. Gradient of "sum": the sum of the gradients.
+
+    Raises TypeInferError for another reduction, for bool and complex tensors, and for the mean of
+    integers. Raises DistributedError when it runs, if the mesh has no axis of this name and size.
+    """
+    _reduced(x, size, reduction)
+    return x
+
+
+@op(collective=True, float8=True)
+def all_gather(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
+    """The ``x`` of all ranks, one after the other along ``axis``; on every rank.
+
+    x: at least one axis. Result: ``size`` times as long along ``axis``. Gradient:
+    `reduce_scatter`. Raises TypeInferError for an axis out of range; DistributedError as
+    `all_reduce`.
+    """
+    _checked(size)
+    return _times(x, size, axis)
+
+
+@op(collective=True)
+def reduce_scatter(
+    x: Tensor, over: str, size: int, reduction: str = "sum", axis: int = 0
+) -> Tensor:
+    """This rank's part, along ``axis``, of what `all_reduce` returns.
+
+    x: its extent along ``axis`` is a multiple of ``size``, or TypeInferError is raised; so it is as
+    in `all_reduce`. Gradient of "sum": `all_gather`.
+    """
+    _reduced(x, size, reduction)
+    return _part(x, size, axis)
+
+
+@op(collective=True, float8=True)
+def all_to_all(
+    x: Tensor, over: str, size: int, split_axis: int = 0, concat_axis: int = 0
+) -> Tensor:
+    """Cut ``x`` along ``split_axis``, give part i to rank i, and join what the ranks give along
+    ``concat_axis``, in their order.
+
+    Result: ``size`` times as long along ``concat_axis``, and a part of it along ``split_axis``.
+    Gradient: the same with both axes exchanged. Raises TypeInferError as `reduce_scatter`.
+    """
+    _checked(size)
+    return _times(_part(x, size, split_axis), size, concat_axis)
+
+
+@op(collective=True, float8=True)
+def broadcast_from(x: Tensor, over: str, size: int, root: int = 0) -> Tensor:
+    """The ``x`` of the rank ``root``, on every rank. Gradient: `reduce_to`.
+
+    TypeInferError for a root that is no rank.
+    """
+    _checked(size)
+    _rank(root, size, "root")
+    return x
+
+
+@op(collective=True)
+def reduce_to(x: Tensor, over: str, size: int, reduction: str = "sum", root: int = 0) -> Tensor:
+    """`all_reduce` on the rank ``root``, and zeros on the others. Gradient: `broadcast_from`."""
+    _reduced(x, size, reduction)
+    _rank(root, size, "root")
+    return x
+
+
+@op(collective=True, float8=True)
+def gather_to(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
+    """`all_gather` on the rank ``root``, and zeros on the others. Gradient: `scatter_from`."""
+    _checked(size)
+    _rank(root, size, "root")
+    return _times(x, size, axis)
+
+
+@op(collective=True, float8=True)
+def scatter_from(x: Tensor, over: str, size: int, axis: int = 0, root: int = 0) -> Tensor:
+    """This rank's part, along ``axis``, of the ``x`` of the rank ``root``. Gradient: `gather_to`.
+
+    x: its extent along ``axis`` is a multiple of ``size``, on all ranks; only that of root is read.
+    """
+    _checked(size)
+    _rank(root, size, "root")
+    return _part(x, size, axis)
+
+
+@op(collective=True, float8=True)
+def send_recv(x: Tensor, over: str, size: int, sources: Ints, targets: Ints) -> Tensor:
+    """On rank targets[i] the ``x`` of rank sources[i], and zeros on ranks that are no target.
+
+    sources, targets: as many ranks; no rank is twice a target or twice a source. Gradient: the same
+    with both exchanged. TypeInferError where they are not such.
+    """
+    _checked(size)
+    for name, ranks in (("sources", sources), ("targets", targets)):
+        ranks = (ranks,) if isinstance(ranks, int) else ranks
+        for rank in ranks:
+            _rank(rank, size, name)
+        once = len(set(ranks)) == len(ranks)
+        require(once, f"a rank is twice in {name}", expected="different ranks", found=str(ranks))
+    count = [1 if isinstance(r, int) else len(r) for r in (sources, targets)]
+    what = f"{count[0]} sources and {count[1]} targets"
+    require(count[0] == count[1], what, expected="a target for each source")
+    return x
+
+
+@op(float8=True)
+def copy_to(x: Tensor, over: str, size: int) -> Tensor:
+    """``x`` itself, of which every rank computes something else: the gradient is their sum,
+    `all_reduce`. Shoeybi et al., "Megatron-LM", arXiv:1909.08053, the function f.
+    """
+    _checked(size)
+    return x
+
+
+copy_to.declare(view_of_first)
+
+
+@op(collective=True)
+def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
+    """The sum over the ranks of their ``x``, from which all ranks compute the same: the gradient is
+    that of the result. Megatron's function g; see `copy_to`.
+    """
+    _reduced(x, size, "sum")
+    return x
+
+
+@op(collective=True)
+def axis_index(over: str, size: int, device: DeviceName = "cpu") -> Tensor:
+    """This rank's place along an axis of the mesh, as an int64 tensor without axes."""
+    _checked(size)
+    return TensorType((), "int64")

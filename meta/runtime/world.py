@@ -1,0 +1,117 @@
+"""Who takes part in a distributed program: the axes of a mesh, this rank's place on each, and the
+group of ranks along an axis, which exchanges tensors.
+
+A kernel of a collective asks `current` when it is launched, so that no program holds a rank. There
+are processes (`meta.distributed.init`), of which each has one world, and simulated ranks
+(`meta.distributed.simulate`), threads of which each has its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from meta.base.errors import DistributedError
+from meta.base.registry import nearest
+
+REDUCTIONS = ("sum", "mean", "max", "min", "product")
+
+
+class Group(Protocol):
+    """The ranks along one axis, and what they exchange.
+
+    All ranks of a group call the same methods in the same order. Tensors are compact, of the same
+    shape and dtype on all ranks, and results are written to ``out``. ``rank`` is this one's place.
+    """
+
+    rank: int
+    size: int
+
+    def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
+        """Replace a tensor by its sum, maximum, minimum or product over the ranks."""
+
+    def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        """Write the tensors of all ranks, in order: out has an axis of ranks before those of x."""
+
+    def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
+        """Reduce x, which has an axis of ranks before those of out, and write this rank's part."""
+
+    def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
+        """Give part i of x to rank i, and write what each rank gives: both have an axis of ranks
+        first.
+        """
+
+    def broadcast(self, out: torch.Tensor, root: int) -> None:
+        """Replace a tensor by that of one rank."""
+
+    def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+        """Write, on the second rank of each pair, the first one's x; elsewhere nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A rank's place: its group along each axis."""
+
+    groups: Mapping[str, Group]
+
+    def group(self, over: str, size: int) -> Group:
+        """Return the group along an axis; DistributedError if there is none of that size."""
+        found = self.groups.get(over)
+        axes = ", ".join(f"{n}={g.size}" for n, g in self.groups.items()) or "none"
+        if found is None:
+            raise DistributedError(
+                f"the mesh has no axis {over!r}",
+                expected=f"one of: {axes}",
+                hint=nearest(over, self.groups),
+            )
+        if found.size != size:
+            raise DistributedError(
+                f"the program is for {size} ranks along {over!r}",
+                found=f"a mesh with {axes}",
+                hint="trace it for this mesh",
+            )
+        return found
+
+
+ALONE = World({})
+"""That of a process without others."""
+_process = [ALONE]
+_here: ContextVar[World | None] = ContextVar("meta_world", default=None)
+
+
+def current() -> World:
+    """Return the world of this simulated rank, or else of this process."""
+    return _here.get() or _process[0]
+
+
+def set_process(world: World) -> None:
+    """Let this be the world of the process."""
+    _process[0] = world
+
+
+@contextmanager
+def inside(world: World) -> Iterator[None]:
+    """Let this be the world in a ``with`` block, in this thread."""
+    token = _here.set(world)
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
+def wait_for(lock: threading.Lock) -> None:
+    """Take a lock that somebody has, once it is free. A simulated rank does not wait: the rank that
+    has it may wait for this one, in a collective.
+    """
+    if _here.get() is not None:
+        raise DistributedError(
+            "simulated ranks run one compiled program at the same time",
+            hint="compile it on each rank, within what `simulate(...).run` calls",
+        )
+    lock.acquire()

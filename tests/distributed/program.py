@@ -1,0 +1,38 @@
+"""Run by each process of test_processes.py: every collective on Gloo, beside simulated ranks."""
+
+import sys
+
+import numpy as np
+
+import meta
+from meta import distributed as dist
+from tests.distributed.test_simulated import CALLS, values
+
+count = int(sys.argv[1])
+
+
+def rank():
+    """Return the result of each collective, and of some in other dtypes."""
+    x = meta.array(values(count)[dist.rank("dp")])
+    found = [call(x) for call, _ in CALLS.values()]
+    for dtype in ("float16", "bfloat16", "int32", "uint8"):
+        found += [dist.all_reduce(meta.arange(0, 6).astype(dtype), "dp", "max")]
+    for dtype in ("bool", "uint16", "complex64"):
+        y = meta.array([[dist.rank("dp"), 1]]).astype(dtype)
+        found += [dist.all_gather(y, "dp"), dist.broadcast(y[0, 0], "dp", 1)]
+        found += [dist.send_recv(y, "dp", 0, 1)]
+    empty = meta.ones((0, count))
+    found += [dist.all_gather(empty, "dp"), dist.all_reduce(empty, "dp")]
+    found += [dist.all_to_all(empty, "dp", 1, 0)]
+    traced = meta.model.trace(lambda x: dist.all_reduce(meta.tanh(x), "dp", "mean"))
+    return [*found, meta.vm.compile(traced, x)(x)]
+
+
+dist.init("cpu", timeout=60)
+with dist.Mesh({"dp": count}):
+    here, found = dist.rank("dp"), rank()
+dist.end()
+for mine, wanted in zip(found, dist.simulate(count).run(rank)[here], strict=True):
+    assert mine.dtype == wanted.dtype
+    np.testing.assert_allclose(*(one.astype("complex128").numpy() for one in (mine, wanted)), 1e-12)
+print(f"rank {here} of {count}: {len(found)} results agree")
