@@ -63,7 +63,8 @@ def test_the_floors_of_the_listing_are_those_of_the_imports() -> None:
 
 
 def test_the_page_on_architecture_is_short() -> None:
-    assert len(ARCHITECTURE.splitlines()) <= 200
+    prose = [line for line in ARCHITECTURE.splitlines() if not line.startswith("|")]
+    assert len(prose) <= 120  # of rows there are as many as folders
 
 
 def test_the_index_links_to_every_page() -> None:
