@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,18 +37,9 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
 
     Raises DistributedError if no launcher started the process, or its GPU is not there.
     """
-    missing = [
-        n for n in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if n not in os.environ
-    ]
-    if missing:
-        raise DistributedError(
-            "no launcher started this process",
-            expected=f"the variables {', '.join(missing)}",
-            hint="torchrun --nproc-per-node 2 program.py; or meta.distributed.simulate",
-        )
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    ordinal = int(os.environ.get("LOCAL_RANK", "0"))
     if kind == "cuda":
+        ordinal = dist.get_node_local_rank(fallback_rank=0)
         if ordinal >= torch.cuda.device_count():
             raise DistributedError(
                 f"process {ordinal} of this host has no GPU",
@@ -58,7 +48,14 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
             )
         torch.cuda.set_device(ordinal)
     backend = "nccl" if kind == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+    except ValueError as error:  # a variable of the environment that a launcher sets is not there
+        raise DistributedError(
+            "no launcher started this process",
+            found=str(error),
+            hint="torchrun --nproc-per-node 2 program.py; or meta.distributed.simulate",
+        ) from error
 
 
 def end() -> None:
