@@ -69,6 +69,7 @@ CACHES = {
         _cache("cubin", "machine code of the cuda dialect", _HASH),
         _cache("triton", "machine code of the triton dialect", _HASH),
         _cache("cudnn", "plans that cuDNN compiled", _HASH),
+        _cache("cutlass", "kernels of the cutlass dialect", _HASH),
         _cache("costs", "what was measured of kernels", rf"{_HASH}/{_HASH}\.json"),
     )
 }

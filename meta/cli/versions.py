@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-OF_CUDA = ("nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvidia-cuda-nvrtc")
+OF_CUDA = (
+    "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cutlass-dsl",
+    "quack-kernels",
+)
 """Packages whose kernels and compilers run on an NVIDIA GPU."""
 
 

@@ -120,7 +120,8 @@ class FusedPattern:
         made = self.prepare(known, result, device)
         order = [places[n] for n in self.captures if n in places]
         if order != list(range(len(function.params))):
-            made.wrap(partial(_reordered, order=tuple(order), count=len(function.params)))
+            reordered = partial(_reordered, order=tuple(order), count=len(function.params))
+            made.wrap(reordered, kept=False)
         return made
 
     def _bound(

@@ -104,9 +104,9 @@ class Configs:
     listed: Callable[[], Sequence[Config]]
     made: Callable[[Config], OpEnv]
 
-    def wrapped(self, wrapper: Callable[[Kernel], Kernel]) -> Configs:
+    def wrapped(self, wrapper: Callable[[Kernel], Kernel], kept: bool = True) -> Configs:
         """Return the same whose kernels are each given to a function; see `OpEnv.wrap`."""
-        return Configs(self.listed, lambda config: self.made(config).wrap(wrapper))
+        return Configs(self.listed, lambda config: self.made(config).wrap(wrapper, kept))
 
 
 class OpEnv:
@@ -142,6 +142,7 @@ class OpEnv:
     __slots__ = (
         "__weakref__",
         "_deferred",
+        "_kept",
         "_kernel",
         "_workspace",
         "_wrappers",
@@ -176,6 +177,7 @@ class OpEnv:
         self._deferred = run if isinstance(run, Deferred) else None
         self._workspace = workspace
         self._wrappers: tuple[Callable[[Kernel], Kernel], ...] = ()
+        self._kept = True
         self.artifact: Artifact | None = None
         self.allocates, self.strided, self.dialect_op = allocates, strided, dialect_op
         self.polymorphic = polymorphic
@@ -223,10 +225,15 @@ class OpEnv:
             return {}
         return deferred.text(deferred.source)
 
-    def wrap(self, wrapper: Callable[[Kernel], Kernel]) -> OpEnv:
-        """Let ``run`` be ``wrapper(run)``, in all configurations; returns the same object."""
+    def wrap(self, wrapper: Callable[[Kernel], Kernel], kept: bool = True) -> OpEnv:
+        """Let ``run`` be ``wrapper(run)``, in all configurations; returns the same object.
+
+        ``kept``: whether a kernel that is read from its file is wrapped likewise; if not, it is
+        made anew there.
+        """
+        self._kept = self._kept and kept
         if self.configs is not None:
-            self.configs = self.configs.wrapped(wrapper)
+            self.configs = self.configs.wrapped(wrapper, kept)
         if isinstance(self._kernel, Deferred):
             self._wrappers += (wrapper,)
         else:
@@ -245,7 +252,7 @@ class OpEnv:
 
     def _compiled(self, made: Compiled) -> None:
         # A kernel that is read from its file is not given the state.
-        self.artifact = made.artifact if self.state is None else None
+        self.artifact = made.artifact if self.state is None and self._kept else None
         if not isinstance(self._kernel, Deferred):
             return
         kernel = made.run

@@ -95,7 +95,7 @@ def status() -> Status:
         return Status(where, False, False, problem)
     if not os.access(where, os.W_OK):
         return Status(where, True, False, "the folder is read-only")
-    if _linker() is None:
+    if linker() is None:
         wanted = ", ".join((*_LINKERS, *_COMPILERS))
         return Status(where, True, False, f"no linker was found ({wanted})")
     trouble = _trouble.get(where, "")
@@ -266,7 +266,7 @@ def _write(
 
 
 @lru_cache(maxsize=1)
-def _linker() -> tuple[str, ...] | None:
+def linker() -> tuple[str, ...] | None:
     """The command that links a shared library.
 
     The linker itself will do, and is faster: objects are complete, and what they need of the C
@@ -280,7 +280,7 @@ def _linker() -> tuple[str, ...] | None:
 
 
 def _link(output: str, module: Any) -> None:
-    command = _linker()
+    command = linker()
     assert command is not None
     with object_files(module) as objects, in_memory(object_of(LAUNCHER)) as launcher:
         files = [*objects, launcher]

@@ -192,18 +192,12 @@ class Mask:
 class Chain:
     """All calls from the probabilities' operand of the last product back to the first product.
 
-    steps: the last one first; that of dropout has its probability, and its key, None for a fresh
-    one. members: what they are bound to, the first product included.
+    steps: the last one first. members: what they are bound to, the first product included.
     """
 
     steps: tuple[ScoreStep, ...]
     product: Var
     members: frozenset[Var]
-
-    @property
-    def dropped(self) -> ScoreStep | None:
-        """The step of dropout, if there is one."""
-        return next((step for step in self.steps if step.kind == "dropped"), None)
 
     @property
     def clears(self) -> bool:
@@ -218,26 +212,21 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
     """
     steps: list[ScoreStep] = []
     members: set[Var] = set()
-    after = True
+    after, dropped = True, False
     while True:
         value = known.get(atom)
         made = op_call(known.get(value.value) if isinstance(value, TupleGetItem) else value)
         if made is None or not isinstance(atom, Var):
             break
         if isinstance(value, TupleGetItem):
-            if not after or made.op is not op.dropout_train or value.index != 0:
+            if not after or made.op is not op.dropout_train:
                 break
-            if any(step.kind == "dropped" for step in steps):
-                raise Refused("probabilities are dropped out twice")
-            whole = value.value
-            assert isinstance(whole, Var)
-            x, p, key = made.args
-            steps.append(ScoreStep("dropped", whole, x, made, (p, key)))
-            members |= {atom, whole}
-            atom = x
+            dropped, atom = True, made.args[0]
             continue
         members.add(atom)
         if not after and made.op in _PRODUCTS:
+            if dropped:
+                raise Refused("probabilities are dropped out, which no kernel of attention does")
             return Chain(tuple(steps), atom, frozenset(members))
         step, more = _read(atom, made, known, after)
         members |= more
@@ -335,12 +324,9 @@ _ALONG = (
 
 @dataclass(slots=True)
 class Replayed:
-    """The axes of softmax's scores, of what is dropped out and of the last product's operand, and
-    masks and their scale.
-    """
+    """The axes of softmax's scores and of the last product's operand, masks and their scale."""
 
     scores: list[AxisGroup]
-    dropped: list[AxisGroup] | None
     probabilities: list[AxisGroup]
     masks: list[Mask]
     scale: float
@@ -352,11 +338,8 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
     Raises Refused where axes are mixed, and for masks that do not fit.
     """
     masks: list[Mask] = []
-    scale, at_softmax, at_dropout = 1.0, None, None
+    scale, at_softmax = 1.0, None
     for step in reversed(chain.steps):
-        if step.kind == "dropped":
-            at_dropout = list(groups)
-            continue
         type_ = tensor_of(step.var)
         if step.kind == "softmax":
             at_softmax = list(groups)
@@ -376,7 +359,7 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
                 raise Refused("a mask has more axes than the scores")
             masks.append(_mask(step, groups, type_))
     assert at_softmax is not None
-    return Replayed(at_softmax, at_dropout, groups, masks, scale)
+    return Replayed(at_softmax, groups, masks, scale)
 
 
 def _times(mask: Mask, factor: float) -> Mask:

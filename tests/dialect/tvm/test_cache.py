@@ -226,21 +226,21 @@ def test_folder_that_cannot_be(tmp_path):
 
 
 def test_no_linker(monkeypatch):
-    monkeypatch.setattr(cache, "_linker", lambda: None)
+    monkeypatch.setattr(cache, "linker", lambda: None)
     with pytest.warns(MetaWarning, match="no linker"):
         assert _works(4.0)
     assert "linker" in cache.status().reason and not cache.status().writable
 
 
 def test_broken_linker(monkeypatch):
-    monkeypatch.setattr(cache, "_linker", lambda: ("false",))
+    monkeypatch.setattr(cache, "linker", lambda: ("false",))
     with pytest.warns(MetaWarning, match="writing failed"):
         assert _works(4.5)
     assert "writing failed" in cache.status().reason
 
 
 def test_compiler_where_there_is_no_bare_linker(monkeypatch):
-    cache._linker.cache_clear()
+    cache.linker.cache_clear()
     monkeypatch.setattr(cache, "_LINKERS", ())
     try:
         compilations = _fresh(monkeypatch)
@@ -249,7 +249,7 @@ def test_compiler_where_there_is_no_bare_linker(monkeypatch):
         monkeypatch.setattr(build, "_kernels", {})
         assert _works(8.0) and compilations == []
     finally:
-        cache._linker.cache_clear()
+        cache.linker.cache_clear()
 
 
 def test_clear(monkeypatch):

@@ -1,0 +1,159 @@
+"""Machine code of kernels: compiled once, kept on disk, loaded without the DSL.
+
+The DSL's compiler writes an object file whose function takes tensors by TVM's calling convention
+(package apache-tvm-ffi, which knows torch's tensors and its current stream). It is linked to a
+library, which needs `RUNTIME`, a library of the DSL's package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+import os
+import platform
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+import tvm_ffi
+
+from meta.base import kept_file
+from meta.base.device import Device
+from meta.dialect.core import Artifact, Compiled
+from meta.dialect.cutlass import INSTALL, VERSIONS
+from meta.dialect.cutlass.kernel import Kernel
+from meta.dialect.cutlass.launch import Plan, launcher
+from meta.dialect.tvm.cache import linker
+from meta.runtime import chip
+
+CACHE = "cutlass"
+RUNTIME = "libcute_dsl_runtime.so"
+_compiling = threading.Lock()
+_PACKAGES = (*VERSIONS, "apache-tvm-ffi")
+
+
+def environment(device: Device) -> str:
+    """Return what decides whether kept kernels run: the runtime's versions and the architecture."""
+    packages = ", ".join(map(_versioned, _PACKAGES))
+    return f"{packages}, {platform.machine()}, {chip.compiled_for(device).arch}"
+
+
+def _versioned(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
+
+
+def compile_all(wanted: Sequence[tuple[Kernel, Plan]]) -> list[Compiled]:
+    """Return kernels with their launches, compiled now unless they are kept."""
+    return [
+        Compiled(launcher(function(kernel), plan), _artifact(kernel, plan))
+        for kernel, plan in wanted
+    ]
+
+
+def _artifact(kernel: Kernel, plan: Plan) -> Artifact | None:
+    """Return where a kernel is kept, written again if it is gone; None if nothing is kept."""
+    if kept_file.file_of(CACHE, key(kernel)) is None:
+        kept_file.keep(CACHE, key(kernel), library(kernel))
+    file = kept_file.file_of(CACHE, key(kernel))
+    record = {"symbol": symbol(kernel), "plan": plan.record()}
+    return None if file is None else Artifact(file, record)
+
+
+def restore(artifact: Artifact) -> Compiled:
+    """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    record = artifact.record
+    if set(record) != {"symbol", "plan"} or not isinstance(record["symbol"], str):
+        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
+    plan = Plan.read(record["plan"])
+    content = kept_file.read(artifact.file)
+    if content is None:
+        raise ValueError(f"{artifact.file} does not hold a kernel in good order")
+    return Compiled(launcher(loaded(content, record["symbol"]), plan), artifact)
+
+
+@lru_cache(maxsize=256)
+def function(kernel: Kernel) -> Callable[..., None]:
+    """Return the function of a kernel, loaded."""
+    return loaded(library(kernel), symbol(kernel))
+
+
+def key(kernel: Kernel) -> str:
+    """Return what decides a kernel's machine code: itself, what it is made with, and how."""
+    packages = ", ".join(map(_versioned, _PACKAGES))
+    return f"{packages}, {platform.machine()}\n{_sources()}\n{kernel.key}"
+
+
+@cache
+def _sources() -> str:
+    """Return a hash of the epilogues and of how they are compiled."""
+    found = hashlib.sha256()
+    for file in sorted((Path(__file__).parent / "source").glob("*.py")):
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def symbol(kernel: Kernel) -> str:
+    """Return the name of a kernel's function in its library."""
+    return f"kernel_{hashlib.sha256(kernel.key.encode()).hexdigest()[:16]}"
+
+
+@lru_cache(maxsize=64)
+def library(kernel: Kernel) -> bytes:
+    """Return the library of a kernel, compiled and kept if it is not kept on disk."""
+    content = kept_file.find(CACHE, key(kernel))
+    if content is None:
+        with _compiling:
+            content = compiled(kernel)
+        kept_file.keep(CACHE, key(kernel), content)
+    return content
+
+
+def compiled(kernel: Kernel) -> bytes:
+    """Compile a kernel and return its library."""
+    command = linker()
+    if command is None:
+        raise OSError("no linker was found, by which kernels become libraries: ld, lld or gcc")
+    source = importlib.import_module("meta.dialect.cutlass.source.compile")
+    with tempfile.TemporaryDirectory() as folder:
+        written, linked = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        source.write_object(kernel, written, symbol(kernel))
+        subprocess.run(
+            [*command, "-o", os.fspath(linked), os.fspath(written)], check=True, capture_output=True
+        )
+        return linked.read_bytes()
+
+
+def loaded(content: bytes, name: str) -> Callable[..., None]:
+    """Return a function of a library, whose code is loaded."""
+    _runtime()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{hashlib.sha256(content).hexdigest()}.so")
+        file.write_bytes(content)
+        module = tvm_ffi.load_module(os.fspath(file))
+    if not module.implements_function(name):
+        raise ValueError(f"the library of a kernel has no function {name!r}")
+    found: Callable[..., None] = module.get_function(name)
+    return found
+
+
+@cache
+def _runtime() -> None:
+    """Load the DSL's runtime library, which kernels need, without the DSL's Python package."""
+    spec = find_spec("nvidia_cutlass_dsl")
+    folders = [Path(p) for p in (spec and spec.submodule_search_locations) or ()]
+    files = sorted(file for folder in folders for file in folder.glob(f"cu*/lib/{RUNTIME}"))
+    if not files:
+        raise OSError(f"{RUNTIME} is not there, which kernels of CUTLASS need: {INSTALL}")
+    ours = f"cu{(torch.version.cuda or '').split('.')[0]}"
+    chosen = [file for file in files if file.parents[1].name == ours] or files
+    ctypes.CDLL(os.fspath(chosen[0]), mode=ctypes.RTLD_GLOBAL)
