@@ -51,8 +51,10 @@ class Memory:
     def meets(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor shares memory with one of them."""
         span = _span(tensor)
-        if span is None:
-            return False
+        return span is not None and self.meets_span(span)
+
+    def meets_span(self, span: tuple[int, int]) -> bool:
+        """Whether one of them lies, in part, between two addresses."""
         begun = bisect_left(self._starts, span[1])
         return begun > 0 and self._ends[begun - 1] > span[0]
 
@@ -61,6 +63,9 @@ def _span(tensor: torch.Tensor) -> tuple[int, int] | None:
     """Return the addresses between which a tensor's elements lie; None without elements."""
     if not tensor.numel():
         return None
+    if tensor.is_contiguous():
+        start = tensor.data_ptr()
+        return start, start + tensor.nbytes
     strides = zip(tensor.shape, tensor.stride(), strict=True)
     last = sum((extent - 1) * stride for extent, stride in strides)
     start = tensor.data_ptr()
@@ -165,19 +170,20 @@ class Buffers:
             if value is None:
                 found.append(Buffer(name, type_, None))
                 continue
-            buffer = Buffer(name, type_, self._writable(value, f"output {name!r}", type_))
-            extent = [extent_of(d, extents) for d in type_.shape]
-            shape = tuple(n for n in extent if n is not None)
-            if len(shape) == len(extent):
+            buffer = Buffer(name, type_, self._writable(value, name, type_))
+            shape = type_.static_shape if type_.is_static else _evaluated(type_, extents)
+            if shape is not None:
                 buffer.view = buffer.part(shape)
             found.append(buffer)
         self._require_apart(found, inputs)
         return found
 
-    def _writable(self, value: object, what: str, type_: TensorType) -> torch.Tensor:
+    def _writable(self, value: object, name: str, type_: TensorType) -> torch.Tensor:
         # Of a numpy array that cannot be written, or not be shared, `tensor_like` takes a copy.
-        array = tensor_like(from_dlpack(value) if isinstance(value, np.ndarray) else value, what)
-        require_kind(array, what, type_, self._signature.device)
+        shared = from_dlpack(value) if isinstance(value, np.ndarray) else value
+        array = tensor_like(shared, "output", name)
+        require_kind(array, "output", name, type_, self._signature.device)
+        what = f"output {name!r}"
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise ArgumentError(
                 f"{what} requires a gradient, which would not know of what is written to it",
@@ -201,17 +207,31 @@ class Buffers:
         return memory
 
     def _require_apart(self, buffers: Sequence[Buffer], inputs: Sequence[ndarray]) -> None:
-        before: list[tuple[str, Memory]] = [("a constant of the module", self._arrays())]
-        for name, array in zip(self._signature.inputs, inputs, strict=True):
-            before.append((f"input {name!r}", Memory([array.tensor])))
+        arrays = self._arrays()
+        spans = [_span(array.tensor) for array in inputs]
+        count = len(spans)
         for buffer in buffers:
-            if buffer.tensor is None:
+            span = None if buffer.tensor is None else _span(buffer.tensor)
+            if span is None:
+                spans.append(None)
                 continue
-            for what, memory in before:
-                if memory.meets(buffer.tensor):
-                    raise ArgumentError(
-                        f"the buffer of output {buffer.name!r} shares memory with {what}",
-                        expected="a buffer with memory of its own",
-                        hint="the program reads the one while it writes to the other",
-                    )
-            before.append((f"output {buffer.name!r}", Memory([buffer.tensor])))
+            met = [n for n, s in enumerate(spans) if s and s[0] < span[1] and span[0] < s[1]]
+            if met or arrays.meets_span(span):
+                names = list(self._signature.inputs), list(self._signature.outputs)
+                what = "a constant of the module"
+                if met:
+                    kind, at = ("input", met[0]) if met[0] < count else ("output", met[0] - count)
+                    what = f"{kind} {names[kind == 'output'][at]!r}"
+                raise ArgumentError(
+                    f"the buffer of output {buffer.name!r} shares memory with {what}",
+                    expected="a buffer with memory of its own",
+                    hint="the program reads the one while it writes to the other",
+                )
+            spans.append(span)
+
+
+def _evaluated(type_: TensorType, extents: Extents) -> tuple[int, ...] | None:
+    """Return the shape of a type; None if extents do not say it."""
+    found = [extent_of(d, extents) for d in type_.shape]
+    known = tuple(n for n in found if n is not None)
+    return known if len(known) == len(found) else None

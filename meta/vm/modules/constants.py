@@ -75,7 +75,7 @@ class Constants:
                 "constants are set by name", expected="{name: tensor}", found=type(values).__name__
             )
         require_known(list(values), list(self.by_name), "constant")
-        given = {name: tensor_like(v, f"constant {name!r}") for name, v in values.items()}
+        given = {name: tensor_like(v, "constant", name) for name, v in values.items()}
         problems = [p for name, array in given.items() if (p := self._problem(name, array))]
         by_array: dict[int, list[str]] = {}
         for name in given:

@@ -9,7 +9,7 @@ function returns: ``logits`` of a dict, ``output_0``, ``output_1`` of a tuple; a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,21 @@ import torch
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, UnknownName
 from meta.base.registry import nearest
+from meta.base.remember import remember
 from meta.ir import Dim, SymbolicDim, TensorType, TupleType, Type
 from meta.ir.dims import Quotient
 from meta.ir.names import Names
 from meta.op.core import tree
+from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import as_array, ndarray
 from meta.vm.convention import DimRange
 from meta.vm.executable import Executable
 
 Extents = Mapping[str, int]
+
+
+REMEMBERED = 256
+"""Combinations of shapes of inputs that are known to fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +41,42 @@ class Signature:
 
     Attributes
     ----------
-    ranges: of the symbolic dimensions in the types. device: where the tensors are.
+    ranges: of the symbolic dimensions in the types. device: where the tensors are. known: extents
+    by the keys of inputs that were found to fit.
     """
 
     inputs: dict[str, TensorType]
     outputs: dict[str, TensorType]
     ranges: dict[str, DimRange]
     device: Device
+    known: dict[tuple[ArrayKey, ...], Extents] = field(default_factory=dict)
 
-    def bound(self, inputs: object) -> tuple[list[ndarray], dict[str, int]]:
+    def bound(self, inputs: object) -> tuple[list[ndarray], Extents]:
         """Return inputs in order, and the extents that their shapes give to dimensions.
 
         Raises ArgumentError, UnknownName or DeviceError, naming the input, for one that is missing,
         superfluous, no tensor, of another device or dtype, or of a shape that does not fit.
         """
         given = in_order(inputs, self.inputs, "input")
-        arrays = []
+        arrays = [
+            value if value.__class__ is ndarray else tensor_like(value, "input", name)
+            for name, value in zip(self.inputs, given, strict=True)
+        ]
+        keys = tuple([array.key for array in arrays])
+        extents = self.known.get(keys)
+        if extents is None:
+            extents = self._extents(arrays)
+            remember(self.known, keys, extents, REMEMBERED)
+        return arrays, extents
+
+    def _extents(self, arrays: Sequence[ndarray]) -> Extents:
         extents: dict[str, int] = {}
         met: dict[str, str] = {}
-        for (name, type_), value in zip(self.inputs.items(), given, strict=True):
-            array = tensor_like(value, f"input {name!r}")
-            require_kind(array, f"input {name!r}", type_, self.device)
+        for (name, type_), array in zip(self.inputs.items(), arrays, strict=True):
+            require_kind(array, "input", name, type_, self.device)
             for axis, dim in enumerate(type_.shape):
                 if isinstance(dim, SymbolicDim) and dim.name is not None:
                     self._bind(dim.name, array.shape[axis], name, axis, extents, met)
-            arrays.append(array)
         for (name, type_), array in zip(self.inputs.items(), arrays, strict=True):
             for axis, dim in enumerate(type_.shape):
                 expected = extent_of(dim, extents)
@@ -70,7 +87,7 @@ class Signature:
                         expected=f"{known}, as it is {type_}",
                         found=f"{array.shape[axis]} in shape {array.shape}",
                     )
-        return arrays, extents
+        return extents
 
     def _bind(
         self,
@@ -255,43 +272,43 @@ def require_known(given: Sequence[Any], names: Sequence[str], what: str) -> None
             )
 
 
-def tensor_like(value: object, what: str) -> ndarray:
+def tensor_like(value: object, what: str, name: str) -> ndarray:
     """Return a tensor of any library as an array with its memory; ArgumentError for other values,
-    naming what it is.
+    saying ``what`` of which name it is.
     """
     known = isinstance(value, ndarray | torch.Tensor | np.ndarray) or hasattr(value, "__dlpack__")
     if not known:
         raise ArgumentError(
-            f"{what} is no tensor",
+            f"{what} {name!r} is no tensor",
             expected="a torch tensor, an array, or an exporter of DLPack",
             found=type(value).__name__,
         )
     try:
         return as_array(value)
     except ArgumentError as error:
-        error.what = f"{what}: {error.what}"
+        error.what = f"{what} {name!r}: {error.what}"
         raise
 
 
-def require_kind(array: ndarray, what: str, type_: TensorType, device: Device) -> None:
+def require_kind(array: ndarray, what: str, name: str, type_: TensorType, device: Device) -> None:
     """Raise DeviceError or ArgumentError for an array of another device, dtype or rank."""
     if array.device != device:
         raise DeviceError(
-            f"{what} is on another device",
+            f"{what} {name!r} is on another device",
             expected=device,
             found=array.device,
             hint="move it with .to(device=...), or compile for that device",
         )
     if array.dtype != type_.dtype:
         raise ArgumentError(
-            f"{what} has another dtype",
+            f"{what} {name!r} has another dtype",
             expected=f"{type_.dtype}, as it is {type_}",
             found=array.dtype,
             hint="cast it, or compile for that dtype",
         )
     if array.ndim != type_.ndim:
         raise ArgumentError(
-            f"{what} has another number of axes",
+            f"{what} {name!r} has another number of axes",
             expected=f"{type_.ndim}, as it is {type_}",
             found=f"{array.ndim} in shape {array.shape}",
         )
