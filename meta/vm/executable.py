@@ -434,10 +434,10 @@ class Executable:
     ) -> Path:
         """Write a page of HTML about the program, without files beside it; return its path.
 
-        It has the program before and after each pass, with what changed; the kernels, who runs each
-        and why, and with ``profile`` (of `profile`) for how long; memory over time; sizes and
-        types. Of a program that was loaded the passes are not kept. Without ``path``, it is a new
-        file in the folder for temporary files.
+        It has the graph; the program before and after each pass, with what changed; the kernels,
+        who runs each and why, and with ``profile`` (of `profile`) for how long; memory over time;
+        sizes and types. Of a program that was loaded the passes are not kept. Without ``path``, it
+        is a new file in the folder for temporary files.
 
         Raises ArgumentError for a profile of another program, FileError where it cannot be written.
         """

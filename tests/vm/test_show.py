@@ -14,11 +14,13 @@ import meta
 from meta import op
 from meta.base import config
 from meta.base.errors import ArgumentError, FileError
-from meta.ir import text
+from meta.ir import parse, text
 from meta.model import trace
 from meta.vm.executable import Executable
 from meta.vm.show import changes as changes_module
+from meta.vm.show import graph as graph_module
 from meta.vm.show.changes import SteadyPrinter, changes, changes_html
+from meta.vm.show.graph import graph_svg
 from meta.vm.show.page import NOT_KEPT, NOT_MEASURED, page
 
 VOID = ("meta", "br")
@@ -75,7 +77,8 @@ def test_the_page_has_every_section() -> None:
     html = page(run)
     found = Document(html)
     assert found.tags.isdisjoint({"script", "img", "link", "iframe"})
-    assert list(found.sections) == ["", "overview", "passes", "kernels", "memory", "program"]
+    sections = ["", "overview", "graph", "passes", "kernels", "memory", "program"]
+    assert list(found.sections) == sections
     overview = found.sections["overview"]
     for part in ("float32[2, 3]", "float32[3, 4]", "(float32[2, 4], float32[2])", "cpu"):
         assert part in overview
@@ -90,6 +93,33 @@ def test_the_page_has_every_section() -> None:
     for line in text(run.module).split("\n"):
         assert line.partition("  #")[0] in program
     assert str(run.code) in program
+
+
+def test_the_graph() -> None:
+    """A node for each input and binding, an edge for each value that one takes of another."""
+    html = graph_svg(compiled())
+    assert re.findall(r'class="title">([^<]*)<', html) == [
+        "%x", "%y", "torch.add", "torch.exp", "torch.sum", "torch.matmul", "torch.relu",
+    ]  # fmt: skip
+    assert html.count("<path") == 6 and html.count('class="result"') == 2
+    assert "test_show.py:62" in html and "float32[2, 4]" in html
+    Document(f"<html>{html}</html>")
+
+
+def test_the_graph_of_branches_and_of_nothing() -> None:
+    def choice(x: Any) -> Any:
+        return meta.cond(x.sum() > 0.0, lambda: op.exp(x), lambda: x)
+
+    html = graph_svg(meta.vm.compile(trace(choice), f32(2)))
+    assert ">If<" in html and "%x" in html
+    identity = graph_svg(meta.vm.compile(parse("func @main() -> () {\n  return (,)\n}")))
+    assert "neither inputs nor bindings" in identity
+
+
+def test_a_large_graph_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_module, "MAX_NODES", 2)
+    html = graph_svg(compiled())
+    assert "more bindings" in html and html.count("<rect") == 4
 
 
 def test_times_are_those_of_the_profile() -> None:

@@ -15,6 +15,7 @@ from meta.ir.pictures import program_html
 from meta.passes import PassRecord
 from meta.vm.profile import Profile
 from meta.vm.show.changes import changes, changes_html
+from meta.vm.show.graph import graph_svg
 from meta.vm.show.kernels import kernels_html, require_profile_of
 from meta.vm.show.overview import facts, parameters_table, tiles
 from meta.vm.show.style import STYLE
@@ -58,6 +59,7 @@ def page(executable: Executable, profile: Profile | None = None) -> Html:
     name, history, memory = executable.convention.name, executable.passes(), executable.memory()
     sections = {
         "Overview": _overview(executable, memory, history, profile),
+        "Graph": graph_svg(executable),
         "Passes": _passes(history, replayed=not executable.history),
         "Kernels": _kernels(executable, profile),
         "Memory": _memory(memory),

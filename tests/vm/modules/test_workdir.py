@@ -86,7 +86,7 @@ def test_what_people_find(folder: Path) -> None:
         "program",
     ]  # fmt: skip
     page = (folder / "index.html").read_text("utf-8")
-    for section in ("passes", "kernels", "memory", "program"):
+    for section in ("graph", "passes", "kernels", "memory", "program"):
         assert f'<section id="{section}">' in page
     passes = json.loads((folder / "passes.json").read_text("utf-8"))
     assert [p["pass"] for p in passes][:2] == ["input", "infer_type"]
