@@ -11,7 +11,7 @@ from meta.base import kept_file
 from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.dialect.core import Artifact, Compiled
-from meta.dialect.triton.binary import FOLDER, unpacked
+from meta.dialect.triton.binary import unpacked
 from meta.dialect.triton.launch import LaunchPlan
 from meta.runtime import chip
 
@@ -19,12 +19,6 @@ from meta.runtime import chip
 def environment(device: Device) -> str:
     """Return what decides whether machine code runs: the architecture. The CPU has none."""
     return chip.compiled_for(device).arch if device.kind == "cuda" else ""
-
-
-def artifact_of(key: str, plan: LaunchPlan, device: int) -> Artifact | None:
-    """Return the artifact of a kernel that is kept under a key; None if it is not."""
-    file = kept_file.file_of(FOLDER, key)
-    return None if file is None else Artifact(file, {"launch": plan.record(), "device": device})
 
 
 def restore(artifact: Artifact) -> Compiled:

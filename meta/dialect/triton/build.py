@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -21,8 +22,9 @@ from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
 from meta.base import kept_file
-from meta.base.errors import BackendError
+from meta.base.errors import BackendError, MetaError
 from meta.base.made_once import MadeOnce
+from meta.base.source import Span
 from meta.base.threads import in_threads
 from meta.dialect.core.failure import summary
 from meta.dialect.triton import words
@@ -44,11 +46,12 @@ class Variant:
 
     Attributes
     ----------
-    types: by parameter, in order: a type of Triton, "constexpr", or a tuple of pointers' types.
-    constants: by parameter. multiples: paths of parameters that are multiples of `DIVISOR`.
-    passed: what the compiled code is given.
+    source: its function. types: by parameter, in order: a type of Triton, "constexpr", or a tuple
+    of pointers' types. constants: by parameter. multiples: paths of parameters that are multiples
+    of `DIVISOR`. passed: what the compiled code is given.
     """
 
+    source: Source
     types: Mapping[str, Any]
     constants: Mapping[str, Any]
     multiples: tuple[tuple[int, ...], ...]
@@ -56,9 +59,9 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """What decides the machine code, beside the source and options."""
+        """What decides the machine code, beside the options: no value that is passed."""
         constants = {n: _constant_text(v) for n, v in self.constants.items()}
-        return f"{dict(self.types)}\n{constants}\n{self.multiples}\n{self.passed}"
+        return f"{self.source.jit.cache_key}\n{dict(self.types)}\n{constants}\n{self.multiples}"
 
 
 def _constant_text(value: Any) -> str:
@@ -69,10 +72,11 @@ def _constant_text(value: Any) -> str:
 
 def variants(source: Source, bound: Bound) -> tuple[Variant, Variant]:
     """Return the compact and the general variant of a kernel in a call."""
-    return _variant(source, bound, compact=True), _variant(source, bound, compact=False)
+    return variant(source, bound, compact=True), variant(source, bound, compact=False)
 
 
-def _variant(source: Source, bound: Bound, compact: bool) -> Variant:
+def variant(source: Source, bound: Bound, compact: bool) -> Variant:
+    """Return one of the variants; see `variants`."""
     types: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     multiples: list[tuple[int, ...]] = []
@@ -111,18 +115,18 @@ def _variant(source: Source, bound: Bound, compact: bool) -> Variant:
             passed.append(("known", word, value))
             if whole and value % DIVISOR == 0 and parameter.aligned:
                 multiples.append((i,))
-    return Variant(types, constants, tuple(multiples), tuple(passed))
+    return Variant(source, types, constants, tuple(multiples), tuple(passed))
 
 
 @dataclass(frozen=True)
 class Unit:
     """What is compiled together for one kernel in one call, told apart by ``key``.
 
-    call: the operator and the types, for errors.
+    call: the operator and the types, for errors. site: where the kernel is written.
     """
 
     key: str
-    source: Source = field(compare=False)
+    site: Span = field(compare=False)
     variants: tuple[Variant, ...] = field(compare=False)
     options: Mapping[str, Any] = field(compare=False)
     target: int = field(compare=False)
@@ -132,17 +136,17 @@ class Unit:
 def unit(
     source: Source, variants: Sequence[Variant], tuning: Tuning, target: int, call: str
 ) -> Unit:
-    """Return what is to be compiled. ``target``: the compute capability, as 90. Variants that are
-    the same are one.
+    """Return what is to be compiled. ``source``: what its author wrote. ``target``: the compute
+    capability, as 90. Variants that are the same are one.
     """
     options = {**tuning.options, "enable_fp_fusion": True}
     if source.jit.debug is not None:
         options["debug"] = source.jit.debug
-    different = list(dict.fromkeys(v.text for v in variants))
-    kept = [next(v for v in variants if v.text == text) for text in different]
+    # Of two variants with the same code, the general one is right for all tensors.
+    different = {v.text: v for v in variants}
     stated = repr(sorted(options.items()))
-    key = "\n".join((_compiler(target), source.jit.cache_key, stated, *different))
-    return Unit(key, source, tuple(kept), options, target, call)
+    key = "\n".join((_compiler(target), stated, *different))
+    return Unit(key, source.site, tuple(different.values()), options, target, call)
 
 
 @cache
@@ -179,25 +183,32 @@ def _binary(code: bytes, metadata: Mapping[str, Any]) -> Binary:
     )
 
 
-def compiled(unit: Unit, variant: Variant) -> Binary:
-    """Return the machine code of a variant, compiled now."""
-    jit = unit.source.jit
+def assembled(unit: Unit, variant: Variant) -> Any:
+    """Return what Triton makes of a variant: its ``asm`` has the text of each step."""
+    jit = variant.source.jit
     places = {name: i for i, name in enumerate(jit.arg_names)}
     constants = {(places[name],): value for name, value in variant.constants.items()}
     attributes = {path: [["tt.divisibility", DIVISOR]] for path in variant.multiples}
+    source = ASTSource(jit, dict(variant.types), constants, attributes)
+    target = GPUTarget("cuda", unit.target, 32)
+    return triton.compile(source, target=target, options=dict(unit.options))
+
+
+def compiled(unit: Unit, variant: Variant) -> Binary:
+    """Return the machine code of a variant, compiled now."""
     try:
-        source = ASTSource(jit, dict(variant.types), constants, attributes)
-        target = GPUTarget("cuda", unit.target, 32)
-        made = triton.compile(source, target=target, options=dict(unit.options))
+        made = assembled(unit, variant)
         return _binary(made.asm["cubin"], made.metadata._asdict())
+    except MetaError:
+        raise
     except Exception as error:
         raise BackendError(
-            f"Triton cannot compile the kernel {unit.source.name!r} for sm_{unit.target}",
+            f"Triton cannot compile the kernel {variant.source.name!r} for sm_{unit.target}",
             op=unit.call,
             found=_reason(error),
             hint="this is a fault of the kernel, or of a configuration, not of the call; "
             "when= declines calls that it is not made for",
-            span=unit.source.site,
+            span=unit.site,
         ) from error
 
 
@@ -218,6 +229,15 @@ def machine_code(unit: Unit) -> Binaries:
     made = tuple(in_threads([partial(compiled, unit, v) for v in unit.variants]))
     kept_file.keep(FOLDER, unit.key, packed(made))
     return made
+
+
+def file_of(unit: Unit, binaries: Binaries) -> Path | None:
+    """Return the file of machine code, written again if it is gone; None if nothing is kept."""
+    found = kept_file.file_of(FOLDER, unit.key)
+    if found is None:
+        kept_file.keep(FOLDER, unit.key, packed(binaries))
+        found = kept_file.file_of(FOLDER, unit.key)
+    return found
 
 
 kernels: MadeOnce[Unit, Binaries] = MadeOnce(machine_code, LIMIT)

@@ -114,6 +114,37 @@ class TritonDialect(Dialect):
 
         return register
 
+    def pointwise(
+        self,
+        base: Op,
+        *,
+        when: Callable[[CallValues], str | None] | None = None,
+        configs: Sequence[Any] = (),
+        plevel: Levels | None = None,
+    ) -> Callable[[Any], Any]:
+        """Register a function of elements, one of ``@triton.jit``, as an elementwise operator.
+
+        Its parameters name arguments of the operator: elements of tensors (half precision as
+        float32), run-time numbers, and attributes, which are constants. It returns the element of
+        the result, or a tuple of several. It serves every rank, broadcast and layout. It is not
+        fused with its neighbours: in a compiled program, generated kernels that are may be faster.
+
+        Parameters
+        ----------
+        configs: of the meta-parameter BLOCK, elements of a thread block, as in `kernel`.
+        when, plevel: as in `kernel`.
+
+        Raises RegistrationError as `kernel` does. A decorator.
+        """
+
+        def register(function: Any) -> Any:
+            pointwise = importlib.import_module("meta.dialect.triton.pointwise")
+            kernel = pointwise.PointwiseKernel(function, base, when, configs)
+            self.register(base, kernel.make, kernel.source.site, self.levels(plevel))
+            return function
+
+        return register
+
     def levels(self, plevel: Levels | None) -> Levels | None:
         """Return the levels by device of a kernel that states one: on the CPU it runs last."""
         if plevel is None:

@@ -53,30 +53,11 @@ class LaunchPlan:
             _Variant(passed, binary, self.grid, blocks, device)
             for passed, binary in zip(self.passed, binaries, strict=True)
         ]
-        run = self._choosing(launches[0].run, launches[-1].run)
-        return _compacting(run, self.compacted) if self.compacted else run
-
-    def _choosing(self, compact: Run, general: Run) -> Run:
         places = sorted({p[1] for p in self.passed[0] if p[0] == "pointer"})
-        strided = self.strided
-        if not places or compact == general:
-            return general
-        tensors_of = _picker(places)
-
-        def run(*values: Any) -> None:
-            moved = 0
-            for tensor in tensors_of(values):
-                moved |= tensor.data_ptr()
-            if moved % ALIGNMENT:
-                general(*values)
-                return
-            for place in strided:
-                if not values[place].is_contiguous():
-                    general(*values)
-                    return
-            compact(*values)
-
-        return run
+        run = launches[0].run
+        if places and len(launches) > 1:
+            run = choosing(run, launches[1].run, places, self.strided)
+        return _compacting(run, self.compacted) if self.compacted else run
 
     def record(self) -> dict[str, Any]:
         """Return what `read` reads: values that JSON has, floats by their digits."""
@@ -131,10 +112,32 @@ def _passed(part: list[Any], wrong: ValueError) -> Passed:
     raise wrong
 
 
+def choosing(compact: Run, general: Run, places: Sequence[int], strided: Sequence[int]) -> Run:
+    """Return a launch of the compact variant where the tensors at ``places`` lie at multiples of
+    `ALIGNMENT`, and those at ``strided`` are compact; else of the general one.
+    """
+    tensors_of = _picker(places)
+
+    def run(*values: Any) -> None:
+        moved = 0
+        for tensor in tensors_of(values):
+            moved |= tensor.data_ptr()
+        if moved % ALIGNMENT:
+            general(*values)
+            return
+        for place in strided:
+            if not values[place].is_contiguous():
+                general(*values)
+                return
+        compact(*values)
+
+    return run
+
+
 def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return a function that picks some of a run's values."""
-    if len(places) > 1:
-        return itemgetter(*places)
+    if len(places) != 1:
+        return itemgetter(*places) if places else lambda values: ()
     only = places[0]
     return lambda values: (values[only],)
 

@@ -9,10 +9,18 @@ from typing import Any, NoReturn
 
 from meta.base.errors import RegistrationError
 from meta.base.threads import compile_threads
-from meta.dialect.core import Compiled, Config, Configs, Deferred, OpEnv, Unsupported, may_begin
+from meta.dialect.core import (
+    Artifact,
+    Compiled,
+    Config,
+    Configs,
+    Deferred,
+    OpEnv,
+    Unsupported,
+    may_begin,
+)
 from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
 from meta.dialect.triton import binding, build, configs
-from meta.dialect.triton.artifact import artifact_of
 from meta.dialect.triton.binding import Binder, Bound
 from meta.dialect.triton.configs import Tuning
 from meta.dialect.triton.function import NO_DEFAULT, Source, read
@@ -190,14 +198,13 @@ class SingleKernel:
         if self.source.interpreted_only:
             raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
         device = call.device.ordinal
-        major, minor = chip.compiled_for(call.device).capability
-        unit = build.unit(self.source, variants, tuning, 10 * major + minor, str(call))
+        unit = build.unit(self.source, variants, tuning, target_of(call), str(call))
         plan = LaunchPlan(
             tuple(v.passed for v in unit.variants), plan.grid, plan.strided, plan.compacted
         )
         if may_begin():
             build.kernels.begin([unit])
-        return self._env(Deferred(Ready(unit, plan, device), _compile_each), strided)
+        return self._env(Deferred(Ready(unit, plan, device), compile_each), strided)
 
     def _env(self, run: Any, strided: bool) -> OpEnv:
         return OpEnv(run, allocates=False, strided=strided, not_capturable=self.not_capturable)
@@ -273,12 +280,22 @@ def _nothing(*values: Any) -> None:
     """Launch nothing: the results have no elements."""
 
 
-def _compile_each(kernels: Sequence[Ready]) -> list[Compiled]:
+def target_of(call: CallValues) -> int:
+    """Return the compute capability of a call's device as Triton has it: 90."""
+    major, minor = chip.compiled_for(call.device).capability
+    return 10 * major + minor
+
+
+def compile_each(kernels: Sequence[Ready]) -> list[Compiled]:
+    """Return kernels that were prepared, compiled together."""
     if compile_threads() > 1:
         build.kernels.begin(one.unit for one in kernels)
     made = []
     for one in kernels:
         binaries = build.kernels(one.unit)
-        artifact = artifact_of(one.unit.key, one.plan, one.device)
+        file, record = build.file_of(one.unit, binaries), one.plan.record()
+        artifact = (
+            None if file is None else Artifact(file, {"launch": record, "device": one.device})
+        )
         made.append(Compiled(one.plan.bind(binaries, one.device), artifact))
     return made
