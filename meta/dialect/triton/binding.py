@@ -182,7 +182,7 @@ class Binder:
         constants = [
             p.name
             for p in self.parameters
-            if p.constexpr and self._slot_kind(p.name) in ("tensor", "tensors", "scalar")
+            if p.constexpr and self._slot_kind(p.name) not in ("", "attribute")
         ]
         self._refuse(
             constants,
@@ -412,8 +412,8 @@ class _Binding:
             compact *= max(extent, 1)
         if parameter.constexpr:
             raise RegistrationError(
-                f"the kernel {self.binder.source.name!r} has the stride {parameter.name!r} as a "
-                "constant",
+                f"the kernel {self.binder.source.name!r} of {self.call.op.name!r} has the stride "
+                f"{parameter.name!r} as a constant",
                 expected="a plain parameter: Triton compiles for a stride of 1 by itself",
                 span=self.binder.source.site,
             )
@@ -443,7 +443,8 @@ class _Binding:
         if isinstance(value, tuple):
             return tuple(self._constant(name, part) for part in value)
         raise RegistrationError(
-            f"the kernel {self.binder.source.name!r} cannot be compiled for {name}={value!r}",
+            f"the kernel {self.binder.source.name!r} of {self.call.op.name!r} cannot be compiled "
+            f"for {name}={value!r}",
             expected="None, a number, a text, a tl.dtype, a function of triton.jit, or a tuple",
             span=self.binder.source.site,
         )

@@ -29,12 +29,16 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 from triton.runtime.jit import JITFunction
 
 from meta.base.errors import BackendError
+from meta.dialect.triton import device_math
 from meta.dialect.triton.binding import Bound
 from meta.dialect.triton.function import Source
 
 _lock = threading.RLock()
 """One kernel at a time: the interpreter changes Triton's modules."""
-_PATCHED = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base)
+_PATCHED = (
+    *(tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.condition, tl.core.tensor_descriptor_base),
+    *device_math.MODULES,
+)
 
 
 def interpreted_run(source: Source, bound: Bound, grid: Sequence[int]) -> Callable[..., None]:
@@ -88,9 +92,13 @@ def _interpreting() -> Iterator[None]:
         for target, name, value in (
             (JITFunction, "__call__", _called),
             (interpreter.interpreter_builder, "__class__", _Builder),
+            (interpreter.ReduceScanOpInterface, "apply", _reduced),
         ):
             stack.callback(setattr, target, name, getattr(target, name))
             setattr(target, name, value)
+        for module in device_math.MODULES:
+            for name in device_math.names(module):
+                setattr(module, name, device_math.interpreted(name))
         yield
 
 
@@ -151,6 +159,28 @@ def _narrow(handle: Any) -> Any:
     return TensorHandle(data, tl.bfloat16)
 
 
+_reduce = interpreter.ReduceScanOpInterface.apply
+
+
+def _reduced(operation: Any, given: Any) -> Any:
+    """Reduce, or scan, with bfloat16 as float32."""
+    if not isinstance(given, tuple):
+        return _reduced(operation, (given,))[0]
+    handles = [_wide(one.handle) for one in given]
+    types = [_of_element(one.type, h.dtype) for one, h in zip(given, handles, strict=True)]
+    made = _reduce(operation, tuple(map(tl.tensor, handles, types)))
+    return tuple(
+        tl.tensor(_narrow(m.handle), _of_element(m.type, tl.bfloat16))
+        if g.dtype == tl.bfloat16 and m.dtype == tl.float32
+        else m
+        for m, g in zip(made, given, strict=True)
+    )
+
+
+def _of_element(type_: Any, element: Any) -> Any:
+    return tl.block_type(element, type_.shape) if type_.is_block() else element
+
+
 class _Builder(InterpreterBuilder):  # type: ignore[misc]
     """Triton's, with bfloat16 computed in float32."""
 
@@ -206,8 +236,3 @@ class _Builder(InterpreterBuilder):  # type: ignore[misc]
 
     def get_bf16(self, value: float) -> Any:
         return _narrow(self.get_fp32(value))
-
-    def create_extern_elementwise(
-        self, library: Any, path: Any, symbol: str, arguments: Any, type_: Any, is_pure: bool
-    ) -> Any:
-        raise NotImplementedError(f"the interpreter has no {symbol} of libdevice")
