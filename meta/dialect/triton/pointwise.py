@@ -113,7 +113,7 @@ class _Call:
         self.shape = self.outputs[0].static_shape
         self.size = self.outputs[0].size
         self.count = len(runtime_args(call.op, call.args))
-        self.places: dict[str, Any] = named_places(call)
+        self.places = {n: p for n, p in named_places(call).items() if isinstance(p, int)}
         self.inputs: list[tuple[str, TensorType]] = []
         self.numbers: list[Number] = []
         self.constants: list[Any] = []

@@ -67,8 +67,8 @@ class Launch:
         self, function: Any, device: Device, grid: Sequence[int], /, **arguments: Any
     ) -> None:
         self.source, self.device = read(function), device
-        blocks = (*map(int, grid), 1, 1)
-        self.grid = blocks[0], blocks[1], blocks[2]
+        whole = (*map(int, grid), 1, 1)
+        self.grid = whole[0], whole[1], whole[2]
         for axis, (blocks, most) in enumerate(zip(self.grid, MOST_BLOCKS, strict=True)):
             if blocks > most:
                 raise Unsupported(f"the grid has {blocks} blocks along axis {axis}, at most {most}")
