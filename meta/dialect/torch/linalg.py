@@ -98,7 +98,7 @@ def _is_at_once(call):
     matrices = x1, x2, call.out
     if any(0 in t.shape or t.shape[-1] % 8 for t in matrices):
         return False
-    return chip.of(call.device.ordinal).capability >= (9, 0)
+    return chip.compiled_for(call.device).capability >= (9, 0)
 
 
 for _base, _stored in GROUPED.items():
