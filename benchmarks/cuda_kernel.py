@@ -35,7 +35,8 @@ class Kernel:
     def precisions(self) -> list[str]:
         """The names of its dtypes, and tf32 for float32 products."""
         names = [str(dtype).removeprefix("torch.") for dtype in self.dtypes]
-        return [*names, "tf32"] if self.flops is not None else names
+        single = self.flops is not None and torch.float32 in self.dtypes
+        return [*names, "tf32"] if single else names
 
 
 def normal(*shapes: tuple[int, ...]) -> Make:

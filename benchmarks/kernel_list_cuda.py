@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from cuda_kernel import IMAGES, Kernel, indexed, labelled, normal, size
+from kernel_list_cuda_experts import EXPERTS
 from kernel_list_cuda_pooling import POOLING
 
 import meta
@@ -347,4 +348,5 @@ KERNELS = [
     *POOLING,
     *INDEXED,
     *PRODUCTS,
+    *EXPERTS,
 ]

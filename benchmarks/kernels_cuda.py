@@ -41,9 +41,14 @@ COPIED = 256 << 20
 CALLS, ROUNDS = 5, 9
 BEGIN = "<!-- written by benchmarks/kernels_cuda.py --markdown -->"
 Call = Callable[[], Any]
-DTYPES = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16}
+DTYPES = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
 """The dtype of the inputs by the precision of a row."""
-TOLERANCES = {"float32": 2e-3, "tf32": 1e-2, "float16": 2e-2}
+TOLERANCES = {"float32": 2e-3, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 1e-1}
 
 
 @contextmanager

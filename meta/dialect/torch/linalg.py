@@ -70,11 +70,13 @@ def _grouped(base, t1, t2):
         # It reads whole pieces of 16 bytes, and new memory begins at one.
         x1, x2 = (x.clone() if x.data_ptr() % 16 else x for x in (x1, x2))
         x1, x2 = x1.mT if t1 else x1, x2.mT if t2 else x2
-        out = torch._grouped_mm(x1, x2, offs=offs.int())
+        extent = len(x1) if x2.ndim == 3 else x2.shape[1] if x1.ndim == 3 else len(x2)
+        # Nobody may have looked at them.
+        offs = offs.clamp(0, extent).cummax(0).values.int()
+        out = torch._grouped_mm(x1, x2, offs=offs)
         if out.ndim == 2:  # what is after the last group was left as it is
-            rows = x2.ndim == 3
-            after = torch.arange(len(out) if rows else out.shape[1], device=out.device) >= offs[-1]
-            out.masked_fill_(after[:, None] if rows else after, 0)
+            after = torch.arange(extent, device=out.device) >= offs[-1]
+            out.masked_fill_(after[:, None] if x2.ndim == 3 else after, 0)
         return out
 
     def make(call):

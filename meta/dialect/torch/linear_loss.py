@@ -31,11 +31,11 @@ def classes_at_once(rows: int, classes: int) -> int:
     return min(-(-many // LANES) * LANES, classes)
 
 
-class _Scores:
+class Scores:
     """The scores of rows, of some classes at a time, in one place of memory."""
 
-    def __init__(self, x, linear_weight, linear_bias, target):
-        self.weight, self.bias = linear_weight, linear_bias
+    def __init__(self, x, linear_weight):
+        self.weight = linear_weight
         self.dtype = wide(x.dtype)
         # The CPU has no product of half precision with a wider result.
         self.widens = x.dtype in HALF and not x.is_cuda
@@ -43,85 +43,107 @@ class _Scores:
         (self.rows, _), (self.classes, _) = x.shape, linear_weight.shape
         self.step = classes_at_once(self.rows, self.classes)
         self.place = torch.empty(self.rows * self.step, dtype=self.dtype, device=x.device)
-        target = target.long()
-        self.counts = (target >= 0) & (target < self.classes)
-        self.target = target.masked_fill(~self.counts, -1)
 
-    def __iter__(self) -> Iterator:
-        """Iterate over pieces: where the classes begin and end, the scores, which may be written
-        over, and of each row its label among these classes, and whether it is one of them.
+    def __iter__(self) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """Iterate over pieces: where the classes begin and end, and the scores, which may be
+        written over.
         """
         for begin in range(0, self.classes, self.step):
             end = min(begin + self.step, self.classes)
             scores = self.place[: self.rows * (end - begin)].view(self.rows, end - begin)
-            self.product(self.x, self.part(begin, end).t(), scores)
-            if self.bias is not None:
-                scores.add_(self.bias[begin:end])
-            inside = (self.target >= begin) & (self.target < end)
-            yield begin, end, scores, (self.target - begin).clamp_(0, end - begin - 1), inside
+            self._product(self.x, self._part(begin, end).t(), scores)
+            yield begin, end, scores
 
-    def part(self, begin, end):
+    def _part(self, begin, end):
         """Return some rows of the weight, as factors of products."""
         part = self.weight[begin:end]
         return part.to(self.dtype) if self.widens else part
 
-    def product(self, a, b, out):
+    def _product(self, a, b, out):
         """Write a product of matrices in the dtype of computing."""
         if a.dtype == out.dtype:
             _mm(a, b, out=out)
         else:
             torch.mm(a, b, out.dtype, out=out)
 
+    def sums(self, dx):
+        """Return zeros in which the gradient of x is added up: ``dx``, or wider ones."""
+        return dx.zero_() if dx.dtype == self.dtype else torch.zeros_like(dx, dtype=self.dtype)
+
+    def add_gradients(self, slopes, begin, end, whole, dw):
+        """Add to the gradient of x, and write that of the weight, by the scores of some classes."""
+        if slopes.dtype == whole.dtype:
+            _addmm(whole, slopes, self._part(begin, end), out=whole)
+        else:
+            whole += torch.mm(slopes, self._part(begin, end), whole.dtype)
+        if slopes.dtype == dw.dtype:
+            _mm(slopes.t(), self.x, out=dw[begin:end])
+        else:
+            dw[begin:end] = _mm(slopes.t(), self.x)
+
+
+class _Labels:
+    """The labels of rows: which of them count, and where they are among some classes."""
+
+    def __init__(self, target, classes):
+        target = target.long()
+        self.counts = (target >= 0) & (target < classes)
+        self.target = target.masked_fill(~self.counts, -1)
+
+    def within(self, begin, end):
+        """Return of each row its label among some classes, and whether it is one of them."""
+        inside = (self.target >= begin) & (self.target < end)
+        return (self.target - begin).clamp_(0, end - begin - 1)[:, None], inside
+
 
 def _losses(x, linear_weight, target, linear_bias, out):
     losses, logsumexp = out
-    scores = _Scores(x, linear_weight, linear_bias, target)
+    labels = _Labels(target, len(linear_weight))
     logsumexp.fill_(-torch.inf)
     picked = torch.zeros_like(losses)
-    for _, _, part, label, inside in scores:
-        picked = torch.where(inside, part.gather(1, label[:, None])[:, 0], picked)
-        most = part.amax(1)
+    for begin, end, scores in Scores(x, linear_weight):
+        if linear_bias is not None:
+            scores.add_(linear_bias[begin:end])
+        label, inside = labels.within(begin, end)
+        picked = torch.where(inside, scores.gather(1, label)[:, 0], picked)
+        most = scores.amax(1)
         most.masked_fill_(most.isinf(), 0)  # infinities do not cancel
-        total = part.sub_(most[:, None]).exp_().sum(1).log_().add_(most)
+        total = scores.sub_(most[:, None]).exp_().sum(1).log_().add_(most)
         torch.logaddexp(logsumexp, total, out=logsumexp)
-    torch.sub(logsumexp, picked, out=losses).masked_fill_(~scores.counts, 0)
+    torch.sub(logsumexp, picked, out=losses).masked_fill_(~labels.counts, 0)
 
 
 def _gradients(dloss, dlogsumexp, x, linear_weight, target, logsumexp, linear_bias, out):
     dx, dw, *db = out
-    scores = _Scores(x, linear_weight, linear_bias, target)
-    own = dloss.masked_fill(~scores.counts, 0)
+    labels = _Labels(target, len(linear_weight))
+    own = dloss.masked_fill(~labels.counts, 0)
     share = (own + dlogsumexp)[:, None]
-    whole = dx.zero_() if dx.dtype == scores.dtype else torch.zeros_like(dx, dtype=scores.dtype)
-    factor = scores.x.dtype
-    for begin, end, part, label, inside in scores:
-        slopes = part.sub_(logsumexp[:, None]).exp_().mul_(share)
-        slopes.scatter_add_(1, label[:, None], torch.where(inside, -own, 0)[:, None])
+    pieces = Scores(x, linear_weight)
+    whole = pieces.sums(dx)
+    for begin, end, scores in pieces:
+        if linear_bias is not None:
+            scores.add_(linear_bias[begin:end])
+        label, inside = labels.within(begin, end)
+        slopes = scores.sub_(logsumexp[:, None]).exp_().mul_(share)
+        slopes.scatter_add_(1, label, torch.where(inside, -own, 0)[:, None])
         if db:
             db[0][begin:end] = slopes.sum(0)
-        slopes = slopes.to(factor)
-        if factor == whole.dtype:
-            _addmm(whole, slopes, scores.part(begin, end), out=whole)
-        else:
-            whole += torch.mm(slopes, scores.part(begin, end), whole.dtype)
-        if factor == dw.dtype:
-            _mm(slopes.t(), scores.x, out=dw[begin:end])
-        else:
-            dw[begin:end] = _mm(slopes.t(), scores.x)
+        pieces.add_gradients(slopes.to(pieces.x.dtype), begin, end, whole, dw)
     if whole is not dx:
         dx.copy_(whole)
 
 
+def workspace(call):
+    """Return the bytes that a kernel of a call takes for scores and their gradients."""
+    x, classes = call.args.x, call.args.linear_weight.shape[0]
+    known = x.is_static and isinstance(classes, int)
+    count = x.shape[0] * classes_at_once(x.shape[0], classes) if known else ELEMENTS
+    return count * {"float64": 8, "float32": 4}.get(x.dtype, 4 + 2)
+
+
 def _register(base, function):
     def make(call):
-        x, classes = call.args.x, call.args.linear_weight.shape[0]
-        size = torch.empty((), dtype=torch.float64 if x.dtype == "float64" else torch.float32)
-        known = x.is_static and isinstance(classes, int)
-        count = x.shape[0] * classes_at_once(x.shape[0], classes) if known else ELEMENTS
-        taken = count * size.itemsize
-        if x.dtype in ("float16", "bfloat16"):
-            taken += taken // 2
-        return OpEnv(bind_kernel(function, call), False, strided=True, workspace=taken)
+        return OpEnv(bind_kernel(function, call), False, strided=True, workspace=workspace(call))
 
     dialect.op(base)(make)
 
