@@ -1,25 +1,16 @@
 """The `template` dialect: kernels that are written as source text, for CUDA and for ROCm.
 
->>> import meta
->>> from meta.dialect.template import template
->>> from meta.op.core import Tensor, op
->>> @op
-... def add_one(x: Tensor) -> Tensor:
-...     "x + 1, elementwise."
-...     return x
->>> made = template.add(
-...     add_one,
-...     body='''
-... __global__ void add_one({{ out.type }}* out, const {{ x.type }}* x, {{ index }} n) {
-...   {{ index }} i = ({{ index }})blockIdx.x * blockDim.x + threadIdx.x;
-...   if (i < n) out[i] = {{ out.down }}({{ x.up }}(x[i]) + 1);
-... }''',
-...     launch="add_one<<<ceil_div({{ x.size }}, 256), 256>>>(out, x, {{ x.size }});",
-... )
->>> source = template.source(add_one, meta.ir.parse_type("float16[16, 512]"), target="rocm")
->>> print(source.call)
-launch_add_one(out, x, out_dim_0, out_dim_1, x_dim_0, x_dim_1, stream);
->>> meta.registry.OPERATORS.remove("add_one")
+::
+
+    template.add(
+        add_one,
+        body='''
+    __global__ void add_one({{ out.type }}* out, const {{ x.type }}* x, {{ index }} n) {
+      {{ index }} i = ({{ index }})blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) out[i] = {{ out.down }}({{ x.up }}(x[i]) + 1);
+    }''',
+        launch="add_one<<<ceil_div({{ x.size }}, 256), 256>>>(out, x, {{ x.size }});",
+    )
 
 The author writes device code and how it is launched, in Jinja's language. The signature of the host
 function, its declaration and its call follow from the operator's slots (`names.py`), and what

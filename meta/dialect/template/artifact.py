@@ -26,16 +26,18 @@ def environment(device: Device) -> str:
 def restore(artifact: Artifact) -> Compiled:
     """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
     record: dict[str, Any] = artifact.record
-    if set(record) != {*_TEXTS, "values", "written"}:
+    if set(record) != {*_TEXTS, "values", "written", "fixed"}:
         raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
     texts = {name: record[name] for name in _TEXTS}
-    values, written = record["values"], record["written"]
+    values, written, fixed = record["values"], record["written"], record["fixed"]
     if not (
         all(isinstance(text, str) for text in texts.values())
         and isinstance(values, list)
         and all(_is_value(value) for value in values)
         and isinstance(written, list)
         and all(type(n) is int and 0 <= n < len(values) and values[n][2] >= 0 for n in written)
+        and any(value[2] >= 0 for value in values)
+        and (fixed is None or _is_fixed(fixed, values))
     ):
         raise ValueError("a kernel's record is damaged")
     problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
@@ -53,9 +55,24 @@ def restore(artifact: Artifact) -> Compiled:
         written=tuple(written),
     )
     try:
-        return Compiled(Runner(source, loader(code)), artifact)
+        key = None if fixed is None else tuple(map(tuple, fixed))
+        return Compiled(Runner(source, loader(code), key), artifact)
     except MetaError as error:
         raise ValueError(f"the text of a kernel's record is damaged: {error.what}") from None
+
+
+def _is_fixed(fixed: object, values: list[Any]) -> bool:
+    """Whether these are shapes of these values, none of which is a number."""
+    return (
+        isinstance(fixed, list)
+        and len(fixed) == len(values)
+        and all(
+            isinstance(shape, list)
+            and len(shape) == ndim
+            and all(type(extent) is int and extent >= 0 for extent in shape)
+            for shape, (_, _, ndim) in zip(fixed, values, strict=True)
+        )
+    )
 
 
 def _is_value(value: object) -> bool:

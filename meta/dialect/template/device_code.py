@@ -11,7 +11,8 @@ from meta.runtime.nvrtc import PROLOGUE
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _KERNEL = re.compile(
-    r"(?P<template>template\s*<[^;{}]*>\s*)?(?P<c>extern\s+\"C\"\s+)?__global__\s+(?:static\s+)?"
+    r"(?P<template>template\s*<[^;{}]*>\s*)?(?P<c>extern\s+\"C\"\s+)?(?P<static>static\s+)?"
+    r"__global__\s+(?:static\s+)?(?:__launch_bounds__\s*\((?P<before>[^)]*)\)\s*)?"
     r"void\s+(?:__launch_bounds__\s*\((?P<bounds>[^)]*)\)\s*)?(?P<name>\w+)\s*\("
 )
 _STANDARD = re.compile(
@@ -23,13 +24,14 @@ C_LINKAGE = 'extern "C" '
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of device code: its parameters, types and names, and the threads that it says it is
-    launched with at most (None: it says nothing).
+    launched with at most (None: it says nothing). is_nested: whether it is in a namespace.
     """
 
     name: str
     parameters: tuple[tuple[str, str], ...]
     threads: int | None
     is_template: bool
+    is_nested: bool
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,18 @@ def _end(text: str, start: int) -> int:
     return -1
 
 
+def _is_nested(text: str, place: int) -> bool:
+    """Whether a place is between braces other than those of ``extern "C"``."""
+    open_: list[bool] = []
+    for at in range(place):
+        if text[at] == "{":
+            before = text[max(0, at - 40) : at].rstrip()
+            open_.append(not before.endswith('extern "C"'))
+        elif text[at] == "}" and open_:
+            open_.pop()
+    return any(open_)
+
+
 def parameters_of(text: str) -> tuple[tuple[str, str], ...]:
     """Return types and names of parameters as they are written in a definition."""
     parts, depth, last = [], 0, 0
@@ -85,12 +99,13 @@ def kernels_of(text: str) -> dict[str, Kernel]:
         end = _end(plain, match.end() - 1)
         if end < 0 or not plain[end:].lstrip().startswith("{"):
             continue  # a declaration
-        bound = (match["bounds"] or "").split(",")[0].strip()
+        bound = (match["bounds"] or match["before"] or "").split(",")[0].strip()
         found[match["name"]] = Kernel(
             match["name"],
             parameters_of(plain[match.end() : end - 1]),
             int(bound) if bound.isdecimal() else None,
             match["template"] is not None,
+            _is_nested(plain, match.start()),
         )
     return found
 
@@ -131,5 +146,6 @@ def for_device(text: str) -> str:
     plain = blanked(text)
     for match in reversed(list(_KERNEL.finditer(plain))):
         if match["c"] is None and match["template"] is None:
-            text = text[: match.start()] + C_LINKAGE + text[match.start() :]
+            kernel = match[0].removeprefix(match["static"] or "").replace(" static ", " ")
+            text = text[: match.start()] + C_LINKAGE + kernel + text[match.end() :]
     return PROLOGUE + _STANDARD.sub("", text)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DispatchError, UnknownName
 from meta.base.registry import nearest
-from meta.dialect.core import Config, Configs, OpEnv, Unsupported
+from meta.dialect.core import Config, Configs, OpEnv, Unsupported, decline_if
 from meta.dialect.template.kernel import Template
-from meta.dialect.template.launcher import env_of
+from meta.dialect.template.launcher import PLANS, env_of
+from meta.dialect.template.names import NeedsExtents
 from meta.dialect.template.pieces import Source
 from meta.dialect.template.target import CUDA, TARGETS, TargetSpec
-from meta.ir.types import TensorType
+from meta.ir.types import SymbolicDim, TensorType
 from meta.op.core.call import CallValues, array_type, map_tensors, runtime_args
 from meta.op.core.op import Op
 from meta.runtime.ndarray import as_array, ndarray
@@ -33,12 +37,16 @@ def maker(kernel: Template, when: When | None) -> Callable[[CallValues], OpEnv]:
         reason = None if when is None else when(call)
         if reason is not None:
             raise Unsupported(reason)
-        known = kernel.configs(call, CUDA)
 
         def made(config: Config) -> OpEnv:
             return _env(kernel.source(call, CUDA, config), call)
 
-        env = made(())
+        try:
+            known = kernel.configs(call, CUDA)
+            env = made(())
+        except NeedsExtents:
+            by_extents = ByExtents(make, call)
+            return OpEnv(by_extents, allocates=False, strided=False, polymorphic=True)
         if len(known) > 1:
             env.configs = Configs(lambda: known[1:], made)
         return env
@@ -46,14 +54,47 @@ def maker(kernel: Template, when: When | None) -> Callable[[CallValues], OpEnv]:
     return make
 
 
+class ByExtents:
+    """A kernel whose source follows from extents, for calls whose extents are known at run time: a
+    source for each combination.
+    """
+
+    def __init__(self, make: Callable[[CallValues], OpEnv], call: CallValues) -> None:
+        self._make, self._call = make, call
+        self._env_of = lru_cache(maxsize=PLANS)(self._env)
+        for value in call.args:
+            parts = value if isinstance(value, tuple) else (value,)
+            decline_if(
+                any(isinstance(part, SymbolicDim) for part in parts),
+                "its source follows from extents, and an argument is one that is not known",
+            )
+
+    def __call__(self, *values: Any) -> None:
+        shapes = tuple(v.shape for v in values if isinstance(v, torch.Tensor))
+        self._env_of(shapes).run(*values)
+
+    def _env(self, shapes: tuple[torch.Size, ...]) -> OpEnv:
+        """Return the kernel for these shapes; DispatchError for those that it does not serve."""
+        call, rest = self._call, iter(shapes)
+        args = map_tensors(call.op, call.args, lambda t: t.with_shape(tuple(next(rest))))
+        concrete = call.op.call_values(args, call.device)
+        try:
+            return self._make(concrete)
+        except Unsupported as refusal:
+            raise DispatchError(
+                f"the source text does not serve this call: {refusal}",
+                op=call.op.name,
+                found=concrete,
+            ) from None
+
+
 def _env(source: Source, call: CallValues) -> OpEnv:
     values = [*runtime_args(call.op, call.args), *call.outputs]
     tensors = [v for v in values if isinstance(v, TensorType)]
     if not all(t.is_static for t in tensors):
         return env_of(source, call.device.ordinal, None, polymorphic=True)
-    known = [v.static_shape if isinstance(v, TensorType) else (v, str(v)) for v in values]
-    writes = any(values[place].size for place in source.written)
-    return env_of(source, call.device.ordinal, known if writes else None, polymorphic=False)
+    known = tuple(v.static_shape if isinstance(v, TensorType) else (v, str(v)) for v in values)
+    return env_of(source, call.device.ordinal, known, polymorphic=False)
 
 
 def kernel_of(dialect: TemplateDialect, name: str) -> Template:

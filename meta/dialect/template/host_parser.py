@@ -23,6 +23,7 @@ from meta.dialect.template.host_values import (
     number,
     plain,
     size_of,
+    truth,
 )
 
 _TOKEN = re.compile(
@@ -46,6 +47,8 @@ class Frame:
     launch: Callable[..., None]
     call: Callable[[str, list[Value], str], None]
     types: dict[str, str] = field(default_factory=dict)
+    # Of the names that the innermost block declares, what they were outside: value and type.
+    hidden: dict[str, tuple[Value, str | None]] = field(default_factory=dict)
 
 
 class Returned(Exception):
@@ -138,7 +141,7 @@ class Reader:
             while self._peek() != "}":
                 found.append(self._statement())
             self._take("}")
-            return _in_order(found)
+            return _scoped(_in_order(found))
         if word == ";":
             self._take()
             return _in_order([])
@@ -155,6 +158,7 @@ class Reader:
         return self._peek(1) == "*" and self._peek(3) in ("=", ";")
 
     def _if(self) -> Statement:
+        where = self._where
         self._take("if"), self._take("(")
         condition = self._expression()
         self._take(")")
@@ -165,7 +169,7 @@ class Reader:
             other = self._statement()
 
         def run(frame: Frame) -> None:
-            (then if condition(frame) else other)(frame)
+            (then if truth(condition(frame), where) else other)(frame)
 
         return run
 
@@ -243,24 +247,25 @@ class Reader:
         condition = self._either()
         if self._peek() != "?":
             return condition
+        where = self._where
         self._take()
         then = self._expression()
         self._take(":")
         other = self._expression()
-        return lambda frame: (then if condition(frame) else other)(frame)
+        return lambda frame: (then if truth(condition(frame), where) else other)(frame)
 
     def _either(self) -> Expression:
         left = self._both()
         while self._peek() == "||":
-            self._take()
-            left = _lazily(left, self._both(), stop=True)
+            where, _ = self._where, self._take()
+            left = _lazily(left, self._both(), True, where)
         return left
 
     def _both(self) -> Expression:
         left = self._binary(0)
         while self._peek() == "&&":
-            self._take()
-            left = _lazily(left, self._binary(0), stop=False)
+            where, _ = self._where, self._take()
+            left = _lazily(left, self._binary(0), False, where)
         return left
 
     def _binary(self, level: int) -> Expression:
@@ -278,7 +283,7 @@ class Reader:
             self._take()
             inner = self._unary()
             if word == "!":
-                return lambda frame: not inner(frame)
+                return lambda frame: not truth(inner(frame), where)
             sign = -1 if word == "-" else 1
             return lambda frame: sign * number(inner(frame), where)
         if word == "(" and self._peek(1) in _TYPE_WORDS:
@@ -346,6 +351,23 @@ def _in_order(statements: list[Statement]) -> Statement:
     return run
 
 
+def _scoped(statement: Statement) -> Statement:
+    """Let what a block declares end with it; what it assigns stays."""
+
+    def run(frame: Frame) -> None:
+        outer, frame.hidden = frame.hidden, {}
+        try:
+            statement(frame)
+        finally:
+            for name, before in frame.hidden.items():
+                for values, value in zip((frame.variables, frame.types), before, strict=True):
+                    values.pop(name, None)
+                    values.update({name: value} if value is not None else {})
+            frame.hidden = outer
+
+    return run
+
+
 def _return(frame: Frame) -> None:
     raise Returned
 
@@ -369,8 +391,9 @@ def _variable(name: str, where: str) -> Expression:
 
 def _declare(name: str, type_: str, value: Expression, where: str) -> Statement:
     def run(frame: Frame) -> None:
-        frame.variables[name] = converted(value(frame), type_, f"{where}, {name!r}")
-        frame.types[name] = type_
+        found = converted(value(frame), type_, f"{where}, {name!r}")
+        frame.hidden.setdefault(name, (frame.variables.get(name), frame.types.get(name)))
+        frame.variables[name], frame.types[name] = found, type_
 
     return run
 
@@ -406,8 +429,11 @@ def _applied(function: Callable[..., Any], given: list[Any], where: str) -> Valu
         raise HostError(f"{where}: {error}", found=", ".join(map(repr, given))) from None
 
 
-def _lazily(left: Expression, right: Expression, *, stop: bool) -> Expression:
-    return lambda frame: stop if bool(left(frame)) is stop else bool(right(frame))
+def _lazily(left: Expression, right: Expression, stop: bool, where: str) -> Expression:
+    def value(frame: Frame) -> bool:
+        return stop if truth(left(frame), where) is stop else truth(right(frame), where)
+
+    return value
 
 
 def _cast(type_: str, value: Expression, where: str) -> Expression:

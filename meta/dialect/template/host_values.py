@@ -5,6 +5,7 @@ Numbers are Python's. One that the C type does not hold is an error here, never 
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 from dataclasses import dataclass, replace
@@ -129,7 +130,9 @@ def converted(value: Value, type_: str, where: str) -> Value:
     if wanted == "dim3":
         return value if isinstance(value, Extents) else Extents(int(number(value, where)))
     found = number(value, where)
-    if wanted in ("float", "double", "half", "bfloat16"):
+    if wanted == "float":
+        return ctypes.c_float(found).value
+    if wanted in ("double", "half", "bfloat16"):
         return float(found)
     if wanted == "bool":
         return bool(found)
@@ -168,3 +171,8 @@ def number(value: Value, where: str) -> int | float:
     if isinstance(value, int | float):
         return value
     raise HostError(f"{where}: a number is wanted", found=repr(value))
+
+
+def truth(value: Value, where: str) -> bool:
+    """Return whether a condition holds: a number but 0, a pointer to something."""
+    return value.place >= 0 if isinstance(value, Pointer) else bool(number(value, where))

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from meta.base.errors import RegistrationError
+from meta.base.errors import RegistrationError, TypeInferError
 from meta.base.registry import nearest
 from meta.base.source import Span, python_function
 from meta.dialect.core import Config, Unsupported
@@ -19,7 +19,7 @@ from meta.dialect.core.openv import config_text
 from meta.dialect.template import pieces
 from meta.dialect.template.device_code import kernels_of
 from meta.dialect.template.language import Text, environment
-from meta.dialect.template.names import known_names, names_of
+from meta.dialect.template.names import NeedsExtents, known_names, names_of
 from meta.dialect.template.pieces import PIECES, Source, Written
 from meta.dialect.template.target import TARGETS, TargetSpec
 from meta.op.core.call import CallValues
@@ -134,12 +134,17 @@ class Template:
         there are some and none applies.
         """
         listed = self.override(target.name, CONFIG)
-        listed = list(listed(call) if callable(listed) else listed)
+        keep = self.override(target.name, FILTER)
+        try:
+            listed = list(listed(call) if callable(listed) else listed)
+            applies = [c for c in listed if keep is None or keep(c, call)]
+        except TypeInferError as error:
+            if all(t.is_static for t in call.tensors()):
+                raise
+            raise NeedsExtents(f"its configurations depend on extents: {error.what}") from None
         self._option_names(listed)
         if not listed:
             return [()]
-        keep = self.override(target.name, FILTER)
-        applies = [c for c in listed if keep is None or keep(c, call)]
         if not applies:
             raise Unsupported(f"its filter leaves none of {len(listed)} configurations")
         return [tuple(sorted(c.items())) for c in applies]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -29,6 +30,8 @@ PLANS = 256
 _BOUNDS = {"e": "float16", "f": "float32"}
 Load = Callable[[str, int, int], driver.Function]
 """Returns a kernel, by its name, the device, and the bytes of dynamic shared memory."""
+Key = tuple[Any, ...]
+"""What decides the launches of a call: for each value its shape, or a number."""
 Bound = tuple[PreparedLaunch, tuple[int, ...]]
 
 
@@ -60,12 +63,17 @@ def bound(launch: Launch, load: Load, device: int) -> Bound:
 
 
 class Runner:
-    """A kernel on torch tensors and numbers: run-time values in order, then results."""
+    """A kernel on torch tensors and numbers: run-time values in order, then results.
 
-    def __init__(self, source: Source, load: Load) -> None:
-        self.source, self._load = source, load
+    fixed: of a kernel for one combination of extents, without run-time numbers, the key of its
+    launches; see `plan`.
+    """
+
+    def __init__(self, source: Source, load: Load, fixed: Key | None = None) -> None:
+        self.source, self._load, self.fixed = source, load, fixed
         self.program = program_of(source.function, source.call, source.title)
         self._bound = lru_cache(maxsize=PLANS)(self._launches)
+        self._tensor = next(i for i, (_, _, ndim) in enumerate(source.values) if ndim >= 0)
 
     def plan(self, *key: Any) -> list[Launch]:
         """Return the launches of a call with these extents and numbers, one entry for each value:
@@ -84,44 +92,42 @@ class Runner:
             given |= {f"{name}_dim_{axis}": extent for axis, extent in enumerate(entry)}
         return self.program.launches(given, types)
 
-    def _launches(self, device: int, *key: Any) -> tuple[Bound, ...]:
+    def _launches(self, device: int, key: Key) -> tuple[Bound, ...]:
+        if not any(math.prod(key[place]) for place in self.source.written):
+            return ()  # nothing is to be written
         return tuple(bound(launch, self._load, device) for launch in self.plan(*key))
 
     def __call__(self, *values: Any) -> None:
-        if not any(values[place].numel() for place in self.source.written):
-            return  # nothing is to be written
-        key: list[Any] = []
-        addresses, device = [], 0
-        for value in values:
-            if isinstance(value, torch.Tensor):
-                key.append(value.shape)
-                addresses.append(value.data_ptr())
-                device = value.get_device()
-            else:
-                key.append((value, str(value)))  # 0.0 and -0.0 are equal
-                addresses.append(0)
-        for launch, places in self._bound(device, *key):
-            launch(*[addresses[place] for place in places])
+        key = self.fixed
+        if key is None:
+            key = tuple(
+                v.shape if isinstance(v, torch.Tensor) else (v, str(v))  # 0.0 and -0.0 are equal
+                for v in values
+            )
+        for launch, places in self._bound(values[self._tensor].get_device(), key):
+            launch(*[values[place].data_ptr() for place in places])
 
 
-def env_of(source: Source, device: int, known: list[Any] | None, polymorphic: bool) -> OpEnv:
+def env_of(source: Source, device: int, known: Key | None, polymorphic: bool) -> OpEnv:
     """Return the kernel of a source. ``known``: what `Runner.plan` is given, if that is known
     before it runs, so that what is wrong with launches is found then. ``polymorphic``: as `OpEnv`
     has it.
     """
     program = program_of(source.function, source.call, source.title)
-    runner = Runner(source, partial(cubin.function, program.device))
-    if known is not None:
+    has_numbers = any(ndim < 0 for _, _, ndim in source.values)
+    fixed = None if has_numbers else known
+    runner = Runner(source, partial(cubin.function, program.device), fixed)
+    if known is not None and any(math.prod(known[place]) for place in source.written):
         runner.plan(*known)
 
     def artifact() -> Artifact | None:
-        return kept(source, program.device, device)
+        return kept(source, program.device, device, fixed)
 
     kernel = cubin.deferred(runner, lambda: [program.device], device, artifact)
     return OpEnv(kernel, allocates=False, strided=False, polymorphic=polymorphic)
 
 
-def kept(source: Source, text: str, device: int) -> Artifact | None:
+def kept(source: Source, text: str, device: int, fixed: Key | None) -> Artifact | None:
     """Return where the machine code of a source lies, with what launches it; None if it is kept
     nowhere.
     """
@@ -135,6 +141,7 @@ def kept(source: Source, text: str, device: int) -> Artifact | None:
         "call": source.call,
         "values": [list(value) for value in source.values],
         "written": list(source.written),
+        "fixed": None if fixed is None else [list(shape) for shape in fixed],
     }
     return Artifact(file, record)
 

@@ -46,6 +46,10 @@ def c_name(name: str) -> str:
     return f"{name}_" if name in _WORDS else name
 
 
+class NeedsExtents(Unsupported):
+    """Source text that follows from extents, of a call whose extents are not known yet."""
+
+
 class Intrinsics:
     """The intrinsics of a target for one dtype: ``{{ x.math.exp }}``."""
 
@@ -132,11 +136,11 @@ class TensorName:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents as numbers, each of which makes a source of its own. Unsupported where they
+        """The extents as numbers, each of which makes a source of its own. NeedsExtents where they
         are known at run time only.
         """
         if not self._type.is_static:
-            raise Unsupported(f"the template writes the extents of {self.name} as numbers")
+            raise NeedsExtents(f"the template writes the extents of {self.name} as numbers")
         return self._type.static_shape
 
     @property

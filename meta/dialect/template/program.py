@@ -147,6 +147,11 @@ class Program:
                 f"{where}: {name!r} is a C++ template, of which nothing is compiled by itself",
                 hint="write the type by the template language: {{ x.type }}",
             )
+        if kernel.is_nested:
+            raise HostError(
+                f"{where}: {name!r} is defined in a namespace or class, where no launch finds it",
+                hint="define it outside: it has its own source text",
+            )
         grid, block = (converted(v, "dim3", where) for v in how[:2])
         shared = converted(how[2], "uint32_t", where) if len(how) > 2 else 0
         if len(how) > 3 and how[3] != STREAM:

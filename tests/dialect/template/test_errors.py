@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import meta
 from meta.base.errors import BackendError, DispatchError, MetaError, RegistrationError
@@ -134,10 +135,13 @@ def test_host_code(launch: str, message: str, new_op: NewOp) -> None:
         ("template <class T>\n__global__ void add_one(T* out)", "is a C[+][+] template"),
         ("struct Point { int x; };\n__global__ void add_one(Point p)", "cannot pass a 'Point'"),
         ("__global__ void __launch_bounds__(64) add_one(int n)", "thread blocks of 128 threads"),
+        ("__global__ __launch_bounds__(64, 2) void add_one(int n)", "thread blocks of 128 threads"),
+        ("namespace {\n__global__ void add_one(int n)", "in a namespace or class"),
     ],
 )
 def test_kernels_that_no_launch_fits(signature: str, message: str, new_op: NewOp) -> None:
-    made = new_op(add_one, f"{signature} {{ }}", launch="add_one<<<1, 128>>>(1);")
+    end = "}" * (1 + signature.startswith("namespace"))
+    made = new_op(add_one, f"{signature} {{ {end}", launch="add_one<<<1, 128>>>(1);")
     source = template.source(made, X)
     program = Program(source.function, "launch_add_one(0);", source.title)
     with pytest.raises(HostError, match="with 1 arguments"):
@@ -174,8 +178,6 @@ def test_the_compiler_refuses(new_op: NewOp, monkeypatch: Any) -> None:
 
 
 def test_on_rocm_a_call_is_refused(new_op: NewOp, monkeypatch: Any) -> None:
-    import torch
-
     from meta.dialect.template import probe
 
     monkeypatch.setattr(torch.version, "hip", "6.0")
@@ -193,6 +195,7 @@ def test_on_rocm_a_call_is_refused(new_op: NewOp, monkeypatch: Any) -> None:
         ("int64_t(n)", 5), ("dim3(2, n).y", 5), ("dim3(2).z", 1), ("true", True),
         ("x == nullptr", False), ("static_cast<bool>(n)", True), ("- -n", 5),
         ("n * sizeof(float)", 20), ("sizeof(const half)", 2), ("sizeof(float4)", 16),
+        ("!x", False), ("x ? 1 : 2", 1), ("!nullptr && x", True),
     ],
 )  # fmt: skip
 def test_expressions(expression: str, value: Any) -> None:
@@ -211,7 +214,9 @@ def test_statements() -> None:
     if (total > 20) { total -= 1; ++missing; } else total = 7;
     dim3 grid(total, columns), block = 64;
     const half* y = x;
-    if (rows == 10) return;
+    if (rows == 10) { int rows = 1; total += rows; const double inner = 2; }
+    float tenth = 0.1;
+    if (x) return;
     see(99);
     """.replace("++missing;", "")
     from meta.dialect.template.device_code import blanked
@@ -220,7 +225,9 @@ def test_statements() -> None:
     frame = Frame({"n": 5, "x": Pointer(0, "half", True)}, lambda *a: None, lambda *a: 1 / 0)
     with pytest.raises(Returned):
         Reader(blanked(text), "text").block()(frame)
-    assert frame.variables["total"] == 29 and frame.variables["grid"] == Extents(29, 3, 1)
+    assert frame.variables["rows"] == 10 and "inner" not in frame.variables
+    assert frame.variables["tenth"] == torch.tensor(0.1).item()
+    assert frame.variables["total"] == 30 and frame.variables["grid"] == Extents(29, 3, 1)
     assert frame.variables["block"] == Extents(64, 1, 1)
     assert frame.variables["y"] == Pointer(0, "half", True)
 

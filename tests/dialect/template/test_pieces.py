@@ -14,6 +14,7 @@ from meta.dialect.template import template
 from meta.dialect.template.check import check
 from meta.dialect.template.target import CUDA, TARGETS, TargetSpec, add_target
 from meta.ir import parse_type
+from meta.op.core import Tensor
 from tests.dialect.template.conftest import (
     ADD_ONE,
     AXPY,
@@ -23,6 +24,7 @@ from tests.dialect.template.conftest import (
     SUM_OF_ALL,
     add_one,
     axpy,
+    body,
     clipped,
     scale_,
     sin_and_cos,
@@ -142,6 +144,27 @@ def test_the_target_without_its_compiler_says_so(new_op: NewOp, monkeypatch: Any
     monkeypatch.setattr(shutil, "which", lambda name: None)
     found = check(template.source(new_op(add_one, ADD_ONE), HALF, target="rocm"))
     assert str(found) == "kernels add_one; not compiled: hipcc is not installed"
+
+
+def test_slots_whose_names_mean_something_else(new_op: NewOp, on_cpu: None) -> None:
+    def named(out: Tensor, index: Tensor, new: Tensor, name: int = 3) -> Tensor:
+        """out + index + new + name"""
+        return out
+
+    line = "out_[i] = out[i] + index[i] + {{ new }}[i] + {{ name }};"
+    made = new_op(named, body("named", line).replace("{{ index }}", "{{ index_ }}"))
+    source = template.source(made, SINGLE, SINGLE, SINGLE)
+    assert "out[i] + index[i] + new_[i] + 3;" in source.function
+    assert (made(meta.ones(3), meta.ones(3), meta.ones(3)) == 6).all()
+
+
+def test_names_that_are_the_same(new_op: NewOp) -> None:
+    def clash(xs: tuple[Tensor, ...], xs_0: Tensor) -> Tensor:
+        return xs_0
+
+    made = new_op(clash, body("clash", "out[i] = 0;"))
+    with pytest.raises(RegistrationError, match=r"(?s)names in source that are the same.*xs_0"):
+        template.source(made, [SINGLE], SINGLE)
 
 
 def test_large_tensors_have_wide_indices(new_op: NewOp) -> None:

@@ -234,6 +234,35 @@ def test_configurations_are_measured(tuned: Any, monkeypatch: Any) -> None:
     ]
 
 
+def test_a_filter_of_extents_that_are_known_when_the_program_runs(tuned: Any) -> None:
+    run = meta.vm.compile(
+        meta.model.trace(lambda x: tuned(x)), parse_type("float32[n, 4]"), dims={"n": (9, 900)}
+    )
+    for n in (9, 100, 9):
+        x = drawn((n, 4), "float32")
+        near(run(x), x.torch().double() + 1)
+
+
+def test_extents_in_the_text_that_are_known_when_the_program_runs(new_op: NewOp) -> None:
+    made = new_op(add_one, ADD_ONE.replace("+ 1", "+ {{ x.shape[0] }}"))
+    program = meta.model.trace(lambda x: made(x))
+    run = meta.vm.compile(program, parse_type("float32[n, 4]"), dims={"n": (1, 900)})
+    for n in (2, 3):
+        near(run(meta.ones((n, 4))), torch.full((n, 4), 1.0 + n, dtype=torch.float64))
+
+
+def test_a_filter_that_leaves_nothing_at_run_time(new_op: NewOp) -> None:
+    made = new_op(
+        add_one, ADD_ONE, launch=TUNED, configs=THREADS,
+        filter=lambda config, call: call.args.x.size % 8 == 0,
+    )  # fmt: skip
+    program = meta.model.trace(lambda x: made(x))
+    run = meta.vm.compile(program, parse_type("float32[n, 4]"), dims={"n": (1, 900)})
+    near(run(meta.ones((2, 4))), torch.full((2, 4), 2.0, dtype=torch.float64))
+    with pytest.raises(DispatchError, match="leaves none of 3 configurations"):
+        run(meta.ones((3, 4)))
+
+
 def test_configurations_may_follow_from_the_call(new_op: NewOp) -> None:
     def listed(call: Any) -> list[dict[str, int]]:
         return [{"threads": 32}, {"threads": 64}][: call.args.x.ndim]
@@ -276,6 +305,15 @@ def test_a_saved_program_has_the_machine_code(new_op: NewOp, tmp_path: Path) -> 
     near(expected, 3 * x.torch().double() + y.torch().double())
 
 
+def test_a_saved_program_of_known_extents(new_op: NewOp, tmp_path: Path) -> None:
+    made = new_op(add_one, ADD_ONE)
+    run = meta.vm.compile(meta.model.trace(lambda x: made(x)), parse_type("float16[3, 5]"))
+    run.save(tmp_path / "saved")
+    template.remove(made)
+    x = drawn((3, 5), "float16")
+    near(meta.vm.load(tmp_path / "saved")(x), x.torch().double() + 1)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -284,6 +322,9 @@ def test_a_saved_program_has_the_machine_code(new_op: NewOp, tmp_path: Path) -> 
         ({"written": [7]}, "damaged"),
         ({"values": [["x"]]}, "damaged"),
         ({"more": 1}, "not the fields"),
+        ({"fixed": None}, None),
+        ({"fixed": [[3], [3, 4]]}, "damaged"),
+        ({"fixed": [[3], [-3]]}, "damaged"),
         ({"call": "launch_add_one(out, x"}, "is damaged"),
         ({"function": "nothing"}, "no function of the host"),
     ],
