@@ -50,7 +50,7 @@ def test_the_page_is_complete(opened: Browser, tmp_path: Path) -> None:
     run, x = compiled()
     opened.open(run.show(tmp_path / "page.html", profile=run.profile(x, repeat=2, warmup=0)))
     titles = opened.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent)")
-    assert titles == ["Overview", "Passes", "Kernels", "Memory", "Program"]
+    assert titles == ["Overview", "Graph", "Passes", "Kernels", "Memory", "Program"]
     assert opened.evaluate("document.compatMode") == "CSS1Compat"  # not quirks
     assert opened.evaluate("document.scripts.length") == 0
     # What is closed opens, and is seen then.
@@ -90,7 +90,7 @@ def test_links_lead_to_the_sections(opened: Browser, tmp_path: Path) -> None:
         "e => !document.querySelector(e.getAttribute('href'))).length"
     )
     assert opened.evaluate(missing) == 0
-    assert opened.evaluate("document.querySelectorAll('nav a').length") == 5
+    assert opened.evaluate("document.querySelectorAll('nav a').length") == 6
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

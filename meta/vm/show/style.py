@@ -75,9 +75,9 @@ border-radius:6px;font-size:12px;content-visibility:auto;contain-intrinsic-size:
 td details[open]{max-width:30rem}td details>div.code{overflow-wrap:anywhere}
 td details td{font-size:.92em}
 .graph{font:10.5px ui-monospace,monospace;display:block;margin:0 auto}
-.graph path{fill:none;stroke:currentColor;opacity:.35}.graph text{text-anchor:middle;fill:#fff}
-.graph .title{font-weight:600}
-.graph .given{fill:none;stroke:currentColor}.graph .given~text{fill:currentColor}
+.graph path{fill:none;stroke:currentColor;opacity:.35}
+.graph text{text-anchor:middle;fill:currentColor}.graph .title{font-weight:600}
+.graph rect{fill-opacity:.28}.graph .given{fill:none;stroke:currentColor}
 .graph .result{stroke:currentColor;stroke-width:2.5}
 td .meta-ir{max-width:25rem;font-size:.9em}
 """
