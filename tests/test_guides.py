@@ -28,6 +28,7 @@ FOLLOWED: dict[str, tuple[list[str], str]] = {
         [SCRIPT],
         r"'guide.multihead': 1, 'tvm.sum': 1, 'guide.multihead_backward': 1",
     ),
+    "vendor.md": ([*PYTEST, "test_acme.py"], r"\b7 passed"),
 }
 """By guide: what Python runs in the folder at the end, and what that prints."""
 

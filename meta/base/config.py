@@ -85,6 +85,9 @@ KNOBS: dict[str, Knob] = {
          "what is not)"),
         ("META_TRITON_INTERPRET", _flag, False,
          "run kernels of Triton on the CPU by Triton's interpreter, for tests"),
+        ("META_VENDOR", str, "",
+         "whose kernels and configurations are used: the name of a vendor, or the path of its "
+         "folder (empty: the one whose chip is found; none: no vendor's)"),
         ("META_MAX_DEPTH", int, 1_000_000,
          "how many calls and branches of a program may wait for one another"),
         ("META_PROGRESS", str, "auto", "progress bars: auto (on a terminal), on, off"),

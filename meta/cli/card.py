@@ -18,6 +18,7 @@ from meta.base.device import Device, available
 from meta.base.registry import OPERATORS
 from meta.dialect.core import FUSED_ONLY, DialectOp, candidates, dialects, level_text
 from meta.dialect.core.preference import Preference, current
+from meta.dialect.core.scope import GENERIC
 from meta.ir.types import Type
 from meta.op.core import Op, Slot
 
@@ -120,15 +121,16 @@ def _kernels(op: Op, preference: Preference, devices: list[Device]) -> list[dict
     return [
         {
             "dialect": kernel.dialect.name,
+            "scope": str(kernel.scope),
             "plevels": {kind: int(level) for kind, level in kernel.plevels.items()},
             "level": level_text(kernel.plevels),
             "site": str(kernel.site),
             "devices": list(kernel.dialect.devices),
             "fusion": kernel.fusion,
-            "compiles": kernel.dialect.compiles_anew(op),
-            "here": {device: verdict[kernel] for device, verdict in verdicts.items()},
+            "compiles": kernel.compiles_anew,
+            "here": {d: v.get(kernel, f"not for {d}") for d, v in verdicts.items()},
         }
-        for kernel in candidates(op, preference, devices[0])
+        for kernel in dict.fromkeys(k for d in devices for k in candidates(op, preference, d))
     ]
 
 
@@ -144,11 +146,17 @@ def _verdicts(op: Op, preference: Preference, device: Device) -> dict[DialectOp,
             verdicts[kernel] = "only as part of a fused pattern"
         elif before:
             verdicts[kernel] = f"if declined by {', '.join(before)}"
-            before.append(kernel.dialect.name)
+            before.append(_name(kernel))
         else:
             verdicts[kernel] = "chosen"
-            before.append(kernel.dialect.name)
+            before.append(_name(kernel))
     return verdicts
+
+
+def _name(kernel: DialectOp) -> str:
+    """Return the dialect of a kernel, and for whose chips it is if not for all."""
+    name = kernel.dialect.name
+    return name if kernel.scope == GENERIC else f"{name} ({kernel.scope})"
 
 
 def _plain(value: Any) -> Any:

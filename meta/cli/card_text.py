@@ -91,6 +91,7 @@ def _kernels(kernels: list[dict[str, Any]]) -> list[list[str]]:
             "fuses: " + kernel["fusion"] if kernel["fusion"] else "",
             "runs on " + ", ".join(kernel["devices"]),
             "compiles" if kernel["compiles"] else "",
+            f"for the {kernel['scope']}" if kernel["scope"] != "generic" else "",
             "; ".join(f"{device}: {verdict}" for device, verdict in kernel["here"].items()),
             short_site(kernel["site"]),
         ]

@@ -14,11 +14,13 @@ import torch
 import meta
 from meta.base import config
 from meta.base.device import Device, available
+from meta.base.errors import MetaError
 from meta.base.source import short_site
 from meta.cli.cache import on_disk
 from meta.cli.cache import text as cache_lines
 from meta.cli.table import section, show
 from meta.cli.versions import OF_CUDA, installed
+from meta.dialect import vendors
 from meta.dialect.core import dialects
 
 PACKAGES = (
@@ -47,6 +49,7 @@ def environment() -> dict[str, Any]:
              "plevel": int(d.plevel), "site": str(d.site)}
             for d in dialects()
         ],
+        "vendors": _vendors(),
         "knobs": config.table(),
         "kernel_cache": kernel_cache(),
         "caches": on_disk(),
@@ -68,6 +71,23 @@ def _device(device: Device) -> dict[str, Any]:
         "capability": f"{properties.major}.{properties.minor}",
         "memory_gib": round(properties.total_memory / 2**30, 1),
     }
+
+
+def _vendors() -> list[dict[str, Any]]:
+    """Return what detection says of each vendor. A META_VENDOR that names none is part of that."""
+    try:
+        found = vendors.verdicts()
+    except MetaError as error:
+        return [
+            {"name": config.get("META_VENDOR"), "device": None, "in_force": False, "here": False,
+             "why": f"{error.what}; {error.expected}", "site": None}
+        ]  # fmt: skip
+    return [
+        {"name": v.known.name, "device": v.known.vendor and v.known.vendor.device,
+         "in_force": v.active, "here": v.here, "why": v.why,
+         "site": v.known.folder and str(v.known.folder)}
+        for v in found
+    ]  # fmt: skip
 
 
 def _processor() -> str:
@@ -120,6 +140,15 @@ def text(record: dict[str, Any]) -> str:
              f"unavailable: {d['unavailable']}" if d["unavailable"] else "available",
              short_site(d["site"])]
             for d in record["dialects"]
+        ],
+    )  # fmt: skip
+    lines += section(
+        "vendors",
+        [
+            [v["name"], f"on {v['device']}" if v["device"] else "",
+             "in force" if v["in_force"] else "here" if v["here"] else "not in force", v["why"],
+             short_site(v["site"] or "")]
+            for v in record["vendors"]
         ],
     )  # fmt: skip
     lines += section(

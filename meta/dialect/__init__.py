@@ -1,4 +1,5 @@
-"""Floor 3: backends. Each folder but `core` is one dialect; its files are the operator families.
+"""Floor 3: backends. Each folder but `core` and `vendors` is one dialect; its files are the
+operator families.
 
 To add a backend, add a folder whose ``__init__.py`` makes a `Dialect`, or ship one in a package of
 your own.

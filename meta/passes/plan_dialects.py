@@ -189,7 +189,7 @@ class Planner:
         race = kept_race(call, self._device, self._how)[1]
         if race is None:
             return None
-        by_name = {op.dialect.name: op for op in asked(call, self._preference)}
+        by_name = {op.dialect.name: op.plain for op in asked(call, self._preference)}
         ops: list[DialectOp] = []
         options: list[Option] = []
         for cost in contenders(race, list(by_name), self._preference):

@@ -18,6 +18,7 @@ from meta.dialect.core.dispatch import cheapest
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.plevel import level_text
 from meta.dialect.core.preference import Preference, current, tuned
+from meta.dialect.core.scope import GENERIC
 from meta.dialect.core.tuning import known
 from meta.ir import Call, Function
 from meta.ir.operators import resolve_op
@@ -88,18 +89,24 @@ class Explanation(list[Candidate]):
             "accepts": c.env is not None,
             "chosen": c is self.chosen,
             "reason": c.reason,
+            "scope": str(c.dialect_op.scope),
+            "configured_by": str(GENERIC if c.env is None else c.env.launch_scope),
             "costs": [cost.record() for cost in self.costs(c)],
         }
 
     def _answer(self, candidate: Candidate) -> str:
         """Return a candidate's answer, and its time where it was measured."""
-        if candidate.env is None:
-            return f"refuses: {candidate.reason}"
+        scope, env = candidate.dialect_op.scope, candidate.env
+        of = "" if scope == GENERIC else f", kernel of the {scope}"
+        if env is None:
+            return f"refuses{of}: {candidate.reason}"
+        if env.launch_scope != GENERIC:
+            of += f", configured by the {env.launch_scope}"
         fastest = self._fastest(candidate)
         if fastest is None or fastest.forward is None:
-            return "accepts"
+            return f"accepts{of}"
         config = f", {config_text(fastest.config)}" if fastest.config else ""
-        return f"accepts, {fastest.forward}{config}"
+        return f"accepts{of}, {fastest.forward}{config}"
 
     @property
     def measured(self) -> str:
@@ -271,7 +278,8 @@ class ExplainedSite:
         if not self.calls:
             return "chosen for all extents that a call may have"
         found = self.calls[0]
-        chosen = next((c for c in found if c.dialect_op.dialect.name == site.dialect), None)
+        own = (c for c in found if c.dialect_op.dialect.name == site.dialect and c.env is not None)
+        chosen = next(own, None)
         if chosen is None or chosen.env is None:
             return "chosen where it was compiled; not usable here"
         others = [c for c in found if c.env is not None and c is not chosen]
@@ -301,7 +309,7 @@ class ExplainedSite:
         if not isinstance(self.site.kernel, KernelRef) or not self.calls or not self.site.dialect:
             return ""
         found, op = self.calls[0], resolve_op(self.site.kernel.operator)
-        order = [c.dialect_op.dialect.name for c in found if c.env is not None]
+        order = list(dict.fromkeys(c.dialect_op.dialect.name for c in found if c.env is not None))
         race = found.race
         contending = [] if race is None else contenders(race, order, current())
         if race is None or not contending or not isinstance(op, DialectOp):

@@ -31,6 +31,7 @@ from meta.dialect.core import DialectOp, dialects
 from meta.dialect.core.cost_store import generation
 from meta.dialect.core.preference import current as current_preference
 from meta.dialect.core.preference import tuning
+from meta.dialect.core.scope import marks
 from meta.ir import Module, bindings, operands, text
 from meta.ir.constants import tensor_bytes
 from meta.op.core import Op
@@ -70,6 +71,7 @@ def key_of(module: Module, passes: Pipeline, device: Device) -> str | None:
         repr((tuning(), "" if tuning() == "off" else generation(device))),
         repr(sorted((name, value) for name, (value, _) in knobs.items() if name not in _NEUTRAL)),
         repr([(d.name, d.unavailable, d.devices) for d in dialects()]),
+        marks(device),
         *(f"{name} {version(name)}" for name in _VERSIONS),
         _environments(device),
         _sources(),
@@ -127,7 +129,8 @@ def _is_ours(module: Module) -> bool:
     shipped = [op for op in OPERATORS.values() if op.site.is_own]
     kernels = (kernel for op in shipped for kernel in op.aspects.dialect_ops)
     patterns = (pattern for d in dialects() for pattern in d.patterns.values())
-    return all(one.site.is_own for one in (*dialects(), *kernels, *patterns))
+    sites = (site for kernel in kernels for site in kernel.sites)
+    return all(one.is_own for one in (*(one.site for one in (*dialects(), *patterns)), *sites))
 
 
 def _described(step: Pass) -> str:

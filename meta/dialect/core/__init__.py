@@ -6,7 +6,8 @@ from meta.dialect.core.ahead import begin_ahead, compiling, may_begin
 from meta.dialect.core.bound import check_parameters
 from meta.dialect.core.catalog import DIALECTS, dialects
 from meta.dialect.core.costs import Cost, Race, Timing
-from meta.dialect.core.dialect import IN_PLACE, Dialect, DialectOp
+from meta.dialect.core.dialect import IN_PLACE, Dialect
+from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.dispatch import Candidate, answers, candidates, dispatch
 from meta.dialect.core.fused import (
     ADJACENT,

@@ -18,6 +18,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core.fused import CONFIG, FUSED
 from meta.dialect.core.openv import Config, config_of, config_text
+from meta.dialect.core.scope import marks
 from meta.ir import Call, Expr, Function, Tuple, Var, type_of
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType
@@ -129,7 +130,8 @@ class Key:
     Attributes
     ----------
     operator: the base operator's name, or of a fused function the dialect's that runs it. call: the
-    call with the types of its arguments, or the text of the function. how: "graph" or "eager".
+    call with the types of its arguments, or the text of the function. how: "graph" or "eager", and
+    the scopes of vendors in force.
     tf32: whether float32 may be rounded to TensorFloat-32.
     """
 
@@ -176,9 +178,11 @@ class Race:
 
 def key_of(subject: CallValues | Function, device: Device, how: str) -> Key:
     """Return the key of a call, or of a fused function. ``how``: "graph" (on CUDA, within a CUDA
-    graph) or "eager".
+    graph) or "eager"; whose kernels and configurations of vendors take part is added to it.
     """
     how = how if device.kind == "cuda" else "eager"
+    chips = marks(device)
+    how = f"{how}; {chips}" if chips else how
     tf32 = device.kind == "cuda" and bool(config.get("META_TF32"))
     if isinstance(subject, Function):
         dialect = str(subject.attrs[FUSED])

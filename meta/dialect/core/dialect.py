@@ -12,7 +12,6 @@ import importlib.util
 import pkgutil
 import threading
 from collections.abc import Callable
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,90 +23,29 @@ from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.bound import bind_kernel, check_parameters
 from meta.dialect.core.catalog import DIALECTS, declares_absent
+from meta.dialect.core.dialect_op import DialectOp, Maker, not_generic
 from meta.dialect.core.fused import CONFIG, KERNEL, FusedMaker, FusedPattern, parameters
 from meta.dialect.core.openv import (
     Artifact,
     Compiled,
-    Config,
     Kernel,
     OpEnv,
     Unsupported,
     config_of,
-    config_text,
 )
-from meta.dialect.core.plevel import COMPILER, Levels, by_device, from_table, level_text
-from meta.dialect.core.preference import exactly, forget, only
+from meta.dialect.core.plevel import COMPILER, Levels, by_device, from_table
+from meta.dialect.core.preference import forget
+from meta.dialect.core.scope import GENERIC, registering, registering_as
 from meta.dialect.core.state import Init, with_state
-from meta.ir.expr import Function, OpNode
+from meta.ir.expr import Function
 from meta.ir.operators import OP_RESOLVERS
 from meta.op.core.call import CallValues
-from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
 
 IN_PLACE = "in_place"
 """The attribute of a fused function whose (last) result may take the memory of a parameter: its
 number."""
-Maker = Callable[[CallValues], OpEnv]
 Probe = Callable[[], str | None]
-
-
-class DialectOp(OpNode):
-    """One backend's implementation of a base operator.
-
-    Calling it runs the operator on that backend only; a program that is being traced names it.
-    ``plevels`` holds its level on each kind of device of its dialect. ``config``: how its kernel is
-    launched; None leaves that open (see `configured`).
-    """
-
-    def __init__(
-        self, base: Op, dialect: Dialect, plevels: dict[str, int], make: Maker, site: Span
-    ) -> None:
-        super().__init__(f"{dialect.name}.{base.name}")
-        self.base, self.dialect, self.plevels = base, dialect, plevels
-        self.make, self.site = make, site
-        # How its kernel may be fused with its neighbours; None: not at all.
-        self.fusion: str | None = None
-        # How its state is made, or that of the forward operator whose state it uses.
-        self.init: Init | None = None
-        self.uses: Init | None = None
-        # What a call handler asks of an operator is the base operator's.
-        self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
-        self.random, self.promotes = base.random, base.promotes
-        self.config: Config | None = None
-        self._configured: dict[Config, DialectOp] = {}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        handler = current()
-        if handler is not None and handler is not Default.handler:
-            return handler(self, args, kwargs)
-        name = self.dialect.name
-        with only(name) if self.config is None else exactly(name, self.config):
-            return Default.handler(self.base, args, kwargs)
-
-    @property
-    def plain(self) -> DialectOp:
-        """The implementation, with the configuration of its kernel left open."""
-        return self.dialect.ops[self.base.name]
-
-    def configured(self, config: Config) -> DialectOp:
-        """Return the same implementation whose kernel is launched in a configuration, which its
-        name says; the default one is named as the operator itself is.
-        """
-        if not config:
-            return self
-        found = self._configured.get(config)
-        if found is None:
-            made = copy(self)
-            made.name, made.config = f"{self.name}@{config_text(config)}", config
-            found = self._configured.setdefault(config, made)
-        return found
-
-    def plevel(self, device: Device) -> int:
-        """Return the level on a device; the dialect's if it does not run there at all."""
-        return self.plevels.get(device.kind, self.dialect.plevel)
-
-    def __repr__(self) -> str:
-        return f"<dialect operator {self.name}, {level_text(self.plevels)}>"
 
 
 @dataclass(eq=False)
@@ -182,7 +120,7 @@ class Dialect:
         if not self.package or self.unavailable is not None:
             return
         # Another thread waits, lest it sees half of the operators.
-        with self._loading, collection.paused():
+        with self._loading, collection.paused(), registering_as(GENERIC):
             if self._failure is not None:
                 # A second import would only say that what was registered before is there twice.
                 raise self._failure
@@ -208,7 +146,7 @@ class Dialect:
         if not self.by_family:
             self.load()
         elif self.package and family not in self._families and self.unavailable is None:
-            with self._loading, collection.paused():
+            with self._loading, collection.paused(), registering_as(GENERIC):
                 if importlib.util.find_spec(f"{self.package}.{family}") is not None:
                     importlib.import_module(f"{self.package}.{family}")
                 self._families.add(family)
@@ -329,16 +267,21 @@ class Dialect:
     ) -> DialectOp:
         """Attach a maker to an operator; RegistrationError if this dialect has one already, if
         ``plevel`` names a kind of device on which the dialect does not run, or if the state does
-        not fit; see `kernel`.
+        not fit; see `kernel`. In the folder of a vendor it is for the vendor's chips
+        (`scope.registering`).
         """
-        if base.name in self.ops:
+        scope, known = registering(), self.ops.get(base.name)
+        if scope != GENERIC:
+            return self._register_scoped(base, make, site, plevel, init or state_of)
+        if known is not None and known.generic:
             raise RegistrationError(
                 f"dialect {self.name!r} implements {base.name!r} twice",
-                found=f"{site} and {self.ops[base.name].site}",
+                found=f"{site} and {known.site}",
                 span=site,
             )
         levels = self._levels(plevel, base.name, site)
-        made = DialectOp(base, self, levels, make, site)
+        made = known or DialectOp(base, self, levels, make, site)
+        made.plevels, made.make, made.site, made.generic = levels, make, site, True
         if init is not None:
             made.init = Init(made.name, base, init)
         if state_of is not None:
@@ -346,10 +289,33 @@ class Dialect:
         state = made.init or made.uses
         if state is not None:
             made.make = with_state(make, state)
-        self.ops[base.name] = made
-        base.aspects.dialect_ops.append(made)
+        if known is None:
+            self.ops[base.name] = made
+            base.aspects.dialect_ops.append(made)
         forget()
         return made
+
+    def _register_scoped(
+        self, base: Op, make: Maker, site: Span, plevel: Levels | None, state: Any
+    ) -> DialectOp:
+        """Attach a maker to an operator, for the chips of the vendor whose folder is read."""
+        if state is not None:
+            raise RegistrationError(
+                f"a kernel of {base.name!r} for the {registering()} has state", span=site,
+                expected="a kernel without init and state_of",
+            )  # fmt: skip
+        found = self.ops.get(base.name)
+        if found is None:
+            levels = by_device(None, self.plevel, self.devices)
+            found = DialectOp(base, self, levels, not_generic, site)
+            found.generic = False
+        stated = {} if plevel is None else self._levels(plevel, base.name, site)
+        found.add_scoped(registering(), make, site, stated)
+        if base.name not in self.ops:
+            self.ops[base.name] = found
+            base.aspects.dialect_ops.append(found)
+        forget()
+        return found
 
     def _init_of(self, forward: Op, gradient: Op, own: Any, site: Span) -> Init:
         """Return the init of an operator on this dialect, which serves that of its gradient."""
@@ -424,6 +390,13 @@ class Dialect:
         **how: Any,
     ) -> None:
         site = definition_span(function)
+        if registering() != GENERIC:
+            raise RegistrationError(
+                f"the {registering()} has a pattern, {name!r}",
+                expected="kernels of single operators",
+                hint="patterns are of a dialect of one's own (docs/howto/backend.md)",
+                span=site,
+            )
         if name in self.patterns:
             raise RegistrationError(
                 f"dialect {self.name!r} has two patterns {name!r}",

@@ -4,7 +4,8 @@ The decision, in order:
 
 1. dialects that the user prefers, in the order given; then, for an eager call, those that need no
    compiling before those that compile (`Dialect.compiles_anew`), whatever is cached; then by
-   plevel on the call's device, larger first; then by the dialects' order of registration;
+   plevel on the call's device, larger first; then by the dialects' order of registration; of
+   one dialect's, those for the architecture and the vendor of the chip before others (`scope.py`);
 2. skip a dialect that the user excluded, that does not run on the device, or that its probe finds
    unusable;
 3. ask the maker; `Unsupported` is a refusal with a reason, any other error is a bug and is raised,
@@ -33,11 +34,13 @@ from meta.base.errors import DispatchError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.costs import Cost
-from meta.dialect.core.dialect import Dialect, DialectOp
+from meta.dialect.core.dialect import Dialect
+from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.failure import building
 from meta.dialect.core.openv import Config, OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
+from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.dialect.core.tuning import choice, race_of
 from meta.op.core.call import CallValues, cache_key, written_places
 from meta.op.core.op import Op
@@ -59,7 +62,8 @@ class Candidate:
     def __str__(self) -> str:
         op = self.dialect_op
         verdict = "accepts" if self.env is not None else f"refuses: {self.reason}"
-        return f"{op.dialect.name:8s} plevel {self.plevel:<3d} {op.site}  {verdict}"
+        scope = "" if op.scope == GENERIC else f"{op.scope} "
+        return f"{op.dialect.name:8s} plevel {self.plevel:<3d} {op.site}  {scope}{verdict}"
 
 
 def candidates(
@@ -68,23 +72,32 @@ def candidates(
     """Yield the operator's implementations in the order in which they are asked on a device, by an
     eager call or a compiled program. Dialects are loaded when it is their turn.
     """
+    chips = in_force(device)  # the kernels of a vendor are registered when it is first asked for
     rank = {name: i for i, name in enumerate(preference.first)}
     known = dialects()
     place = {dialect.name: i for i, dialect in enumerate(known)}
     turns: dict[tuple[int, bool], list[Dialect]] = {}
     for dialect in known:
-        turn = rank.get(dialect.name, len(rank)), eager and dialect.compiles_anew(op)
-        turns.setdefault(turn, []).append(dialect)
-    for _, asked in sorted(turns.items()):
+        first = rank.get(dialect.name, len(rank))
+        turns.setdefault((first, eager and dialect.compiles_anew(op)), []).append(dialect)
+        if len(chips) > 1:  # the functions of a vendor need no compiling for each call
+            turns.setdefault((first, False), [])
+    for turn, asked in sorted(turns.items()):
         for dialect in asked:
-            if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
+            if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
                 if eager:
                     dialect.load_family(op.family)
                 else:
                     dialect.load()
+        parts = (part for one in op.aspects.dialect_ops for part in one.parts(device))
         yield from sorted(
-            (one for one in op.aspects.dialect_ops if one.dialect in asked),
-            key=lambda one: (-one.plevel(device), place[one.dialect.name]),
+            (
+                part
+                for part in parts
+                if part.dialect.name in place
+                and turn == (rank.get(part.dialect.name, len(rank)), eager and part.compiles_anew)
+            ),
+            key=lambda one: (-one.plevel(device), place[one.dialect.name], -one.scope.rank),
         )
 
 
@@ -104,13 +117,36 @@ def answer(
     *,
     eager: bool = False,
 ) -> Candidate:
-    """Ask one candidate for its kernel in a configuration."""
+    """Ask one candidate for its kernel in a configuration; of one that has parts for the chips of
+    vendors, these, the most specific first.
+    """
+    parts = dialect_op.parts(call.device)
+    if parts == [dialect_op]:
+        return _answer(dialect_op, call, preference, config, eager)
+    refusals = []
+    for part in parts:
+        found = _answer(part, call, preference, config, eager)
+        if found.env is not None:
+            return found
+        refusals.append(f"{part.scope}: {found.reason}")
+    if not parts:
+        return _answer(dialect_op, call, preference, config, eager)
+    return Candidate(dialect_op, dialect_op.plevel(call.device), None, "; ".join(refusals))
+
+
+def _answer(
+    dialect_op: DialectOp, call: CallValues, preference: Preference, config: Config, eager: bool
+) -> Candidate:
     plevel, dialect = dialect_op.plevel(call.device), dialect_op.dialect
-    reason = preference.refusal(dialect.name) or dialect.refusal(call.device)
+    scope = dialect_op.scope
+    refuses = Dialect.refusal if dialect_op.standalone else type(dialect).refusal
+    reason = preference.refusal(dialect.name) or refuses(dialect, call.device)
     if reason is None and plevel <= FUSED_ONLY:
         reason = "serves as part of a fused pattern only"
     if reason is None and dialect.declines is not None:
         reason = dialect.declines(call)
+    if reason is None and scope.declines is not None:
+        reason = scope.declines(call)
     if reason is None:
         reason = _pinned(dialect_op, call, preference, eager)
     env = None
@@ -120,7 +156,8 @@ def answer(
                 env = dialect_op.make(call).configured(config)
                 if call.op.schema.written:
                     env.wrap(partial(counting, places=written_places(call)))
-                env.dialect_op = dialect_op.configured(config)
+                env.scope = scope
+                env.dialect_op = dialect_op.plain.configured(config)
             except Unsupported as refusal:
                 reason = str(refusal)
     return Candidate(dialect_op, plevel, env, reason or "")
@@ -165,7 +202,7 @@ def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., 
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
     preference = current()
-    switches = tuning(), config.get("META_TRITON_INTERPRET")
+    switches = tuning(), config.get("META_TRITON_INTERPRET"), marks(call.device)
     key = (call.op, call.device, eager, *switches, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
     if found is not None:
@@ -200,7 +237,7 @@ def _cheapest(call: CallValues, preference: Preference, eager: bool) -> OpEnv | 
     for one in candidates(call.op, preference, call.device, eager=eager):
         if one.dialect.name == found.dialect:
             # One that does not take it any more is as good as not measured.
-            return answer(one, call, preference, found.config, eager=eager).env
+            return answer(one.plain, call, preference, found.config, eager=eager).env
     return None
 
 
@@ -213,14 +250,14 @@ def cheapest(call: CallValues, preference: Preference, *, eager: bool = False) -
     race = race_of(call, call.device, eager=eager)
     if race is None:
         return None
-    order = [
-        one.dialect.name
+    order = {
+        one.dialect.name: None
         for one in candidates(call.op, preference, call.device, eager=eager)
         if one.plevel(call.device) > FUSED_ONLY
         and preference.refusal(one.dialect.name) is None
-        and not (eager and tuning() != "on" and one.dialect.compiles_anew(call.op))
-    ]
-    return choice(race, order, preference.first)
+        and not (eager and tuning() != "on" and one.compiles_anew)
+    }
+    return choice(race, list(order), preference.first)
 
 
 def is_first(dialect_op: DialectOp, call: CallValues) -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meta.dialect.core.failure import building
+from meta.dialect.core.scope import GENERIC
 from meta.ir.types import TensorType
 
 if TYPE_CHECKING:
-    from meta.dialect.core.dialect import DialectOp
+    from meta.dialect.core.dialect_op import DialectOp
     from meta.dialect.core.state import State
 
 Kernel = Callable[..., Any]
@@ -137,6 +138,8 @@ class OpEnv:
     state: what an init made for the device, which the kernel is given; None if it has none. It is
         released with the last OpEnv that uses it.
     configs: other ways to launch it; None if there is one only. config: the way of this one.
+    scope: for which chips the kernel is. launch_scope: whose configurations and heuristics launch
+        it, the kernel's own if `GENERIC`; see `scope.launch_of`.
     """
 
     __slots__ = (
@@ -153,8 +156,10 @@ class OpEnv:
         "configs",
         "dialect_op",
         "fresh",
+        "launch_scope",
         "not_capturable",
         "polymorphic",
+        "scope",
         "state",
         "strided",
     )
@@ -187,6 +192,7 @@ class OpEnv:
         self.state: State | None = None
         self.configs = configs
         self.config: Config = ()
+        self.scope = self.launch_scope = GENERIC
 
     def configured(self, config: Config) -> OpEnv:
         """Return the kernel launched in another way; Unsupported if it cannot be."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from meta.base.source import Span
 from meta.dialect.core import REFERENCE, Dialect
-from meta.dialect.core.dialect import DialectOp, Maker
+from meta.dialect.core.dialect_op import DialectOp, Maker
 from meta.dialect.core.plevel import Levels
 from meta.dialect.torch.unsigned import carried, declines
 from meta.op.core.op import Op

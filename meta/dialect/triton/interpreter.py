@@ -102,6 +102,24 @@ def _interpreting() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def interpreting_launches() -> Iterator[None]:
+    """Let launches of functions of ``triton.jit``, as ``kernel[grid](x, y)``, run by the
+    interpreter in a block.
+    """
+    with _interpreting():
+        before = JITFunction.run
+        JITFunction.run = _launched
+        try:
+            yield
+        finally:
+            JITFunction.run = before
+
+
+def _launched(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
+    return _Function(function.fn).run(*args, **kwargs)
+
+
 def _restore(before: list[tuple[Any, dict[str, Any]]]) -> None:
     for module, names in before:
         for name, value in dict(vars(module)).items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NoReturn
 
 from meta.base.errors import RegistrationError
+from meta.base.source import Span
 from meta.base.threads import compile_threads
 from meta.dialect.core import (
     Artifact,
@@ -19,6 +20,7 @@ from meta.dialect.core import (
     Unsupported,
     may_begin,
 )
+from meta.dialect.core.scope import GENERIC, Launch, launch_of, registering
 from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
 from meta.dialect.triton import binding, build, configs
 from meta.dialect.triton.binding import Binder, Bound
@@ -88,6 +90,9 @@ class Meta(Mapping[str, Any]):
         return len(set(self))
 
 
+NO_OPTIONS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {}
+
+
 @dataclass(frozen=True)
 class Ready:
     """A kernel that was bound in a call, to be compiled."""
@@ -112,20 +117,34 @@ class SingleKernel:
         when: Callable[[CallValues], str | None] | None,
         not_capturable: str,
     ) -> None:
-        self.source, self.op = read(function), op
+        self.source, self.op, self.names = read(function), op, names
         self.grid, self.bind, self.when = grid, bind, when
         self.not_capturable = not_capturable
-        self.heuristics = {**self.source.heuristics, **heuristics}
-        self.stated = stated or self.source.configs
+        self.scope, self.launch_scope = registering(), GENERIC
         self._check_grid()
+        own = {**self.source.heuristics, **heuristics}
+        self._tune(stated or self.source.configs, own, self.source.site)
+
+    def _tune(
+        self,
+        stated: configs.Stated,
+        heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]],
+        site: Span,
+        options: Mapping[str, Callable[[Mapping[str, Any]], Any]] = NO_OPTIONS,
+    ) -> None:
+        """Set how the kernel is launched. ``site``: where the configurations are stated.
+        ``options``: heuristics of what is no parameter, such as num_warps.
+        """
+        self.stated, self.heuristics, self.options = stated, heuristics, options
+        self.stated_at = site
+        self._read_once: list[Tuning] | None = None
         self._check_heuristics()
         meta = [] if callable(self.stated) else self._read(self.stated)
         given = {*self.heuristics, *(n for one in meta for n in one.meta)}
         if callable(self.stated):  # which of them it states is seen when it is called
-            given |= {p.name for p in self.source.parameters if p.constexpr} - {
-                p for p in self._constexprs if binding.word_of(names.get(p, p), op).kind != "given"
-            }
-        self.binder = Binder(self.source, op, names, given, bind is not None)
+            words = {p: binding.word_of(self.names.get(p, p), self.op) for p in self._constexprs}
+            given |= {p for p in self._constexprs if words[p].kind == "given"}
+        self.binder = Binder(self.source, self.op, self.names, given, self.bind is not None)
 
     @property
     def _constexprs(self) -> list[str]:
@@ -133,16 +152,36 @@ class SingleKernel:
 
     def _read(self, stated: Sequence[Any]) -> list[Tuning]:
         names = [n for n in self._constexprs if n not in self.heuristics]
-        return configs.read(stated, names, self.source.name, self.source.site)
-
-    @cached_property
-    def _tunings(self) -> list[Tuning]:
-        assert not callable(self.stated)
-        return self._read(self.stated)
+        return configs.read(stated, names, self.source.name, self.stated_at)
 
     def tunings(self, call: CallValues) -> list[Tuning]:
         """Return the configurations in a call."""
-        return self._read(self.stated(call)) if callable(self.stated) else self._tunings
+        if callable(self.stated):
+            return self._read(self.stated(call))
+        if self._read_once is None:
+            self._read_once = self._read(self.stated)
+        return self._read_once
+
+    def launched_as(self, launch: Launch, call: CallValues) -> SingleKernel:
+        """Return the same kernel, launched as the vendor of a chip wants: in its configurations if
+        it states any, and with its heuristics before the kernel's own.
+
+        Raises RegistrationError if these are not of such a kernel.
+        """
+        made = copy(self)
+        options = {n: h for n, h in launch.heuristics.items() if n in configs.OPTIONS}
+        theirs = {n: h for n, h in launch.heuristics.items() if n not in options}
+        chosen = [_stated(one, theirs) for one in launch.configs]
+        if not chosen:
+            own = [{**one.meta, **one.options} for one in self.tunings(call)]
+            kept = ({n: v for n, v in o.items() if n not in launch.heuristics} for o in own)
+            chosen = [dict(pairs) for pairs in dict.fromkeys(tuple(k.items()) for k in kept)]
+        named = {n for one in chosen for n in one}
+        ours = {n: h for n, h in self.heuristics.items() if n not in named}
+        site = launch.place or self.source.site
+        made.launch_scope = launch.scope
+        made._tune(chosen, {**ours, **theirs}, site, options)
+        return made
 
     def _refuse(self, what: str, expected: str, found: object = None) -> NoReturn:
         raise RegistrationError(
@@ -172,6 +211,19 @@ class SingleKernel:
 
     def make(self, call: CallValues) -> OpEnv:
         """Return the kernel of a call; raises Unsupported."""
+        launch = launch_of(self.op.name, call.device) if self.scope == GENERIC else Launch()
+        if launch.scope == GENERIC:
+            return self._make(call)
+        try:
+            return self.launched_as(launch, call)._make(call)
+        except RegistrationError as error:
+            where = "" if launch.place is None else f" at {launch.place}"
+            raise Unsupported(
+                f"the {launch.scope} states{where} how it is launched, which does not fit: "
+                f"{error.what}, {error.expected or ''}"
+            ) from error
+
+    def _make(self, call: CallValues) -> OpEnv:
         reason = None if self.when is None else self.when(call)
         if reason is not None:
             raise Unsupported(reason)
@@ -185,6 +237,8 @@ class SingleKernel:
     def _made(self, call: CallValues, tunings: Sequence[Tuning], config: Config) -> OpEnv:
         tuning = configs.chosen(tunings, config)
         bound, meta = self.bound(call, tuning)
+        options = {n: self._option(n, h, meta) for n, h in self.options.items()}
+        tuning = Tuning(tuning.meta, {**tuning.options, **options})
         grid = self._grid(meta)
         strided, plan, variants = self._plan(call, bound, grid)
         if not all(t.size for t in call.outputs):
@@ -207,7 +261,15 @@ class SingleKernel:
         return self._env(Deferred(Ready(unit, plan, device), compile_each), strided)
 
     def _env(self, run: Any, strided: bool) -> OpEnv:
-        return OpEnv(run, allocates=False, strided=strided, not_capturable=self.not_capturable)
+        how = self.not_capturable
+        env = OpEnv(run, allocates=False, strided=strided, not_capturable=how)
+        env.launch_scope = self.launch_scope
+        return env
+
+    def _option(self, name: str, compute: Callable[[Mapping[str, Any]], Any], meta: Meta) -> int:
+        value: int = self._computed(f"the heuristic {name!r}", compute, meta)
+        configs.check_option(name, value, self.source.name, self.stated_at)
+        return value
 
     def bound(self, call: CallValues, tuning: Tuning) -> tuple[Bound, Meta]:
         """Return what the parameters are in a call, and what grids are computed of."""
@@ -266,6 +328,13 @@ class SingleKernel:
             tuple(inputs) if any_strides else (),
         )
         return any_strides, plan, variants
+
+
+def _stated(config: Mapping[str, Any], heuristics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration of a vendor as one of ours, without what heuristics compute."""
+    meta = {n: v for n, v in config["kwargs"].items() if n not in heuristics}
+    numbers = {n: v for n, v in config.items() if n != "kwargs" and v is not None}
+    return {**meta, **numbers}
 
 
 def _is_grid(grid: Any) -> bool:

@@ -49,7 +49,7 @@ def _dialects(subject: Subject, eager: bool) -> list[str]:
         return [subject.what.attrs[FUSED]]
     call = subject.what
     found = candidates(call.op, current(), call.device, eager=eager)
-    return [one.dialect.name for one in found]
+    return list(dict.fromkeys(one.dialect.name for one in found))
 
 
 def _made(

@@ -1,0 +1,174 @@
+"""`DialectOp`: what a dialect has to run a base operator, generic and for the chips of vendors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from meta.base.device import Device
+from meta.base.errors import RegistrationError
+from meta.base.source import Span
+from meta.dialect.core.openv import Config, OpEnv, Unsupported, config_text
+from meta.dialect.core.plevel import HANDWRITTEN, level_text
+from meta.dialect.core.preference import exactly, only
+from meta.dialect.core.scope import GENERIC, Scope, in_force
+from meta.dialect.core.state import Init
+from meta.ir.expr import OpNode
+from meta.op.core.call import CallValues
+from meta.op.core.handler import Default, current
+from meta.op.core.op import Op
+
+if TYPE_CHECKING:
+    from meta.dialect.core.dialect import Dialect
+
+Maker = Callable[[CallValues], OpEnv]
+
+
+class DialectOp(OpNode):
+    """One backend's implementation of a base operator.
+
+    Calling it runs the operator on that backend only; a program that is being traced names it.
+    ``plevels`` holds its level on each kind of device of its dialect. ``config``: how its kernel is
+    launched; None leaves that open (see `configured`). ``scope``: for which chips it is; those for
+    the chips of vendors are its ``parts``.
+    """
+
+    def __init__(
+        self, base: Op, dialect: Dialect, plevels: dict[str, int], make: Maker, site: Span
+    ) -> None:
+        super().__init__(f"{dialect.name}.{base.name}")
+        self.base, self.dialect, self.plevels = base, dialect, plevels
+        self.make, self.site = make, site
+        # How its kernel may be fused with its neighbours; None: not at all.
+        self.fusion: str | None = None
+        # How its state is made, or that of the forward operator whose state it uses.
+        self.init: Init | None = None
+        self.uses: Init | None = None
+        # What a call handler asks of an operator is the base operator's.
+        self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
+        self.random, self.promotes = base.random, base.promotes
+        self.config: Config | None = None
+        self._configured: dict[Config, DialectOp] = {}
+        self.scope, self.standalone = GENERIC, False
+        # Whether there is an implementation for all chips.
+        self.generic = True
+        self._scoped: dict[Scope, DialectOp] = {}
+        self._alone: DialectOp | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        handler = current()
+        if handler is not None and handler is not Default.handler:
+            return handler(self, args, kwargs)
+        name = self.dialect.name
+        with only(name) if self.config is None else exactly(name, self.config):
+            return Default.handler(self.base, args, kwargs)
+
+    @property
+    def compiles_anew(self) -> bool:
+        """Whether a call in new shapes compiles a kernel. What a vendor's function compiles, it
+        keeps for other shapes.
+        """
+        return not self.standalone and self.dialect.compiles_anew(self.base)
+
+    @property
+    def plain(self) -> DialectOp:
+        """The implementation, with the configuration of its kernel left open."""
+        return self.dialect.ops[self.base.name]
+
+    def configured(self, config: Config) -> DialectOp:
+        """Return the same implementation whose kernel is launched in a configuration, which its
+        name says; the default one is named as the operator itself is.
+        """
+        if not config:
+            return self
+        found = self._configured.get(config)
+        if found is None:
+            made = copy(self)
+            made.name, made.config = f"{self.name}@{config_text(config)}", config
+            found = self._configured.setdefault(config, made)
+        return found
+
+    def plevel(self, device: Device) -> int:
+        """Return the level on a device; the dialect's if it does not run there at all. One for
+        the chips of a vendor is not below those that are less specific.
+        """
+        own = self.plevels.get(device.kind, self.dialect.plevel)
+        if self.scope == GENERIC:
+            return own
+        return max(own, *(one.plevel(device) for one in self.plain._behind(self.scope)))
+
+    def _behind(self, scope: Scope) -> list[DialectOp]:
+        """Return itself, and what it has for the chips of the same vendor that is less specific."""
+        others = (s for s in self._scoped if s.vendor == scope.vendor and s.rank < scope.rank)
+        return [self, *(self._scoped[s] for s in others)]
+
+    def parts(self, device: Device) -> list[DialectOp]:
+        """Return the implementations that are in force on a device, the most specific first."""
+        if not self._scoped:
+            return [self]
+        found = [self._scoped[s] for s in in_force(device) if s in self._scoped]
+        if not self.generic:
+            return found
+        return [*found, self._for_all()] if found else [self]
+
+    def _for_all(self) -> DialectOp:
+        """Return the generic implementation alone."""
+        if self._alone is None or self._alone.make is not self.make:
+            self._alone = copy(self)
+            self._alone._scoped = {}
+        return self._alone
+
+    @property
+    def sites(self) -> list[Span]:
+        """Where all its implementations are defined."""
+        return [self.site, *(one.site for one in self._scoped.values())]
+
+    def sites_of(self, scope: Scope) -> list[Span]:
+        """Return where its implementation for a scope is defined, if there is one."""
+        return [one.site for known, one in self._scoped.items() if known == scope]
+
+    def stands_alone(self, scope: Scope) -> None:
+        """Say of the implementation for a scope that it launches its kernels itself: what the class
+        of the dialect refuses and compiles does not concern it.
+        """
+        self._scoped[scope].standalone = True
+
+    def add_scoped(self, scope: Scope, make: Maker, site: Span, stated: dict[str, int]) -> None:
+        """Add an implementation for the chips of a vendor. ``stated``: its levels; where there is
+        none it is `HANDWRITTEN`.
+
+        Raises RegistrationError for a second one of a scope, and where the generic one has state or
+        fuses with its neighbours, which would go past it.
+        """
+        what = f"the {scope} implements {self.name!r}"
+        if scope in self._scoped:
+            raise RegistrationError(
+                f"{what} twice", found=f"{site} and {self._scoped[scope].site}", span=site
+            )
+        if self.init is not None or self.uses is not None or self.fusion is not None:
+            why = "fuses with its neighbours" if self.fusion is not None else "has state"
+            raise RegistrationError(
+                f"{what}, of which the generic kernel at {self.site} {why}",
+                expected="an operator whose kernels stand alone",
+                hint="implement it on another dialect",
+                span=site,
+            )
+        kinds = self.dialect.devices
+        levels = {kind: stated.get(kind, HANDWRITTEN) for kind in kinds}
+        made = DialectOp(self.base, self.dialect, levels, make, site)
+        made.scope = scope
+        self._scoped[scope] = made
+
+    def drop_scoped(self, vendor: str) -> None:
+        """Forget what it has for the chips of a vendor."""
+        for scope in [scope for scope in self._scoped if scope.vendor == vendor]:
+            del self._scoped[scope]
+
+    def __repr__(self) -> str:
+        return f"<dialect operator {self.name}, {level_text(self.plevels)}>"
+
+
+def not_generic(call: CallValues) -> OpEnv:
+    """The maker of an operator of which a dialect has no generic kernel."""
+    raise Unsupported("its kernels are for the chips of vendors, of which none is in force here")

@@ -1,0 +1,59 @@
+"""Vendors: makers of chips, whose kernels, configurations and heuristics are folders or packages.
+
+Of a vendor whose chip is here (`detect.py`), what its folder has (`folder.py`) goes before what is
+generic. Adding one edits no file of `meta`: a package announces it (entry-point group
+``meta.vendors``), `add` takes a path, and META_VENDOR names one or the other. docs/guides/vendor.md
+shows each step. What this needs is imported when a call is first dispatched.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from meta.base.device import Device
+from meta.dialect.core.scope import LAUNCHES, VENDORS, Launch, Scope
+
+if TYPE_CHECKING:
+    from meta.dialect.vendors.detect import active, verdicts
+    from meta.dialect.vendors.force import parts_on
+    from meta.dialect.vendors.idioms import get_heuristic_config, get_tuned_config
+    from meta.dialect.vendors.registry import add, remove
+    from meta.dialect.vendors.vendor import Vendor
+
+__all__ = [
+    "Vendor",
+    "active",
+    "add",
+    "get_heuristic_config",
+    "get_tuned_config",
+    "parts_on",
+    "remove",
+    "verdicts",
+]
+_IN = {
+    "Vendor": "vendor", "active": "detect", "add": "registry", "get_heuristic_config": "idioms",
+    "get_tuned_config": "idioms", "parts_on": "force", "remove": "registry", "verdicts": "detect",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_IN[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def _scopes(device: Device) -> tuple[Scope, ...]:
+    found: tuple[Scope, ...] = import_module("meta.dialect.vendors.force").scopes(device)
+    return found
+
+
+def _launch(name: str, device: Device) -> Launch:
+    found: Launch = import_module("meta.dialect.vendors.force").launch_on(name, device)
+    return found
+
+
+VENDORS.append(_scopes)
+LAUNCHES.append(_launch)

@@ -1,0 +1,322 @@
+"""The folder of a vendor: what is in it, and how it becomes kernels and configurations.
+
+::
+
+    acme/
+        __init__.py        vendor = Vendor(...)  or FlagGems' vendor_info = VendorInfoBase(...)
+        heuristics_config_utils.py   HEURISTICS_CONFIGS: name -> {constant: function of arguments}
+        tune_configs.yaml            configurations by name; see tune_configs.py
+        ops/__init__.py              functions with ATen's names and arguments, listed in __all__,
+                                     or registrations on a dialect, as @triton_dialect.kernel(...)
+        hopper/            the same for an architecture, where ARCH_MAP says which chips have it
+
+All but ``__init__.py`` may be left out. What is more specific goes before: architecture, vendor,
+then what is generic. Nothing is taken from another vendor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from meta.base.device import Device
+from meta.base.errors import FormatError, MetaError
+from meta.base.registry import nearest
+from meta.base.source import Span, python_span
+from meta.dialect.core.catalog import DIALECTS, discover
+from meta.dialect.core.dialect import Dialect
+from meta.dialect.core.preference import forget
+from meta.dialect.core.scope import GENERIC, Launch, Scope, registering_as
+from meta.dialect.vendors.aten import Form, check_signature, forms_of, kernel_maker, operators_of
+from meta.dialect.vendors.aten_names import ROWS, is_other_form
+from meta.dialect.vendors.idioms import spoken
+from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
+from meta.dialect.vendors.registry import Known
+from meta.dialect.vendors.tune_configs import Tuned, read_tune_configs
+from meta.dialect.vendors.vendor import Vendor
+from meta.op.core.call import CallValues
+
+TUNE_CONFIGS = "tune_configs.yaml"
+HEURISTICS = "heuristics_config_utils"
+OPS = Path("ops", "__init__.py")
+Heuristics = Mapping[str, Mapping[str, Callable[..., Any]]]
+
+
+@dataclass(eq=False, slots=True)
+class Part:
+    """What a folder has for one scope.
+
+    Attributes
+    ----------
+    scope: the vendor, or one of its architectures. tuned, heuristics: by name. functions: the
+    operators of ATen that it implements. other_forms: functions that write their argument or take
+    ``out=``, which nothing calls.
+    """
+
+    scope: Scope
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    heuristics: Heuristics = field(default_factory=dict)
+    functions: tuple[str, ...] = ()
+    other_forms: tuple[str, ...] = ()
+
+
+class Folder:
+    """A vendor's folder that was read: of the vendor, and of architectures as they are met."""
+
+    def __init__(self, known: Known) -> None:
+        assert known.vendor is not None and known.package is not None and known.folder is not None
+        self.vendor: Vendor = known.vendor
+        self._package: ModuleType = known.package
+        self._path: Path = known.folder
+        self._source = _hash(self._path)
+        self._parts: dict[str, Part] = {}
+        self._failure: Exception | None = None
+
+    def parts(self, architecture: str = "") -> list[Part]:
+        """Return what there is for an architecture and for the vendor, the most specific first.
+        What was not read is read now; raises what is wrong with it, every time.
+        """
+        if self._failure is not None:
+            # A second import would leave out what was imported before.
+            raise self._failure
+        names = [architecture, ""] if architecture else [""]
+        for name in reversed(names):
+            if name not in self._parts:
+                try:
+                    self._parts[name] = self._read(name)
+                except Exception as error:
+                    self._failure = error
+                    self.forget()
+                    raise
+        return [self._parts[name] for name in names]
+
+    def forget(self) -> None:
+        """Take the kernels out of the dialects again."""
+        for dialect in DIALECTS.values():
+            for name, one in list(dialect.ops.items()):
+                one.drop_scoped(self.vendor.name)
+                if not one.generic and not one.sites[1:]:
+                    del dialect.ops[name]
+                    one.base.aspects.dialect_ops.remove(one)
+        forget()
+
+    def _read(self, architecture: str) -> Part:
+        scope = Scope(self.vendor.name, architecture, self._source, self._declines)
+        folder = self._path / architecture
+        package = ".".join(filter(None, (self._package.__name__, architecture)))
+        part = Part(scope)
+        part.tuned = read_tune_configs(folder / TUNE_CONFIGS)
+        reading = Reading(self.vendor, [part, *self._parts.values()])
+        dialect = _dialect_of(self.vendor) if (folder / OPS).is_file() else None
+        try:
+            with spoken(reading), registering_as(scope):
+                if (folder / "__init__.py").is_file():
+                    module = importlib.import_module(package)
+                    part.heuristics = _heuristics(folder, package, module)
+                    if dialect is not None:
+                        self._read_ops(dialect, part, folder, package)
+        except MetaError:
+            raise
+        except Exception as error:
+            raise FormatError(
+                f"the files of the {scope} cannot be imported: {type(error).__name__}: {error}",
+                found=str(folder),
+                hint="META_VENDOR=none leaves vendors out",
+                span=_raised_in(error, self._path),
+            ) from error
+        return part
+
+    def _declines(self, call: CallValues) -> str | None:
+        """Return why none of the vendor's kernels runs a call, or None."""
+        if call.device.kind == "cpu" and self._needs_interpreter and not interprets():
+            return NOT_INTERPRETED
+        return self.vendor.declines(call)
+
+    @cached_property
+    def _needs_interpreter(self) -> bool:
+        return needs_interpreter(self._package.__name__)
+
+    def _launching(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of the vendor as it is run here."""
+        needs = self.vendor.device == "cpu" and self._needs_interpreter
+        return interpreted(run) if needs else run
+
+    def _read_ops(self, dialect: Dialect, part: Part, folder: Path, package: str) -> None:
+        """Import ``ops/``, and register the functions that it lists."""
+        ops = importlib.import_module(f"{package}.ops")
+        file = str(folder / OPS)
+        listed = getattr(ops, "__all__", None)
+        if listed is None:
+            raise FormatError(
+                f"the ops of the {part.scope} list nothing", expected='__all__ = ["softmax"], say',
+                span=Span(file, 1),
+            )  # fmt: skip
+        registered = set(_registered_by(part.scope))
+        chosen: dict[str, Callable[..., Any]] = {}
+        for name in listed:
+            if name in self.vendor.unused:
+                continue
+            function = getattr(ops, name, None)
+            if not callable(function):
+                what = "is not there" if function is None else "is no function"
+                raise FormatError(f"{name!r} of __all__ {what}", span=Span(file, 1))
+            if python_span(getattr(function, "fn", function)) in registered:
+                continue  # a decorator registered it
+            chosen[name] = function
+        part.other_forms = tuple(n for n in chosen if not forms_of(n) and is_other_form(n))
+        unknown = [n for n in chosen if not forms_of(n) and n not in part.other_forms]
+        if unknown:
+            raise FormatError(
+                f"no operator of meta has the name of {', '.join(map(repr, unknown))} in the ops "
+                f"of the {part.scope}",
+                expected="a function that is called as one of ATen's operators that meta has",
+                hint=f"{nearest(unknown[0], ROWS)} Or name them in CUSTOMIZED_UNUSED_OPS, or "
+                "register them with @triton_dialect.kernel(op)",
+                span=python_span(chosen[unknown[0]]) or Span(file, 1),
+            )
+        part.functions = tuple(n for n in chosen if n not in part.other_forms)
+        self._register(dialect, part, chosen)
+
+    def _register(
+        self, dialect: Dialect, part: Part, chosen: Mapping[str, Callable[..., Any]]
+    ) -> None:
+        made: dict[str, list[tuple[str, Form, Callable[..., Any]]]] = {}
+        for name in part.functions:
+            for op, form in operators_of(forms_of(name)):
+                check_signature(chosen[name], name, form)
+                made.setdefault(op.name, []).append((name, form, chosen[name]))
+        for implementations in made.values():
+            (op, _), *_ = operators_of([form for _, form, _ in implementations])
+            function = implementations[0][2]
+            site = python_span(getattr(function, "fn", function))
+            registered = dialect.register(
+                op,
+                kernel_maker(implementations, str(part.scope), self._launching),
+                site or Span(str(self._path / OPS), 1),
+                self.vendor.plevel,
+            )
+            registered.stands_alone(part.scope)
+
+
+@dataclass(eq=False, slots=True)
+class Reading:
+    """What the files of a folder find in it; see `idioms.Launches`."""
+
+    vendor: Vendor
+    parts: list[Part]
+
+    def configs(self, name: str) -> tuple[Mapping[str, Any], ...] | None:
+        found = next((p.tuned[name] for p in self.parts if name in p.tuned), None)
+        return None if found is None else found.configs
+
+    def heuristics(self, name: str) -> Mapping[str, Callable[..., Any]] | None:
+        return next((p.heuristics[name] for p in self.parts if name in p.heuristics), None)
+
+    def names(self) -> list[str]:
+        return sorted({name for p in self.parts for name in (*p.tuned, *p.heuristics)})
+
+
+def launch(parts: list[Part], name: str) -> Launch:
+    """Return how the kernels of a name are to be launched, by the most specific that says so."""
+    tuned = next((p for p in parts if name in p.tuned), None)
+    heuristic = next((p for p in parts if name in p.heuristics), None)
+    return Launch(
+        tuned.tuned[name].configs if tuned else (),
+        heuristic.heuristics[name] if heuristic else {},
+        tuned.scope if tuned else GENERIC,
+        heuristic.scope if heuristic else GENERIC,
+        tuned.tuned[name].place if tuned else None,
+    )
+
+
+def architecture_of(vendor: Vendor, device: Device) -> str:
+    """Return the name that `Vendor.architectures` has for a device, "" if it has none.
+
+    It is looked for by what torch says of a GPU: the target of an AMD GPU ("gfx942"), then
+    "major.minor", then the major version; of the CPU by `platform.machine`.
+    """
+    if not vendor.architectures:
+        return ""
+    return next((vendor.architectures[k] for k in _says(device) if k in vendor.architectures), "")
+
+
+def _says(device: Device) -> Iterator[str]:
+    if device.kind == "cpu":
+        yield platform.machine()
+        return
+    properties = torch.cuda.get_device_properties(device.ordinal)
+    target = str(getattr(properties, "gcnArchName", "") or "")
+    if target:
+        yield target.partition(":")[0]
+    yield f"{properties.major}.{properties.minor}"
+    yield str(properties.major)
+
+
+def _dialect_of(vendor: Vendor) -> Dialect:
+    discover()
+    dialect: Dialect = DIALECTS[vendor.dialect]
+    dialect.load()
+    return dialect
+
+
+def _registered_by(scope: Scope) -> Iterator[Span]:
+    """Yield where the kernels of a scope are defined."""
+    for dialect in DIALECTS.values():
+        for one in dialect.ops.values():
+            yield from one.sites_of(scope)
+
+
+def _heuristics(folder: Path, package: str, module: ModuleType) -> Heuristics:
+    """Return HEURISTICS_CONFIGS of a file, or of the package itself."""
+    if (folder / f"{HEURISTICS}.py").is_file():
+        module = importlib.import_module(f"{package}.{HEURISTICS}")
+    found = getattr(module, "HEURISTICS_CONFIGS", {})
+    where = Span(str(module.__file__), 1)
+    if not isinstance(found, Mapping):
+        raise FormatError("HEURISTICS_CONFIGS is no mapping", found=found, span=where)
+    for name, values in found.items():
+        if not isinstance(values, Mapping) or not all(map(callable, values.values())):
+            raise FormatError(
+                f"the heuristics of {name!r} are no functions",
+                expected="a mapping from a constant's name to a function of the arguments",
+                found=values, span=where,
+            )  # fmt: skip
+    return found
+
+
+def _hash(folder: Path) -> str:
+    content = hashlib.sha256()
+    for file in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".yaml")):
+        content.update(f"{file.relative_to(folder)}\0".encode())
+        content.update(file.read_bytes())
+    return content.hexdigest()[:16]
+
+
+def _raised_in(error: BaseException, folder: Path) -> Span | None:
+    """Return the innermost line of a folder at which an error passed through."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if Path(file).is_relative_to(folder):
+            found = Span(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def read(known: Known) -> Folder:
+    """Return the folder of a vendor, which is read once; an error is raised each time."""
+    found: Folder | None = known.details.get("folder")
+    if found is None:
+        found = Folder(known)
+        known.details["folder"] = found
+        known.details.setdefault("undo", []).append(partial(Folder.forget, found))
+    return found

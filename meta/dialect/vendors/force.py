@@ -1,0 +1,45 @@
+"""Which parts of which vendor's folder are in force on a device."""
+
+from __future__ import annotations
+
+import threading
+
+from meta.base.device import Device
+from meta.dialect.core.scope import Launch, Scope
+from meta.dialect.vendors.detect import active
+from meta.dialect.vendors.folder import Part, architecture_of, launch, read
+
+_lock = threading.RLock()
+_reads = False
+
+
+def parts_on(device: Device) -> list[Part]:
+    """Return what the vendor in force on a device has, the most specific first; nothing where
+    none is. Its files are read when they are first asked for.
+
+    Raises UnknownName and DeviceError as `active`, and FormatError for files that are wrong.
+    """
+    global _reads
+    if _reads:  # what a vendor's file asks for while it is read is answered without it
+        with _lock:
+            if _reads:
+                return []
+    one = active(device.kind)
+    if one is None or one.vendor is None:
+        return []
+    with _lock:
+        _reads = True
+        try:
+            return read(one).parts(architecture_of(one.vendor, device))
+        finally:
+            _reads = False
+
+
+def scopes(device: Device) -> tuple[Scope, ...]:
+    """Return the scopes in force on a device; see `core.scope.VENDORS`."""
+    return tuple(part.scope for part in parts_on(device))
+
+
+def launch_on(name: str, device: Device) -> Launch:
+    """Return how kernels of a name are launched on a device; see `core.scope.LAUNCHES`."""
+    return launch(parts_on(device), name)

@@ -1,0 +1,181 @@
+"""Which vendors there are: those that packages announce, and those that are added by hand.
+
+A package announces one through the entry-point group ``meta.vendors``, under the vendor's name. The
+object is the package itself, laid out as `folder.py` says, or a path to such a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from meta.base.errors import MetaError, RegistrationError, UnknownName
+from meta.base.registry import nearest
+from meta.base.remember import remember
+from meta.dialect.core.failure import summary
+from meta.dialect.core.preference import forget
+from meta.dialect.vendors.idioms import spoken
+from meta.dialect.vendors.package import drop, import_folder, vendor_in
+from meta.dialect.vendors.vendor import Vendor
+
+GROUP = "meta.vendors"
+
+
+@dataclass(eq=False, slots=True)
+class Known:
+    """A vendor and where it is from.
+
+    Attributes
+    ----------
+    name: as it is announced. vendor: None if its package cannot be imported. package: its module.
+    unavailable: why there is no vendor, empty if there is one. details: what others keep of it;
+    the functions of its ``undo`` are called when it is removed.
+    """
+
+    name: str
+    vendor: Vendor | None = None
+    package: ModuleType | None = None
+    unavailable: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its files are."""
+        file = None if self.package is None else self.package.__file__
+        return None if file is None else Path(file).parent
+
+
+_known: dict[str, Known] = {}
+_folders: dict[Path, Known] = {}
+_lock = threading.RLock()
+_discovered = False
+_generation = 0
+
+
+def known() -> list[Known]:
+    """Return all vendors, by name."""
+    _discover()
+    return [_known[name] for name in sorted(_known)]
+
+
+def generation() -> int:
+    """Return a number that changes when a vendor is added or removed."""
+    _discover()
+    return _generation
+
+
+def find(name: str) -> Known:
+    """Return a vendor by its name, or by the path of its folder, which is then added.
+
+    Raises UnknownName that lists the vendors there are.
+    """
+    if os.sep in name:
+        return _added(Path(name))
+    _discover()
+    if name not in _known:
+        choices = sorted(_known)
+        raise UnknownName(
+            f"there is no vendor {name!r}",
+            expected=f"one of {', '.join(choices)}, or none"
+            if choices
+            else "none, or the path of a vendor's folder: no vendor is installed",
+            hint=nearest(name, choices) if choices else "meta.dialect.vendors.add(path)",
+        )
+    return _known[name]
+
+
+def add(path: str | os.PathLike[str]) -> Vendor:
+    """Add the vendor of a folder; of one that was added before, return it again.
+
+    The folder is laid out as docs/guides/vendor.md says. Only its ``__init__.py`` is read now, the
+    rest when a call first may run on the vendor's chip. It is code: add only what you trust.
+
+    Raises FormatError for a folder that describes no vendor, RegistrationError for a name that is
+    taken, and whatever the ``__init__.py`` raises.
+    """
+    vendor = _added(Path(path)).vendor
+    assert vendor is not None
+    return vendor
+
+
+def _added(path: Path) -> Known:
+    _discover()
+    folder = path.expanduser().resolve()
+    with _lock:
+        found = _folders.get(folder)
+        if found is None:
+            package = import_folder(folder)
+            vendor = vendor_in(package)
+            _register(Known(vendor.name, vendor, package))
+            found = _known[vendor.name]
+            remember(_folders, folder, found, 1024)
+        return found
+
+
+def remove(name: str) -> None:
+    """Forget a vendor and its kernels, in this process: for tests, and to read a folder anew."""
+    with _lock:
+        find(name)
+        one = _known.pop(name)
+        for folder in [f for f, known_ in _folders.items() if known_ is one]:
+            del _folders[folder]
+            if one.package is not None:
+                drop(one.package.__name__)
+        for undo in one.details.pop("undo", ()):
+            undo()
+        _changed()
+
+
+def _register(one: Known) -> None:
+    if one.name in _known:
+        raise RegistrationError(
+            f"the vendor {one.name!r} is there twice",
+            found=f"{one.folder} and {_known[one.name].folder}",
+            hint=f"meta.dialect.vendors.remove({one.name!r}) forgets the first",
+        )
+    _known[one.name] = one
+    _changed()
+
+
+def _changed() -> None:
+    global _generation
+    _generation += 1
+    forget()
+
+
+def _discover() -> None:
+    """Import the packages that announce a vendor, once. One that raises is unavailable."""
+    global _discovered
+    if _discovered:
+        return
+    with _lock:
+        if _discovered:
+            return
+        _discovered = True
+        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+            try:
+                _register(_announced(point))
+            except RegistrationError as error:
+                _known[f"{point.name} ({point.value})"] = Known(point.name, unavailable=str(error))
+
+
+def _announced(point: EntryPoint) -> Known:
+    try:
+        with spoken():
+            loaded = point.load()
+        if not isinstance(loaded, ModuleType):
+            loaded = import_folder(Path(loaded).resolve())
+        vendor = vendor_in(loaded)
+        if vendor.name != point.name:
+            raise RegistrationError(
+                f"it calls itself {vendor.name!r}", expected=f"the announced name {point.name!r}"
+            )
+    except Exception as error:
+        why = error.what if isinstance(error, MetaError) else summary(error)
+        return Known(point.name, unavailable=f"{point.value} cannot be used: {why}")
+    return Known(point.name, vendor, loaded)

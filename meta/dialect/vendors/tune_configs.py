@@ -1,0 +1,245 @@
+"""``tune_configs.yaml``: in which configurations Triton kernels are tried, by kernel name.
+
+A name has a list of entries. A plain entry is one configuration::
+
+    softmax:
+      - META: {BLOCK: 1024}
+        num_warps: 8
+
+An entry with ``gen: true`` is all combinations of lists. ``param_map`` says, of each constant and
+of each number, which list its values are from::
+
+    matmul:
+      - gen: true
+        param_map: {META: {BLOCK_M: tiles, BLOCK_N: tiles}, num_warps: warps}
+        tiles: [64, 128]
+        warps: [4, 8]
+
+``META`` may also name one list, of mappings. What an entry leaves out has the value of `DEFAULTS`,
+also if the entry before it states another. Whatever is not understood is an error that names file,
+key and line. The content model is FlagGems'; so are the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from meta.base.errors import FormatError
+from meta.base.registry import nearest
+from meta.base.source import Span
+
+DEFAULTS: Mapping[str, int | None] = {
+    "num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None,
+}  # fmt: skip
+MOST = 4096
+"""Configurations of a kernel, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The configurations of a kernel: keyword arguments of `triton.Config` (``kwargs`` are the
+    constants), and where they are stated.
+    """
+
+    configs: tuple[Mapping[str, Any], ...]
+    place: Span
+
+
+def read_tune_configs(file: Path) -> dict[str, Tuned]:
+    """Return the configurations of a file, by kernel; nothing if there is no file.
+
+    Raises FormatError, and what `yaml_module` raises.
+    """
+    if not file.is_file():
+        return {}
+    return _Reader(file).kernels()
+
+
+def yaml_module() -> Any:
+    """Return PyYAML. A vendor's package that has a ``tune_configs.yaml`` depends on it; nothing
+    else here reads YAML. Raises FormatError where it is not installed.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise FormatError(
+            "a tune_configs.yaml cannot be read without PyYAML", hint="pip install pyyaml"
+        ) from None
+    return yaml
+
+
+class _Reader:
+    """Reads a file by its nodes, which know their lines."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.yaml = file, yaml_module()
+        self.lines: dict[int, int] = {}  # of a value the line of its name
+
+    def kernels(self) -> dict[str, Tuned]:
+        try:
+            root = self.yaml.compose(self.file.read_text("utf-8"), Loader=self.yaml.SafeLoader)
+        except (self.yaml.YAMLError, UnicodeDecodeError) as error:
+            mark = getattr(error, "problem_mark", None)
+            line = 1 if mark is None else mark.line + 1
+            problem = getattr(error, "problem", None) or str(error)
+            raise FormatError(f"no YAML: {problem}", span=Span(str(self.file), line)) from None
+        found = {}
+        for name, node in () if root is None else self.mapping(root, "the file"):
+            entries = self.sequence(node, f"{name!r}")
+            configs = [one for entry in entries for one in self.entry(name, entry)]
+            if len(configs) > MOST:
+                raise self.error(
+                    node, f"{name!r} has {len(configs)} configurations", f"at most {MOST}"
+                )
+            found[name] = Tuned(tuple(configs), self.place(node))
+        return found
+
+    def entry(self, name: str, node: Any) -> list[dict[str, Any]]:
+        """Return the configurations of an entry."""
+        fields = dict(self.mapping(node, f"an entry of {name!r}"))
+        gen = fields.pop("gen", None)
+        if gen is not None and self.value(gen, bool, "gen"):
+            return list(self.generated(name, node, fields))
+        for key, value in fields.items():
+            if key not in ("META", *DEFAULTS):
+                self.unknown(value, key, name, ("META", *DEFAULTS, "gen"))
+        config = {key: self.number(fields[key], key) for key in DEFAULTS if key in fields}
+        if "META" not in fields:
+            raise self.error(node, f"an entry of {name!r} has no META", "META: {BLOCK: 1024}, say")
+        return [{"kwargs": self.constants(fields["META"]), **DEFAULTS, **config}]
+
+    def generated(self, name: str, node: Any, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the combinations of the lists of an entry."""
+        if "param_map" not in fields:
+            raise self.error(node, f"an entry of {name!r} with gen: true has no param_map", None)
+        mapped = dict(self.mapping(fields.pop("param_map"), "param_map"))
+        used: set[str] = set()
+        axes: list[tuple[str, list[Any]]] = []
+        for key, source in mapped.items():
+            if key == "META":
+                axes += self.constant_axes(source, fields, used)
+            elif key in DEFAULTS:
+                nodes = self.values_of(source, fields, used, key)
+                axes.append((key, [self.number(one, key) for one in nodes]))
+            else:
+                self.unknown(source, key, f"param_map of {name}", ("META", *DEFAULTS))
+        for key, value in fields.items():
+            if key not in used:
+                self.unknown(value, key, name, (*used, "param_map", "gen"))
+        if "META" not in mapped:
+            raise self.error(node, f"the param_map of {name!r} has no META", None)
+        names = [key for key, _ in axes]
+        for values in product(*(values for _, values in axes)):
+            chosen = list(zip(names, values, strict=True))
+            constants: dict[str, Any] = {}
+            for key, value in chosen:
+                if key == "META":
+                    constants |= value
+            numbers = {key: value for key, value in chosen if key != "META"}
+            yield {"kwargs": constants, **DEFAULTS, **numbers}
+
+    def constant_axes(
+        self, source: Any, fields: dict[str, Any], used: set[str]
+    ) -> list[tuple[str, list[Any]]]:
+        """Return what the constants of an entry may be: a list of mappings for each constant, or
+        one list.
+        """
+        if not isinstance(source, self.yaml.MappingNode):
+            nodes = self.values_of(source, fields, used, "META")
+            return [("META", [self.constants(one) for one in nodes])]
+        axes = []
+        for constant, where in self.mapping(source, "META"):
+            nodes = self.values_of(where, fields, used, constant)
+            axes.append(("META", [{constant: self.scalar(one, constant)} for one in nodes]))
+        return axes
+
+    def values_of(self, source: Any, fields: dict[str, Any], used: set[str], what: str) -> Any:
+        """Return the nodes of the values that a ``param_map`` gives: of the list that it names, of
+        a list that is written there, or of one number.
+        """
+        if isinstance(source, self.yaml.SequenceNode):
+            return source.value
+        name = self.scalar(source, what)
+        if isinstance(name, int):
+            return [source]
+        if name not in fields:
+            raise self.error(
+                source, f"param_map takes {what} from {name!r}, which the entry does not have",
+                f"a list of that name, one of {sorted(fields)}", nearest(str(name), fields),
+            )  # fmt: skip
+        used.add(name)
+        found = self.sequence(fields[name], f"{name!r}")
+        if not found:
+            raise self.error(fields[name], f"the list {name!r} is empty", "one value or more")
+        return found
+
+    def constants(self, node: Any) -> dict[str, Any]:
+        return {name: self.scalar(value, name) for name, value in self.mapping(node, "META")}
+
+    def mapping(self, node: Any, what: str) -> list[tuple[str, Any]]:
+        """Return the pairs of a mapping, in order; an error for a name that is there twice."""
+        if not isinstance(node, self.yaml.MappingNode):
+            raise self.error(node, f"{what} is no mapping", "name: value")
+        pairs: dict[str, Any] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, self.yaml.ScalarNode) else None
+            if not isinstance(name, str) or name in pairs:
+                why = "has a name that is no word" if name is None else f"has {name!r} twice"
+                raise self.error(key, f"{what} {why}", "each name once")
+            pairs[name] = value
+            self.lines[id(value)] = key.start_mark.line
+        return list(pairs.items())
+
+    def sequence(self, node: Any, what: str) -> list[Any]:
+        if not isinstance(node, self.yaml.SequenceNode):
+            raise self.error(node, f"{what} is no list", "lines that begin with -")
+        found: list[Any] = node.value
+        return found
+
+    def scalar(self, node: Any, what: str) -> int | bool | str:
+        """Return the value of a constant."""
+        if isinstance(node, self.yaml.ScalarNode):
+            value = self.yaml.SafeLoader("").construct_object(node)
+            if isinstance(value, int | str):
+                return value
+        raise self.error(node, f"{what} is no constant", "a whole number, true, false or a word")
+
+    def value(self, node: Any, kind: type, what: str) -> Any:
+        found = self.scalar(node, what)
+        if type(found) is not kind:
+            raise self.error(node, f"{what} is {found!r}", "true or false" if kind is bool else "")
+        return found
+
+    def number(self, node: Any, what: str) -> int | None:
+        """Return a number of a configuration, which is positive; None for null where that is a
+        value.
+        """
+        if isinstance(node, self.yaml.ScalarNode):
+            value = self.yaml.SafeLoader("").construct_object(node)
+            if value is None and DEFAULTS[what] is None:
+                return None
+            if type(value) is int and value > 0:
+                return value
+        raise self.error(node, f"{what} is no positive number", f"such as {DEFAULTS[what] or 128}")
+
+    def unknown(self, node: Any, key: str, name: str, known: tuple[str, ...]) -> None:
+        """Raise the error for a key that means nothing."""
+        raise self.error(
+            node, f"{name} has an unknown key {key!r}", f"some of {known}", nearest(key, known)
+        )
+
+    def place(self, node: Any) -> Span:
+        return Span(str(self.file), self.lines.get(id(node), node.start_mark.line) + 1)
+
+    def error(
+        self, node: Any, what: str, expected: str | None, hint: str | None = None
+    ) -> FormatError:
+        found = getattr(node, "value", None)
+        shown = repr(found) if isinstance(found, str) else None
+        return FormatError(
+            what, expected=expected or None, found=shown, hint=hint, span=self.place(node)
+        )
