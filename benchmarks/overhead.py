@@ -1,12 +1,14 @@
-"""Per-call overhead of `meta` beside PyTorch: a 4x4 float32 add, eager and as one VM instruction,
-in one run.
+"""Per-call overhead of `meta` beside PyTorch: a 4x4 float32 add, eager, as one VM instruction and,
+on CUDA, as a kernel of Triton, in one run.
 
     python benchmarks/overhead.py [--device cpu] [--json] [--check]
 
 An eager call is timed with its result's allocation, as torch's is. A VM instruction is the
 difference between programs of 201 and 1 chained additions, divided by 200; on CUDA they are not
-recorded as graphs. The contenders take turns; figures are the minimum over the turns, in
-microseconds. On CUDA they are host time, the device being waited for at the end of each turn.
+recorded as graphs. The launch of a Triton kernel is that of `meta` on its machine code, without
+the eager call around it, and Triton's own for comparison. The contenders take turns; figures are
+the minimum over the turns, in microseconds. On CUDA they are host time, the device being waited for
+at the end of each turn.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -22,6 +25,8 @@ from command import add_outputs, parser_of
 
 import meta
 
+LAUNCH_GOAL = 3.0
+"""Microseconds of host time that the launch of a Triton kernel takes at most."""
 GOALS = {
     "cpu": {"eager call": 1.5, "VM instruction": 1.0},
     "cuda": {"eager call": 1.0, "VM instruction": 1.0},
@@ -58,18 +63,45 @@ def chain(length: int) -> Any:
     return run
 
 
+def triton_launches(a: torch.Tensor, b: torch.Tensor) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Return an addition as a kernel of Triton, launched by `meta` and by Triton itself."""
+    import triton
+    import triton.language as tl
+
+    from meta.base.device import Device
+    from meta.dialect.triton.prepared import Launch
+
+    @triton.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        value = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
+        tl.store(out + at, value, mask=at < n)
+
+    out, device = torch.empty_like(a), Device(str(a.device))
+    types = dict.fromkeys(("x", "y", "out"), "float32")
+    ours = Launch(add, device, (1,), **types, n=a.numel(), BLOCK=32, num_warps=1)
+    return {
+        "launch of a Triton kernel": (lambda: ours(a, b, out), 2000),
+        "the same by Triton": (
+            lambda: add[(1,)](a, b, out, a.numel(), BLOCK=32, num_warps=1), 2000
+        ),
+    }  # fmt: skip
+
+
 def measure(device: str) -> dict[str, float]:
     """Return the figures by name, in microseconds."""
     ta, tb = torch.randn(4, 4, device=device), torch.randn(4, 4, device=device)
     a, b = meta.array(ta, device=device), meta.array(tb, device=device)
     with meta.PassContext(disabled=["fuse_operators"]):  # else the additions are a few kernels
         short, long = (meta.vm.compile(chain(n), a, b, cuda_graph=False) for n in (1, 201))
+    more = triton_launches(ta, tb) if device == "cuda" and find_spec("triton") else {}
     found = microseconds(
         {
             "torch eager call": (lambda: torch.add(ta, tb), 2000),
             "eager call": (lambda: meta.add(a, b), 2000),
             "VM call of one instruction": (lambda: short(a, b), 2000),
             "of 201": (lambda: long(a, b), 50),
+            **more,
         },
         device,
     )
@@ -89,12 +121,14 @@ def main() -> int:
     figures = measure(options.device)
     base, goals = figures["torch eager call"], GOALS[options.device]
     missed = any(figures[name] > goal * base for name, goal in goals.items())
+    missed = missed or figures.get("launch of a Triton kernel", 0.0) > LAUNCH_GOAL
     if options.json:
         print(json.dumps({"device": options.device, "microseconds": figures}))
         return int(options.check and missed)
     print(f"4x4 float32 add on {options.device}, microseconds (torch {torch.__version__})")
     for name, value in figures.items():
         goal = f"  goal <= {goals[name]:g}x" if name in goals else ""
+        goal = f"  goal <= {LAUNCH_GOAL:g} us" if name == "launch of a Triton kernel" else goal
         print(f"  {name:28s} {value:7.2f}  {value / base:5.2f}x torch{goal}")
     return int(options.check and missed)
 

@@ -133,6 +133,15 @@ def test_the_backend_page_runs(tmp_path: Path) -> None:
     assert "{'acme.scaled_log_softmax': 1}" in printed
 
 
+def test_the_triton_page_runs(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    printed = _run_page("triton.md", tmp_path)
+    assert printed.startswith("[0.0, 2.0, 3.0]\n") and "triton  plevel 1" in printed
+    assert re.search(r"0\.2689\d* +0\.7310\d*\]\n +\[0\.5", printed), printed
+    assert "triton measured\ntriton@BLOCK=512,num_warps=2 measured\n" in printed
+    assert printed.endswith("[0.0, 2.0, 3.0]\n[-0.5, 2.0]\n3000.0\n")
+
+
 def test_the_page_on_many_devices_runs(tmp_path: Path) -> None:
     printed = _run_page("../distributed.md", tmp_path)
     assert printed.startswith("[[1.5, 3.0], [1.5, 3.0], [1.5, 3.0], [1.5, 3.0]]\n")

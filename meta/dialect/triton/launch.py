@@ -56,7 +56,10 @@ class LaunchPlan:
         places = sorted({p[1] for p in self.passed[0] if p[0] == "pointer"})
         run = launches[0].run
         if places and len(launches) > 1:
-            run = choosing(run, launches[1].run, places, self.strided)
+            # Descriptors that a kernel makes, in memory that it asks for, need aligned addresses.
+            general = launches[1].run
+            general = _aligning(general, places) if binaries[1].scratch else general
+            run = choosing(run, general, places, self.strided)
         return _compacting(run, self.compacted) if self.compacted else run
 
     def record(self) -> dict[str, Any]:
@@ -152,6 +155,21 @@ def _compacting(run: Run, places: tuple[int, ...]) -> Run:
                 run(*given)
                 return
         run(*values)
+
+    return launch
+
+
+def _aligning(run: Run, places: Sequence[int]) -> Run:
+    """Return a launch with copies of tensors whose addresses are not multiples of `ALIGNMENT`."""
+
+    def launch(*values: Any) -> None:
+        given = list(values)
+        moved = [p for p in places if given[p].data_ptr() % ALIGNMENT]
+        for place in moved:
+            given[place] = given[place].clone()
+        run(*given)
+        for place in moved:  # it may have been written
+            values[place].copy_(given[place])
 
     return launch
 

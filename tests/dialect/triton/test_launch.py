@@ -18,11 +18,13 @@ import triton.language as tl
 
 from meta import op
 from meta.base import config
+from meta.base.device import Device
 from meta.base.errors import DeviceError
 from meta.dialect.cuda import driver
 from meta.dialect.cuda.prepared_launch import PreparedLaunch
 from meta.dialect.triton import TritonDialect, build
 from meta.dialect.triton.launch import LaunchPlan
+from meta.dialect.triton.prepared import Launch
 from meta.dialect.triton.words import FORMAT
 from meta.ir.types import TensorType
 from tests.dialect.triton import kernels
@@ -131,6 +133,35 @@ def test_numbers_that_are_given_at_run_time(tested: TritonDialect, fake: FakeDri
             env.run(x, slope, torch.empty_like(x))
             expected = slope if word == "d" or slope < 1 else float("inf")
             assert fake.launched[-1].read(2, word) == expected
+
+
+@triton.jit
+def described(x, out, n, BLOCK: tl.constexpr):
+    rows = tl.make_tensor_descriptor(x, [n, BLOCK], [BLOCK, 1], [8, BLOCK])
+    twice = tl.make_tensor_descriptor(out, [n, BLOCK], [BLOCK, 1], [8, BLOCK])
+    row = tl.program_id(0) * 8
+    twice.store([row, 0], rows.load([row, 0]) * 2)
+
+
+def test_memory_that_the_code_wants(fake: FakeDriver, monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+    empty = torch.empty
+
+    def on_cpu(size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        asked.append(size)
+        return empty(size, dtype=dtype)
+
+    launch = Launch(described, Device("cuda:0"), (8,), x="float32", out="float32", n=64, BLOCK=32)
+    launch.load()
+    monkeypatch.setattr(torch, "empty", on_cpu)
+    x, odd, out = torch.ones(64, 32), torch.ones(2049)[1:].view(64, 32), torch.zeros(64, 32)
+    launch(x, out)
+    launch(odd, out)
+    assert len(asked) == 2 and asked[0] % (8 * 128) == 0
+    first, second = fake.launched
+    assert first.shared > 0 and first.read(-2, "Q") % 16 == 0 and first.read(-1, "Q") == 0
+    assert first.read(0, "Q") == x.data_ptr()
+    assert second.read(0, "Q") % 16 == 0 and second.read(0, "Q") != odd.data_ptr()
 
 
 def test_each_launch_has_memory_of_its_own(fake: FakeDriver):
