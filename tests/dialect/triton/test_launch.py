@@ -166,7 +166,7 @@ def test_memory_that_the_code_wants(fake: FakeDriver, monkeypatch: pytest.Monkey
 
 def test_each_launch_has_memory_of_its_own(fake: FakeDriver):
     function = fake.load(b"", "k", 0)
-    launch = PreparedLaunch(function, ["q", "i"], {1: 5}, (1, 1, 1), 32)
+    launch = PreparedLaunch(function, ["q", "i"], {1: 5}, (1, 1, 1), (32, 1, 1))
     seen: list[int] = []
     inner = fake.launch
 
@@ -195,13 +195,13 @@ def test_each_launch_has_memory_of_its_own(fake: FakeDriver):
 
 def test_clusters_and_errors(fake: FakeDriver):
     function = fake.load(b"", "k", 0, 1000)
-    PreparedLaunch(function, ["d"], {}, (3, 2, 1), 64, cluster=4)(1.5)
+    PreparedLaunch(function, ["d"], {}, (3, 2, 1), (64, 1, 1), cluster=4)(1.5)
     (one,) = fake.launched
     assert one.grid == (12, 2, 1) and one.threads == 64 and one.shared == 1000
     assert one.attributes == {4: [4, 1, 1], 5: [1, 0, 0]}
     fake.code = 1
     with pytest.raises(DeviceError, match="cuLaunchKernelEx failed"):
-        PreparedLaunch(function, ["d"], {}, (1, 1, 1), 64)(1.5)
+        PreparedLaunch(function, ["d"], {}, (1, 1, 1), (64, 1, 1))(1.5)
 
 
 @pytest.mark.parametrize(
