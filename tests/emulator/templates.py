@@ -53,7 +53,7 @@ def as_cpp(text: str, shared: int) -> tuple[str, dict[str, Kernel]]:
         code = f"{code[: match.start()]}static void {match[1]}({given}{code[end:]}"
     code = _DYNAMIC.sub(rf"static \1 \2[{shared} / sizeof(\1) + 1];", code)
     code = _SHARED.sub(r"SHARED(\1, \2, \3);", code)
-    code = _CAST.sub(lambda m: f"(Pointer<{m[1] or m[2]}>)", code)
+    code = _CAST.sub(lambda m: f"(Pointer<{m[1]}>)" if m[1] else f"Pointer<{m[2]}>", code)
     entries = []
     for kernel in kernels.values():
         taken = [f"*({_checked(t)}*)a[{i}]" for i, (t, _) in enumerate(kernel.parameters)]

@@ -1,8 +1,8 @@
 """The host part of source text, read: NVRTC compiles none, and a launch is a few numbers.
 
 The part of C++ in which launches are written: declarations and assignments of numbers, pointers and
-``dim3``, ``if`` and ``else``, ``return``, calls of other host functions, and launches. What is
-read is what runs, and the same text is what nvcc and hipcc compile.
+``dim3``, ``if`` and ``else``, ``for``, ``return``, calls of other host functions, and launches.
+What is read is what runs, and the same text is what nvcc and hipcc compile.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ class Returned(Exception):
     """``return`` was met."""
 
 
+_LANGUAGE = "it is C++ of declarations, assignments, if and else, for, calls and launches"
+MOST_STEPS = 1 << 12
+"""Steps of a loop, at most: each may be a launch."""
 Expression = Callable[[Frame], Value]
 Statement = Callable[[Frame], None]
 
@@ -128,7 +131,7 @@ class Reader:
                 f"{self._where}: host code cannot be read",
                 expected=repr(wanted) if wanted else "more",
                 found=repr(found) if found else "the end",
-                hint="it is C++ of declarations, assignments, if and else, calls and launches",
+                hint=_LANGUAGE,
             )
         self._next += 1
         return found
@@ -147,6 +150,8 @@ class Reader:
             return _in_order([])
         if word == "if":
             return self._if()
+        if word == "for":
+            return self._for()
         if word == "return":
             self._take(), self._take(";")
             return _return
@@ -172,6 +177,25 @@ class Reader:
             (then if truth(condition(frame), where) else other)(frame)
 
         return run
+
+    def _for(self) -> Statement:
+        where = self._where
+        self._take("for"), self._take("(")
+        begin, condition = self._statement(), self._expression()
+        self._take(";")
+        step = self._action(")")
+        body = self._statement()
+
+        def run(frame: Frame) -> None:
+            begin(frame)
+            for _ in range(MOST_STEPS):
+                if not truth(condition(frame), where):
+                    return
+                body(frame)
+                step(frame)
+            raise HostError(f"{where}: a loop takes more than {MOST_STEPS} steps")
+
+        return _scoped(run)
 
     def _type(self) -> str:
         words: list[str] = []
@@ -201,12 +225,13 @@ class Reader:
                 return _in_order(found)
             self._take()
 
-    def _action(self) -> Statement:
-        """Read an assignment, a call or a launch."""
+    def _action(self, end: str = ";") -> Statement:
+        """Read an assignment, a call or a launch, and what ends it."""
+        before = self._take() if self._peek() in ("++", "--") else ""
         where, name = self._where, self._take()
         if self._peek() == "<<<":
             how, given = self._arguments("<<<", ">>>"), self._arguments("(", ")")
-            self._take(";")
+            self._take(end)
             if not 2 <= len(how) <= 4:
                 raise HostError(f"{where}: a launch has a grid and a block", found=f"{len(how)}")
 
@@ -216,10 +241,10 @@ class Reader:
             return launch
         if self._peek() == "(":
             values = self._arguments("(", ")")
-            self._take(";")
+            self._take(end)
             self.called.add(name)
             return lambda frame: frame.call(name, [e(frame) for e in values], where)
-        sign = self._take()
+        sign = before or self._take()
         if sign in ("++", "--"):
             value: Expression = _constant(1)
         elif sign in ("=", "+=", "-=", "*=", "/="):
@@ -228,9 +253,9 @@ class Reader:
             raise HostError(
                 f"{where}: host code cannot be read",
                 found=f"{name} {sign}",
-                hint="it is C++ of declarations, assignments, if and else, calls and launches",
+                hint=_LANGUAGE,
             )
-        self._take(";")
+        self._take(end)
         return _assign(name, sign[0], value, where)
 
     def _arguments(self, begin: str, end: str) -> list[Expression]:

@@ -75,7 +75,7 @@ class Pieces(MutableMapping[str, Any]):
         if last in (CONFIG, FILTER):
             return kernel.override(target.name, last)
         if last == PROFILER:
-            return partial(_measured, kernel)
+            return partial(_measured, self._dialect.name, kernel)
         return _text(kernel, target, PIECE_OF[last])
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -117,8 +117,8 @@ def _text(kernel: Template, target: TargetSpec, piece: str) -> Callable[..., str
     return text
 
 
-def _measured(kernel: Template, *args: Any, **kwargs: Any) -> list[Cost]:
+def _measured(dialect: str, kernel: Template, *args: Any, **kwargs: Any) -> list[Cost]:
     """Return what a call costs in each configuration, as measured dispatch has it."""
     call = call_of(kernel.op, args, kwargs)
-    with only("template"):
+    with only(dialect):
         return list(MEASURER[0](call, call.device, how_in_programs(call.device)))

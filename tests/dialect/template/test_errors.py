@@ -110,7 +110,9 @@ def test_an_argument_that_is_absent(new_op: NewOp) -> None:
         ("add_one<<<1, 1, 0, nullptr>>>(out, x, 1);", "launched on another stream"),
         ("add_one<<<1, n, 0>>>(out, x, 1);", r"(?s)nothing is called 'n'.*one of out, x"),
         ("int n = 3 / (x_dim_0 - 4);", "integer .*modulo by zero"),
-        ("for (int i = 0; i < 3; ++i) {}", r"(?s)host code cannot be read"),
+        ("while (true) {}", r"(?s)host code cannot be read"),
+        ("for (int i = 0; i < 3; i *= 2) {}", "a loop takes more than 4096 steps"),
+        ("for (int i = 0; i < 3; ++i) {}\nint n = i;", "nothing is called 'i'"),
         ("int n = sqrt(3);", r"no function 'sqrt' that returns a value"),
         ("add_one(out, x, 1);", "(?s)the kernel 'add_one' is called, not launched"),
         ("other(out);", "no function of the host is called 'other'"),
@@ -211,20 +213,24 @@ def test_statements() -> None:
     /* all of the language */
     const int64_t rows = n * 2, columns = 3;  // two at once
     auto total = rows * columns;
-    if (total > 20) { total -= 1; ++missing; } else total = 7;
+    if (total > 20) { total -= 1; } else total = 7;
+    int64_t steps = 0;
+    for (int64_t n = total; n > 1; n = ceil_div(n, 2)) ++steps;
+    for (int i = 0; i < 3; i++) { steps += i; }
     dim3 grid(total, columns), block = 64;
     const half* y = x;
     if (rows == 10) { int rows = 1; total += rows; const double inner = 2; }
     float tenth = 0.1;
     if (x) return;
     see(99);
-    """.replace("++missing;", "")
+    """
     from meta.dialect.template.device_code import blanked
     from meta.dialect.template.host_parser import Returned
 
     frame = Frame({"n": 5, "x": Pointer(0, "half", True)}, lambda *a: None, lambda *a: 1 / 0)
     with pytest.raises(Returned):
         Reader(blanked(text), "text").block()(frame)
+    assert frame.variables["steps"] == 5 + 3 and frame.variables["n"] == 5
     assert frame.variables["rows"] == 10 and "inner" not in frame.variables
     assert frame.variables["tenth"] == torch.tensor(0.1).item()
     assert frame.variables["total"] == 30 and frame.variables["grid"] == Extents(29, 3, 1)

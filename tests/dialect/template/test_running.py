@@ -150,6 +150,33 @@ row_sum<<<{{ x.dims[0] }}, threads, threads * sizeof(float)>>>(out, x, {{ x.dims
         near(made(x), x.torch().double().sum(1))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_vectors_and_several_launches(dtype: str, new_op: NewOp) -> None:
+    """Pairs of elements, what is left over in another launch, and a loop of launches after it."""
+    text = """
+__global__ void pairs({{ out.type }}* out, const {{ x.type }}* x, {{ index }} n) {
+  {{ index }} i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  {{ x.vector(2) }} v = reinterpret_cast<const {{ x.vector(2) }}*>(x)[i];
+  out[2 * i] = {{ out.down }}({{ x.up }}(v.x) + 1);
+  out[2 * i + 1] = {{ out.down }}({{ x.up }}(v.y) + 1);
+}
+__global__ void last({{ out.type }}* out, const {{ x.type }}* x, {{ index }} i) {
+  out[i] = {{ out.down }}({{ x.up }}(x[i]) + 1);
+}
+__global__ void twice({{ out.type }}* out) { out[blockIdx.x] = out[blockIdx.x] + out[blockIdx.x]; }
+"""
+    launch = """
+const int64_t n = {{ x.size }}, half_of = n / 2;
+if (half_of) pairs<<<ceil_div(half_of, 64), 64>>>(out, x, half_of);
+if (n % 2 == 1) last<<<1, 1>>>(out, x, n - 1);
+for (int i = 0; i < 3; ++i) twice<<<n, 1>>>(out);"""
+    made = new_op(add_one, text, launch=launch)
+    for n in (1, 2, 201):
+        x = drawn((n,), dtype)
+        near(made(x), 8 * (x.torch() + 1).double())
+
+
 def test_gradients_are_the_operators_own(new_op: NewOp) -> None:
     made = new_op(add_one, ADD_ONE)
     gradient(made)(lambda dy: dy * 1.0)
