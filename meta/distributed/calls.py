@@ -8,25 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.base.errors import DistributedError
-from meta.base.registry import nearest
-from meta.runtime.world import Group, current
-
-
-def _group(over: str) -> Group:
-    groups = current().groups
-    if over not in groups:
-        raise DistributedError(
-            f"the mesh has no axis {over!r}",
-            expected=", ".join(groups) or "a mesh: meta.distributed.init or simulate",
-            hint=nearest(over, groups),
-        )
-    return groups[over]
+from meta.runtime.world import group_of, size_of
 
 
 def size(over: str) -> int:
     """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
-    return _group(over).size
+    return size_of(over)
 
 
 def rank(over: str) -> int:
@@ -34,7 +21,7 @@ def rank(over: str) -> int:
 
     A program that is traced with it serves this rank alone; `axis_index` is what programs read.
     """
-    return _group(over).rank
+    return group_of(over).rank
 
 
 def axis_index(over: str, device: str = "cpu") -> Any:

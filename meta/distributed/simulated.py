@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from meta.base.errors import ArgumentError, DistributedError
+from meta.runtime.random import Generator, default, in_place_of_default
 from meta.runtime.world import World, inside
 
 _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -65,6 +66,8 @@ class simulate:
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Call a function on every rank, at the same time; return the results by rank.
 
+        Each rank has random numbers of its own, which follow from `meta.random.seed` before.
+
         Each rank makes and compiles what it runs: arrays, models and programs that several ranks
         write to or run are not for several threads. Raises the error of the first rank that failed
         by itself; DistributedError, on all ranks, if they do not call the same collectives.
@@ -82,12 +85,13 @@ class simulate:
                 point = points.setdefault(key, _Point(axis, size))
                 groups[axis] = _SimulatedGroup(meeting, point, number, place[i], size)
             worlds.append(World(groups))
+        streams = [Generator(default.key()) for _ in places]
         results: list[Any] = [None] * len(places)
         errors: dict[int, BaseException] = {}
 
         def rank(number: int) -> None:
             try:
-                with inside(worlds[number]):
+                with inside(worlds[number]), in_place_of_default(streams[number]):
                     results[number] = function(*args)
             except BaseException as error:
                 errors[number] = error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any
 
 from meta import op
-from meta.base.dtype import promote
+from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
@@ -21,6 +22,7 @@ from meta.optim.loss_scale import LossScale
 from meta.optim.optimizer import Optimizer, clipping, require_clip, zeros_like
 from meta.optim.options import bind, parameters, require_range
 from meta.runtime.ndarray import array, ndarray
+from meta.runtime.world import size_of
 
 
 def _mix(
@@ -100,6 +102,29 @@ class Average(Model):
                 params[name].update(value)
 
 
+@dataclass(frozen=True)
+class Ranks:
+    """Along which axis of the mesh a step is data parallel, over how many ranks, and in which dtype
+    gradients are averaged.
+    """
+
+    over: str
+    size: int
+    dtype: str | None
+
+    def start(self, model: Model) -> None:
+        """Give a model the arrays that it has on rank 0."""
+        for value in model.state().values():
+            value.update(op.broadcast_from(value, self.over, self.size))
+
+    def mean(self, gradient: Any) -> Any:
+        """Return the mean of a gradient over the ranks."""
+        own = gradient.dtype
+        wide = gradient if self.dtype is None else op.astype(gradient, self.dtype)
+        mean = op.all_reduce(wide, self.over, self.size, "mean")
+        return mean if self.dtype is None else op.astype(mean, own)
+
+
 def _trained(model: Model) -> dict[str, ndarray]:
     """Return the parameters that require a gradient by name."""
     return {n: a for n, a in model.named_parameters() if a.requires_grad}
@@ -116,7 +141,7 @@ class TrainingStep(Model):
     ----------
     model: the model that is trained. optimizer: the `Optimizer`. lr: its array, an
     input of the program: ``step.lr.update(0.01)`` traces and compiles nothing anew.
-    loss_scale, accumulation, average: what was asked for, or None.
+    loss_scale, accumulation, average, ranks: what was asked for, or None.
     """
 
     records = False
@@ -130,8 +155,12 @@ class TrainingStep(Model):
         loss_scale: LossScale | None,
         accumulate: int,
         ema: float | None,
+        ranks: Ranks | None = None,
     ) -> None:
         """Wrap a model whose forward is traced."""
+        if ranks is not None:
+            ranks.start(model)
+        self.ranks = ranks
         params = _trained(model)
         self.model = model
         self.gradient = value_and_grad(model)
@@ -165,6 +194,8 @@ class TrainingStep(Model):
             dy = tree.unflatten(structure, [scale.scaled(leaf) for leaf in leaves])
         # A parameter that the result does not depend on stays as it is.
         y, gradients = self.gradient.of_used(dy, *inputs, **named)
+        if self.ranks is not None:
+            gradients = {n: self.ranks.mean(g) for n, g in gradients.items()}
         factor: Any = 1.0
         skip = None
         if self.accumulation is not None:
@@ -214,6 +245,8 @@ def training_step(
     accumulate: int = 1,
     ema: float | None = None,
     maximize: bool = False,
+    over: str | None = None,
+    reduce_dtype: str | None = None,
 ) -> StepMaker:
     """Return a function that turns a model into its training step.
 
@@ -234,6 +267,14 @@ def training_step(
     accumulate: the number of calls whose gradients are averaged for one update.
     ema: the decay of a running average of the parameters, ``step.average``; None: there is none.
         ``with step.averaged():`` the model computes with it.
+    over: data parallel training along this axis of the mesh (`meta.distributed`): each rank has
+        its own part of the batch, and the gradients are averaged over the ranks, before everything
+        else that is done to them. A model's arrays start as those of rank 0. Statistics of batch
+        normalisation, and what the step returns, are each rank's own.
+    reduce_dtype: the dtype in which gradients are averaged; None: their own.
+
+    Raises ArgumentError for options that do not fit, DistributedError if the mesh has no such axis
+    when a model is given.
     """
     kind.validate(lr, {**numbers, "maximize": maximize})
     require_clip(clip_norm, clip_value)
@@ -247,6 +288,9 @@ def training_step(
         raise ArgumentError("accumulate counts calls", expected="an int >= 1", found=accumulate)
     if ema is not None:
         require_range("a step", "ema", ema, isinstance(ema, Real) and 0 <= ema < 1, "in [0, 1)")
+    if reduce_dtype is not None and (over is None or not is_float(reduce_dtype)):
+        expected = 'a floating point dtype, beside over="dp"'
+        raise ArgumentError("reduce_dtype does not fit", expected=expected, found=reduce_dtype)
     of_params = partial(
         kind,
         lr=lr,
@@ -257,7 +301,9 @@ def training_step(
     )
 
     def make(model: Model) -> TrainingStep:
-        return TrainingStep(model, of_params, clip_norm, clip_value, loss_scale, accumulate, ema)
+        ranks = None if over is None else Ranks(over, size_of(over), reduce_dtype)
+        options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
+        return TrainingStep(model, of_params, *options)
 
     return make
 

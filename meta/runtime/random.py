@@ -102,7 +102,42 @@ def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
     return (z >> np.uint64(1)).view(np.int64)
 
 
-default = Generator()
+_own: ContextVar[Generator | None] = ContextVar("meta_generator", default=None)
+"""The stream of a simulated rank, which takes the place of the default one there."""
+
+
+class _Default(Generator):
+    """The stream of the process; within `in_place_of_default`, another one."""
+
+    def _start(self, seed: int, counter: int) -> None:
+        own = _own.get()
+        if own is None:
+            super()._start(seed, counter)
+        else:
+            own._start(seed, counter)
+
+    def _next(self, count: int) -> np.ndarray[Any, Any]:
+        own = _own.get()
+        return super()._next(count) if own is None else own._next(count)
+
+    def state(self) -> tuple[int, int]:
+        """Return (seed, counter), for checkpoints."""
+        own = _own.get()
+        return super().state() if own is None else own.state()
+
+
+default = _Default()
+
+
+@contextmanager
+def in_place_of_default(generator: Generator) -> Iterator[None]:
+    """Let draws of this thread in the block be those of a stream of its own."""
+    token = _own.set(generator)
+    try:
+        yield
+    finally:
+        _own.reset(token)
+
 
 _recorded: ContextVar[tuple[list[int], ...]] = ContextVar("meta_recorded_keys", default=())
 _replayed: ContextVar[list[int] | None] = ContextVar("meta_replayed_keys", default=None)

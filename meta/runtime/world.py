@@ -90,6 +90,23 @@ def current() -> World:
     return _here.get() or _process[0]
 
 
+def size_of(over: str) -> int:
+    """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
+    return group_of(over).size
+
+
+def group_of(over: str) -> Group:
+    """Return the group along an axis of the mesh at hand; DistributedError if there is none."""
+    groups = current().groups
+    if over not in groups:
+        raise DistributedError(
+            f"the mesh has no axis {over!r}",
+            expected=", ".join(groups) or "a mesh: meta.distributed.init or simulate",
+            hint=nearest(over, groups),
+        )
+    return groups[over]
+
+
 def set_process(world: World) -> None:
     """Let this be the world of the process."""
     _process[0] = world

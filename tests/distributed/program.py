@@ -7,6 +7,7 @@ import numpy as np
 import meta
 from meta import distributed as dist
 from tests.distributed.test_simulated import CALLS, values
+from tests.distributed.training import MAKERS, trained
 
 count = int(sys.argv[1])
 
@@ -31,8 +32,13 @@ def rank():
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
     here, found = dist.rank("dp"), rank()
+    states = {name: trained(name, True, "dp") for name in MAKERS}
 dist.end()
 for mine, wanted in zip(found, dist.simulate(count).run(rank)[here], strict=True):
     assert mine.dtype == wanted.dtype
     np.testing.assert_allclose(*(one.astype("complex128").numpy() for one in (mine, wanted)), 1e-12)
+for name, state in states.items():
+    alone = trained(name, True)
+    for key, value in state.items():
+        np.testing.assert_allclose(value, alone[key], 1e-10, 1e-13, err_msg=f"{name}: {key}")
 print(f"rank {here} of {count}: {len(found)} results agree")
