@@ -11,6 +11,7 @@ Along an axis of one rank nothing is exchanged, and no mesh is needed.
 from __future__ import annotations
 
 from meta.base.dtype import COMPLEX, is_float
+from meta.ir.types import UnknownDim
 from meta.op.core import DeviceName, Ints, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
@@ -34,7 +35,10 @@ def _reduced(x: TensorType, size: int, reduction: str) -> None:
 
 def _times(x: TensorType, size: int, axis: int) -> TensorType:
     at = normalize_axis(axis, x.ndim)
-    return x.with_shape((*x.shape[:at], x.shape[at] * size, *x.shape[at + 1 :]))
+    extent = x.shape[at]
+    if not isinstance(extent, UnknownDim):
+        extent = extent * size
+    return x.with_shape((*x.shape[:at], extent, *x.shape[at + 1 :]))
 
 
 def _part(x: TensorType, size: int, axis: int) -> TensorType:
