@@ -62,6 +62,11 @@ class Source:
         return definition_span(self.jit.fn)
 
     @property
+    def text(self) -> str:
+        """The function as it is written."""
+        return "".join(self.jit.raw_src)
+
+    @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters, in order."""
         return tuple(

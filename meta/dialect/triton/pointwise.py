@@ -237,7 +237,8 @@ class _Call:
         if may_begin():
             build.kernels.begin([unit])
         ready = Ready(unit, plan, self.call.device.ordinal)
-        return OpEnv(Deferred(ready, compile_each), allocates=False, strided=strided)
+        run = Deferred(ready, compile_each, Ready.text)
+        return OpEnv(run, allocates=False, strided=strided)
 
 
 def nothing(*values: Any) -> None:

@@ -153,7 +153,12 @@ def launching(run: Callable[..., Any], *launches: Launch, **how: Any) -> OpEnv:
     ``how``: as of `OpEnv`; the function fills its results unless ``allocates=True`` is given.
     """
     how = {"allocates": False, **how}
-    return OpEnv(Deferred((run, launches), _compile_each), **how)
+    return OpEnv(Deferred((run, launches), _compile_each, _text), **how)
+
+
+def _text(kernel: tuple[Callable[..., Any], Sequence[Launch]]) -> dict[str, str]:
+    """Return the functions that are launched, by the ending of the name of a file."""
+    return {".py": "\n\n".join(dict.fromkeys(one.source.text for one in kernel[1]))}
 
 
 def _compile_each(

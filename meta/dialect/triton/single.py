@@ -101,6 +101,10 @@ class Ready:
     plan: LaunchPlan
     device: int
 
+    def text(self) -> dict[str, str]:
+        """Return what is compiled, by the ending of the name of a file."""
+        return {".py": "\n\n".join(dict.fromkeys(v.source.text for v in self.unit.variants))}
+
 
 class SingleKernel:
     """A kernel of an operator; parameters as in `TritonDialect.kernel`."""
@@ -258,7 +262,7 @@ class SingleKernel:
         )
         if may_begin():
             build.kernels.begin([unit])
-        return self._env(Deferred(Ready(unit, plan, device), compile_each), strided)
+        return self._env(Deferred(Ready(unit, plan, device), compile_each, Ready.text), strided)
 
     def _env(self, run: Any, strided: bool) -> OpEnv:
         how = self.not_capturable

@@ -27,6 +27,7 @@ from meta.vm.modules.signature import (
     Signature,
     extent_of,
     in_order,
+    named,
     require_kind,
     tensor_like,
 )
@@ -180,7 +181,8 @@ class Buffers:
 
     def _writable(self, value: object, name: str, type_: TensorType) -> torch.Tensor:
         # Of a numpy array that cannot be written, or not be shared, `tensor_like` takes a copy.
-        shared = from_dlpack(value) if isinstance(value, np.ndarray) else value
+        with named("output", name):
+            shared = from_dlpack(value) if isinstance(value, np.ndarray) else value
         array = tensor_like(shared, "output", name)
         require_kind(array, "output", name, type_, self._signature.device)
         what = f"output {name!r}"
@@ -196,7 +198,8 @@ class Buffers:
                 expected="a tensor that torch does not conjugate or negate when it is read",
                 found=f"shape {tuple(value.shape)}",
             )
-        memory = memory_of(array, what, "run the module outside of the function that is traced")
+        with named("output", name):
+            memory = memory_of(array, what, "run the module outside of the function that is traced")
         if not memory.is_contiguous():
             raise ArgumentError(
                 f"{what} is not contiguous",

@@ -21,7 +21,7 @@ from meta.vm.convention import Program
 from meta.vm.executable import Executable
 from meta.vm.launch_checks import same_bits
 from meta.vm.modules.buffers import Memory
-from meta.vm.modules.signature import require_known, tensor_like
+from meta.vm.modules.signature import named, require_known, tensor_like
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +89,20 @@ class Constants:
                 "these constants do not fit, and none was set",
                 found="\n            ".join(problems),
             )
-        names = [several[0] for several in by_array.values()]
-        targets = [a for n in names if (a := self.by_name[n].array) is not None]
-        self._write(targets, [given[n] for n in names])
+        self._write({several[0]: given[several[0]] for several in by_array.values()})
 
     def _problem(self, name: str, array: ndarray) -> str:
         type_ = self.by_name[name].type
         found = type_of_array(array)
         return "" if found == type_ else f"{name!r} is {type_}, and the tensor {found}"
 
-    def _write(self, targets: Sequence[ndarray], values: Sequence[ndarray]) -> None:
-        with no_grad():  # a parameter is written, and no gradient is asked to know of it
-            memory = [memory_of(a, "set_constant", "set it outside") for a in targets]
+    def _write(self, values: Mapping[str, ndarray]) -> None:
+        targets = {n: a for n in values if (a := self.by_name[n].array) is not None}
+        memory = []
+        for name, array in targets.items():
+            # A parameter is written, and no gradient is asked to know of it.
+            with named("constant", name), no_grad():
+                memory.append(memory_of(array, "set_many_constants", "set it outside"))
         written = Memory(memory)
         # First, so that nothing is written if there is no room: what is elsewhere, or is written
         # itself, as where two constants are exchanged.
@@ -108,10 +110,10 @@ class Constants:
             copied(v.tensor.detach(), a.device)
             if v.device != a.device or written.meets(v.tensor)
             else v.tensor
-            for a, v in zip(targets, values, strict=True)
+            for a, v in ((a, values[n]) for n, a in targets.items())
         ]
         with self._executable.between_runs():
-            for array, source in zip(targets, sources, strict=True):
+            for array, source in zip(targets.values(), sources, strict=True):
                 array.update(ndarray(source))
 
 

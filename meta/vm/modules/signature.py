@@ -9,6 +9,7 @@ function returns: ``logits`` of a dict, ``output_0``, ``output_1`` of a tuple; a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 from meta.base.device import Device
-from meta.base.errors import ArgumentError, DeviceError, UnknownName
+from meta.base.errors import ArgumentError, DeviceError, MetaError, UnknownName
 from meta.base.registry import nearest
 from meta.base.remember import remember
 from meta.ir import Dim, SymbolicDim, TensorType, TupleType, Type
@@ -283,9 +284,16 @@ def tensor_like(value: object, what: str, name: str) -> ndarray:
             expected="a torch tensor, an array, or an exporter of DLPack",
             found=type(value).__name__,
         )
-    try:
+    with named(what, name):
         return as_array(value)
-    except ArgumentError as error:
+
+
+@contextmanager
+def named(what: str, name: str) -> Iterator[None]:
+    """Let an error of a block say which input, output or constant it is about."""
+    try:
+        yield
+    except MetaError as error:
         error.what = f"{what} {name!r}: {error.what}"
         raise
 

@@ -141,6 +141,11 @@ def test_kernels_of_a_program_are_compiled_on_threads(
     assert len(fake.loaded) == 6
 
 
+def test_the_source_is_known_for_people(tested: TritonDialect) -> None:
+    (source,) = tested.ops["relu"].make(kernels.call(op.relu, X)).source_text().items()
+    assert source[0] == ".py" and "@triton.jit" in source[1] and "tl.load" in source[1]
+
+
 def test_a_kernel_that_does_not_compile_is_named(tested: TritonDialect, folder: Path):
     @triton.jit
     def wrong(x, out, numel, BLOCK: tl.constexpr):

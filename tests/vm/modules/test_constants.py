@@ -162,7 +162,7 @@ def test_an_array_that_cannot_be_written() -> None:
     model.first.bias = meta.asarray(torch.zeros(16))
     case = CASES["mlp"]
     module = compiled(case, model, dynamic=False)
-    with pytest.raises(ArgumentError, match="share memory"):
+    with pytest.raises(ArgumentError, match=r"constant 'last.bias': .* share memory"):
         module.set_many_constants({"first.bias": torch.ones(16), "last.bias": torch.ones(3)})
     assert model.first.bias.tolist() == [0.0] * 16
 
@@ -290,3 +290,21 @@ def test_no_run_sees_half_of_what_is_set(pair: Any) -> None:
 def test_gpt2_names_are_those_of_transformers() -> None:
     module = meta.compile_model(gpt2().eval(), torch.zeros(1, 3, dtype=torch.int64))
     assert "transformer.h.0.attn.c_attn.weight" in module.constant_names
+
+
+def test_a_training_step() -> None:
+    """A step of an optimizer is a module, too: parameters and its state are constants."""
+    net = meta.model.Linear(4, 3)
+    step = meta.optim.with_sgd(lr=0.1, momentum=0.9)(net)
+    dy, x = torch.ones(2, 3), torch.ones(2, 4)
+    module = meta.compile_model(step, dy, x)
+    assert {"model.weight", "optimizer.velocity.weight", "lr"} <= set(module.constant_names)
+    for _ in range(2):
+        module.set_many_constants(
+            {"model.weight": torch.zeros(3, 4), "optimizer.velocity.weight": torch.ones(3, 4)}
+        )
+        module.run_with_tensors([dy, x])
+        # dw is 2 everywhere: velocity 0.9 * 1 + 2, times the learning rate.
+        torch.testing.assert_close(net.weight.torch().detach(), torch.full((3, 4), -0.29))
+    module.benchmark_with_tensors([dy, x], count=2, repeat=2)
+    torch.testing.assert_close(net.weight.torch().detach(), torch.full((3, 4), -0.29))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import meta
-from meta.base.errors import ArgumentError, MetaError, UnknownName
+from meta.base.errors import ArgumentError, DeviceError, MetaError, UnknownName
 from meta.ir import parse_type
 from meta.model import trace
 from tests.vm.modules.networks import CASES, compiled, made
@@ -118,3 +118,31 @@ def test_constants_are_no_buffers() -> None:
     buffers["logits"] = model.last.weight.torch().detach().view(-1)[1:10].view(3, 3)
     with pytest.raises(ArgumentError, match="'logits' shares memory with a constant of the module"):
         module.run_with_tensors(CASES["mlp"].inputs(3), buffers)
+
+
+def test_tensors_that_are_not_what_they_seem() -> None:
+    """Lazily conjugated, negated, sparse, or made where nothing counts writes."""
+
+    @trace
+    def function(x: Any) -> Any:
+        return x * 2.0
+
+    x = torch.ones(2, 3)
+    module = meta.compile_model(function, x)
+    seen = module.run_with_tensors([torch._neg_view(x)])["output"]
+    assert seen.tolist() == [[-2.0] * 3] * 2
+    assert (
+        module.run_with_tensors([x.clone().requires_grad_()])["output"].tolist() == [[2.0] * 3] * 2
+    )
+    with pytest.raises(ArgumentError, match="output 'output' is a view whose memory does not"):
+        module.run_with_tensors([x], [torch._neg_view(x)])
+    with pytest.raises(ArgumentError, match="input 'x': a tensor of this layout"):
+        module.run_with_tensors([x.to_sparse()])
+    with pytest.raises(DeviceError, match="input 'x': unknown device"):
+        module.run_with_tensors([x.to("meta")])
+    with torch.inference_mode():
+        made_there = torch.empty(2, 3)
+        module.run_with_tensors([x], [made_there])
+    assert made_there.tolist() == [[2.0] * 3] * 2
+    with pytest.raises(ArgumentError, match=r"output 'output': .*inference_mode"):
+        module.run_with_tensors([x], [made_there])
