@@ -13,6 +13,7 @@ from meta import op
 from meta.base.dtype import TO_TORCH
 from meta.dialect.core import LIBRARY
 from meta.dialect.core.bound import bind_kernel
+from meta.dialect.core.joined_attention import require_masks_only
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import wide
@@ -225,6 +226,9 @@ def _by_device(base, filling, returning):
 
     def make(call):
         on_cpu = call.device.kind == "cpu"
+        if not on_cpu and call.args.query.dtype != "float64":
+            # By blocks it takes long, and a window would be a mask of all scores.
+            require_masks_only(call)
         run = _compact(bind_kernel(returning, call), call) if on_cpu else bind_kernel(filling, call)
         return OpEnv(run, on_cpu, strided=False)
 

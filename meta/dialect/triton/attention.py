@@ -1,0 +1,237 @@
+"""Attention with dropout, windows and slopes in Triton: one launch forward, two for the gradients.
+
+Scores stay on the chip. Dropout keeps what `dropout_train` keeps for the same key. Without dropout,
+a window or slopes libraries have been measured, and come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from meta import op
+from meta.base import config
+from meta.dialect.core import OpEnv, decline_if
+from meta.dialect.core.knobs import ask, tunable
+from meta.dialect.triton import triton_dialect as dialect
+from meta.dialect.triton.attention_kernels import (
+    attention_dkey,
+    attention_dquery,
+    attention_forward,
+)
+from meta.dialect.triton.prepared import Launch, launching
+from meta.ir.types import TensorType
+from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
+from meta.op.core.call import CallValues
+from meta.runtime.philox import keep_threshold
+
+DTYPES = ("float16", "bfloat16", "float32")
+WIDEST = 256
+"""The most elements of a head."""
+LEVEL = 13
+"""Below the kernels of libraries, which serve what has no dropout, window or slopes."""
+MASKS = {None: 0, "bool": 1}
+"""How the kernels name dtypes of masks; 2 is numbers to add."""
+
+Sizes = tuple[int, int, int, int]
+"""Rows of queries and of keys at a time, warps, and stages of a pipeline."""
+FORWARD: dict[tuple[bool, int], Sizes] = {
+    (True, 64): (128, 64, 4, 3),
+    (True, 128): (128, 64, 8, 2),
+    (True, 256): (64, 32, 8, 2),
+    (False, 64): (64, 32, 4, 2),
+    (False, 128): (64, 32, 8, 2),
+    (False, 256): (32, 32, 4, 1),
+}
+"""By whether numbers are half, and the width of a head up to which the sizes hold."""
+BACKWARD: dict[tuple[bool, int], Sizes] = {
+    (True, 64): (64, 64, 4, 2),
+    (True, 128): (64, 64, 8, 1),
+    (True, 256): (32, 32, 4, 1),
+    (False, 64): (32, 32, 4, 2),
+    (False, 128): (32, 32, 4, 1),
+    (False, 256): (16, 16, 4, 1),
+}
+
+
+Launches = tuple[Launch, ...]
+
+
+def _wide(width: int) -> int:
+    """Return the width of a tile for heads of so many elements: a power of two."""
+    return max(16, 1 << (width - 1).bit_length())
+
+
+def _sizes(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict[str, int]:
+    """Return the meta-parameters of a launch."""
+    fits = min(n for kind, n in table if kind == half and n >= width)
+    rows, keys, warps, stages = table[half, fits]
+    rows = ask("BLOCK_M", rows, [n for n in (32, 64, 128) if n <= rows])
+    keys = ask("BLOCK_N", keys, [n for n in (32, 64) if n <= keys])
+    warps = ask("num_warps", warps, (4, 8))
+    return {"BLOCK_M": rows, "BLOCK_N": keys, "num_warps": warps, "num_stages": stages}
+
+
+def _strides(shape: Sequence[int], layout: str) -> tuple[int, int, int]:
+    """Return how many elements it is from one batch to the next, from one head, and from one row
+    of a compact array whose extents, heads first, are ``shape``.
+    """
+    _, heads, rows, width = shape
+    if layout == HEADS_FIRST:
+        return heads * rows * width, rows * width, width
+    return heads * rows * width, width, heads * width
+
+
+class _Attention:
+    """What the launches of a call have in common."""
+
+    def __init__(self, call: CallValues) -> None:
+        a = call.args
+        self.call, self.device = call, call.device
+        given = [t for t in (a.query, a.key, a.value, a.mask, a.slopes) if t is not None]
+        decline_if(not all(t.is_static for t in given), "extents are known at run time only")
+        decline_if(a.query.dtype not in DTYPES, f"made for {', '.join(DTYPES)}")
+        decline_if(not all(t.size for t in given), "there is an empty tensor")
+        query, key, value = (
+            heads_first(t, a.layout).static_shape for t in (a.query, a.key, a.value)
+        )
+        self.batch, self.heads, self.queries, width = query
+        self.groups, self.keys, value_width = key[1], key[2], value[3]
+        widest = max(width, value_width)
+        decline_if(widest > WIDEST, f"made for heads of up to {WIDEST} elements")
+        decline_if(self.queries + self.keys >= 2**30, "there are too many queries or keys")
+        self.half, self.wide = a.query.dtype != "float32", _wide(widest)
+        result = (*query[:3], value_width)
+        places: dict[str, int] = {}
+        for letter, shape in (("q", query), ("k", key), ("v", value), ("y", result)):
+            steps = _strides(shape, a.layout)
+            places |= zip(
+                (f"{letter}_batch", f"{letter}_head", f"{letter}_row"), steps, strict=True
+            )
+        drops = a.dropout_key is not None and a.dropout_p > 0
+        threshold = keep_threshold(a.dropout_p)
+        decline_if(threshold >= 2**32, "nothing is kept")
+        left, right = a.window or (-1, -1)
+        far = self.queries + self.keys
+        right = 0 if a.causal else right
+        self.arguments: dict[str, Any] = {
+            "heads": self.heads, "share": self.heads // self.groups,
+            "queries": self.queries, "keys": self.keys, "width": width, "value_width": value_width,
+            **places, **_mask_places(call),
+            "slope_batch": self.heads if a.slopes is not None and a.slopes.ndim == 2 else 0,
+            "left": far if left < 0 else min(left, far),
+            "right": far if right < 0 else min(right, far),
+            "scale": float(score_scale(a.scale, width)),
+            "kept_scale": 1 / (1 - a.dropout_p) if drops else 1.0,
+            "threshold": threshold,
+            "MASK": MASKS.get(None if a.mask is None else a.mask.dtype, 2),
+            "SLOPES": a.slopes is not None, "DROPS": drops, "VECTOR": self.keys % 4 == 0,
+            "WIDTH": _wide(width), "VALUE_WIDTH": _wide(value_width),
+        }  # fmt: skip
+        self.tensors = {
+            "query": a.query, "key": a.key, "value": a.value, "mask": a.mask, "slopes": a.slopes,
+            "dropout_key": a.dropout_key if drops else None,
+        }  # fmt: skip
+        self.named = [
+            n for n in call.op.schema.names
+            if isinstance(getattr(a, n), TensorType)
+        ]  # fmt: skip
+
+    def launch(
+        self, kernel: Any, sizes: dict[str, int], exact: bool, by_key: bool, **tensors: Any
+    ) -> Launch:
+        """Prepare a launch; ``by_key``: each block has some keys, not some queries."""
+        if by_key:
+            blocks = -(-self.keys // sizes["BLOCK_N"]) * self.groups
+        else:
+            blocks = -(-self.queries // sizes["BLOCK_M"]) * self.heads
+        grid = (blocks * self.batch,)
+        given = {**self.tensors, **tensors, **self.arguments, **sizes}
+        # Three products of what TensorFloat-32 has are about one of float32.
+        precision = "tf32x3" if exact else "tf32"
+        return Launch(kernel, self.device, grid, PRECISION=precision, **given)
+
+    def exact(self) -> bool:
+        """Whether products are to be as precise as float32, by the knob of now."""
+        return not (self.half or config.get("META_TF32"))
+
+    def values(self, values: Sequence[torch.Tensor], *names: str) -> list[torch.Tensor]:
+        """Return tensors of a run by their names, without those that are None."""
+        given = dict(zip(self.named, values, strict=False))
+        return [given[n] for n in names if n in given and not self._unread(n)]
+
+    def _unread(self, name: str) -> bool:
+        return name == "dropout_key" and self.tensors[name] is None
+
+
+def _mask_places(call: CallValues) -> dict[str, int]:
+    """Return how a mask lies: of its batches, which are repeated, heads, rows and keys; steps are 0
+    where it is broadcast.
+    """
+    mask = call.args.mask
+    shape = (1, 1, 1, 1) if mask is None else (1,) * (4 - mask.ndim) + mask.static_shape
+    steps, step = [0, 0, 0, 0], 1
+    for axis in (3, 2, 1, 0):
+        steps[axis] = step if shape[axis] != 1 else 0
+        step *= shape[axis]
+    batches = shape[0]
+    repeats = mask_repeats(mask, call.args.query.shape[0])
+    assert batches == 1 or batches * repeats == call.args.query.shape[0]
+    names = ("mask_batch", "mask_head", "mask_row", "mask_key")
+    return {"mask_batches": batches, **dict(zip(names, steps, strict=True))}
+
+
+@dialect.op(op.fused_attention, plevel=dialect.levels(LEVEL))
+@tunable
+def fused_attention(call: CallValues) -> OpEnv:
+    """Return the launch of the forward pass."""
+    made = _Attention(call)
+    sizes = _sizes(FORWARD, made.half, made.wide)
+    y, logsumexp = call.outputs
+    names = "query", "key", "value", "mask", "slopes", "dropout_key"
+
+    @cache
+    def launches(exact: bool) -> Launches:
+        given = {"y": y, "logsumexp": logsumexp}
+        return (made.launch(attention_forward, sizes, exact, False, **given),)
+
+    def run(*values: torch.Tensor) -> None:
+        (forward,) = launches(made.exact())
+        forward(*made.values(values, *names), *values[len(made.named) :])
+
+    return launching(run, *launches(made.exact()))
+
+
+@dialect.op(op.fused_attention_dx, plevel=dialect.levels(LEVEL))
+@tunable
+def fused_attention_dx(call: CallValues) -> OpEnv:
+    """Return the launches of the gradients: by queries, and by keys."""
+    made, a = _Attention(call), call.args
+    sizes = _sizes(BACKWARD, made.half, made.wide)
+    dquery, dkey, dvalue = call.outputs
+    shape = made.batch, made.heads, made.queries
+    rest = "slopes", "dropout_key"
+
+    @cache
+    def launches(exact: bool) -> Launches:
+        given = {"dy": a.dy, "logsumexp": a.logsumexp, "delta": "float32"}
+        by_query, by_key = {"y": a.y, "dquery": dquery}, {"dkey": dkey, "dvalue": dvalue}
+        return (
+            made.launch(attention_dquery, sizes, exact, False, **given, **by_query),
+            made.launch(attention_dkey, sizes, exact, True, **given, **by_key),
+        )
+
+    def run(*values: torch.Tensor) -> None:
+        first, second = launches(made.exact())
+        query, key, value = values[len(made.named) :]
+        delta = torch.empty(shape, dtype=torch.float32, device=query.device)
+        given = made.values(values, "query", "key", "value", "mask")
+        sums, more = made.values(values, "logsumexp", "dy"), made.values(values, *rest)
+        first(*given, *made.values(values, "y"), *sums, *more, query, delta)
+        second(*given, *sums, *more, delta, key, value)
+
+    workspace = 4 * shape[0] * shape[1] * shape[2]
+    return launching(run, *launches(made.exact()), workspace=workspace)
