@@ -126,12 +126,14 @@ of_each(
     op.fused_attention,
     **dict.fromkeys(("query", "key", "value"), (narrow, *_GIVEN)),
     mask=(finite, *_GIVEN),
+    slopes=wide,
 )
 of_each(
-    *(op.fused_attention_dx, op.fused_attention_dmask),
+    *(op.fused_attention_dx, op.fused_attention_dmask, op.fused_attention_dslopes),
     **dict.fromkeys(("query", "key", "value", "y", "dy"), (narrow, *_GIVEN)),
     mask=(finite, *_GIVEN),
     logsumexp=(wide, *_GIVEN),
+    slopes=wide,
 )
 _FACTORS = "x", "linear_weight", "linear_bias"
 # Products of the factors; what there is of rows is in float32, as losses are.

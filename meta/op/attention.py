@@ -13,6 +13,7 @@ from meta.op.core.check import (
     require_same_dtype,
 )
 from meta.op.norm import statistics_dtype
+from meta.op.random import require_key, require_probability
 
 
 def score_scale(scale: float | None, width: int) -> float:
@@ -101,6 +102,37 @@ def _checked(
     return scores
 
 
+def _check_options(
+    scores: TensorType,
+    window: tuple[int, ...] | None,
+    slopes: TensorType | None,
+    dropout_key: TensorType | None,
+    dropout_p: float,
+) -> None:
+    """Check what else is done to the scores, which are of query's dtype, and to the weights."""
+    if window is not None:
+        fits = len(window) == 2 and all(n >= -1 for n in window)
+        expected = "(left, right), each -1 or more"
+        require(fits, "window does not fit", expected=expected, found=window)
+    if slopes is not None:
+        dtypes = {scores.dtype, statistics_dtype(scores.dtype)}
+        leading = scores.shape[2 - slopes.ndim : 2] if slopes.ndim in (1, 2) else ()
+        fits = bool(leading) and all(map(_same, slopes.shape, leading))
+        expected = f"{' or '.join(sorted(dtypes))} of the heads {list(scores.shape[1:2])}, or of "
+        expected += f"batches and heads {list(scores.shape[:2])}"
+        fits = fits and slopes.dtype in dtypes
+        require(fits, "slopes do not fit", expected=expected, found=slopes)
+    require_probability(dropout_p)
+    if dropout_key is not None:
+        require_key(dropout_key, "dropout_key")
+    require(
+        dropout_p == 0 or dropout_key is not None,
+        "weights are dropped by a key",
+        expected="dropout_key beside dropout_p, as of random_key()",
+        found=f"dropout_p={dropout_p}",
+    )
+
+
 def _statistics(scores: TensorType) -> TensorType:
     return TensorType(scores.shape[:3], statistics_dtype(scores.dtype))
 
@@ -114,11 +146,15 @@ def fused_attention(
     causal: bool = False,
     scale: float | None = None,
     layout: str = HEADS_FIRST,
+    window: tuple[int, ...] | None = None,
+    slopes: Tensor | None = None,
+    dropout_key: Tensor | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[TensorType, TensorType]:
     """`scaled_dot_product_attention` of four axes that also returns the logsumexp of the scores.
 
-    ``softmax(query @ key.T * scale + mask) @ value`` per head. Scores and softmax are computed in
-    at least float32.
+    ``dropout(softmax(query @ key.T * scale + mask - slopes * distance)) @ value`` per head. Scores
+    and softmax are computed in at least float32.
 
     query: floating point [b, h, l, d]. key: [b, g, s, d] and value: [b, g, s, e] of its dtype; g
     divides h, and each head of key and value serves h / g adjacent heads of query (grouped-query
@@ -129,6 +165,14 @@ def fused_attention(
     keys 0 .. i only. scale: 1 / sqrt(d) unless given. layout: "BHSD", or "BSHD" for
     query [b, l, h, d], key, value and y likewise, as projections leave them.
 
+    window: (left, right): query i looks at keys i - left .. i + right only, where -1 is no limit
+    (Beltagy et al., arXiv:2004.05150). slopes: [h] or [b, h], of query's dtype, or float32 where
+    that is half: slopes[h] * abs(i - j) is subtracted from the score of query i and key j (Press
+    et al., arXiv:2108.12409). Positions count from the first query and the first key, as causal's.
+    dropout_p: the probability to drop a weight; those kept are divided by 1 - dropout_p.
+    dropout_key: int64, one element: what is kept is `dropout_mask` of it, for the shape
+    [b, h, l, s] in any layout, as if `dropout_train` had got the key and the weights.
+
     Results: y [b, h, l, e] of query's dtype; log(sum(exp(scores))) [b, h, l], float64 beside
     float64 and else float32, which is for the gradient and a constant to differentiation. A query
     that may look nowhere gets 0 for both.
@@ -136,6 +180,7 @@ def fused_attention(
     Raises TypeInferError for shapes or dtypes that do not fit.
     """
     scores = _checked(query, key, value, mask, layout)
+    _check_options(scores, window, slopes, dropout_key, dropout_p)
     return query.with_shape((*query.shape[:3], value.shape[3])), _statistics(scores)
 
 
@@ -151,17 +196,23 @@ def fused_attention_dx(
     causal: bool = False,
     scale: float | None = None,
     layout: str = HEADS_FIRST,
+    window: tuple[int, ...] | None = None,
+    slopes: Tensor | None = None,
+    dropout_key: Tensor | None = None,
+    dropout_p: float = 0.0,
 ) -> tuple[TensorType, TensorType, TensorType]:
     """Gradients of `fused_attention` with respect to query, key and value.
 
-    With p = exp(scores - logsumexp) and ds = p * (dy @ value.T - sum(dy * y)):
-    ``dquery = ds @ key * scale``, ``dkey = ds.T @ query * scale``, ``dvalue = p.T @ dy`` (Dao et
-    al., arXiv:2205.14135, appendix B), the latter two summed over the heads that share them.
+    With p = exp(scores - logsumexp), z what dropout multiplies p by, and
+    ds = p * (z * (dy @ value.T) - sum(dy * y)): ``dquery = ds @ key * scale``,
+    ``dkey = ds.T @ query * scale``, ``dvalue = (p * z).T @ dy`` (Dao et al., arXiv:2205.14135,
+    appendix B), the latter two summed over the heads that share them.
 
-    query, key, value, mask, causal, scale, layout: of the forward call. y, logsumexp: its results.
-    dy: the gradient of y. Results: of the types of query, key and value.
+    query, key, value, mask, causal and all after it: of the forward call. y, logsumexp: its
+    results. dy: the gradient of y. Results: of the types of query, key and value.
     """
     scores = _checked(query, key, value, mask, layout)
+    _check_options(scores, window, slopes, dropout_key, dropout_p)
     result = query.with_shape((*query.shape[:3], value.shape[3]))
     for x, name, wanted in (
         (y, "y", result),
@@ -172,27 +223,34 @@ def fused_attention_dx(
     return query, key, value
 
 
-@op(options=fused_attention_dx)
-def fused_attention_dmask(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor,
-    y: Tensor,
-    logsumexp: Tensor,
-    dy: Tensor,
-    *options: Any,
-) -> TensorType:
+@op(schema=fused_attention_dx)
+def fused_attention_dmask(*arguments: Any) -> TensorType:
     """Gradient of `fused_attention` with respect to a mask that is added.
 
     ``ds`` of `fused_attention_dx`, summed over the axes along which mask is
     broadcast, and over the batches that have the same of its batches. Arguments as there; mask is
     floating point. Result: its type.
     """
-    require_float(mask, "mask")
-    arguments = (query, key, value, mask, y, logsumexp, dy, *options)
     fused_attention_dx.type_function(*arguments)
+    mask: TensorType | None = arguments[fused_attention_dx.schema.index["mask"]]
+    require(mask is not None, "there is no mask to differentiate by", expected="mask", found=None)
+    assert mask is not None
+    require_float(mask, "mask")
     return mask
+
+
+@op(schema=fused_attention_dx)
+def fused_attention_dslopes(*arguments: Any) -> TensorType:
+    """Gradient of `fused_attention` with respect to slopes.
+
+    ``-ds * abs(i - j)`` of `fused_attention_dx`, summed over queries i and keys j, and over batches
+    where they have none. Arguments as there, slopes among them. Result: the type of slopes.
+    """
+    fused_attention_dx.type_function(*arguments)
+    slopes: TensorType | None = arguments[fused_attention_dx.schema.index["slopes"]]
+    require(slopes is not None, "there are no slopes", expected="slopes", found=None)
+    assert slopes is not None
+    return slopes
 
 
 def _pairs(x: TensorType) -> TensorType:

@@ -17,11 +17,13 @@ from meta.op.core.function import function, operand
 from meta.runtime.threefry import STATE_WORDS
 
 
-def _probability(p: float) -> None:
+def require_probability(p: float) -> None:
+    """Raise TypeInferError for what is no probability of dropping."""
     require(0 <= p < 1, "p is not a probability of dropping", expected="0 <= p < 1", found=p)
 
 
-def _key(key: TensorType, name: str) -> None:
+def require_key(key: TensorType, name: str) -> None:
+    """Raise TypeInferError for what is no key."""
     fits = key.dtype == "int64" and (not key.is_static or key.size == 1)
     require(fits, f"{name} is no key", expected="int64, one element", found=str(key))
 
@@ -69,9 +71,9 @@ def dropout_train(
     Raises TypeInferError if p is outside [0, 1), x not floating point or in_states no key.
     """
     require_float(x, "x")
-    _probability(p)
+    require_probability(p)
     if in_states is not None:
-        _key(in_states, "in_states")
+        require_key(in_states, "in_states")
     return x, x.with_dtype("bool"), TensorType((0,), "uint8")
 
 
@@ -83,7 +85,7 @@ def dropout_dx(dy: Tensor, mask: Tensor, reserve_space: Tensor, p: float = 0.5) 
     Result: dy's type.
     """
     require_float(dy, "dy")
-    _probability(p)
+    require_probability(p)
     require_like(mask, dy.with_dtype("bool"), "mask does not fit")
     return dy
 
@@ -95,8 +97,8 @@ def dropout_mask(key: Tensor, shape: tuple[int, ...], p: float = 0.5) -> Tensor:
     key, p: its in_states and p. Of x and the mask, `dropout_dx` computes what
     `dropout_train` does, element by element.
     """
-    _probability(p)
-    _key(key, "key")
+    require_probability(p)
+    require_key(key, "key")
     require(all(n >= 0 for n in shape), "an extent is negative", found=shape)
     return TensorType(shape, "bool")
 
@@ -111,7 +113,7 @@ def random_key(device: DeviceName = "cpu") -> Tensor:
 
 
 def _drawn(key: TensorType, shape: Ints, dtype: str) -> TensorType:
-    _key(key, "key")
+    require_key(key, "key")
     require(dtypes.is_float(dtype), "the numbers are floating point", expected="float", found=dtype)
     return TensorType(extents_of(shape), dtype)
 
@@ -160,7 +162,7 @@ def random_integers(
     Raises TypeInferError for another key, a negative extent, last < low or a dtype that is not of
     integers, and NumberOutOfRange if the dtype has not both bounds.
     """
-    _key(key, "key")
+    require_key(key, "key")
     whole = not dtypes.is_float(dtype) and dtype != "bool"
     require(whole, "the numbers are integers", expected="an integer dtype", found=dtype)
     require(low <= last, "there is no integer to draw", expected="low <= last", found=(low, last))

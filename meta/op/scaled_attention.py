@@ -1,6 +1,4 @@
-"""`scaled_dot_product_attention` as torch has it, composed of `fused_attention`, or with dropout of
-products and softmax.
-"""
+"""`scaled_dot_product_attention` as torch has it, composed of `fused_attention`."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def scaled_dot_product_attention(
 ) -> Any:
     """Return ``softmax(query @ key.T * scale + attn_mask) @ value``, as torch's function.
 
-    Vaswani et al., arXiv:1706.03762. Without dropout it runs as one kernel, `fused_attention`.
+    Vaswani et al., arXiv:1706.03762. It runs as one kernel, `fused_attention`.
 
     query: floating point (..., l, d). key: (..., s, d) and value: (..., s, e) of its dtype; the
     leading axes broadcast. attn_mask: bool, true where a query may look, or numbers of query's
@@ -126,57 +124,5 @@ def _of_heads(
     """Return the attention of arrays [b, heads, length, width]."""
     if dropout_p == 0:
         return op.fused_attention(q, k, v, mask, is_causal, scale)[0]
-    (b, h, steps, d), (g, s) = q.shape, k.shape[1:3]
-    fits = fit((b, g, s), v.shape[:3]) and fit((b, d), (k.shape[0], k.shape[3]))
-    if not fits or (isinstance(h, int) and isinstance(g, int) and (g == 0 or h % g)):
-        raise _refused("query, key and value do not fit together", q, k, v)
-    # Heads of a group are rows of one product.
-    rows = op.reshape(q, (b * g, h // g * steps, d))
-    scores = op.batch_matmul_nt(rows, op.reshape(k, (b * g, s, d)))
-    scores = op.multiply(op.reshape(scores, (b, h, steps, s)), _factor(scale, d))
-    weights = op.dropout_train(_weights(scores, mask, is_causal), dropout_p)[0]
-    flat = op.reshape(weights, (b * g, h // g * steps, s))
-    y = op.batch_matmul(flat, op.reshape(v, (b * g, s, v.shape[3])))
-    return op.reshape(y, (b, h, steps, v.shape[3]))
-
-
-def _factor(scale: float | None, width: int) -> float:
-    return max(width, 1) ** -0.5 if scale is None else scale
-
-
-def _weights(scores: Any, mask: Any, is_causal: bool) -> Any:
-    """Return the softmax of what may be seen; 0 elsewhere, and where nothing may."""
-    added = mask is not None and mask.dtype != "bool"
-    if mask is not None:
-        if added and mask.dtype != scores.dtype:
-            what = f"attn_mask must be bool or {scores.dtype}"
-            raise TypeInferError(what, op=NAME, found=mask.dtype)
-        try:
-            fits = broadcast_shapes(mask.shape, scores.shape) == tuple(scores.shape)
-        except TypeInferError:
-            fits = False
-        if not fits:
-            raise TypeInferError(
-                "attn_mask does not broadcast to the scores",
-                op=NAME,
-                expected=list(scores.shape),
-                found=list(mask.shape),
-            )
-    if added:
-        scores = op.add(scores, mask)
-    seen = _seen(scores, op.not_equal(scores, -math.inf) if added else mask, is_causal)
-    if seen is None:
-        return op.softmax(scores, -1)
-    low = op.full_like(scores, -65504.0 if scores.dtype == "float16" else -3e38)
-    weights = op.softmax(op.where(seen, scores, low), -1)
-    return op.where(seen, weights, op.zeros_like(scores))
-
-
-def _seen(scores: Any, seen: Any, is_causal: bool) -> Any:
-    if not is_causal:
-        return seen
-    steps, keys = scores.shape[2:]
-    where = device_of(scores)
-    queries = op.reshape(op.arange(0, steps, 1, "int64", where), (steps, 1))
-    before = op.less_equal(op.arange(0, keys, 1, "int64", where), queries)
-    return before if seen is None else op.logical_and(seen, before)
+    drops = {"dropout_key": op.random_key(device_of(q)), "dropout_p": dropout_p}
+    return op.fused_attention(q, k, v, mask, is_causal, scale, **drops)[0]

@@ -3,9 +3,9 @@ what it leaves (`split_dropout`).
 
 A kernel that is given its key draws nothing on the host. Then the program says where keys come
 from, one operator does, and what is left of a random call is a function of its arguments, which may
-be fused, moved and recorded. Attention with dropout stays written out: with `split_dropout` and
-`narrow_before_views` it has between its products on CUDA one kernel of scale, mask and softmax, and
-one that draws, drops out and rounds; in the gradient one kernel of all that.
+be fused, moved and recorded. Where attention with dropout is written out and stays so, as where its
+weights are read elsewhere, it has with `split_dropout` and `narrow_before_views` between its
+products on CUDA one kernel of scale, mask and softmax, and one that draws, drops out and rounds.
 """
 
 from __future__ import annotations

@@ -198,6 +198,7 @@ EXACT: dict[Op, Count] = {
     op.fused_attention: _attention(1, 1, PER_ELEMENT[op.softmax]),
     op.fused_attention_dx: _attention(3, 2, 6),
     op.fused_attention_dmask: _attention(1, 1, 6),
+    op.fused_attention_dslopes: _attention(1, 1, 8),
     op.einsum: _einsum,
 }
 """Operations of the operators that are made of products."""

@@ -1,8 +1,11 @@
 """Test records of attention and rotary embeddings."""
 
+import math
+
 import torch
 
 from meta.testing import B, C, F, OpCase, error, refusals, sample
+from tests.op.random import philox
 
 INF = float("inf")
 
@@ -14,7 +17,15 @@ def repeated(mask, batch):
     return mask.repeat(batch // mask.shape[0], 1, 1, 1)
 
 
-def scores(query, key, mask, causal, scale):
+def kept(shape, key, p):
+    """What dropout multiplies weights by, a word of Philox for each."""
+    if key is None or p == 0:
+        return 1.0
+    words = [philox(i // 4, int(key))[i % 4] for i in range(math.prod(shape))]
+    return torch.tensor([w >= p * 2**32 for w in words]).reshape(shape).double() / (1 - p)
+
+
+def scores(query, key, mask, causal, scale, window=None, slopes=None):
     key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     found = query @ key.mT * (max(query.shape[-1], 1) ** -0.5 if scale is None else scale)
     mask = repeated(mask, query.shape[0])
@@ -22,8 +33,16 @@ def scores(query, key, mask, causal, scale):
         found = found.masked_fill(~mask, -INF)
     elif mask is not None:
         found = found + mask
-    seen = torch.ones(found.shape[-2:], dtype=torch.bool).tril()
-    return found.masked_fill(~seen, -INF) if causal else found
+    rows, keys = (torch.arange(n) for n in found.shape[-2:])
+    distance = keys - rows.unsqueeze(-1)
+    if slopes is not None:
+        found = found - slopes[..., None, None] * distance.abs()
+    left, right = window or (-1, -1)
+    if left >= 0:
+        found = found.masked_fill(distance < -left, -INF)
+    if right >= 0:
+        found = found.masked_fill(distance > right, -INF)
+    return found.masked_fill(distance > 0, -INF) if causal else found
 
 
 def in_layout(places, results):
@@ -48,21 +67,24 @@ def in_layout(places, results):
 
 
 @in_layout((0, 1, 2), (0,))
-def attention(query, key, value, mask=None, causal=False, scale=None):
-    found = scores(query, key, mask, causal, scale)
+def attention(
+    query, key, value, mask=None, causal=False, scale=None, window=None, slopes=None,
+    dropout_key=None, dropout_p=0.0,
+):  # fmt: skip
+    found = scores(query, key, mask, causal, scale, window, slopes)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     blind = (found == -INF).all(-1)
     # A finite score where all are hidden, so that no NaN gets into torch's gradient.
     found = found.masked_fill(blind.unsqueeze(-1), 0.0)
     p = torch.softmax(found, -1).masked_fill(blind.unsqueeze(-1), 0.0)
     logsumexp = torch.logsumexp(found, -1).masked_fill(blind, 0.0)
-    return p @ value, logsumexp.detach()
+    return p * kept(p.shape, dropout_key, dropout_p) @ value, logsumexp.detach()
 
 
 @in_layout((0, 1, 2, 4, 6), (0, 1, 2))
-def attention_dx(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
+def attention_dx(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None, **more):
     """The formula, for y and logsumexp as given."""
-    p, ds, share = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)
+    p, ds, share = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, **more)
     factor = max(query.shape[-1], 1) ** -0.5 if scale is None else scale
     dkey, dvalue = ds.mT @ query * factor, p.mT @ dy
     return (
@@ -72,20 +94,37 @@ def attention_dx(query, key, value, mask, y, logsumexp, dy, causal=False, scale=
     )
 
 
-def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
+def _backward(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, window=None, slopes=None,
+    dropout_key=None, dropout_p=0.0,
+):  # fmt: skip
+    """Return the weights after dropout, and the gradient of the scores."""
     share = query.shape[1] // key.shape[1]
-    p = torch.exp(scores(query, key, mask, causal, scale) - logsumexp.unsqueeze(-1))
-    ds = p * (dy @ value.repeat_interleave(share, 1).mT - (dy * y).sum(-1, keepdim=True))
-    return p, ds, share
+    found = scores(query, key, mask, causal, scale, window, slopes)
+    p = torch.exp(found - logsumexp.unsqueeze(-1))
+    factor = kept(p.shape, dropout_key, dropout_p)
+    slope = dy @ value.repeat_interleave(share, 1).mT * factor
+    return p * factor, p * (slope - (dy * y).sum(-1, keepdim=True)), share
 
 
 @in_layout((0, 1, 2, 4, 6), ())
-def attention_dmask(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None):
-    ds = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale)[1]
+def attention_dmask(query, key, value, mask, y, logsumexp, dy, causal=False, scale=None, **more):
+    ds = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, **more)[1]
     times = repeated(mask, query.shape[0]).numel() // max(mask.numel(), 1)
     if times != 1:
         ds = ds.unflatten(0, (times, -1)).sum(0)
     return ds.sum_to_size(mask.shape)
+
+
+@in_layout((0, 1, 2, 4, 6), ())
+def attention_dslopes(
+    query, key, value, mask, y, logsumexp, dy, causal=False, scale=None, *, slopes, **more
+):
+    given = query, key, value, mask, y, logsumexp, dy, causal, scale
+    ds = _backward(*given, slopes=slopes, **more)[1]
+    rows, keys = (torch.arange(n) for n in ds.shape[-2:])
+    total = -(ds * (keys - rows.unsqueeze(-1)).abs()).sum((2, 3))
+    return total.sum_to_size(slopes.shape)
 
 
 def logsumexps(*shape):
@@ -96,6 +135,15 @@ def logsumexps(*shape):
         return spec.make("float64" if dtype == "float64" else "float32", generator)
 
     return type(spec)(make, f"logsumexps{list(shape)}")
+
+
+def single(*shape, **bounds):
+    """Floats in float32 whatever the dtype under test, as tables beside half precision data."""
+    spec = F(*shape, **bounds)
+    return type(spec)(lambda _, generator: spec.make("float32", generator), f"single{list(shape)}")
+
+
+HALVES = ("float16", "bfloat16", "float32")
 
 
 def inputs(b, h, l, d, g, s, e):  # noqa: E741
@@ -110,6 +158,9 @@ def backward(b, h, l, d, g, s, e, mask=None, **how):  # noqa: E741
 
 
 HIDDEN = C([[0.0, -INF, 1.0], [-INF, -INF, -INF]])
+
+
+HIDDEN_4 = C([[-INF] * 4, [0.0, 1.0, -INF, -INF], [0.5] * 4, [-INF, -INF, 1.0, 2.0]])
 
 
 SEEN = C([[True, False, True], [False, False, False]], "bool")
@@ -200,6 +251,102 @@ CASES = [
 ]
 
 
+def drops(p=0.4, key=7):
+    """Arguments of dropout."""
+    return {"dropout_key": C([key], "int64"), "dropout_p": p}
+
+
+def falling(*shape, make=F):
+    """Slopes, with which far keys count less."""
+    return make(*shape, low=0.1, high=1.0)
+
+
+LATER = {"layout": "BSHD"}
+# A bias of slopes in half precision is rounded.
+CASES += [
+    OpCase(
+        "fused_attention",
+        [
+            sample(*inputs(2, 2, 3, 4, 2, 5, 4), **drops()),
+            sample(*inputs(1, 4, 3, 4, 2, 5, 3), B(3, 5), True, **drops(0.2, 2**40 + 3)),
+            sample(F(2, 3, 4, 8), F(2, 5, 2, 8), F(2, 5, 2, 8), **drops(), **LATER),
+            sample(*inputs(1, 2, 6, 4, 2, 6, 4), window=(2, 1)),
+            sample(*inputs(1, 2, 6, 4, 2, 4, 4), window=(-1, 1)),
+            sample(*inputs(1, 2, 7, 4, 1, 3, 4), window=(2, 0)),
+            sample(*inputs(1, 2, 5, 4, 2, 5, 4), F(1, 1, 1, 5), True, window=(2, -1)),
+            sample(*inputs(2, 3, 3, 4, 3, 5, 4), slopes=falling(3)),
+            sample(*inputs(1, 2, 3, 2, 2, 3, 2), slopes=falling(2), **drops()),
+            sample(*inputs(2, 2, 3, 4, 1, 3, 4), None, True, slopes=falling(2, 2), **drops()),
+            sample(*inputs(2, 2, 4, 4, 2, 4, 3), HIDDEN_4, window=(1, 1), slopes=falling(2)),
+        ],
+        attention,
+        atol=COARSE,
+    ),
+    OpCase(
+        "fused_attention",
+        [
+            sample(*inputs(1, 2, 0, 4, 2, 3, 4), **drops()),
+            sample(*inputs(1, 2, 2, 4, 2, 0, 4), slopes=falling(2), **drops()),
+            sample(*inputs(1, 2, 2, 4, 2, 0, 4), window=(1, 1)),
+        ],
+        attention,
+        grad=False,
+    ),
+    OpCase(
+        "fused_attention",
+        [sample(*inputs(2, 2, 3, 4, 2, 5, 4), slopes=falling(2, make=single))],
+        attention,
+        HALVES,
+        atol=COARSE,
+        grad=False,
+    ),
+    OpCase(
+        "fused_attention_dx",
+        [
+            backward(2, 2, 3, 4, 2, 5, 4, **drops()),
+            backward(1, 4, 4, 4, 2, 4, 3, B(4, 4), window=(1, 2), slopes=falling(4), **drops()),
+            backward(1, 2, 6, 4, 1, 6, 4, window=(2, 1)),
+            backward(2, 2, 3, 4, 2, 3, 4, causal=True, slopes=falling(2, 2)),
+        ],
+        attention_dx,
+        grad=False,
+        why="it is the second gradient of attention",
+        rtol={"float16": 2e-2, "bfloat16": 1e-1},
+        atol={"float16": 4e-1, "bfloat16": 4.0, "float32": 1e-4},
+    ),
+    OpCase(
+        "fused_attention_dmask",
+        [
+            backward(2, 2, 3, 4, 2, 5, 4, F(3, 5), **drops()),
+            backward(4, 2, 3, 4, 1, 3, 4, F(2, 1, 3, 3), window=(1, 1), slopes=falling(2)),
+        ],
+        attention_dmask,
+        grad=False,
+        why="it is the second gradient of attention",
+        rtol={"float16": 2e-2, "bfloat16": 1e-1},
+        atol={"float16": 2e-1, "bfloat16": 2.0},
+    ),
+    OpCase(
+        "fused_attention_dslopes",
+        [
+            backward(2, 2, 3, 4, 2, 5, 4, slopes=falling(2)),
+            backward(2, 4, 3, 4, 2, 3, 4, B(3, 3), window=(1, 0), slopes=falling(2, 4), **drops()),
+            sample(
+                *(F(2, 3, 4, 2), F(2, 5, 2, 2), F(2, 5, 2, 2), None),
+                *(F(2, 3, 4, 2), logsumexps(2, 4, 3), F(2, 3, 4, 2)),
+                slopes=falling(4),
+                **LATER,
+            ),
+        ],
+        attention_dslopes,
+        grad=False,
+        why="it is the second gradient of attention",
+        rtol={"float16": 2e-2, "bfloat16": 1e-1},
+        atol={"float16": 4e-1, "bfloat16": 4.0},
+    ),
+]
+
+
 _Q, _K, _V = F(2, 4, 3, 5), F(2, 2, 6, 5), F(2, 2, 6, 7)
 
 
@@ -217,6 +364,14 @@ CASES += refusals(
             error(_Q, _K, _V, B(5, 6), match="mask|broadcast"),
             error(F(6, 1, 3, 5), F(6, 1, 6, 5), F(6, 1, 6, 5), B(4, 1, 3, 6), match="broadcast"),
             error(_Q, _K, _V, layout="SBHD", match="layout is not supported"),
+            error(_Q, _K, _V, window=(1,), match="window does not fit"),
+            error(_Q, _K, _V, window=(-2, 1), match="window does not fit"),
+            error(_Q, _K, _V, slopes=F(2), match="slopes do not fit"),
+            error(_Q, _K, _V, slopes=F(1, 4), match="slopes do not fit"),
+            error(_Q, _K, _V, slopes=C([1] * 4, "int64"), match="slopes do not fit"),
+            error(_Q, _K, _V, dropout_p=0.1, match="weights are dropped by a key"),
+            error(_Q, _K, _V, **drops(1.0), match="p is not a probability"),
+            error(_Q, _K, _V, dropout_key=C([1, 2], "int64"), match="dropout_key is no key"),
         ],
         "fused_attention_dx": [
             error(_Q, _K, _V, None, *_RESULTS, F(2, 4, 3, 5), match="dy does not fit"),
@@ -224,6 +379,10 @@ CASES += refusals(
         ],
         "fused_attention_dmask": [
             error(_Q, _K, _V, B(3, 6), *_RESULTS, _RESULTS[0], match="mask must be floating"),
+            error(_Q, _K, _V, None, *_RESULTS, _RESULTS[0], match="there is no mask"),
+        ],
+        "fused_attention_dslopes": [
+            error(_Q, _K, _V, None, *_RESULTS, _RESULTS[0], match="there are no slopes"),
         ],
     }
 )
@@ -249,12 +408,6 @@ def rotary_embedding_dtable(x, dy, cos, interleaved=False):
     return product.real, product.imag
 
 
-def wide(*shape):
-    """Floats in float32 whatever the dtype under test, as tables beside half precision data."""
-    spec = F(*shape)
-    return type(spec)(lambda _, generator: spec.make("float32", generator), f"wide{list(shape)}")
-
-
 SHAPES = [
     ((2, 3, 4), (3, 2), {}),
     ((2, 3, 4), (3, 2), {"interleaved": True}),
@@ -265,9 +418,6 @@ SHAPES = [
     ((4, 8), (1,), {}),
     ((2, 70, 32), (70, 16), {}),
 ]
-
-
-HALVES = ("float16", "bfloat16", "float32")
 
 
 CASES += [
@@ -284,7 +434,7 @@ CASES += [
     ),
     OpCase(
         "rotary_embedding",
-        [sample(F(2, 3, 4), wide(3, 2), wide(3, 2))],
+        [sample(F(2, 3, 4), single(3, 2), single(3, 2))],
         rotary_embedding,
         HALVES,
         grad=False,

@@ -8,6 +8,7 @@ import torch
 import meta
 from meta import op
 from meta.base.errors import TypeInferError
+from meta.dialect.torch import attention_blocks
 from meta.ir.types import TensorType
 
 
@@ -81,3 +82,44 @@ def test_what_all_values_have_in_common_does_not_drown_gradients(groups: int, la
     # y alone is rounded by 100 * 2^-24; without the offset taken off it was 3e-5 to 4e-5.
     for exact, rounded in zip(*found.values(), strict=True):
         assert (rounded - exact).abs().max() < 2e-5 * exact.abs().max()
+
+
+def test_blocks_of_scores_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks of one head, with keys that no query of a block sees, are as one block."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (2, 4, 37, 8), (2, 2, 21, 8), (2, 2, 21, 8), (2, 4, 37, 8)
+    *arrays, dy = (meta.array(torch.randn(s, generator=generator).double()) for s in shapes)
+    mask = meta.array(torch.randn((2, 1, 37, 21), generator=generator).double())
+    how = {"causal": True, "window": (9, -1), "slopes": meta.array([0.1, 0.2, 0.4, 0.8], "float64")}
+    how |= {"dropout_key": meta.array([11], "int64"), "dropout_p": 0.3}
+    found = []
+    for most in (1 << 20, 100, 1):
+        monkeypatch.setattr(attention_blocks, "MOST", most)
+        y, logsumexp = meta.fused_attention(*arrays, mask, **how)
+        given = (*arrays, mask, y, logsumexp, dy)
+        results = [y, logsumexp, *meta.fused_attention_dx(*given, **how)]
+        for by in (meta.fused_attention_dmask, meta.fused_attention_dslopes):
+            results.append(by(*given, **how))
+        found.append([x.torch() for x in results])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_no_scores_are_in_memory() -> None:
+    """Forward and gradient with dropout take less than one array of all scores."""
+    b, h, s, d = 2, 4, 512, 16
+
+    class Attention(meta.Model):
+        def build(self):
+            self.parts = [meta.array(torch.randn(b, h, s, d)) for _ in range(3)]
+            for part in self.parts:
+                part.requires_grad = True
+
+        @meta.model.trace
+        def forward(self):
+            return op.scaled_dot_product_attention(*self.parts, None, 0.2, True)
+
+    dy = meta.array(torch.randn(b, h, s, d))
+    report = meta.vm.compile(meta.model.value_and_grad(Attention()), dy).memory()
+    assert report.peak < b * h * s * s, str(report)

@@ -185,8 +185,13 @@ def _other(kind: str) -> Any:
         if kind == "number":
             scores = scores + 1.0
         p = op.softmax(scores, 2 if kind == "axis" else -1)
-        if kind == "dropped":
-            p = op.dropout(p, 0.5)
+        if kind == "dropped twice":
+            p = op.dropout(op.dropout(p, 0.5), 0.5)
+        if kind == "dropped mask":
+            p, dropped, _ = op.dropout_train(p, 0.5)
+            return p @ value, dropped
+        if kind == "dropped in turn":
+            p = op.permute_dims(op.dropout(op.permute_dims(p, (0, 1, 3, 2)), 0.5), (0, 1, 3, 2))
         if kind == "turned":
             p = op.permute_dims(p, (0, 1, 3, 2))
             return op.permute_dims(p, (0, 1, 3, 2))[:, :, :, :3] @ value[:, :, :3]
@@ -210,7 +215,9 @@ def _other(kind: str) -> Any:
         ("two masks", "beside another mask"),
         ("relu", "the result of relu is between"),
         ("number", "a number is added"),
-        ("dropped", "dropped out"),
+        ("dropped twice", "dropped out twice"),
+        ("dropped mask", "is also used elsewhere"),
+        ("dropped in turn", "in another order"),
         ("turned", ""),
         ("other rows", "not a sum over the keys"),
         ("narrow", "want one width"),
@@ -223,6 +230,76 @@ def test_what_stays(kind: str, says: str) -> None:
     module = _other(kind).program(*map(meta.array, (query, key, value, mask))).module
     assert fuse_attention(module, device=CPU, **ALWAYS).functions == module.functions
     assert says in explain_attention(module, device=CPU, **ALWAYS)
+
+
+class Dropped(Attention):
+    """Attention with dropout, between dropouts of query and of the result."""
+
+    @meta.model.trace
+    def forward(self, mask):
+        query = op.dropout(self.query, 0.25)
+        scores = query @ op.permute_dims(self.key, (0, 1, 3, 2)) * 0.4
+        scores = op.where(mask > 0.0, scores, -INF)
+        weights = op.dropout(op.softmax(scores), 0.3)
+        return op.dropout(op.dropout(self.value, 0.1) * 2.0 + 0.0, 0.2), weights @ self.value
+
+
+def test_dropout_drops_the_same() -> None:
+    """Keys are drawn in the same order, and each drops the same weights as without the pass."""
+    tensors = inputs(Way())
+    mask = torch.rand(B, 1, S, T) - 0.1
+    mask[..., 0] = 1.0
+    given, dy = (
+        meta.array(mask),
+        (meta.array(torch.ones(B, H, T, D)), meta.array(torch.randn(B, H, S, D))),
+    )
+    results = []
+    for context in (always(), meta.PassContext(disabled=["fuse_attention"])):
+        with context:
+            step = meta.model.value_and_grad(Dropped(Way(), tensors))
+            run = meta.vm.compile(step, dy, given)
+        text = str(run.module)
+        assert ("fused_attention_dx" in text) == (not results), text
+        meta.random.seed(5)
+        results.append([run(dy, given) for _ in range(2)])
+    for (y, gradients), (other, others) in zip(*results, strict=True):
+        for a, b in zip(y, other, strict=True):
+            torch.testing.assert_close(a.torch(), b.torch())
+        for name in ("query", "key", "value"):
+            torch.testing.assert_close(gradients[name].torch(), others[name].torch())
+
+
+def _banded(band: Any, hidden: float) -> Any:
+    @meta.model.trace
+    def attention(query, key, value):
+        scores = query @ op.permute_dims(key, (0, 1, 3, 2))
+        return op.softmax(op.where(band, scores, hidden)) @ value
+
+    return attention
+
+
+def test_a_constant_band_is_a_window() -> None:
+    steps, width = 12, 8
+    tensors = [torch.randn(1, 2, steps, width) for _ in range(3)]
+    rows, keys = torch.arange(steps).unsqueeze(-1), torch.arange(steps)
+    bands = {
+        "window=(2, 1)": (keys >= rows - 2) & (keys <= rows + 1),
+        "window=(-1, 3)": keys <= rows + 3,
+        "causal=True, ": (keys <= rows) & (keys >= rows - 4),
+    }
+    for says, band in bands.items():
+        for hidden in (-INF, -1e9):
+            attention = _banded(meta.array(band), hidden)
+
+            arrays = [*map(meta.array, tensors)]
+            found = fuse_attention(attention.program(*arrays).module, device=CPU, **ALWAYS)
+            [line] = [x for x in str(found).splitlines() if "fused_attention" in x]
+            assert says in line and ("window=(4, -1)" in line) == ("causal" in says)
+            query, key, value = (t.double() for t in tensors)
+            scores = (query @ key.mT).masked_fill(~band, -INF)
+            with always():
+                y = meta.vm.compile(attention, *arrays)(*arrays).torch()
+            torch.testing.assert_close(y.double(), scores.softmax(-1) @ value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_trained_mask_stays_and_is_told() -> None:

@@ -1,5 +1,6 @@
 """Attention whose query, key and value are parts of one array's rows, as a joint projection gives
 them: what dialects share that read the parts where they are, and write gradients where they belong.
+Which dialects have masks alone: `require_masks_only`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ PARTS = 3
 """Query, key and value."""
 ROWS = 2
 """The axis of rows along which they are cut."""
+
+
+def require_masks_only(call: CallValues) -> None:
+    """Raise Unsupported for an attention with dropout, a window, or slopes."""
+    a = call.args
+    decline_if(a.dropout_key is not None, "weights are dropped by a key")
+    decline_if(a.window is not None, "queries look at a window of keys")
+    decline_if(a.slopes is not None, "scores fall by slopes")
 
 
 def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
@@ -107,6 +116,6 @@ def register(dialect: Dialect, make: Callable[[CallValues], OpEnv]) -> None:
         if axis % result.ndim != result.ndim - 1 or result.shape != joined:
             raise Unsupported("the parts are not joined row by row")
         args = query, key, value, mask, y, logsumexp, dy, causal, scale, layout
-        return make(CallValues(op.fused_attention_dx, args, device))
+        return make(op.fused_attention_dx.call_values(args, device))
 
     dialect.pattern_op(_joined)(fused_attention_dx_joined)

@@ -64,6 +64,7 @@ class _Kernels:
     def __init__(self, call: CallValues, *names: str, joined: int = 1) -> None:
         """``joined``: how many results lie in one row of memory, heads and width."""
         a = call.args
+        joined_attention.require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
         if chip.of(call.device.ordinal).capability < FIRST_TENSOR_CORES:
             raise Unsupported("made for tensor cores of compute capability 8.0 or later")

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from meta.dialect.core import OpEnv, Unsupported, decline_if
+from meta.dialect.core.joined_attention import require_masks_only
 from meta.dialect.core.knobs import ask
 from meta.dialect.cuda import cubin
 from meta.dialect.cuda.source import packed, source
@@ -82,6 +83,7 @@ class Kernels:
 
     def __init__(self, call: CallValues, name: str, where: Places, **variant: int) -> None:
         a = call.args
+        require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, call.device.ordinal)
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batches, self.heads, self.queries, width = query

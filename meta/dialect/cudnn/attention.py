@@ -48,6 +48,8 @@ class Attention:
 def described_by(call: CallValues) -> Attention:
     """Return the attention of a call, or of its gradient; Unsupported if there is no graph."""
     a = call.args
+    # Its dropout takes a seed of its own, and draws other numbers.
+    joined_attention.require_masks_only(call)
     types = [t for t in (a.query, a.key, a.value, a.mask) if t is not None]
     require_static(*types)
     decline_if(a.query.dtype not in HALVES, f"cuDNN has no attention of {a.query.dtype}")

@@ -1,7 +1,7 @@
 """Attention and rotary embeddings on ATen.
 
 ATen has a fused kernel per device, which never holds all scores; what these do not take is
-composed of matrix products, half precision in float32. The fused kernels read rows as adjacent
+composed of matrix products (`attention_blocks`). The fused kernels read rows as adjacent
 elements, whatever the strides are: those of CUDA are given compact arguments, the CPU's any whose
 rows are compact.
 """
@@ -15,7 +15,9 @@ from meta.dialect.core import LIBRARY
 from meta.dialect.core.bound import bind_kernel
 from meta.dialect.core.joined_attention import require_masks_only
 from meta.dialect.core.openv import OpEnv
+from meta.dialect.torch import attention_blocks as blocks
 from meta.dialect.torch import torch as dialect
+from meta.dialect.torch.attention_blocks import Scoring
 from meta.dialect.torch.operands import wide
 from meta.op.attention import HEADS_FIRST, score_scale
 
@@ -26,12 +28,12 @@ _aten = torch.ops.aten
 _BIAS_STEP, _ROW_BYTES = 16, 16
 
 
-def _fused(query, key, value):
+def _fused(query, key, value, how):
     """Return the kind of device whose fused kernel takes the arguments, or None."""
     # The CPU's divides by extents: an empty array would end the process.
     if not (query.numel() and key.numel() and value.numel()):
         return None
-    if query.shape[-1] != value.shape[-1]:
+    if query.shape[-1] != value.shape[-1] or how.drops or how.slopes is not None:
         return None
     if query.device.type == "cpu":
         return "cpu"
@@ -54,26 +56,25 @@ def _per_group(dx, like):
     return split.sum(2, dtype=wide(dx.dtype))
 
 
-def _visible(query, key):
-    """Return where a causal attention may look."""
-    shape = (query.shape[2], key.shape[2])
-    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-
-
-def _bias(query, key, mask, causal):
+def _bias(query, key, how):
     """Return the mask as numbers to add, with 4 axes, and whether to look back only.
 
-    ATen takes a mask or the causal one, so that both together become one.
+    ATen takes a mask or the causal one, so that both together become one; so does a window.
     """
-    if mask is None:
+    mask, causal = _repeated(how.mask, query), how.causal
+    if mask is None and how.window is None:
         return None, causal
-    if causal:
-        seen = _visible(query, key)
-        causal = False
-        mask = mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -torch.inf)
+    rows, keys = (torch.arange(x.shape[2], device=query.device) for x in (query, key))
+    seen = how.visible(rows, keys)
+    if mask is None or (mask.dtype == torch.bool and seen is not None):
+        mask = seen if mask is None else mask & seen
+    elif seen is not None:
+        mask = mask.masked_fill(~seen, -torch.inf)
+    if mask is None:
+        return None, False
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
-    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape), causal
+    return mask.reshape((1,) * (4 - mask.ndim) + mask.shape), False
 
 
 def _cuda_bias(bias, query, key):
@@ -93,26 +94,27 @@ def _repeated(mask, query):
     return mask.repeat(batch // mask.shape[0], 1, 1, 1)
 
 
-def _scores(query, key, mask, causal, scale):
-    """Return all scores, of wide arguments with one key per head."""
-    scores = query @ key.mT * scale
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    elif mask is not None:
-        scores = scores + mask
-    return scores.masked_fill(~_visible(query, key), -torch.inf) if causal else scores
+def _how(query, mask, causal, scale, *options):
+    """Return what is done to scores and weights."""
+    return Scoring(mask, causal, score_scale(scale, query.shape[-1]), *options)
 
 
-def fused_attention(query, key, value, mask, causal, scale, layout, out):
+def fused_attention(
+    query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p, out
+):
+    how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
     query, key, value = _heads_first(layout, query, key, value)
-    y, logsumexp = _forward(query, key, value, mask, causal, scale)
+    y, logsumexp = _forward(query, key, value, how)
     _view(out[0], layout).copy_(y)
     out[1].copy_(logsumexp)
 
 
-def fused_attention_cpu(query, key, value, mask, causal, scale, layout):
+def fused_attention_cpu(
+    query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p
+):
+    how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
     query, key, value = _heads_first(layout, query, key, value)
-    y, logsumexp = _forward(query, key, value, mask, causal, scale)
+    y, logsumexp = _forward(query, key, value, how)
     return _view(y, layout), logsumexp
 
 
@@ -138,21 +140,20 @@ def _heads_first(layout, *tensors):
     return [x.contiguous() if x.is_cuda or x.stride(-1) != 1 else x for x in views]
 
 
-def _forward(query, key, value, mask, causal, scale):
-    mask = _repeated(mask, query)
-    scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
-    key, value = _per_head(key, query), _per_head(value, query)
+def _forward(query, key, value, how):
+    kind = _fused(query, key, value, how)
     if kind is None:
-        return _composed(query, key, value, mask, causal, scale)
-    bias, causal = _bias(query, key, mask, causal)
+        return blocks.forward(query, key, value, how)
+    key, value = _per_head(key, query), _per_head(value, query)
+    bias, causal = _bias(query, key, how)
     if kind == "cpu":
         y, logsumexp = _aten._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, attn_mask=bias, scale=scale
+            query, key, value, 0.0, causal, attn_mask=bias, scale=how.scale
         )
     else:
         bias = _cuda_bias(bias, query, key)
         y, logsumexp, _, _ = _aten._scaled_dot_product_efficient_attention(
-            query, key, value, bias, True, 0.0, causal, scale=scale
+            query, key, value, bias, True, 0.0, causal, scale=how.scale
         )
         # It comes in steps of 32 queries.
         logsumexp = logsumexp[:, :, : query.shape[2]]
@@ -162,15 +163,6 @@ def _forward(query, key, value, mask, causal, scale):
     if not blind.is_cuda and not blind.any():  # a look takes less than the copies
         return y, logsumexp
     return y.masked_fill(blind.unsqueeze(-1), 0), logsumexp.masked_fill(blind, 0)
-
-
-def _composed(query, key, value, mask, causal, scale):
-    dtype = wide(query.dtype)
-    scores = _scores(query.to(dtype), key.to(dtype), mask, causal, scale)
-    logsumexp = torch.logsumexp(scores, -1)
-    logsumexp = logsumexp.masked_fill(logsumexp == -torch.inf, 0)
-    y = torch.exp(scores - logsumexp.unsqueeze(-1)) @ value.to(dtype)
-    return y, logsumexp
 
 
 def _centred(value, y):
@@ -187,37 +179,44 @@ def _centred(value, y):
     return value - offset, y - _per_head(offset, y)
 
 
-def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out):
-    dx = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
+def fused_attention_dx(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes, dropout_key,
+    dropout_p, out,
+):  # fmt: skip
+    how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    dx = _backward(query, key, value, y, dy, logsumexp, how)
     for result, found in zip(out, dx, strict=True):
         _view(result, layout).copy_(found)
 
 
-def fused_attention_dx_cpu(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
-    dx = _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout)
+def fused_attention_dx_cpu(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes, dropout_key,
+    dropout_p,
+):  # fmt: skip
+    how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
+    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+    dx = _backward(query, key, value, y, dy, logsumexp, how)
     return [_view(x, layout) for x in dx]
 
 
-def _backward(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
+def _backward(query, key, value, y, dy, logsumexp, how):
     """Return the gradients with the heads first."""
-    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
-    mask = _repeated(mask, query)
-    value, y = _centred(value, y)
-    scale, kind = score_scale(scale, query.shape[-1]), _fused(query, key, value)
-    keys, values = _per_head(key, query), _per_head(value, query)
+    if not how.drops:
+        value, y = _centred(value, y)
+    kind = _fused(query, key, value, how)
     if kind is None:
-        arguments = (query, keys, values, mask, y, logsumexp, dy, causal, scale)
-        p, ds = _composed_backward(*arguments)
-        dq, dk = ds @ keys.to(ds.dtype) * scale, ds.mT @ query.to(ds.dtype) * scale
-        dv = p.mT @ dy.to(p.dtype)
+        dq, dk, dv = blocks.backward(query, key, value, y, logsumexp, dy, how)
+        return dq, _per_group(dk, key), _per_group(dv, value)
+    keys, values = _per_head(key, query), _per_head(value, query)
+    bias, causal = _bias(query, keys, how)
+    if kind == "cpu":
+        dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            *(dy, query, keys, values, y, logsumexp, 0.0, causal), attn_mask=bias, scale=how.scale
+        )
     else:
-        bias, causal = _bias(query, keys, mask, causal)
-        if kind == "cpu":
-            dq, dk, dv = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                *(dy, query, keys, values, y, logsumexp, 0.0, causal), attn_mask=bias, scale=scale
-            )
-        else:
-            dq, dk, dv = _cuda_backward(query, keys, values, bias, y, logsumexp, dy, causal, scale)
+        given = query, keys, values, bias, y, logsumexp, dy, causal, how.scale
+        dq, dk, dv = _cuda_backward(*given)
     return dq, _per_group(dk, key), _per_group(dv, value)
 
 
@@ -252,26 +251,23 @@ def _cuda_backward(query, key, value, bias, y, logsumexp, dy, causal, scale):
     )[:3]
 
 
-def _composed_backward(query, key, value, mask, y, logsumexp, dy, causal, scale):
-    """Return the probabilities and the gradient of the scores, of one key and value per head."""
-    dtype = wide(query.dtype)
-    query, key, value, y, dy = (t.to(dtype) for t in (query, key, value, y, dy))
-    p = torch.exp(_scores(query, key, mask, causal, scale) - logsumexp.unsqueeze(-1))
-    return p, p * (dy @ value.mT - (dy * y).sum(-1, keepdim=True))
+def _by_blocks(base, gradient):
+    """Register the gradient of what scores are computed of besides query and key."""
+
+    @dialect.kernel(base, plevel=LIBRARY)
+    def kernel(
+        query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes,
+        dropout_key, dropout_p, out,
+    ):  # fmt: skip
+        how = _how(query, mask, causal, scale, window, slopes, dropout_key, dropout_p)
+        query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
+        if not how.drops:
+            value, y = _centred(value, y)
+        out.copy_(gradient(query, key, value, y, logsumexp, dy, how))
 
 
-@dialect.kernel(op.fused_attention_dmask, plevel=LIBRARY)
-def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale, layout, out):
-    query, key, value, y, dy = _heads_first(layout, query, key, value, y, dy)
-    value, y = _centred(value, y)
-    scale = score_scale(scale, query.shape[-1])
-    key, value = _per_head(key, query), _per_head(value, query)
-    full = _repeated(mask, query)
-    arguments = (query, key, value, full, y, logsumexp, dy, causal, scale)
-    _, ds = _composed_backward(*arguments)
-    if full is not mask:
-        ds = ds.unflatten(0, (-1, mask.shape[0])).sum(0)
-    out.copy_(ds.sum_to_size(mask.shape))
+_by_blocks(op.fused_attention_dmask, blocks.of_mask)
+_by_blocks(op.fused_attention_dslopes, blocks.of_slopes)
 
 
 def _pairs(x, interleaved):

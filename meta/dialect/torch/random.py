@@ -35,27 +35,33 @@ def _lanes(first, count, key, device):
     return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
 
 
-def _fill(out, key, each, make):
-    """Fill ``out``, ``each`` elements per block: ``make(*lanes)`` is of shape [blocks, each]."""
+def _fill(out, key, each, make, begin=0):
+    """Fill ``out``, ``each`` elements per block: ``make(*lanes)`` is of shape [blocks, each].
+
+    begin: the number of the first block.
+    """
     flat = out.view(-1)
     blocks = -(-len(flat) // each)
     step = PIECE if out.device.type == "cpu" else max(blocks, 1)
     for first in range(0, blocks, step):
         count = min(step, blocks - first)
         part = flat[first * each : (first + count) * each]
-        part.copy_(make(*_lanes(first, count, key, out.device)).flatten()[: len(part)])
+        lanes = _lanes(begin + first, count, key, out.device)
+        part.copy_(make(*lanes).flatten()[: len(part)])
 
 
-def _mask(key, shape, p, device):
-    mask = torch.empty(shape, dtype=torch.bool, device=device)
-    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= keep_threshold(p))
-    return mask
+def kept_from(key, first, shape, p, device):
+    """Return what is kept of the elements from ``first`` on of a larger array, as a mask."""
+    skip = first % 4
+    mask = torch.empty(skip + prod(shape), dtype=torch.bool, device=device)
+    _fill(mask, key, 4, lambda *lanes: torch.stack(lanes, 1) >= keep_threshold(p), first // 4)
+    return mask[skip:].view(shape)
 
 
 @dialect.kernel(op.dropout_train)
 def dropout_train(x, p, in_states):
     key = random.default.key() if in_states is None else in_states.reshape(())
-    mask = _mask(key, x.shape, p, x.device)
+    mask = kept_from(key, 0, x.shape, p, x.device)
     y = torch.where(mask, x * (1 / (1 - p)), 0.0)
     return y, mask, x.new_empty(0, dtype=torch.uint8)
 
@@ -63,7 +69,7 @@ def dropout_train(x, p, in_states):
 kernels(
     {
         op.dropout_dx: lambda dy, mask, p: torch.where(mask, dy * (1 / (1 - p)), 0.0).contiguous(),
-        op.dropout_mask: lambda key, shape, p: _mask(key.reshape(()), shape, p, key.device),
+        op.dropout_mask: lambda key, shape, p: kept_from(key.reshape(()), 0, shape, p, key.device),
         op.random_key: lambda device: torch.tensor([random.default.key()], device=device),
     }
 )

@@ -9,6 +9,7 @@ from meta import op
 from meta.dialect.tvm.broadcast import broadcast_at, cast, computing, rounded
 from meta.dialect.tvm.compute import INJECTIVE, OPAQUE, compute
 from meta.dialect.tvm.index import ints
+from meta.dialect.tvm.random import kept
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, mask_repeats, score_scale
 from meta.op.norm import statistics_dtype
@@ -17,16 +18,23 @@ from meta.op.norm import statistics_dtype
 class _Attention:
     """The scores of one call, and sums over their axes."""
 
-    def __init__(self, query, key, mask, causal, scale):
+    def __init__(self, query, key, mask, causal, scale, options):
+        """``options``: window, slopes, and key and probability of dropout."""
         self.wide = statistics_dtype(str(query.dtype))
         self.batch, self.heads, self.length, width = query.shape
         self.keys = key.shape[2]
         self.share = max(int(self.heads) // max(int(key.shape[1]), 1), 1)
         self.mask, self.causal = mask, causal
+        self.window, self.slopes, dropout_key, dropout_p = options
         self.repeats = _repeats(mask, self.batch)
         self.scale = self.number(score_scale(scale, int(width)))
         self.shape = (self.batch, self.heads, self.length, self.keys)
         self.raw = self.dot(query, key, width, "products")
+        self.factor = 1 / (1 - dropout_p)
+        self.kept: te.Tensor | None = None
+        if dropout_key is not None and dropout_p > 0:
+            drawn = dropout_key(*[0] * len(dropout_key.shape))
+            self.kept = kept(self.shape, drawn, dropout_p)
 
     def number(self, value):
         """Return a constant."""
@@ -58,7 +66,27 @@ class _Attention:
                 value = tirx.Select(entry, value, hidden)
             else:
                 value = value + cast(entry, self.wide)
-        return tirx.Select(j <= i, value, hidden) if self.causal else value
+        if self.slopes is not None:
+            batch = index[:1] if len(self.slopes.shape) == 2 else ()
+            slope = cast(self.slopes(*batch, index[1]), self.wide)
+            value = value - slope * cast(tirx.Select(j > i, j - i, i - j), self.wide)
+        left, right = self.window or (-1, -1)
+        if self.causal:
+            right = 0
+        if right >= 0:
+            value = tirx.Select(j <= i + right, value, hidden)
+        return tirx.Select(j >= i - left, value, hidden) if left >= 0 else value
+
+    def dropped(self, x, name):
+        """Return weights, or the gradient of what becomes of them, with dropout."""
+        mask, factor, zero = self.kept, self.number(self.factor), self.number(0)
+        if mask is None:
+            return x
+
+        def element(*i):
+            return tirx.Select(mask(*i), x(*i) * factor, zero)
+
+        return te.compute(self.shape, element, name=name)
 
     def over_keys(self, combine, element, name):
         """Return the reduction of ``element(b, h, i, j)`` over the keys."""
@@ -79,7 +107,9 @@ class _Attention:
 
     def columns(self, weights, rows, like, name):
         """Return weights.T @ rows, summed over the heads that share one of ``like``."""
-        g = te.reduce_axis((0, self.share), name="g")
+        # None, where query has no heads; division by the share still needs one.
+        sharing = min(self.share, int(self.heads))
+        g = te.reduce_axis((0, sharing), name="g")
         i = te.reduce_axis((0, self.length), name="i")
 
         def element(b, h, j, d):
@@ -97,15 +127,18 @@ class _Attention:
         )
 
         # What all values have in common, nearly the last row of y, cancels, but would take digits
-        # of what they differ in with it.
+        # of what they differ in with it. With dropout it does not.
         def centred(x, share):
+            if self.kept is not None:
+                return te.compute(x.shape, lambda *i: self.at(x, *i), name="wide")
+
             def element(b, h, i, d):
                 common = self.at(y, b, h // share * self.share, self.length - 1, d)
                 return self.at(x, b, h, i, d) - common
 
             return te.compute(x.shape, element, name="centred")
 
-        products = self.dot(dy, centred(value, 1), dy.shape[3], "dp")
+        products = self.dropped(self.dot(dy, centred(value, 1), dy.shape[3], "dp"), "dropped_dp")
         d, rest = te.reduce_axis((0, dy.shape[3])), centred(y, self.share)
         flat = te.compute(
             self.shape[:3],
@@ -144,16 +177,19 @@ def _swapped(layout, *arrays):
 
 
 @compute(op.fused_attention, OPAQUE)
-def fused_attention(query, key, value, mask, causal, scale, layout):
+def fused_attention(
+    query, key, value, mask, causal, scale, layout, window, slopes, dropout_key, dropout_p
+):
     query, key, value = _swapped(layout, query, key, value)
-    a = _Attention(query, key, mask, causal, scale)
+    options = window, slopes, dropout_key, dropout_p
+    a = _Attention(query, key, mask, causal, scale, options)
     # A maximum starts from the least finite number: -inf is never subtracted from -inf.
     top = a.over_keys(te.max, a.score, "top")
     power = te.compute(
         a.shape, lambda b, h, i, j: te.exp(a.score(b, h, i, j) - top(b, h, i)), name="power"
     )
     total = a.over_keys(te.sum, power, "total")
-    weighted, zero = a.rows(power, value, "weighted"), a.number(0)
+    weighted, zero = a.rows(a.dropped(power, "dropped"), value, "weighted"), a.number(0)
 
     def result(b, h, i, d):
         blind = total(b, h, i) == zero
@@ -167,22 +203,30 @@ def fused_attention(query, key, value, mask, causal, scale, layout):
 
 
 @compute(op.fused_attention_dx, OPAQUE)
-def fused_attention_dx(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
+def fused_attention_dx(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes, dropout_key,
+    dropout_p,
+):  # fmt: skip
+    options = window, slopes, dropout_key, dropout_p
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
-    a = _Attention(query, key, mask, causal, scale)
+    a = _Attention(query, key, mask, causal, scale, options)
     p, ds = a.backward(value, y, logsumexp, dy)
     return _swapped(
         layout,
         _scaled(a.rows(ds, key, "dquery"), query.dtype, a.scale),
         _scaled(a.columns(ds, query, key, "dkey"), key.dtype, a.scale),
-        rounded(a.columns(p, dy, value, "dvalue"), value.dtype),
+        rounded(a.columns(a.dropped(p, "dropped"), dy, value, "dvalue"), value.dtype),
     )
 
 
 @compute(op.fused_attention_dmask, OPAQUE)
-def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, scale, layout):
+def fused_attention_dmask(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes, dropout_key,
+    dropout_p,
+):  # fmt: skip
+    options = window, slopes, dropout_key, dropout_p
     query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
-    a = _Attention(query, key, mask, causal, scale)
+    a = _Attention(query, key, mask, causal, scale, options)
     _, ds = a.backward(value, y, logsumexp, dy)
     full = a.shape
     if a.repeats != 1:
@@ -192,6 +236,27 @@ def fused_attention_dmask(query, key, value, mask, y, logsumexp, dy, causal, sca
             full, lambda b, *i: te.sum(each(r * count + b, *i), axis=r), name="over_repeats"
         )
     return rounded(_summed(full, mask.shape, ds, "dmask"), mask.dtype)
+
+
+@compute(op.fused_attention_dslopes, OPAQUE)
+def fused_attention_dslopes(
+    query, key, value, mask, y, logsumexp, dy, causal, scale, layout, window, slopes, dropout_key,
+    dropout_p,
+):  # fmt: skip
+    options = window, slopes, dropout_key, dropout_p
+    query, key, value, y, dy = _swapped(layout, query, key, value, y, dy)
+    a = _Attention(query, key, mask, causal, scale, options)
+    _, ds = a.backward(value, y, logsumexp, dy)
+
+    def element(b, h, i, j):
+        return ds(b, h, i, j) * cast(tirx.Select(j > i, i - j, j - i), a.wide)
+
+    shape = (*[1] * (2 - len(slopes.shape)), *slopes.shape, 1, 1)
+    total = _summed(a.shape, shape, element, "dslopes")
+    lead = [0] * (2 - len(slopes.shape))
+    return te.compute(
+        slopes.shape, lambda *i: cast(total(*lead, *i, 0, 0), slopes.dtype), name="rounded"
+    )
 
 
 def _summed(full, shape, value, name):

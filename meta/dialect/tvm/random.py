@@ -88,8 +88,8 @@ def _kept(x, mask, p):
     return te.compute(x.shape, element, name="kept")
 
 
-def _mask(shape, key, p):
-    """Return where elements are kept."""
+def kept(shape, key, p):
+    """Return a stage of where elements of a shape are kept, by a key that is a number."""
     # Signed: of a comparison of uint64 TVM makes a division by the constant.
     threshold = tirx.const(keep_threshold(p), "int64")
     small = prod(int(extent) for extent in shape) < 2**31
@@ -112,7 +112,7 @@ def dropout_train(call):
     else:
         source = te.placeholder(states.shape, states.dtype, "in_states")
         key = source(*[0] * states.ndim)
-    mask = _mask(x.shape, key, call.args.p)
+    mask = kept(x.shape, key, call.args.p)
     nothing = te.compute((0,), lambda _: tirx.const(0, "uint8"), name="reserve_space")
     outputs = [_kept(x, mask, call.args.p), mask, nothing]
     function = prim_func([x, source], outputs)
@@ -126,7 +126,7 @@ def dropout_dx(dy, mask, p):
 
 @compute(op.dropout_mask, BROADCAST)
 def dropout_mask(key, shape, p):
-    return _mask(shape, key(*[0] * len(key.shape)), p)
+    return kept(shape, key(*[0] * len(key.shape)), p)
 
 
 @dialect.op(op.random_key)

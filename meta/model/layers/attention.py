@@ -90,8 +90,8 @@ class MultiheadAttention(Model):
 
         result: of query's layout. weights: after dropout, their mean over the heads (n, l, s), or
         (n, num_heads, l, s) without ``average_attn_weights``. Without them the layer runs
-        `meta.scaled_dot_product_attention`, which is faster and needs less memory, unless weights
-        are dropped. A query whose keys are all masked by bool gets weights of 0; torch gives NaN.
+        `meta.scaled_dot_product_attention`, which is faster and needs less memory. A query whose
+        keys are all masked by bool gets weights of 0; torch gives NaN.
         Raises TypeInferError for arrays that do not fit.
         """
         self._require(query, key, value)
@@ -103,7 +103,7 @@ class MultiheadAttention(Model):
         q, k, v = (self._heads(x) for x in self._projected(query, key, value))
         seen, added = self._masks(key_padding_mask, attn_mask, (n, queries, keys), q.dtype)
         drops = self.dropout > 0 and self.training
-        if need_weights or drops:
+        if need_weights:
             if is_causal:
                 seen = _both(seen, _before(queries, keys, q))
             weights = _weights(q, k, seen, added)
@@ -112,7 +112,8 @@ class MultiheadAttention(Model):
             y = op.matmul(weights, v)
         else:
             mask = _one_mask(seen, added)
-            y = op.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
+            p = self.dropout if drops else 0.0
+            y = op.scaled_dot_product_attention(q, k, v, mask, p, is_causal)
         y = op.reshape(op.permute_dims(y, (0, 2, 1, 3)), (n, queries, self.embed_dim))
         y = self.out_proj(y)
         if one:

@@ -102,14 +102,10 @@ def attend(
     query: [b, l, h, d]. key: [b, s, g, d], value: [b, s, g, e], where g divides h. mask: bool that
     broadcasts to [b, h, l, s]. Result: [b, l, h, e]; 0 for a query that sees no key.
     """
-    if dropout_p == 0:
-        how = {"causal": causal, "scale": scale, "layout": "BSHD"}
-        return op.fused_attention(query, key, value, mask, **how)[0]
-    query, key, value = (op.permute_dims(t, (0, 2, 1, 3)) for t in (query, key, value))
-    y = op.scaled_dot_product_attention(
-        query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=True
-    )
-    return op.permute_dims(y, (0, 2, 1, 3))
+    how: dict[str, Any] = {"causal": causal, "scale": scale, "layout": "BSHD"}
+    if dropout_p != 0:
+        how |= {"dropout_key": op.random_key(device_of(query)), "dropout_p": dropout_p}
+    return op.fused_attention(query, key, value, mask, **how)[0]
 
 
 def initialize(model: Model, std: float, scaled: dict[str, float] | None = None) -> None:

@@ -221,7 +221,10 @@ class Op(OpNode):
         return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}..."
 
     def call_values(self, args: tuple[Any, ...], device: Device) -> CallValues:
-        """Infer and declare a call with canonical arguments; see `CallValues`."""
+        """Infer and declare a call with canonical arguments; see `CallValues`. What is left out at
+        the end has its default.
+        """
+        args += self.schema.defaults[len(args) :]
         call = CallValues(self, args, device)
         call.out = self.infer(args)
         if not isinstance(call.out, Type):

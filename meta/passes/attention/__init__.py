@@ -8,8 +8,10 @@ in `axes`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
+from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits, is_float
 from meta.ir import (
@@ -21,6 +23,7 @@ from meta.ir import (
     GlobalVar,
     Module,
     TensorType,
+    TupleGetItem,
     Var,
     bindings,
     operands,
@@ -31,7 +34,7 @@ from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import Refused, extent
 from meta.passes.attention.found import FoundAttention, attention_of
 from meta.passes.buffers import Buffers, Definitions, Summaries
-from meta.passes.calls import op_call, tensor_type
+from meta.passes.calls import new_call, op_call, tensor_type
 from meta.passes.rewrite import bound_to, each_function, in_order, rewrite_function
 from meta.passes.simplify import simplify
 
@@ -91,8 +94,9 @@ def fuse_attention(
     transpositions of heads around it, key and value repeated for several heads (grouped-query
     attention), casts to a wider dtype and back between the products, softmax as one operator or
     written out. The call is the same function up to rounding, for queries that may look nowhere
-    too (`meta/passes/attention/masks.py`). Attention stays as it is where something else reads
-    scores or probabilities, where these are dropped out, and where one call gains nothing.
+    too (`meta/passes/attention/masks.py`), with dropout of the probabilities too: the same are
+    dropped. Attention stays as it is where something else reads scores or probabilities, and where
+    one call gains nothing.
 
     It gains where a kernel does not write scores to memory. On CUDA that is always so if rows are
     of multiples of 16 bytes; on the CPU by measurement, as ATen's kernel beside two products: a
@@ -168,7 +172,7 @@ class _Search:
         trained: Iterable[int] | None,
         least_keys: Mapping[str, tuple[int, int]],
     ) -> None:
-        self.kind, self.summaries = device.kind, Summaries(module)
+        self.kind, self.device, self.summaries = device.kind, str(device), Summaries(module)
         self.least = least_keys.get(device.kind, (0, 0))[trained is not None]
         self.slopes = set() if trained is None else dependent(module, trained)
 
@@ -178,9 +182,20 @@ class _Search:
         if not found:
             return function
         gone = {v for one in found.values() for v in one.members}
-        calls = {binding.var: _emitted(one, binding) for binding, one in found.items()}
+        keys: dict[Expr, Var] = {}
+        calls = {}
+        for binding, one in found.items():
+            key = None
+            if one.dropped is not None:
+                key = one.dropped.value[1]
+                if key is None:
+                    key = keys[one.dropped.var] = Var("key", TensorType((1,), "int64"))
+            calls[binding.var] = _emitted(one, binding, key)
 
         def rule(binding: Binding) -> list[Binding]:
+            if binding.var in keys:  # in its place: what is drawn stays the same
+                drawn = new_call(op.random_key, self.device)
+                return [Binding(keys[binding.var], drawn, binding.span)]
             return calls.get(binding.var, [] if binding.var in gone else [binding])
 
         return rewrite_function(function, rule)
@@ -197,6 +212,7 @@ class _Search:
                 try:
                     one = attention_of(binding.var, made, known)
                     if one is not None:
+                        one = _with_unread(one, uses)
                         self.check(one, binding, uses, names)
                         found[binding] = one
                 except Refused as refusal:
@@ -226,8 +242,17 @@ class _Search:
             raise Refused(f"kernels on CUDA want rows of 16 bytes, not {own} times {one.dtype}")
 
 
-def _emitted(one: FoundAttention, binding: Binding) -> list[Binding]:
+def _with_unread(one: FoundAttention, uses: DefUse) -> FoundAttention:
+    """Return an attention to which results of dropout belong that nobody reads."""
+    if one.dropped is None:
+        return one
+    users = [u for u in uses.users(one.dropped.var) if isinstance(u, Binding)]
+    unread = {u.var for u in users if isinstance(u.value, TupleGetItem) and not uses.users(u.var)}
+    return replace(one, members=one.members | unread)
+
+
+def _emitted(one: FoundAttention, binding: Binding, dropout_key: Expr | None) -> list[Binding]:
     """Return the bindings that take the last product's place; it keeps its variable."""
     trace = Trace()
     trace.site = lambda: binding.span
-    return bound_to(binding.var, trace.finish(trace.run(one.emit, trace)))
+    return bound_to(binding.var, trace.finish(trace.run(one.emit, trace, dropout_key)))

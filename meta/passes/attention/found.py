@@ -8,7 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import bits, is_float
-from meta.ir import Var
+from meta.ir import Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
 from meta.passes.attention.axes import (
@@ -16,6 +16,7 @@ from meta.passes.attention.axes import (
     Refused,
     ScoreAxis,
     ScoreOperand,
+    ScoreStep,
     arranged,
     extent,
     leaves,
@@ -54,7 +55,7 @@ class FoundAttention:
     """What is computed: query, key and value with their axes, masks, and the result's dimensions.
 
     ``members``: all that is computed for it alone. rows, keys: the axes of the scores; ``widths``:
-    those of key and of value.
+    those of key and of value. dropped: the step of dropout, if there is one.
     """
 
     query: ScoreOperand
@@ -68,6 +69,7 @@ class FoundAttention:
     widths: tuple[tuple[ScoreAxis, ...], tuple[ScoreAxis, ...]]
     result: tuple[AxisGroup, ...]
     members: frozenset[Var]
+    dropped: ScoreStep | None
 
     @property
     def dtype(self) -> str:
@@ -104,22 +106,30 @@ class FoundAttention:
             transposed += [a for a in flat if a in operand.axes] != operand.axes
         return repeated, transposed
 
-    def emit(self, trace: Trace) -> Any:
-        """Append the call, and what makes its arguments and the old result; return that."""
+    def emit(self, trace: Trace, dropout_key: Expr | None) -> Any:
+        """Append the call, and what makes its arguments and the old result; return that.
+
+        dropout_key: of `dropped`.
+        """
         heads = self.heads()
         query, key, value = (
             _full(arranged(trace.symbols(o.atom), o.axes, wanted), wanted)
             for o, wanted in self.arguments(heads)
         )
         mask = None
-        if self.masking.masks and not self.masking.causal:
+        if self.masking.masks and not self.masking.known:
             dims = [heads.batch, heads.heads, self.rows, self.keys]
             mask, sees = emitted(self.masking, trace, self.dtype, dims)
             if sees is not None:
                 sees = sees if heads.layout == HEADS_FIRST else op.permute_dims(sees, (0, 2, 1, 3))
                 query = op.where(sees, query, 0.0)
         scale = self.scale * self.query.factor * self.key.factor
-        y, _ = op.fused_attention(query, key, value, mask, self.masking.causal, scale, heads.layout)
+        how: dict[str, Any] = {"window": self.masking.window}
+        if self.dropped is not None and dropout_key is not None:
+            how["dropout_key"] = trace.symbols(dropout_key)
+            how["dropout_p"] = self.dropped.value[0]
+        given = query, key, value, mask, self.masking.causal, scale, heads.layout
+        y, _ = op.fused_attention(*given, **how)
         own = [a for part in heads.parts(self.rows, self.widths[1], True) for a in part]
         return arranged(y, own, [leaves(group) for group in self.result])
 
@@ -174,7 +184,10 @@ def _described(
     _check_types(var, chain, (query, key, value))
     query, key = (source(o, known, scaled=True) for o in (query, key))
     value = source(value, known)
-    lead = tuple(a for a in leaves(*seen.scores) if a not in (*rows, *keys))
+    order = leaves(*(seen.scores if seen.dropped is None else seen.dropped))
+    lead = tuple(a for a in order if a not in (*rows, *keys))
+    if seen.dropped is not None and order != [*lead, *rows, *keys]:
+        raise Refused("probabilities are dropped out in another order than that of the operator")
     # A query that is alone has an axis, too.
     score_axes = (*lead, *(rows or (ScoreAxis(1),)), *keys)
     shown = masking(seen.masks, score_axes, chain.clears, known)
@@ -183,6 +196,7 @@ def _described(
         (tuple(axes[first.summed].leaves()), tuple(width.leaves())),
         result,
         chain.members,
+        chain.dropped,
     )
 
 
@@ -216,6 +230,6 @@ def _check_types(var: Var, chain: Chain, operands: Sequence[ScoreOperand]) -> No
     if len(dtypes) != 1:
         raise Refused(f"query, key, value and products are of {', '.join(sorted(dtypes))}")
     (dtype,) = dtypes
-    between = {tensor_of(step.var).dtype for step in chain.steps}
+    between = {tensor_of(step.var).dtype for step in chain.steps if step is not chain.dropped}
     if not all(is_float(d) and bits(d) >= bits(dtype) for d in between):
         raise Refused(f"scores of {dtype} become {', '.join(sorted(between))} on the way")

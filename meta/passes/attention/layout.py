@@ -32,6 +32,7 @@ _OPERANDS = {
     op.fused_attention: (0, 1, 2),
     op.fused_attention_dx: _OF_GRADIENT,
     op.fused_attention_dmask: _OF_GRADIENT,
+    op.fused_attention_dslopes: _OF_GRADIENT,
 }
 """By operator, its arguments of this layout: query, key, value; with y and dy."""
 _RESULTS = {op.fused_attention: (0,), op.fused_attention_dx: (0, 1, 2)}

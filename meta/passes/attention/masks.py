@@ -5,7 +5,7 @@ The operator gives 0 where a query may look nowhere, and the gradient of scores 
 gives NaN, and one finite number in a whole row gives equal probabilities. So
 
 - masks that are constants are looked at: where each query sees a key, nothing has to be done, and
-  one that lets queries look back only is ``causal``;
+  one that lets queries look back only is ``causal``, or to keys that are near, a window;
 - numbers that are added are lowered by the largest of their row first. Softmax does not change by
   that; a row of equal numbers becomes one of zeros, and a row of minus infinities NaN, unless
   the program itself gives such a query 0;
@@ -45,8 +45,8 @@ class Masking:
     """What hides keys from queries.
 
     masks: in the order in which the program applies them. axes: those of the scores, the keys last.
-    causal: whether the operator's own mask says it all. sure: whether every query sees a key.
-    clears: whether the program gives a query that may look nowhere 0.
+    causal, window: the operator's own masks, where these say it all. sure: whether every query sees
+    a key. clears: whether the program gives a query that may look nowhere 0.
     """
 
     masks: tuple[Mask, ...]
@@ -54,6 +54,12 @@ class Masking:
     clears: bool
     causal: bool = False
     sure: bool = True
+    window: tuple[int, int] | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the operator's own masks say it all."""
+        return self.causal or self.window is not None
 
 
 def masking(
@@ -71,7 +77,7 @@ def masking(
     if all(v is not None for v in values):
         total = _total(found, values)
         if bool((total.amax(-1) >= SEEN).all()) and not bool((total > -SEEN).any()):
-            return replace(found, causal=_looks_back(total))
+            return _with_own_masks(found, total)
     finite = {m.hides for m in masks if m.hides is not None and isfinite(m.hides)}
     if finite and (len(finite) > 1 or any(m.hides not in finite for m in masks)):
         raise Refused("a finite number hides scores beside another mask")
@@ -94,13 +100,28 @@ def _total(found: Masking, values: Sequence[Any]) -> torch.Tensor:
     return total.broadcast_to([*total.shape[:-1], found.axes[-1].extent])
 
 
-def _looks_back(total: torch.Tensor) -> bool:
-    """Whether query i sees the keys 0 .. i, and no number is added to what it sees."""
+def _with_own_masks(found: Masking, total: torch.Tensor) -> Masking:
+    """Return the operator's own masks instead, if query i sees the keys from i - left to i + right,
+    and no number is added to what it sees.
+    """
     if total.ndim < 2 or total.numel() != total.shape[-2] * total.shape[-1]:
-        return False
+        return found
     rows = total.reshape(total.shape[-2:])
-    back = torch.ones(rows.shape, dtype=torch.bool).tril()
-    return bool(((rows == 0) == back).all() and (rows.masked_fill(back, -inf) <= HIDDEN).all())
+    seen = rows == 0
+    queries, keys = (torch.arange(n) for n in rows.shape)
+    distance = keys - queries.unsqueeze(-1)
+    near = distance[seen]
+    if not near.numel() or not bool((rows.masked_fill(seen, -inf) <= HIDDEN).all()):
+        return found
+    left, right = -int(near.min()), int(near.max())
+    if left < 0 or right < 0 or bool(((distance >= -left) & (distance <= right) != seen).any()):
+        return found
+    far_left, far_right = left == len(queries) - 1, right == len(keys) - 1
+    if right == 0 and not far_right:
+        return replace(found, causal=True, window=None if far_left else (left, -1))
+    if far_left and far_right:
+        return found
+    return replace(found, window=(-1 if far_left else left, -1 if far_right else right))
 
 
 def _spread(x: Any, mask: Mask, axes: Sequence[ScoreAxis]) -> Any:
@@ -149,7 +170,7 @@ def _joined(x: Any, axes: Sequence[ScoreAxis], parts: Sequence[Sequence[ScoreAxi
 
 def _present(found: Masking) -> set[ScoreAxis]:
     """Return the axes that the masks have."""
-    return set() if found.causal else {a for m in found.masks for a in leaves(*m.groups)}
+    return set() if found.known else {a for m in found.masks for a in leaves(*m.groups)}
 
 
 def _repeated(

@@ -192,12 +192,18 @@ class Mask:
 class Chain:
     """All calls from the probabilities' operand of the last product back to the first product.
 
-    steps: the last one first. members: what they are bound to, the first product included.
+    steps: the last one first; that of dropout has its probability, and its key, None for a fresh
+    one. members: what they are bound to, the first product included.
     """
 
     steps: tuple[ScoreStep, ...]
     product: Var
     members: frozenset[Var]
+
+    @property
+    def dropped(self) -> ScoreStep | None:
+        """The step of dropout, if there is one."""
+        return next((step for step in self.steps if step.kind == "dropped"), None)
 
     @property
     def clears(self) -> bool:
@@ -212,21 +218,26 @@ def trace_back(atom: Expr, known: Definitions) -> Chain | None:
     """
     steps: list[ScoreStep] = []
     members: set[Var] = set()
-    after, dropped = True, False
+    after = True
     while True:
         value = known.get(atom)
         made = op_call(known.get(value.value) if isinstance(value, TupleGetItem) else value)
         if made is None or not isinstance(atom, Var):
             break
         if isinstance(value, TupleGetItem):
-            if not after or made.op is not op.dropout_train:
+            if not after or made.op is not op.dropout_train or value.index != 0:
                 break
-            dropped, atom = True, made.args[0]
+            if any(step.kind == "dropped" for step in steps):
+                raise Refused("probabilities are dropped out twice")
+            whole = value.value
+            assert isinstance(whole, Var)
+            x, p, key = made.args
+            steps.append(ScoreStep("dropped", whole, x, made, (p, key)))
+            members |= {atom, whole}
+            atom = x
             continue
         members.add(atom)
         if not after and made.op in _PRODUCTS:
-            if dropped:
-                raise Refused("probabilities are dropped out, which no kernel of attention does")
             return Chain(tuple(steps), atom, frozenset(members))
         step, more = _read(atom, made, known, after)
         members |= more
@@ -324,9 +335,12 @@ _ALONG = (
 
 @dataclass(slots=True)
 class Replayed:
-    """The axes of softmax's scores and of the last product's operand, masks and their scale."""
+    """The axes of softmax's scores, of what is dropped out and of the last product's operand, and
+    masks and their scale.
+    """
 
     scores: list[AxisGroup]
+    dropped: list[AxisGroup] | None
     probabilities: list[AxisGroup]
     masks: list[Mask]
     scale: float
@@ -338,8 +352,11 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
     Raises Refused where axes are mixed, and for masks that do not fit.
     """
     masks: list[Mask] = []
-    scale, at_softmax = 1.0, None
+    scale, at_softmax, at_dropout = 1.0, None, None
     for step in reversed(chain.steps):
+        if step.kind == "dropped":
+            at_dropout = list(groups)
+            continue
         type_ = tensor_of(step.var)
         if step.kind == "softmax":
             at_softmax = list(groups)
@@ -359,7 +376,7 @@ def replay(chain: Chain, groups: list[AxisGroup]) -> Replayed:
                 raise Refused("a mask has more axes than the scores")
             masks.append(_mask(step, groups, type_))
     assert at_softmax is not None
-    return Replayed(at_softmax, groups, masks, scale)
+    return Replayed(at_softmax, at_dropout, groups, masks, scale)
 
 
 def _times(mask: Mask, factor: float) -> Mask:
