@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from cuda_kernel import IMAGES, Kernel, indexed, labelled, normal, size
+from kernel_list_cuda_attention import ATTENTION, SCANS
 from kernel_list_cuda_experts import EXPERTS
 from kernel_list_cuda_pooling import POOLING
 
@@ -340,6 +341,8 @@ PRODUCTS = [
 ]  # fmt: skip
 
 KERNELS = [
+    *ATTENTION,
+    *SCANS,
     *ELEMENTWISE,
     *REDUCTIONS,
     *NORMALISATIONS,

@@ -130,7 +130,7 @@ def inputs_of(kernel: Kernel, dtype: torch.dtype) -> list[torch.Tensor]:
 def compare(kernel: Kernel, precision: str, calls: dict[str, Call]) -> list[torch.Tensor]:
     """Call each contender once; AssertionError if they do not agree. Return eager's results."""
     expected = [_tensor(calls["eager"]())]
-    if kernel.name == "dropout":  # random: another generator
+    if "dropout" in kernel.name:  # random: another generator
         return expected
     tolerance = TOLERANCES[precision]
     for name, call in calls.items():

@@ -49,7 +49,8 @@ def begins(rows: TensorType, sections: Any, at: int) -> tuple[int, ...]:
     return tuple(begin * inner for begin, _ in bounds)
 
 
-def _of_rows(rows: Any, sections: Any, at: Any) -> list[Any]:
+def parts_of_rows(rows: Any, sections: Any, at: Any) -> list[Any]:
+    """A pattern: query, key and value, as parts of rows."""
     parts = op.split(rows, sections, at)
     return [op.reshape(parts[i], ...) for i in range(PARTS)]
 
@@ -58,14 +59,14 @@ def alone(
     rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
 ) -> Any:
     """A pattern: the result, without what its gradient needs."""
-    return op.fused_attention(*_of_rows(rows, sections, at), mask, causal, scale, layout)[0]
+    return op.fused_attention(*parts_of_rows(rows, sections, at), mask, causal, scale, layout)[0]
 
 
 def saved(
     rows: Any, sections: Any, at: Any, mask: Any, causal: Any, scale: Any, layout: Any
 ) -> Any:
     """A pattern: the result, and the logsumexp."""
-    found = op.fused_attention(*_of_rows(rows, sections, at), mask, causal, scale, layout)
+    found = op.fused_attention(*parts_of_rows(rows, sections, at), mask, causal, scale, layout)
     return found[0], found[1]
 
 
@@ -74,8 +75,8 @@ def gradient(
     scale: Any, layout: Any, axis: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the gradient of the rows."""
-    given = (*_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
-    return _rows(op.fused_attention_dx(*given), axis)
+    given = (*parts_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return rows_of_parts(op.fused_attention_dx(*given), axis)
 
 
 def gradients(
@@ -83,11 +84,12 @@ def gradients(
     scale: Any, layout: Any, axis: Any,
 ) -> Any:  # fmt: skip
     """A pattern: the gradients of the rows and of the mask."""
-    given = (*_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
-    return _rows(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
+    given = (*parts_of_rows(rows, sections, at), mask, y, logsumexp, dy, causal, scale, layout)
+    return rows_of_parts(op.fused_attention_dx(*given), axis), op.fused_attention_dmask(*given)
 
 
-def _rows(found: Any, axis: Any) -> Any:
+def rows_of_parts(found: Any, axis: Any) -> Any:
+    """A pattern: the gradients of the parts, joined as rows."""
     views = tuple(op.reshape(found[i], ...) for i in range(PARTS))
     return op.concat(views, axis) | op.stack(tuple(found[i] for i in range(PARTS)), axis)
 

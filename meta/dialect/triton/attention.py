@@ -6,7 +6,7 @@ a window or slopes libraries have been measured, and come first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -85,10 +85,14 @@ def _strides(shape: Sequence[int], layout: str) -> tuple[int, int, int]:
     return heads * rows * width, width, heads * width
 
 
-class _Attention:
-    """What the launches of a call have in common."""
+class Attention:
+    """What the launches of a call have in common.
 
-    def __init__(self, call: CallValues) -> None:
+    row: query, key and value, and their gradients, are parts of rows of so many elements, with
+    heads behind the steps; None: they are compact.
+    """
+
+    def __init__(self, call: CallValues, row: int | None = None) -> None:
         a = call.args
         self.call, self.device = call, call.device
         given = [t for t in (a.query, a.key, a.value, a.mask, a.slopes) if t is not None]
@@ -108,6 +112,8 @@ class _Attention:
         places: dict[str, int] = {}
         for letter, shape in (("q", query), ("k", key), ("v", value), ("y", result)):
             steps = _strides(shape, a.layout)
+            if row is not None and letter != "y":
+                steps = shape[2] * row, shape[3], row
             places |= zip(
                 (f"{letter}_batch", f"{letter}_head", f"{letter}_row"), steps, strict=True
             )
@@ -135,10 +141,6 @@ class _Attention:
             "query": a.query, "key": a.key, "value": a.value, "mask": a.mask, "slopes": a.slopes,
             "dropout_key": a.dropout_key if drops else None,
         }  # fmt: skip
-        self.named = [
-            n for n in call.op.schema.names
-            if isinstance(getattr(a, n), TensorType)
-        ]  # fmt: skip
 
     def launch(
         self, kernel: Any, sizes: dict[str, int], exact: bool, by_key: bool, **tensors: Any
@@ -158,13 +160,59 @@ class _Attention:
         """Whether products are to be as precise as float32, by the knob of now."""
         return not (self.half or config.get("META_TF32"))
 
-    def values(self, values: Sequence[torch.Tensor], *names: str) -> list[torch.Tensor]:
-        """Return tensors of a run by their names, without those that are None."""
-        given = dict(zip(self.named, values, strict=False))
-        return [given[n] for n in names if n in given and not self._unread(n)]
+    def read(self, given: Mapping[str, torch.Tensor], *names: str) -> list[torch.Tensor]:
+        """Return tensors of a run by their names, without those that no kernel reads."""
+        unread = "dropout_key" if self.tensors["dropout_key"] is None else ""
+        return [given[n] for n in names if n in given and n != unread]
 
-    def _unread(self, name: str) -> bool:
-        return name == "dropout_key" and self.tensors[name] is None
+    def forward(self) -> tuple[Callable[..., None], Launches]:
+        """Return a function of a run's tensors by name, y and logsumexp, and what it launches."""
+        sizes = _sizes(FORWARD, self.half, self.wide)
+        names = "query", "key", "value", "mask", "slopes", "dropout_key"
+        y = self.call.args.query.dtype
+
+        @cache
+        def launches(exact: bool) -> Launches:
+            given = {"y": y, "logsumexp": "float32"}
+            return (self.launch(attention_forward, sizes, exact, False, **given),)
+
+        def run(given: Mapping[str, torch.Tensor], *results: torch.Tensor) -> None:
+            (forward,) = launches(self.exact())
+            forward(*self.read(given, *names), *results)
+
+        return run, launches(self.exact())
+
+    def backward(self) -> tuple[Callable[..., None], Launches]:
+        """Return a function of a run's tensors by name, and the gradients, and what it launches."""
+        sizes, dtype = _sizes(BACKWARD, self.half, self.wide), self.call.args.query.dtype
+        shape = self.batch, self.heads, self.queries
+        rest = "slopes", "dropout_key"
+
+        @cache
+        def launches(exact: bool) -> Launches:
+            given = {"dy": dtype, "logsumexp": "float32", "delta": "float32"}
+            by_query, by_key = {"y": dtype, "dquery": dtype}, {"dkey": dtype, "dvalue": dtype}
+            return (
+                self.launch(attention_dquery, sizes, exact, False, **given, **by_query),
+                self.launch(attention_dkey, sizes, exact, True, **given, **by_key),
+            )
+
+        def run(
+            given: Mapping[str, torch.Tensor], dquery: torch.Tensor, *others: torch.Tensor
+        ) -> None:
+            first, second = launches(self.exact())
+            delta = torch.empty(shape, dtype=torch.float32, device=dquery.device)
+            read = self.read(given, "query", "key", "value", "mask")
+            sums, more = self.read(given, "logsumexp", "dy"), self.read(given, *rest)
+            first(*read, *self.read(given, "y"), *sums, *more, dquery, delta)
+            second(*read, *sums, *more, delta, *others)
+
+        return run, launches(self.exact())
+
+    @property
+    def statistics(self) -> int:
+        """The bytes of a number for each query."""
+        return 4 * self.batch * self.heads * self.queries
 
 
 def _mask_places(call: CallValues) -> dict[str, int]:
@@ -184,54 +232,34 @@ def _mask_places(call: CallValues) -> dict[str, int]:
     return {"mask_batches": batches, **dict(zip(names, steps, strict=True))}
 
 
+def _named(call: CallValues) -> list[str]:
+    """Return the names of the tensors that a run is given."""
+    slots = zip(call.op.schema.names, call.args, strict=True)
+    return [name for name, given in slots if isinstance(given, TensorType)]
+
+
 @dialect.op(op.fused_attention, plevel=dialect.levels(LEVEL))
 @tunable
 def fused_attention(call: CallValues) -> OpEnv:
     """Return the launch of the forward pass."""
-    made = _Attention(call)
-    sizes = _sizes(FORWARD, made.half, made.wide)
-    y, logsumexp = call.outputs
-    names = "query", "key", "value", "mask", "slopes", "dropout_key"
-
-    @cache
-    def launches(exact: bool) -> Launches:
-        given = {"y": y, "logsumexp": logsumexp}
-        return (made.launch(attention_forward, sizes, exact, False, **given),)
+    forward, launches = Attention(call).forward()
+    names = _named(call)
 
     def run(*values: torch.Tensor) -> None:
-        (forward,) = launches(made.exact())
-        forward(*made.values(values, *names), *values[len(made.named) :])
+        forward(dict(zip(names, values, strict=False)), *values[len(names) :])
 
-    return launching(run, *launches(made.exact()))
+    return launching(run, *launches)
 
 
 @dialect.op(op.fused_attention_dx, plevel=dialect.levels(LEVEL))
 @tunable
 def fused_attention_dx(call: CallValues) -> OpEnv:
     """Return the launches of the gradients: by queries, and by keys."""
-    made, a = _Attention(call), call.args
-    sizes = _sizes(BACKWARD, made.half, made.wide)
-    dquery, dkey, dvalue = call.outputs
-    shape = made.batch, made.heads, made.queries
-    rest = "slopes", "dropout_key"
-
-    @cache
-    def launches(exact: bool) -> Launches:
-        given = {"dy": a.dy, "logsumexp": a.logsumexp, "delta": "float32"}
-        by_query, by_key = {"y": a.y, "dquery": dquery}, {"dkey": dkey, "dvalue": dvalue}
-        return (
-            made.launch(attention_dquery, sizes, exact, False, **given, **by_query),
-            made.launch(attention_dkey, sizes, exact, True, **given, **by_key),
-        )
+    made = Attention(call)
+    backward, launches = made.backward()
+    names = _named(call)
 
     def run(*values: torch.Tensor) -> None:
-        first, second = launches(made.exact())
-        query, key, value = values[len(made.named) :]
-        delta = torch.empty(shape, dtype=torch.float32, device=query.device)
-        given = made.values(values, "query", "key", "value", "mask")
-        sums, more = made.values(values, "logsumexp", "dy"), made.values(values, *rest)
-        first(*given, *made.values(values, "y"), *sums, *more, query, delta)
-        second(*given, *sums, *more, delta, key, value)
+        backward(dict(zip(names, values, strict=False)), *values[len(names) :])
 
-    workspace = 4 * shape[0] * shape[1] * shape[2]
-    return launching(run, *launches(made.exact()), workspace=workspace)
+    return launching(run, *launches, workspace=made.statistics)
