@@ -18,6 +18,7 @@ _KERNEL = re.compile(
 _STANDARD = re.compile(
     r"(?m)^[ \t]*#\s*include\s*<(?:cstdint|stdint\.h|cuda_runtime\.h|hip/hip_runtime\.h)>[ \t]*$"
 )
+_UNNAMED = re.compile(r"\bnamespace\s*\{")
 C_LINKAGE = 'extern "C" '
 
 
@@ -130,6 +131,19 @@ def host_function(text: str, name: str) -> tuple[HostFunction, tuple[int, int]] 
         parameters = parameters_of(plain[match.end() : behind - 1])
         return HostFunction(name, parameters, body, line), (start, end)
     return None
+
+
+def without_unnamed(text: str) -> str:
+    """Return text without unnamed namespaces around its code, whose kernels no launch would find;
+    the text is a translation unit of its own.
+    """
+    while (found := _UNNAMED.search(blanked(text))) is not None:
+        end = _end(blanked(text), found.end() - 1)
+        if end < 0:
+            raise HostError("the braces of a namespace are not closed")
+        whole = re.sub(r"[^\n]", " ", found[0])
+        text = text[: found.start()] + whole + text[found.end() : end - 1] + " " + text[end:]
+    return text
 
 
 def without(text: str, places: list[tuple[int, int]]) -> str:

@@ -18,6 +18,7 @@ from meta.dialect.template.device_code import (
     host_function,
     kernels_of,
     without,
+    without_unnamed,
 )
 from meta.dialect.template.host_parser import Frame, Reader, Returned, Statement
 from meta.dialect.template.host_values import (
@@ -60,7 +61,7 @@ class Program:
     """
 
     def __init__(self, text: str, call: str, title: str) -> None:
-        self.title = title
+        self.title, text = title, without_unnamed(text)
         self._functions: dict[str, tuple[HostFunction, Statement]] = {}
         self.kernels = kernels_of(text)
         reader = Reader(call, f"{title}, the call")
@@ -149,7 +150,7 @@ class Program:
             )
         if kernel.is_nested:
             raise HostError(
-                f"{where}: {name!r} is defined in a namespace or class, where no launch finds it",
+                f"{where}: {name!r} is defined in a named namespace, where no launch finds it",
                 hint="define it outside: it has its own source text",
             )
         grid, block = (converted(v, "dim3", where) for v in how[:2])

@@ -138,7 +138,7 @@ def test_host_code(launch: str, message: str, new_op: NewOp) -> None:
         ("struct Point { int x; };\n__global__ void add_one(Point p)", "cannot pass a 'Point'"),
         ("__global__ void __launch_bounds__(64) add_one(int n)", "thread blocks of 128 threads"),
         ("__global__ __launch_bounds__(64, 2) void add_one(int n)", "thread blocks of 128 threads"),
-        ("namespace {\n__global__ void add_one(int n)", "in a namespace or class"),
+        ("namespace own {\n__global__ void add_one(int n)", "in a named namespace"),
     ],
 )
 def test_kernels_that_no_launch_fits(signature: str, message: str, new_op: NewOp) -> None:

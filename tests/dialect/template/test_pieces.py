@@ -259,7 +259,9 @@ def test_signature_and_call_are_what_runs(new_op: NewOp) -> None:
 def test_the_whole_function_as_its_author_writes_it(new_op: NewOp) -> None:
     """With a function of the host that it calls, as those who know AITemplate write it."""
     text = f"""{{{{ headers }}}}
+namespace {{
 {OWN_BODY}
+}}  // namespace
 void invoke_add_one({{{{ out.type }}}}* output, const {{{{ x.type }}}}* input, int64_t count,
                     {{{{ prefix }}}}Stream_t stream) {{
 {OWN_LAUNCH}
