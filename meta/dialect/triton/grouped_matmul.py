@@ -16,9 +16,10 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from meta.dialect.core import REFERENCE, OpEnv, Unsupported
-from meta.dialect.triton import triton_dialect
+from meta.dialect.core import REFERENCE, Configs, OpEnv, Unsupported
+from meta.dialect.triton import grouped_descriptors, triton_dialect
 from meta.dialect.triton.dialect import INTERPRETED
+from meta.dialect.triton.grouped_descriptors import tile_at, tiles_of_groups
 from meta.dialect.triton.single import SingleKernel
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
@@ -28,22 +29,6 @@ from meta.op.linalg import GROUPED, grouped_extent
 LEVELS = {"cuda": REFERENCE - 1, "cpu": INTERPRETED}
 BAND = 8
 """Rows of tiles whose blocks run at about one time, so that they share columns in the cache."""
-
-
-@triton.jit
-def _place(offs, tile, extent, GROUPS: tl.constexpr, POWER: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the group of a row of tiles, its first row, and where the rows of the group end."""
-    at = tl.arange(0, POWER)
-    ends = tl.load(offs + at, mask=at < GROUPS, other=extent)
-    begins = tl.load(offs + at - 1, mask=(at > 0) & (at <= GROUPS), other=0)
-    ends = tl.minimum(tl.maximum(ends, 0), extent).to(tl.int32)
-    begins = tl.minimum(tl.maximum(begins, 0), extent).to(tl.int32)
-    tiles = tl.where(at <= GROUPS, tl.cdiv(tl.maximum(ends - begins, 0), BLOCK), 0)
-    sums = tl.cumsum(tiles, 0)
-    group = tl.sum((sums <= tile).to(tl.int32), 0)
-    first = tl.sum(tl.where(at == group, begins - (sums - tiles) * BLOCK, 0), 0)
-    end = tl.sum(tl.where(at == group, ends, 0), 0)
-    return group, first + tile * BLOCK, end
 
 
 @triton.jit
@@ -60,7 +45,9 @@ def grouped_rows(
     above = block // (ORDER * across) * ORDER
     many = tl.minimum(down - above, ORDER)
     within = block % (ORDER * across)
-    group, row, end = _place(offs, above + within % many, extent, GROUPS, POWER, BLOCK_M)
+    begins, ends, sums, tiles = tiles_of_groups(offs, extent, GROUPS, POWER, BLOCK_M)
+    tile = above + within % many
+    group, row, end = tile_at(tile, begins, ends, sums, tiles, POWER, BLOCK_M)
     if group <= GROUPS:
         rows = row + tl.arange(0, BLOCK_M)
         cols = within // many * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -141,7 +128,7 @@ SINGLE: tuple[Tile, ...] = (
 """Tiles of rows, columns and inner extent, warps and stages."""
 
 
-def tiles(dtype: str, rows: int, columns: int) -> list[dict[str, int]]:
+def shapes(dtype: str, rows: int, columns: int) -> list[dict[str, int]]:
     """Return configurations for groups of about so many rows and columns, the best guess first:
     the largest tile of which little is outside of a group, and then those of about its size.
     """
@@ -209,7 +196,7 @@ def _row_tiles(call: CallValues, columns: bool, t1: bool, t2: bool) -> list[dict
     x1, x2, offs = call.args
     (m, _), (_, n) = _logical(x1, t1), _logical(x2, t2)
     groups = max(offs.shape[0], 1)
-    return tiles(x1.dtype, n // groups, m) if columns else tiles(x1.dtype, m // groups, n)
+    return shapes(x1.dtype, n // groups, m) if columns else shapes(x1.dtype, m // groups, n)
 
 
 def _row_grid(meta: Any) -> tuple[int, ...]:
@@ -237,7 +224,7 @@ def _define(base: Op, t1: bool, t2: bool) -> None:
 
     def inner_tiles(call: CallValues) -> list[dict[str, int]]:
         m, n = call.out.static_shape[1:]
-        return tiles(call.args.x1.dtype, m, n)
+        return shapes(call.args.x1.dtype, m, n)
 
     by_inner = partial(_by_inner, t1=t1, t2=t2)
     rows, columns = of_rows(columns=False), of_rows(columns=True)
@@ -249,8 +236,20 @@ def _define(base: Op, t1: bool, t2: bool) -> None:
         extent, name = grouped_extent(x1, x2, t1, t2)
         if isinstance(extent, int) and extent >= 1 << 31:
             raise Unsupported(f"{name}, {extent}, are counted in 32 bits")
-        chosen = rows if x2.ndim == 3 else columns if x1.ndim == 3 else inner
-        return chosen.make(call)
+        if x2.ndim == 3:
+            return with_descriptors(rows.make(call), call)
+        return (columns if x1.ndim == 3 else inner).make(call)
+
+    def with_descriptors(env: OpEnv, call: CallValues) -> OpEnv:
+        """Return a kernel that has the configurations of `grouped_descriptors.py`, too."""
+        more, plain = grouped_descriptors.listed(call, t1, t2), env.configs
+        if more and plain is not None:
+            made = partial(grouped_descriptors.prepared, call, t2, BAND)
+            env.configs = Configs(
+                lambda: [*plain.listed(), *more],
+                lambda c: made(c, rows.make(call)) if c in more else plain.made(c),
+            )
+        return env
 
     triton_dialect.op(base, plevel=LEVELS)(make)
 

@@ -109,13 +109,57 @@ def of_kind(kind: str, dtype: str) -> Any:
 def compiles(env: Any) -> None:
     from meta.dialect.triton import build
 
-    unit = env._deferred.source.unit
-    for variant in unit.variants:
-        assert build.compiled(unit, variant).shared <= SHARED
+    source = env._deferred.source
+    units = [one.unit for one in source[1]] if isinstance(source, tuple) else [source.unit]
+    for unit in units:
+        for variant in unit.variants:
+            assert build.compiled(unit, variant).shared <= SHARED
+
+
+def by_descriptors(env: Any) -> list[Any]:
+    """Return the configurations whose blocks stay, and read by descriptors."""
+    return [config for config in env.configs.listed() if dict(config).get("TMA")]
+
+
+@pytest.mark.parametrize(
+    ("form", "w"), [("_nt", (4, 136, 72)), ("", (4, 72, 136))], ids=["nt", "nn"]
+)
+def test_blocks_that_stay(form: str, w: Any) -> None:
+    """Of rows that are after the last group, or that no descriptor reads, too."""
+    torch.manual_seed(0)
+    case = next(c for c in GROUPED if c.op == f"grouped_matmul{form}")
+    memory = torch.randn(150 * 72 + 1).half()
+    weight, ends = torch.randn(w).half(), torch.tensor([3, 3, 140, 145], dtype=torch.int32)
+    weight[3, :, :8] = torch.inf  # of a group that no other meets
+    weight[3, 0] = torch.nan
+    op = OPERATORS[case.op]
+    texts = "float16[150, 72]", f"float16{list(w)}", "int32[4]"
+    call = op.call_values(
+        op.schema.bind(tuple(map(parse_type, texts)), {}, lambda v: v), meta.base.device.CPU
+    )
+    with interpreted():
+        env = triton_dialect.resolve(op.name).make(call)
+        stays = env.configs.made(by_descriptors(env)[-1])
+        for x in (memory[:-1], memory[1:]):
+            x = x.view(150, 72)
+            out = torch.full((150, 136), 7.0).half()
+            stays.run(x, weight, ends, out)
+            expected = case.oracle(x.double(), weight.double().nan_to_num(0, 0, 0), ends)
+            rest = torch.arange(150)[:, None] < 140
+            torch.testing.assert_close(
+                torch.where(rest, out, 0).double(),
+                torch.where(rest, expected, 0),
+                rtol=1e-2,
+                atol=1e-2,
+            )
+            assert (out[145:] == 0).all() and not out[140:145].isfinite().all()
 
 
 def test_compiles() -> None:
-    compiles(of_kind("rows", "bfloat16"))
+    env = of_kind("rows", "bfloat16")
+    compiles(env)
+    assert len(by_descriptors(env)) == 4 and not by_descriptors(of_kind("rows", "float32"))
+    compiles(env.configs.made(by_descriptors(env)[0]))
 
 
 @pytest.mark.slow
