@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from cuda_kernel import IMAGES, Kernel, indexed, labelled, normal, size
 from kernel_list_cuda_attention import ATTENTION, SCANS
 from kernel_list_cuda_experts import EXPERTS
+from kernel_list_cuda_gated import GATED
 from kernel_list_cuda_pooling import POOLING
 
 import meta
@@ -352,4 +353,5 @@ KERNELS = [
     *INDEXED,
     *PRODUCTS,
     *EXPERTS,
+    *GATED,
 ]
