@@ -182,6 +182,8 @@ def test_gated_layers_and_gradients(
 def test_numbers_for_rows_and_columns(dtype: str) -> None:
     for size in SIZES:
         m, _, n = size
+        if m == 1:  # as many numbers as the result has
+            continue
         x, w = factors("dense", size, dtype)
         u, v = normal(n, dtype=dtype, seed=3), normal(m, 1, dtype=dtype, seed=4)
         check(lambda x, w, u: op.multiply(op.dense(x, w), u), lambda x, w, u: F.linear(x, w) * u,
