@@ -92,7 +92,6 @@ def _interpreting() -> Iterator[None]:
         stack.enter_context(np.errstate(all="ignore"))
         for target, name, value in (
             (JITFunction, "__call__", _called),
-            (interpreter, "_patch_lang_tensor", _patched_tensor),
             (interpreter.interpreter_builder, "__class__", _Builder),
             (interpreter, "_patch_lang_tensor", _patch_tensor),
             (interpreter.ReduceScanOpInterface, "apply", _reduced),
@@ -130,15 +129,6 @@ def _restore(before: list[tuple[Any, dict[str, Any]]]) -> None:
                 delattr(module, name)
             elif names[name] is not value:
                 setattr(module, name, names[name])
-
-
-_patch_tensor = interpreter._patch_lang_tensor
-
-
-def _patched_tensor(tensor: Any, scope: Any) -> None:
-    """As Triton's, with one element as an integer: that of Triton 3.6 fails with NumPy 2.4."""
-    _patch_tensor(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
 
 def _called(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
