@@ -57,11 +57,12 @@ Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
 """Parts of a tuple that an error shows."""
 _PROMISES = ("META_VERIFY", "META_CHECK_ACCESS")
-_KNOBS = (
+KNOBS = (
     *_PROMISES,
     *("META_CHECK_FINITE", "META_CHECK_INDICES", "META_TRITON_INTERPRET", "META_TUNE"),
     "META_VENDOR",
 )
+"""What a plan is made with: part of its key where a block has changed a knob."""
 
 
 class DecidedCall:
@@ -76,11 +77,12 @@ class DecidedCall:
     computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
     bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
+    capturable: whether a CUDA graph can hold the kernel.
     """
 
     __slots__ = (
-        *("allocators", "bounds", "compacts", "dialect", "fresh", "kernel", "key", "keys"),
-        *("op_name", "places", "simple", "single", "value", "view", "written"),
+        *("allocators", "bounds", "capturable", "compacts", "dialect", "fresh", "kernel", "key"),
+        *("keys", "op_name", "places", "simple", "single", "value", "view", "written"),
     )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
@@ -94,7 +96,7 @@ class DecidedCall:
         # Written arguments that may lie in memory in any way, by their place among the values.
         self.places = written_places(call) if strided else ()
         self.op_name = call.op.name
-        self.compacts = False
+        self.compacts, self.capturable = False, True
         ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
         self.bounds = tuple((place, *held) for place, held in ranges if held is not None)
         self.dialect = ""
@@ -125,6 +127,7 @@ class DecidedCall:
             self.kernel = with_finite_checked(self.kernel, call, env.allocates)
         self.kernel = with_indices_checked(self.kernel, call)
         self.compacts = strided and not env.strided
+        self.capturable = not env.not_capturable
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
@@ -147,6 +150,7 @@ class DecidedCall:
         other.simple, other.key, other.keys = (self.fresh, key), key, (key,)
         other.written, other.places, other.allocators = self.written, (), None
         other.op_name, other.bounds, other.dialect = self.op_name, self.bounds, self.dialect
+        other.capturable = self.capturable
         return other
 
     def takes(self, values: Sequence[Any]) -> bool:
@@ -286,7 +290,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _canonical(op, args)
         key, values, tracked = read
         if overridden() is not None:  # a plan is made with the knobs of its time
-            key = (*key, tuple([config.get(knob) for knob in _KNOBS]))
+            key = (*key, tuple([config.get(knob) for knob in KNOBS]))
         preference = current_preference()
         plans = preference.plans
         try:

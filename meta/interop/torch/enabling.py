@@ -1,0 +1,189 @@
+"""`enable`: registers our operators with PyTorch's dispatcher, and takes them out again.
+
+PyTorch has one registration for all threads. It is made when the first scope wants an overload and
+removed with the last one, so that it costs nothing afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch.library import Library
+
+from meta.base.errors import ArgumentError, DeviceError
+from meta.base.registry import nearest
+from meta.frontend.aten.registry import overload_of
+from meta.interop.torch.overloads import KEYS, chosen, is_served
+from meta.interop.torch.served import SCOPES, Route, override, scopes_here
+
+_lock = threading.RLock()
+_routes: dict[tuple[str, str], tuple[Route, Library, list[Enabled]]] = {}
+_retired: deque[Any] = deque(maxlen=64)
+"""Kernels that were removed last: another thread may still be inside of one."""
+
+
+class Enabled:
+    """Overloads that are enabled until `disable` is called, or the ``with`` block ends.
+
+    ``names``: the overloads. ``devices``: the kinds of devices. ``thread``, ``strict``: as given to
+    `enable`. ``active``: whether they are still enabled by this object.
+    """
+
+    def __init__(
+        self, names: Sequence[str], devices: Sequence[str], thread: bool, strict: bool
+    ) -> None:
+        self.names, self.devices = frozenset(names), tuple(devices)
+        self.thread, self.strict = thread, strict
+        self.active = False
+        self._owner = threading.get_ident()
+
+    def _enable(self) -> None:
+        with _lock:
+            self.active = True
+            try:
+                for device in self.devices:
+                    for name in sorted(self.names):
+                        self._add(name, KEYS[device])
+            except BaseException:
+                self._remove()
+                raise
+            if self.thread:
+                torch._C._stash_obj_in_tls(SCOPES, (*scopes_here(), self))
+
+    def _add(self, name: str, key: str) -> None:
+        overload = overload_of(name)
+        assert overload is not None
+        if not is_served(overload, key):
+            return
+        known = _routes.get((name, key))
+        if known is None:
+            route, library = Route(overload, key), Library("aten", "IMPL")
+            _register(library, route, key)
+            known = _routes[name, key] = (route, library, [])
+        route, _, users = known
+        users.append(self)
+        if not self.thread:
+            route.strict += self.strict
+            route.everywhere += 1
+
+    def _remove(self) -> None:
+        self.active = False
+        for (name, key), (route, library, users) in list(_routes.items()):
+            if self not in users:
+                continue
+            users.remove(self)
+            if not self.thread:
+                route.everywhere -= 1
+                route.strict -= self.strict
+            if not users:
+                _retired.append(torch.library.get_kernel(route.overload, key))
+                library._destroy()
+                del _routes[name, key]
+
+    def disable(self) -> None:
+        """Let PyTorch's kernels run again, unless another scope enables the same; for a second time
+        it does nothing. ArgumentError in another thread than that which enabled for itself alone.
+        """
+        with _lock:
+            if not self.active:
+                return
+            if self.thread:
+                if threading.get_ident() != self._owner:
+                    raise ArgumentError("it was enabled for another thread alone, which disables it")
+                left = tuple(scope for scope in scopes_here() if scope is not self)
+                torch._C._stash_obj_in_tls(SCOPES, left)
+            self._remove()
+
+    def __enter__(self) -> Enabled:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.disable()
+
+    def __repr__(self) -> str:
+        where = "in this thread" if self.thread else "in all threads"
+        state = f"enabled {where} on {', '.join(self.devices)}" if self.active else "disabled"
+        return f"<{len(self.names)} overloads, {state}>"
+
+
+def _register(library: Library, route: Route, key: str) -> None:
+    with warnings.catch_warnings():
+        # PyTorch says once that a kernel is overridden: that is what is asked for.
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        library.impl(route.overload, override(route), key, with_keyset=True)
+
+
+def _devices(device: str | Sequence[str] | None) -> tuple[str, ...]:
+    if device is None:
+        return ("cuda",) if torch.cuda.is_available() else ("cpu",)
+    found = (device,) if isinstance(device, str) else tuple(device)
+    for one in found:
+        if one not in KEYS:
+            raise DeviceError(
+                "operators are enabled for a kind of device",
+                expected=" or ".join(map(repr, KEYS)),
+                found=repr(one),
+                hint=nearest(str(one), KEYS),
+            )
+        if one == "cuda" and not torch.cuda.is_available():
+            raise DeviceError("there is no CUDA device", found=repr(one))
+    return found
+
+
+def enable(
+    include: Iterable[Any] | None = None,
+    exclude: Iterable[Any] = (),
+    *,
+    device: str | Sequence[str] | None = None,
+    thread: bool = False,
+    strict: bool = False,
+) -> Enabled:
+    """Let PyTorch's functions run on the kernels that `meta` chooses, gradients included.
+
+    It holds at once, until `Enabled.disable` of what it returns, or, in ``with enable():``, until
+    the block ends. Scopes nest and add up.
+
+    Parameters
+    ----------
+    include: what is enabled: names of ATen's ("add.Tensor", "aten::_softmax", "softmax" for all
+        that belongs to it, with its gradient) or operators of `meta`; None for all that can be.
+    exclude: what of that is not.
+    device: "cuda", "cpu" or both; None for "cuda" where there is such a device, else "cpu".
+    thread: whether only calls of this thread, and of the backward passes that it starts, are
+        served; the default is all threads.
+    strict: whether a call that is not served is an AtenError; else PyTorch's own kernel runs it,
+        and `report` says so.
+
+    Raises UnknownName for names that are not known, with the nearest ones, ArgumentError for what
+    cannot be enabled, with the reason, and for lists that contradict each other, and DeviceError
+    for a device that is not there.
+    """
+    included = None if include is None else _listed(include)
+    enabled = Enabled(chosen(included, _listed(exclude)), _devices(device), thread, strict)
+    enabled._enable()
+    return enabled
+
+
+def _listed(names: Iterable[Any]) -> Any:
+    """Return names as a list, a single one as it is."""
+    return names if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+
+
+def disable() -> None:
+    """End all scopes that hold in all threads, and those of this thread."""
+    with _lock:
+        users = {id(u): u for _, _, users in _routes.values() for u in users}
+        for scope in users.values():
+            if not scope.thread or scope in scopes_here():
+                scope.disable()

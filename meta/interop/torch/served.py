@@ -1,0 +1,269 @@
+"""What runs in place of PyTorch's kernel of an enabled overload.
+
+A call builds one key of its arguments and finds a plan: whose kernel runs it. A plan is kept with
+the plans of eager calls, so that `prefer`, `only` and `exclude` choose here as they do there, and
+kernels that are registered later are asked. While a kernel of ours runs, and while a plan is made,
+calls of this thread go to PyTorch's kernels: those of our dialect "torch" are made of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from meta.base import config
+from meta.base.call_context import context
+from meta.base.errors import MetaError
+from meta.base.remember import remember
+from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.preference import DECISIONS
+from meta.frontend.aten.registry import AtenError, name_of
+from meta.frontend.core import Unconvertible
+from meta.interop.torch.native import Native
+from meta.interop.torch.overloads import Overload, has_kernel
+from meta.interop.torch.program import Program, Traced, program_of, specs_of, traced
+from meta.interop.torch.report import Tally, tally_of
+from meta.vm.eager import KNOBS
+
+SCOPES = "meta.interop.torch"
+"""The name of `scopes_here` among what PyTorch hands on to the threads of backward passes."""
+
+
+class _Here(threading.local):
+    """Whether a kernel of ours, or what makes a plan, runs in this thread."""
+
+    inside = False
+
+
+_here = _Here()
+
+
+class Plan:
+    """Who runs the calls of one key.
+
+    Attributes
+    ----------
+    run: of the tensors of a call; None where PyTorch runs it. tally: where calls are counted.
+    always: whether nothing else is to be asked; else it depends on what is being captured.
+    arguments: what PyTorch's kernel is given, of the arguments; None where these are it.
+    """
+
+    __slots__ = ("always", "arguments", "run", "tally")
+
+    def __init__(self, tally: Tally, program: Program | None = None) -> None:
+        self.tally = tally
+        self.run = None if program is None else program.kernel()
+        self.always = tally.why is None and (program is None or program.capturable)
+        self.arguments: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+
+
+class Route:
+    """An overload at a dispatch key while it is enabled.
+
+    Attributes
+    ----------
+    native: PyTorch's kernel. everywhere: how many scopes enable it in all threads; strict: how many
+    of these refuse what is not served. kind: of several results, tuple or list. lazy: whether tensors
+    may come here whose memory has not their values, such as negated ones; conjugated: only
+    conjugated ones.
+    """
+
+    __slots__ = ("conjugated", "everywhere", "kind", "lazy", "name", "native", "overload", "strict")
+
+    def __init__(self, overload: Overload, key: str) -> None:
+        self.overload, self.name, self.native = overload, name_of(overload), Native(overload, key)
+        self.everywhere = self.strict = 0
+        returns = overload._schema.returns
+        listed = str(returns[0].type) != "Tensor"
+        self.kind = list if listed else tuple if len(returns) > 1 else None
+        # PyTorch computes such values before, but for overloads that have kernels for them.
+        self.conjugated = has_kernel(overload, "Conjugate")
+        self.lazy = has_kernel(overload, "Negative") or (
+            has_kernel(overload, "ZeroTensor") and torch.Tag.pointwise not in overload.tags
+        )
+
+    def may_be_lazy(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether one of the tensors may have other values than its memory."""
+        return self.lazy or (self.conjugated and any(t.is_complex() for t in tensors))
+
+
+def scopes_here() -> tuple[Any, ...]:
+    """Return what is enabled for this thread, and the backward passes that it starts, alone."""
+    if not torch._C._is_key_in_tls(SCOPES):
+        return ()
+    found: tuple[Any, ...] = torch._C._get_obj_in_tls(SCOPES)
+    return found
+
+
+def override(route: Route) -> Callable[..., Any]:
+    """Return the kernel to register for a route."""
+    here, current, native = _here, context.get, route.native.call
+
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if here.inside or not (route.everywhere or _scopes_of(route)):
+            return route.native(keys, args, kwargs)
+        key: list[Any] = [route]
+        tensors: list[Tensor] = []
+        for a in args:
+            if isinstance(a, Tensor):
+                key += (a.shape, a.dtype, a.stride(), a.device)
+                tensors.append(a.detach() if a.requires_grad else a)
+            else:
+                _add(key, tensors, a)
+        if kwargs:
+            for name, a in kwargs.items():
+                key.append(name)
+                _add(key, tensors, a)
+        meaning = current()
+        if meaning.knobs is not None:
+            key.append(tuple([config.get(knob) for knob in KNOBS]))
+        plans, known = meaning.preference.plans, tuple(key)
+        try:
+            plan = plans.get(known)
+        except TypeError:
+            return _Call(route, keys, args, kwargs).refused("an argument is no plain value")
+        if plan is None or not plan.always:
+            return _Call(route, keys, args, kwargs).carefully(plans, known, plan, tensors)
+        plan.tally.count += 1
+        run = plan.run
+        if run is None:
+            given = args if plan.arguments is None else plan.arguments(args)
+            return native(keys, *given, **kwargs)
+        here.inside = True
+        try:
+            return run(tensors)
+        except Exception as error:
+            raise _failed(error, plan.tally) from error
+        finally:
+            here.inside = False
+
+    return kernel
+
+
+def _scopes_of(route: Route) -> list[Any]:
+    return [scope for scope in scopes_here() if route.name in scope.names]
+
+
+def _failed(error: Exception, tally: Tally) -> Exception:
+    """Return the error to raise from one of a kernel."""
+    if passes(error):
+        return error
+    return backend_error(error, "cannot run a kernel", op=tally.name, dialect=tally.dialect)
+
+
+def _add(key: list[Any], tensors: list[Tensor], a: Any) -> None:
+    """Add an argument to the key of a call."""
+    cls = a.__class__
+    if isinstance(a, Tensor):
+        key += (a.shape, a.dtype, a.stride(), a.device)
+        tensors.append(a.detach() if a.requires_grad else a)
+    elif cls is list or cls is tuple:
+        key += (cls, len(a))
+        for part in a:
+            _add(key, tensors, part)
+    elif cls is float:
+        key.append(a.hex())
+    else:
+        key += (cls, repr(a) if cls is complex else a)
+
+
+class _Call:
+    """A call of an enabled overload, as PyTorch's dispatcher makes it."""
+
+    __slots__ = ("args", "keys", "kwargs", "route")
+
+    def __init__(
+        self, route: Route, keys: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.route, self.keys, self.args, self.kwargs = route, keys, args, kwargs
+
+    def native(self) -> Any:
+        return self.route.native(self.keys, self.args, self.kwargs)
+
+    def refused(self, why: str) -> Any:
+        """Let PyTorch run the call, and count why."""
+        return self.counted(tally_of(self.route.name, why=why), self.native)
+
+    def counted(self, tally: Tally, run: Callable[[], Any]) -> Any:
+        """Run the call and count it; AtenError for a refusal where that is asked for."""
+        if tally.why is not None:
+            own = any(scope.strict for scope in _scopes_of(self.route))
+            if own or self.route.strict:
+                raise AtenError(
+                    f"a call of {tally.name} is not served",
+                    found=tally.why,
+                    hint="enable(strict=False) lets PyTorch's own kernel run it",
+                )
+        tally.count += 1
+        return run()
+
+    def carefully(
+        self, plans: dict[Any, Any], known: Any, plan: Plan | None, tensors: Sequence[Tensor]
+    ) -> Any:
+        """Run the call where more than its key decides, or nothing was decided yet."""
+        lazy = self.route.may_be_lazy(tensors)
+        if lazy and any(t.is_conj() or t.is_neg() or t._is_zerotensor() for t in tensors):
+            return self.refused("the values of a tensor are computed when it is read")
+        if plan is None:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return self.refused("a CUDA graph is captured when it is met for the first time")
+            plan, result = self.planned()
+            plan.always &= not lazy
+            remember(plans, known, plan, DECISIONS)
+            if plan.run is None:
+                return self.counted(plan.tally, lambda: result)
+        run = plan.run
+        if run is None:
+            return self.counted(plan.tally, self.native)
+        if not plan.always and torch.cuda.is_current_stream_capturing():
+            return self.refused("a CUDA graph cannot hold its kernel")
+        with _inside():
+            try:
+                return self.counted(plan.tally, lambda: run(tensors))
+            except Exception as error:
+                raise _failed(error, plan.tally) from error
+
+    def planned(self) -> tuple[Plan, Any]:
+        """Return who runs calls of this key, and PyTorch's result where that is PyTorch."""
+        name, kind = self.route.name, self.route.kind
+        call, failure = self._attempt(lambda: traced(self.route.overload, self.args, self.kwargs))
+        # What PyTorch says is wrong with a call is what the user reads.
+        result = self.native()
+        program: Program | None = None
+        if isinstance(call, Traced):
+            program, failure = self._attempt(lambda: program_of(call, specs_of(result), kind))
+        if isinstance(failure, Unconvertible | MetaError):
+            return Plan(tally_of(name, why=str(failure.args[0]))), result
+        if failure is not None:
+            raise failure
+        assert program is not None
+        tally = tally_of(name, dialect=", ".join(program.dialects))
+        if set(program.dialects) - {"torch"}:
+            return Plan(tally, program), None
+        plan = Plan(tally)
+        plan.arguments = self.route.native.arguments(self.args)
+        plan.always &= plan.arguments is None or not self.route.native.are_weak(self.args)
+        return plan, result
+
+    def _attempt(self, make: Callable[[], Any]) -> tuple[Any, Exception | None]:
+        """Return what is made, or what is raised."""
+        with _inside():
+            try:
+                return make(), None
+            except Exception as error:
+                return None, error
+
+
+@contextmanager
+def _inside() -> Iterator[None]:
+    """Let calls of this thread go to PyTorch's kernels."""
+    _here.inside = True
+    try:
+        yield
+    finally:
+        _here.inside = False
