@@ -25,6 +25,7 @@ FLOORS = [
     {"vm"},
     {"model", "optim", "train", "task", "distributed"},
     {"frontend"},
+    {"interop"},
 ]
 # Optimizers and training loops are written for models, analyses read what passes plan.
 SAME_FLOOR = {("optim", "model"), ("train", "model"), ("train", "optim"), ("analysis", "passes")}

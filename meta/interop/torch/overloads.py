@@ -49,6 +49,9 @@ _AMBIGUOUS = re.compile(
 """Overloads with several right results, of which programs may rely on PyTorch's."""
 
 
+COMPOSED = "it is composed of other overloads, which are enabled instead"
+
+
 @cache
 def why_not(name: str) -> str | None:
     """Return why an overload that has a name among the converters cannot be enabled; None if it
@@ -81,7 +84,7 @@ def why_not(name: str) -> str | None:
         if pattern.fullmatch(name):
             return why
     if not any(has_kernel(overload, key) for key in _OWN):
-        return "it is composed of other overloads, which are enabled in its place"
+        return COMPOSED
     return None
 
 
@@ -122,12 +125,12 @@ def _by_operator() -> Mapping[str, tuple[str, ...]]:
 
 
 def _of_operator(op: str) -> tuple[str, ...]:
-    """Return the overloads of a base operator and of its gradients, ``softmax_dx`` of
-    ``softmax``.
+    """Return the overloads of a base operator, of its form that keeps what the gradient needs, and
+    of its gradients: ``layer_norm``, ``layer_norm_train``, ``layer_norm_train_dx``.
     """
-    gradient = re.compile(rf"{re.escape(op)}(_train)?_d[a-z]+")
+    related = re.compile(rf"{re.escape(op)}(_train)?(_d[a-z]+)?")
     known = _by_operator()
-    return tuple(n for o in known if o == op or gradient.fullmatch(o) for n in known[o])
+    return tuple(n for o in known if related.fullmatch(o) for n in known[o])
 
 
 def named(name: str | Op | Overload) -> tuple[str, ...]:
@@ -170,8 +173,9 @@ def _of_composed(name: str) -> tuple[str, ...]:
     the same base operator.
     """
     overloads = [n for n in aten if n == name or n.partition(".")[0] == name]
-    bases = [aten[n].becomes[0].name for n in overloads if aten[n].becomes]
-    if not bases and name in OPERATORS:
+    composed = [n for n in overloads if why_not(n) == COMPOSED and aten[n].becomes]
+    bases = [aten[n].becomes[0].name for n in composed]
+    if not overloads and name in OPERATORS:
         bases = [name]
     return tuple(dict.fromkeys(found for base in bases for found in _of_operator(base)))
 

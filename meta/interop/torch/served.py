@@ -49,16 +49,17 @@ class Plan:
     Attributes
     ----------
     run: of the tensors of a call; None where PyTorch runs it. tally: where calls are counted.
-    always: whether nothing else is to be asked; else it depends on what is being captured.
+    always: whether nothing else is to be asked. capturable: whether a CUDA graph can hold it.
     arguments: what PyTorch's kernel is given, of the arguments; None where these are it.
     """
 
-    __slots__ = ("always", "arguments", "run", "tally")
+    __slots__ = ("always", "arguments", "capturable", "run", "tally")
 
     def __init__(self, tally: Tally, program: Program | None = None) -> None:
         self.tally = tally
         self.run = None if program is None else program.kernel()
-        self.always = tally.why is None and (program is None or program.capturable)
+        self.capturable = program is None or program.capturable
+        self.always = tally.why is None and self.capturable
         self.arguments: Callable[[Sequence[Any]], Sequence[Any]] | None = None
 
 
@@ -73,10 +74,14 @@ class Route:
     conjugated ones.
     """
 
-    __slots__ = ("conjugated", "everywhere", "kind", "lazy", "name", "native", "overload", "strict")
+    __slots__ = (
+        *("conjugated", "everywhere", "key", "kind", "lazy", "name", "native", "overload"),
+        "strict",
+    )
 
     def __init__(self, overload: Overload, key: str) -> None:
-        self.overload, self.name, self.native = overload, name_of(overload), Native(overload, key)
+        self.overload, self.key, self.name = overload, key, name_of(overload)
+        self.native = Native(overload, key)
         self.everywhere = self.strict = 0
         returns = overload._schema.returns
         listed = str(returns[0].type) != "Tensor"
@@ -202,6 +207,10 @@ class _Call:
         tally.count += 1
         return run()
 
+    def is_captured(self) -> bool:
+        """Whether a CUDA graph is being recorded."""
+        return self.route.key == "CUDA" and torch.cuda.is_current_stream_capturing()
+
     def carefully(
         self, plans: dict[Any, Any], known: Any, plan: Plan | None, tensors: Sequence[Tensor]
     ) -> Any:
@@ -210,7 +219,7 @@ class _Call:
         if lazy and any(t.is_conj() or t.is_neg() or t._is_zerotensor() for t in tensors):
             return self.refused("the values of a tensor are computed when it is read")
         if plan is None:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            if self.is_captured():
                 return self.refused("a CUDA graph is captured when it is met for the first time")
             plan, result = self.planned()
             plan.always &= not lazy
@@ -220,7 +229,7 @@ class _Call:
         run = plan.run
         if run is None:
             return self.counted(plan.tally, self.native)
-        if not plan.always and torch.cuda.is_current_stream_capturing():
+        if not plan.capturable and self.is_captured():
             return self.refused("a CUDA graph cannot hold its kernel")
         with _inside():
             try:

@@ -177,20 +177,23 @@ def scaled(x, alpha, dtype):
 
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
 def add(x, y, *, alpha):
+    dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.add(x, scaled(y, alpha, x.dtype))
+    return op.add(x, scaled(y, alpha, dtype))
 
 
 @aten("sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar", op.subtract, op.multiply)
 def subtract(x, y, *, alpha):
+    dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.subtract(x, scaled(y, alpha, x.dtype))
+    return op.subtract(x, scaled(y, alpha, dtype))
 
 
 @aten("rsub.Tensor", "rsub.Scalar", op.subtract, op.multiply)
 def rsub(x, y, *, alpha):
+    dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.subtract(y, scaled(x, alpha, x.dtype))
+    return op.subtract(y, scaled(x, alpha, dtype))
 
 
 @aten("_add_relu.Tensor", "_add_relu.Scalar", op.add, op.multiply, op.relu)
