@@ -185,8 +185,8 @@ def _run(arguments: tuple[Any, ...]) -> Outcome:
     return run(*arguments)
 
 
-def page(total: Outcome, entries: int, dialect: str) -> str:
-    """Return the page of the documentation about what is not served."""
+def page(total: Outcome, command: Sequence[str], entries: int) -> str:
+    """Return the page of the documentation about what is not served, which a command wrote."""
     reasons: dict[str, Counter[str]] = {}
     for (name, why), count in total.refused.items():
         reasons.setdefault(_general(why), Counter())[name] += count
@@ -194,14 +194,18 @@ def page(total: Outcome, entries: int, dialect: str) -> str:
     lines = [
         "# What `meta.interop.torch.enable` does not serve",
         "",
-        "Written by `python -m tools.enabled_samples --page docs/enable_refusals.md`: PyTorch's",
-        f"operator samples, forward and backward, with PyTorch {torch.__version__.split('+')[0]} on",
-        f"the CPU, dialect `{dialect}` preferred. [howto/enable.md](howto/enable.md) says how to use",
-        "`enable`.",
+        "Written by",
         "",
-        f"{total.ran:,} samples of {entries} entries ran, with PyTorch's results, gradients, dtypes",
-        f"and strides. {len(interop.names())} overloads are enabled. Their kernels here served",
-        f"{served:,} calls. The following {refused:,} calls went to PyTorch's kernels.",
+        "```bash",
+        f"python -m tools.enabled_samples {' '.join(command)}",
+        "```",
+        "",
+        "which runs PyTorch's operator samples, forward and backward, as they are and inside of",
+        "[`enable`](howto/enable.md), and compares values, gradients, dtypes, shapes and strides.",
+        "",
+        f"With PyTorch {torch.__version__.split('+')[0]} on the CPU, {total.ran:,} samples of",
+        f"{entries} entries ran, {len(total.failures)} differ. {len(interop.names())} overloads were",
+        f"enabled; {served:,} calls were served, and these {refused:,} went to PyTorch's kernels:",
         "",
         "| calls | reason | overloads |",
         "| --- | --- | --- |",
@@ -241,7 +245,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for found in in_order(_run, work, options.jobs, "entries", chunk=4):
         total.add(found)
     if options.page:
-        Path(options.page).write_text(page(total, len(keys), options.dialect), "utf-8")
+        given = sys.argv[1:] if argv is None else argv
+        Path(options.page).write_text(page(total, given, len(keys)), "utf-8")
     if options.json:
         lists = {"served": _records(total.served), "refused": _records(total.refused)}
         print(json.dumps({"ran": total.ran, "failures": total.failures, **lists}, indent=1))

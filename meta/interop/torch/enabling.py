@@ -95,7 +95,7 @@ class Enabled:
                 return
             if self.thread:
                 if threading.get_ident() != self._owner:
-                    raise ArgumentError("it was enabled for another thread alone, which disables it")
+                    raise ArgumentError("another thread enabled it for itself alone")
                 left = tuple(scope for scope in scopes_here() if scope is not self)
                 torch._C._stash_obj_in_tls(SCOPES, left)
             self._remove()

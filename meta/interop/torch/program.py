@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from meta import op, passes
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
+from meta.base.errors import MetaError
 from meta.frontend.aten.graph import convert
 from meta.frontend.core import Unconvertible
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_of
@@ -33,6 +34,8 @@ from meta.vm.eager import DecidedCall, compact_strides
 
 MOST_CALLS = 2
 """Kernels that a call may become. Views do not count."""
+Lie = tuple[tuple[int, ...], tuple[int, ...]]
+"""How a tensor lies in memory: shape and strides."""
 PASSES = (
     passes.infer_type,
     passes.canonicalize,
@@ -57,15 +60,16 @@ class _PureTrace(Trace):
 class Traced:
     """A converted call before the order of its results' axes is known.
 
-    ``orders``: of the tensors among the arguments, in the order of `tensors_of`. ``pointwise``: the
-    order that all tensors have where the call is made as if it were the usual one; then results
-    have it, too.
+    ``params``: of the tensors among the arguments, in the order of `tensors_of`. ``reads``: the
+    shape and strides in which a parameter is read of its tensor, None for those of the tensor.
+    ``pointwise``: the order of axes that all tensors have where the call is made as if it were the
+    usual one; then results have it, too.
     """
 
     trace: Trace
     params: tuple[Var, ...]
+    reads: tuple[Lie | None, ...]
     result: Any
-    orders: tuple[Order, ...]
     pointwise: Order | None
     device: Device
 
@@ -94,23 +98,26 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """Trace the converter of a call. Raises Unconvertible, or an error of the operators."""
     tensors = tensors_of(args, kwargs)
     device = _require_plain(tensors)
+    pointwise = torch.Tag.pointwise in overload.tags
+    # What repeats elements is broadcast by the operator itself.
+    seen = [_narrowed(t) if pointwise else t for t in tensors]
     orders = []
-    for tensor in tensors:
+    for tensor in seen:
         order = order_of(tensor)
         if order is None:
             raise Unconvertible("a tensor has gaps in memory, or repeats elements")
         orders.append(order)
-    alike = {(t.shape, order) for t, order in zip(tensors, orders, strict=True)}
-    pointwise = None
-    if torch.Tag.pointwise in overload.tags and len(alike) == 1 and not is_usual(orders[0]):
-        pointwise = orders[0]
+    alike = {(t.shape, order) for t, order in zip(seen, orders, strict=True)}
+    common = orders[0] if pointwise and len(alike) == 1 and not is_usual(orders[0]) else None
     trace = _PureTrace(device)
-    params, symbols = [], []
-    for i, (tensor, order) in enumerate(zip(tensors, orders, strict=True)):
+    params, symbols, reads = [], [], []
+    for i, (given, tensor, order) in enumerate(zip(tensors, seen, orders, strict=True)):
         shape = tuple(tensor.shape[axis] for axis in order)
+        strides = tuple(tensor.stride(axis) for axis in order)
         var, symbol = trace.parameter(TensorType(shape, FROM_TORCH[tensor.dtype]), f"x{i}")
         params.append(var)
         symbols.append((symbol, order))
+        reads.append(None if given is tensor and is_usual(order) else (shape, strides))
 
     def run() -> Any:
         given = iter(symbols)
@@ -119,16 +126,30 @@ def traced(overload: Overload, args: Sequence[Any], kwargs: Mapping[str, Any]) -
             if not isinstance(leaf, Tensor):
                 return leaf
             symbol, order = next(given)
-            usual = pointwise is not None or is_usual(order)
+            usual = common is not None or is_usual(order)
             return symbol if usual else op.permute_dims(symbol, inverse(order))
 
         ours = pytree.tree_map(stand_in, (tuple(args), dict(kwargs)))
         return convert(overload, *ours)
 
-    result = trace.run(run)
+    try:
+        result = trace.run(run)
+    except MetaError as error:
+        if all(a is b for a, b in zip(seen, tensors, strict=True)):
+            raise
+        raise Unconvertible("a tensor repeats elements; the operator does not") from error
     if trace.functions or trace.types:
         raise Unconvertible("it becomes a program with functions of its own")
-    return Traced(trace, tuple(params), result, tuple(orders), pointwise, device)
+    return Traced(trace, tuple(params), tuple(reads), result, common, device)
+
+
+def _narrowed(tensor: Tensor) -> Tensor:
+    """Return a tensor with the extent 1 along axes along which it repeats its elements."""
+    repeated = [s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
+    if not any(repeated):
+        return tensor
+    shape = [1 if r else n for n, r in zip(tensor.shape, repeated, strict=True)]
+    return tensor.as_strided(shape, tensor.stride())
 
 
 @dataclass(frozen=True)
@@ -165,7 +186,7 @@ class Program:
     Attributes
     ----------
     calls: their operators and their decisions, views left out.
-    orders: of each argument, in which order of axes it is read, None for the usual one.
+    reads: of each argument, as `Traced` has it.
     constants: what stands behind the arguments in the list of values.
     steps: what computes one value more of those before it.
     results: where in the list the results are, None for one that is left out. laid: the shape and
@@ -174,11 +195,11 @@ class Program:
     """
 
     calls: tuple[tuple[Op, DecidedCall], ...]
-    orders: tuple[Order | None, ...]
+    reads: tuple[Lie | None, ...]
     constants: tuple[Any, ...]
     steps: tuple[Step, ...]
     results: tuple[int | None, ...]
-    laid: tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...]
+    laid: tuple[Lie | None, ...]
     kind: type | None
 
     @property
@@ -194,8 +215,8 @@ class Program:
     def run(self, tensors: Sequence[Any]) -> Any:
         """Return the results for the tensors of a call."""
         values = [
-            t if order is None else t.permute(order)
-            for t, order in zip(tensors, self.orders, strict=True)
+            t if lie is None else t.as_strided(*lie)
+            for t, lie in zip(tensors, self.reads, strict=True)
         ]
         values += self.constants
         for step in self.steps:
@@ -209,10 +230,10 @@ class Program:
     def kernel(self) -> Callable[[Sequence[Any]], Any]:
         """Return what runs the program: for one call with one result the kernel, almost."""
         simple = self.calls[0][1].simple if len(self.calls) == len(self.steps) == 1 else None
-        if simple is None or any(self.orders) or any(self.laid) or self.kind is not None:
+        if simple is None or any(self.reads) or any(self.laid) or self.kind is not None:
             return self.run
         kernel, at, constants = simple[0], self.steps[0].at, self.constants
-        count = len(self.orders)
+        count = len(self.reads)
         if at == (0,):
             return lambda tensors: kernel(tensors[0])
         if at == tuple(range(count)):
@@ -242,9 +263,7 @@ def program_of(call: Traced, specs: Sequence[Spec | None], kind: type | None) ->
         raise Unconvertible(f"its converter gives {len(results)} results instead of {len(specs)}")
     if any((r is None) != (spec is None) for r, spec in zip(results, specs, strict=True)):
         raise Unconvertible("its converter leaves out another result than PyTorch does")
-    kept = [
-        _laid(call, found, spec) for found, spec in zip(results, specs, strict=True) if spec
-    ]
+    kept = [_laid(call, found, spec) for found, spec in zip(results, specs, strict=True) if spec]
     if not kept:
         raise Unconvertible("it has no result")
     body = call.trace.finish(tuple(kept))
@@ -305,7 +324,7 @@ class _Deciding:
         results = tuple(None if spec is None else next(where) for spec in specs)
         return Program(
             tuple(self.calls),
-            tuple(None if is_usual(order) else order for order in self.call.orders),
+            self.call.reads,
             tuple(c.data if isinstance(c, Constant) else c for c in self.constants),
             tuple(self.steps),
             results,

@@ -69,8 +69,8 @@ class Route:
     Attributes
     ----------
     native: PyTorch's kernel. everywhere: how many scopes enable it in all threads; strict: how many
-    of these refuse what is not served. kind: of several results, tuple or list. lazy: whether tensors
-    may come here whose memory has not their values, such as negated ones; conjugated: only
+    of these refuse what is not served. kind: of several results, tuple or list. lazy: whether
+    tensors may come here whose memory has not their values, such as negated ones; conjugated: only
     conjugated ones.
     """
 

@@ -68,7 +68,7 @@ def is_overridden(name: str) -> bool:
 
 
 def served() -> dict[str, str]:
-    return {name: dialect for name, dialect in interop.report().served}
+    return dict(interop.report().served)
 
 
 # Names.
