@@ -279,3 +279,11 @@ def test_following_the_cast_rule_page_adds_a_rule(tmp_path: Path) -> None:
         *("tests/amp/test_operators.py", "-k", "softsign"),
     )
     assert re.search(r"\b10 passed", report), report
+
+
+def test_the_enable_page_runs() -> None:
+    text = (ROOT / "docs" / "howto" / "enable.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    for code in blocks:
+        exec(compile(code, "docs/howto/enable.md", "exec"), {})

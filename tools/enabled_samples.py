@@ -129,12 +129,9 @@ def _check(entry: Any, sample: Any, gradients: bool, dialect: str) -> None:
                 assert a.stride() == b.stride(), f"{what}: strides {b.stride()}, not {a.stride()}"
         if not _is_dense(*pairs[1]):
             continue
-        compare(
-            *(pytree.tree_map_only(torch.Tensor, _plain, side) for side in (ours, theirs)),
-            GRADIENT_TOLERANCE,
-            what,
-            exact if what == "result" else lambda: None,
-        )
+        ours, theirs = (pytree.tree_map_only(torch.Tensor, _plain, s) for s in (ours, theirs))
+        more = exact if what == "result" else lambda: None
+        compare(ours, theirs, GRADIENT_TOLERANCE, what, more)
 
 
 def _is_dense(*values: Any) -> bool:
@@ -204,8 +201,8 @@ def page(total: Outcome, command: Sequence[str], entries: int) -> str:
         "[`enable`](howto/enable.md), and compares values, gradients, dtypes, shapes and strides.",
         "",
         f"With PyTorch {torch.__version__.split('+')[0]} on the CPU, {total.ran:,} samples of",
-        f"{entries} entries ran, {len(total.failures)} differ. {len(interop.names())} overloads were",
-        f"enabled; {served:,} calls were served, and these {refused:,} went to PyTorch's kernels:",
+        f"{entries} entries ran, {len(total.failures)} differ. {len(interop.names())} overloads",
+        f"were enabled; {served:,} calls were served, and {refused:,} went to PyTorch's kernels:",
         "",
         "| calls | reason | overloads |",
         "| --- | --- | --- |",

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch.library import Library
 
 from meta.base.errors import ArgumentError, DeviceError
 from meta.base.registry import nearest
@@ -23,7 +22,7 @@ from meta.interop.torch.overloads import KEYS, chosen, is_served
 from meta.interop.torch.served import SCOPES, Route, override, scopes_here
 
 _lock = threading.RLock()
-_routes: dict[tuple[str, str], tuple[Route, Library, list[Enabled]]] = {}
+_routes: dict[tuple[str, str], tuple[Route, Any, list[Enabled]]] = {}
 _retired: deque[Any] = deque(maxlen=64)
 """Kernels that were removed last: another thread may still be inside of one."""
 
@@ -63,8 +62,8 @@ class Enabled:
             return
         known = _routes.get((name, key))
         if known is None:
-            route, library = Route(overload, key), Library("aten", "IMPL")
-            _register(library, route, key)
+            route = Route(overload, key)
+            library = _registered(route, key)
             known = _routes[name, key] = (route, library, [])
         route, _, users = known
         users.append(self)
@@ -117,11 +116,14 @@ class Enabled:
         return f"<{len(self.names)} overloads, {state}>"
 
 
-def _register(library: Library, route: Route, key: str) -> None:
+def _registered(route: Route, key: str) -> Any:
+    """Register a route; return what holds the registration. PyTorch has no types for that."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         # PyTorch says once that a kernel is overridden: that is what is asked for.
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
         library.impl(route.overload, override(route), key, with_keyset=True)
+    return library
 
 
 def _devices(device: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -108,11 +108,12 @@ def scopes_here() -> tuple[Any, ...]:
 def override(route: Route) -> Callable[..., Any]:
     """Return the kernel to register for a route."""
     here, current, native = _here, context.get, route.native.call
+    default_dtype = torch.get_default_dtype
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if here.inside or not (route.everywhere or _scopes_of(route)):
             return route.native(keys, args, kwargs)
-        key: list[Any] = [route]
+        key: list[Any] = [route, default_dtype()]
         tensors: list[Tensor] = []
         for a in args:
             if isinstance(a, Tensor):
@@ -136,13 +137,16 @@ def override(route: Route) -> Callable[..., Any]:
             return _Call(route, keys, args, kwargs).carefully(plans, known, plan, tensors)
         plan.tally.count += 1
         run = plan.run
-        if run is None:
-            given = args if plan.arguments is None else plan.arguments(args)
-            return native(keys, *given, **kwargs)
         here.inside = True
         try:
-            return run(tensors)
+            if run is not None:
+                return run(tensors)
+            # PyTorch's kernel may call overloads that are enabled: it was chosen as a whole.
+            given = args if plan.arguments is None else plan.arguments(args)
+            return native(keys, *given, **kwargs)
         except Exception as error:
+            if run is None:
+                raise
             raise _failed(error, plan.tally) from error
         finally:
             here.inside = False
@@ -188,7 +192,8 @@ class _Call:
         self.route, self.keys, self.args, self.kwargs = route, keys, args, kwargs
 
     def native(self) -> Any:
-        return self.route.native(self.keys, self.args, self.kwargs)
+        with _inside():
+            return self.route.native(self.keys, self.args, self.kwargs)
 
     def refused(self, why: str) -> Any:
         """Let PyTorch run the call, and count why."""
