@@ -22,6 +22,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import torch
@@ -194,7 +195,7 @@ def page(total: Outcome, command: Sequence[str], entries: int) -> str:
         "Written by",
         "",
         "```bash",
-        f"python -m tools.enabled_samples {' '.join(command)}",
+        *_command(command),
         "```",
         "",
         "which runs PyTorch's operator samples, forward and backward, as they are and inside of",
@@ -210,6 +211,13 @@ def page(total: Outcome, command: Sequence[str], entries: int) -> str:
     for why, names in sorted(reasons.items(), key=lambda r: (-sum(r[1].values()), r[0])):
         lines.append(f"| {sum(names.values()):,} | {why} | {_listed(names)} |")
     return "\n".join(lines) + "\n"
+
+
+def _command(given: Sequence[str]) -> list[str]:
+    """Return the lines of the command with these arguments."""
+    words = " ".join(["python -m tools.enabled_samples", *given])
+    lines = wrap(words, 90, subsequent_indent="    ", break_on_hyphens=False)
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _general(why: str) -> str:
