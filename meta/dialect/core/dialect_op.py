@@ -45,6 +45,8 @@ class DialectOp(OpNode):
         # How its state is made, or that of the forward operator whose state it uses.
         self.init: Init | None = None
         self.uses: Init | None = None
+        # What its configurations depend on in a call, as text; None: on all of the call.
+        self.depends: Callable[[CallValues], str] | None = None
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
         self.random, self.promotes = base.random, base.promotes

@@ -41,7 +41,7 @@ from meta.dialect.core.openv import Config, OpEnv, Unsupported
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
 from meta.dialect.core.scope import GENERIC, in_force, marks
-from meta.dialect.core.tuning import choice, race_of
+from meta.dialect.core.tuning import choice, configuration, race_of
 from meta.op.core.call import CallValues, cache_key, written_places
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS, Slot
@@ -215,8 +215,9 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     refusals = []
     for answer in answers(call, preference, eager=eager):
         if answer.env is not None:
-            remember(preference.envs, key, answer.env, DECISIONS)
-            return answer.env
+            found = _configured(answer, call, preference, eager)
+            remember(preference.envs, key, found, DECISIONS)
+            return found
         refusals.append(str(answer))
     raise DispatchError(
         "no dialect accepts this call",
@@ -227,6 +228,17 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
         else "a dialect operator; none is registered",
         hint="see meta.explain(op, *args); relax only() or exclude(), or change device or dtype",
     )
+
+
+def _configured(made: Candidate, call: CallValues, preference: Preference, eager: bool) -> OpEnv:
+    """Return the kernel of a candidate, in the configuration that calls such as this one have."""
+    assert made.env is not None
+    if preference.config is not None:
+        return made.env
+    stated = configuration(made.dialect_op, call, eager=eager)
+    # One that it does not take any more is as good as not measured.
+    other = answer(made.dialect_op, call, preference, stated, eager=eager).env if stated else None
+    return other or made.env
 
 
 def _cheapest(call: CallValues, preference: Preference, eager: bool) -> OpEnv | None:

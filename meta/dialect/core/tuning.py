@@ -21,6 +21,8 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
 from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
+from meta.dialect.core.dialect_op import DialectOp
+from meta.dialect.core.openv import Config
 from meta.dialect.core.preference import current, tuned, tuning
 from meta.ir import Function
 from meta.op.core.call import CallValues
@@ -48,10 +50,41 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
                 costs = MEASURER[0](subject, device, how)
             if costs:  # else there was no room for it
                 keep(_here(key), costs, bucket=None if bucket is None else _here(bucket))
+                if isinstance(subject, CallValues):
+                    keep_configurations(subject, costs, device, how)
             for spent in _spent.get():
                 spent.races += 1
                 spent.seconds += time.monotonic() - begin
     return known(subject, device, eager=eager)
+
+
+def keep_configurations(call: CallValues, costs: Sequence[Cost], device: Device, how: str) -> None:
+    """Keep the costs of each implementation that says what its configurations depend on, for all
+    calls that agree in that, unless those of another one are kept.
+    """
+    for one in call.op.aspects.dialect_ops:
+        own = [c for c in costs if c.dialect == one.dialect.name]
+        if one.depends is not None and own:
+            key = _of_configurations(one, call, device, how)
+            keep(key, own, bucket=key)
+
+
+def configuration(dialect_op: DialectOp, call: CallValues, *, eager: bool = False) -> Config:
+    """Return the configuration that was measured to be the fastest of an implementation, in a call
+    that agrees in what it depends on; () where nothing is known of one.
+    """
+    if dialect_op.depends is None or not chooses(call.device) or not _is_static(call):
+        return ()
+    how = "eager" if eager else how_in_programs(call.device)
+    race = find(_of_configurations(dialect_op, call, call.device, how))
+    best = None if race is None else choose(race.costs, [dialect_op.dialect.name])
+    return () if best is None else best.config
+
+
+def _of_configurations(dialect_op: DialectOp, call: CallValues, device: Device, how: str) -> Key:
+    assert dialect_op.depends is not None
+    text = f"configurations for {dialect_op.depends(call)}"
+    return replace(key_of(call, device, how), operator=dialect_op.plain.name, call=text)
 
 
 def _here(key: Key) -> Key:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from meta.base import config
 from meta.base.device import Device
+from meta.base.source import Span
 from meta.dialect.core import HANDWRITTEN, Dialect
 from meta.dialect.core.plevel import Levels
 from meta.op.core.call import CallValues
@@ -61,8 +64,8 @@ class TritonDialect(Dialect):
         if config.get("META_TRITON_INTERPRET") or _triton_interprets():
             return None
         return (
-            "the CPU runs kernels of Triton by its interpreter only, which is for tests: "
-            "with meta.dialect.triton.interpreted(): ..., or META_TRITON_INTERPRET=1"
+            "Triton runs on the CPU by its interpreter, for tests only, where "
+            "META_TRITON_INTERPRET=1 or `with meta.dialect.triton.interpreted():` says so"
         )
 
     def kernel(  # type: ignore[override]
@@ -72,6 +75,7 @@ class TritonDialect(Dialect):
         grid: Any = None,
         configs: Sequence[Any] | Callable[[CallValues], Sequence[Any]] = (),
         heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+        key: Sequence[str] | None = None,
         names: Mapping[str, str] | None = None,
         bind: Callable[[CallValues], Mapping[str, Any]] | None = None,
         when: Callable[[CallValues], str | None] | None = None,
@@ -92,6 +96,9 @@ class TritonDialect(Dialect):
             num_ctas, maxnreg; or a function of the call that returns such. The first runs where
             nothing was measured.
         heuristics: by parameter, a function of such a mapping that computes its value.
+        key: what the choice among configurations depends on, as names that a grid may ask for.
+            Calls that agree in them, and in dtypes, have the configuration that was measured in one
+            of them; None: a call is measured by itself, or with others of about its extents.
         names: by parameter, what it is, where it has another name: ``{"x_ptr": "x"}``.
         bind: a function of the call that returns values of other parameters by name.
         when: returns a reason to decline the call, or None to accept it.
@@ -107,9 +114,11 @@ class TritonDialect(Dialect):
             single = importlib.import_module("meta.dialect.triton.single")
             kernel = single.SingleKernel(
                 function, base, grid, configs, heuristics or {}, names or {}, bind, when,
-                not_capturable,
+                not_capturable, key,
             )  # fmt: skip
-            self.register(base, kernel.make, kernel.source.site, self.levels(plevel))
+            made = self.register(base, kernel.make, kernel.source.site, self.levels(plevel))
+            made.depends = kernel.depends
+            self._note(kernel.source.site)
             return function
 
         return register
@@ -141,9 +150,18 @@ class TritonDialect(Dialect):
             pointwise = importlib.import_module("meta.dialect.triton.pointwise")
             kernel = pointwise.PointwiseKernel(function, base, when, configs)
             self.register(base, kernel.make, kernel.source.site, self.levels(plevel))
+            self._note(kernel.source.site)
             return function
 
         return register
+
+    def _note(self, site: Span) -> None:
+        """Note the file of a kernel that is not of this package: costs are of what is in it."""
+        if not site.is_own:
+            with suppress(OSError):
+                content = sha256(Path(site.file).read_bytes()).hexdigest()
+                if content not in self.registered_text:
+                    self.registered_text += f"{content} "
 
     def levels(self, plevel: Levels | None) -> Levels | None:
         """Return the levels by device of a kernel that states one: on the CPU it runs last."""

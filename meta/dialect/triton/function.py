@@ -44,12 +44,13 @@ class Source:
     """A kernel's function.
 
     jit: what compiles; of a function that was made under TRITON_INTERPRET=1, what would. configs,
-    heuristics: what ``@triton.autotune`` and ``@triton.heuristics`` above it state.
+    key, heuristics: what ``@triton.autotune`` and ``@triton.heuristics`` above it state.
     """
 
     jit: JITFunction
     interpreted_only: bool = False
     configs: tuple[Any, ...] = ()
+    key: tuple[str, ...] = ()
     heuristics: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
 
     @property
@@ -85,16 +86,17 @@ class Source:
 def read(function: Any) -> Source:
     """Return what a kernel's function is; RegistrationError if it is none of ``@triton.jit``."""
     configs: tuple[Any, ...] = ()
+    key: tuple[str, ...] = ()
     heuristics: dict[str, Any] = {}
     whole = function
     while isinstance(function, Autotuner | Heuristics):
         if isinstance(function, Heuristics):
             heuristics = {**function.values, **heuristics}
         else:
-            configs = _configs(function)
+            configs, key = _configs(function), tuple(function.keys)
         function = function.fn
     if isinstance(function, InterpretedFunction):
-        return Source(JITFunction(function.fn), True, configs, heuristics)
+        return Source(JITFunction(function.fn), True, configs, key, heuristics)
     if not isinstance(function, JITFunction):
         raise RegistrationError(
             "a kernel of Triton is a function of triton.jit",
@@ -102,7 +104,7 @@ def read(function: Any) -> Source:
             found=repr(whole),
             hint="a plain function on torch tensors is a kernel of any other Dialect",
         )
-    return Source(function, False, configs, heuristics)
+    return Source(function, False, configs, key, heuristics)
 
 
 def _configs(tuner: Autotuner) -> tuple[Any, ...]:

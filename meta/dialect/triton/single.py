@@ -119,7 +119,8 @@ class SingleKernel:
         names: Mapping[str, str],
         bind: Callable[[CallValues], Mapping[str, Any]] | None,
         when: Callable[[CallValues], str | None] | None,
-        not_capturable: str,
+        not_capturable: str = "",
+        key: Sequence[str] | None = None,
     ) -> None:
         self.source, self.op, self.names = read(function), op, names
         self.grid, self.bind, self.when = grid, bind, when
@@ -128,6 +129,28 @@ class SingleKernel:
         self._check_grid()
         own = {**self.source.heuristics, **heuristics}
         self._tune(stated or self.source.configs, own, self.source.site)
+        self.key = tuple(self.source.key if key is None else key)
+        unknown = [n for n in self.key if not self._is_known(names.get(n, n))]
+        if unknown:
+            self._refuse(
+                f"has a key of what is not known: {unknown}",
+                "arguments, numel, x_size_0 and the like, which a grid may ask for",
+            )
+
+    def _is_known(self, word: str) -> bool:
+        kind = binding.word_of(word, self.op).kind
+        return kind in ("argument", "numel", "ndim", "size", "dtype", "out")
+
+    @property
+    def depends(self) -> Callable[[CallValues], str] | None:
+        """What the choice among configurations depends on in a call, as text; see `DialectOp`."""
+        return self._depends if self.key else None
+
+    def _depends(self, call: CallValues) -> str:
+        meta = Meta(call, self.source, self.names)
+        types = (*call.tensors(), *call.outputs)
+        dtypes = ", ".join(t.dtype for t in types if isinstance(t, TensorType))
+        return f"{[(n, _shown(meta, n)) for n in self.key]} of {dtypes}"
 
     def _tune(
         self,
@@ -339,6 +362,14 @@ def _stated(config: Mapping[str, Any], heuristics: Mapping[str, Any]) -> dict[st
     meta = {n: v for n, v in config["kwargs"].items() if n not in heuristics}
     numbers = {n: v for n, v in config.items() if n != "kwargs" and v is not None}
     return {**meta, **numbers}
+
+
+def _shown(meta: Meta, name: str) -> str:
+    """Return a value of a key as text; a run-time number has none."""
+    try:
+        return str(meta[name])
+    except KeyError:
+        return "-"
 
 
 def _is_grid(grid: Any) -> bool:

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 import meta
 from meta import op
 from meta.base import config
-from meta.base.errors import DispatchError
+from meta.base.device import CPU
+from meta.base.errors import DispatchError, RegistrationError
 from meta.dialect import only
+from meta.dialect.core import Cost, Timing, dispatch
+from meta.dialect.core.preference import forget
+from meta.dialect.core.tuning import keep_configurations
 from meta.dialect.triton import TritonDialect, interpreted
+from meta.ir.types import TensorType
+from meta.op.core.call import CallValues
+from tests.dialect.triton import kernels
 
 NAME = "tested"
 pytestmark = pytest.mark.usefixtures("tested")
+
+
+@triton.jit
+def square(x, out, numel, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, mask=at < numel)
+    tl.store(out + at, value * value, mask=at < numel)
+
+
+def _on_cpu(call: CallValues) -> CallValues:
+    made: CallValues = call.op.call_values(tuple(call.args), CPU)
+    return made
+
+
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-7}
 
 
@@ -69,7 +94,7 @@ def test_the_interpreter_is_off_unless_it_is_asked_for():
             assert meta.relu(x).tolist() == [0.0, 2.0]
         with pytest.raises(DispatchError, match="META_TRITON_INTERPRET=1"):
             meta.relu(x)
-    with interpreted():
+    with interpreted(), only(NAME, "torch"):  # it is asked last
         assert "->  torch" in str(meta.explain(op.relu, x))
 
 
@@ -106,3 +131,27 @@ def test_programs_run_kernels_and_gradients_follow_the_operator():
     with interpreted(), meta.dialect.prefer(NAME), config.override(META_VERIFY=True):
         meta.relu(given).sum().backward()
     assert given.grad.tolist() == [0.0, 1.0]
+
+
+def test_a_key_says_which_calls_share_a_configuration(tested: TritonDialect, tmp_path: Path):
+    tested.kernel(op.square, grid=kernels.flat, configs=kernels.BLOCKS, key=("x_size_1",))(square)
+    one, same, other = (
+        kernels.call(op.square, TensorType(shape, "float32")) for shape in ((9, 5), (90, 5), (9, 6))
+    )
+    calls = [_on_cpu(call) for call in (one, same, other)]
+    best = (("BLOCK", 32), ("num_warps", 1))
+    fast, slow = Timing(1.0, 1.0, 1.0, 9), Timing(9.0, 9.0, 9.0, 9)
+    costs = [Cost(NAME, (), slow), Cost(NAME, best, fast), Cost("torch", (), fast)]
+    knobs = {"META_CACHE_DIR": str(tmp_path), "META_TUNE": "cached"}
+    with config.override(**knobs), interpreted(), only(NAME):
+        assert [dispatch(call).config for call in calls] == [(), (), ()]
+        forget()
+        keep_configurations(calls[0], costs, CPU, "eager")
+        assert [dispatch(call, eager=True).config for call in calls] == [best, best, ()]
+        assert (
+            dispatch(calls[1], eager=True).dialect_op.name == f"{NAME}.square@BLOCK=32,num_warps=1"
+        )
+        with config.override(META_TUNE="off"):
+            assert dispatch(calls[1], eager=True).config == ()
+    with pytest.raises(RegistrationError, match=r"a key of what is not known: \['rows'\]"):
+        tested.kernel(op.cos, grid=kernels.flat, configs=kernels.BLOCKS, key=("rows",))(square)

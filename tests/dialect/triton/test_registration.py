@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,10 @@ def test_tritons_own_switch_serves(tmp_path: Path):
 
 def test_a_dialect_of_ones_own_is_one_of_triton(tested: TritonDialect):
     assert isinstance(tested, TritonDialect) and tested.plevel == 20
+    # Costs of its kernels are those of the files that they are in.
+    files = [Path(kernels.__file__), Path(__file__)]
+    noted = [sha256(file.read_bytes()).hexdigest() for file in files]
+    assert tested.registered_text.split() == noted
     relu = tested.ops["relu"]
     assert relu.plevels == {"cuda": 20, "cpu": 1}
     with pytest.raises(RegistrationError, match="implements 'relu' twice"):
