@@ -51,7 +51,7 @@ class TritonDialect(Dialect):
     devices: tuple[str, ...] = ("cpu", "cuda")
     plevel: int = HANDWRITTEN
     probe: Callable[[], str | None] | None = probe
-    restorer: str = "meta.dialect.triton.artifact"
+    restorer: str = "meta.dialect.triton.launch"
     compiles: bool = True
 
     def refusal(self, device: Device) -> str | None:

@@ -1,8 +1,9 @@
 """Launching the variants of a kernel: which one, and with which parameters.
 
-A `LaunchPlan` is plain data, kept with the machine code in saved programs; `bind` makes a function
-of a run's values of it. Launched is the compact variant if every address is a multiple of 16 and
-every tensor whose strides are parameters is compact, else the general one.
+A `LaunchPlan` is plain data, kept with the machine code in saved programs, where `restore` makes a
+kernel of both without Triton; `bind` makes a function of a run's values of it. Launched is the
+compact variant if every address is a multiple of 16 and every tensor whose strides are parameters
+is compact, else the general one.
 """
 
 from __future__ import annotations
@@ -15,11 +16,18 @@ from typing import Any
 
 import torch
 
+from meta.base import kept_file
+from meta.base.caches import distrust
+from meta.base.device import Device
+from meta.dialect.core import Artifact, Compiled
 from meta.dialect.cuda import driver
 from meta.dialect.cuda.prepared_launch import PreparedLaunch
 from meta.dialect.triton import words
-from meta.dialect.triton.binary import Binaries, Binary
+from meta.dialect.triton.binary import Binaries, Binary, unpacked
+from meta.runtime import chip
 
+_RECORD = {"launch", "device"}
+"""What the record of an artifact has: a plan, and the number of the device."""
 ALIGNMENT = 16
 """Bytes of which an address is a multiple in the compact variant."""
 WARP = 32
@@ -92,6 +100,27 @@ class LaunchPlan:
             raise wrong
         passed = tuple(tuple(_passed(p, wrong) for p in variant) for variant in variants)
         return cls(passed, (grid[0], grid[1], grid[2]), *map(tuple, places))
+
+
+def environment(device: Device) -> str:
+    """Return what decides whether machine code runs: the architecture. The CPU has none."""
+    return chip.compiled_for(device).arch if device.kind == "cuda" else ""
+
+
+def restore(artifact: Artifact) -> Compiled:
+    """Return the kernel of an artifact; ValueError for a record or a file not in good order."""
+    record: dict[str, Any] = artifact.record
+    if set(record) != _RECORD or type(record["device"]) is not int:
+        raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
+    plan = LaunchPlan.read(record["launch"])
+    problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
+    if problem:
+        raise ValueError(f"{artifact.file} is not run: {problem}")
+    kept = kept_file.read(artifact.file)
+    binaries = None if kept is None else unpacked(kept)
+    if binaries is None or len(binaries) != len(plan.passed):
+        raise ValueError(f"{artifact.file} does not hold the machine code of a kernel of Triton")
+    return Compiled(plan.bind(binaries, record["device"]), artifact)
 
 
 def _is_place(value: Any) -> bool:
