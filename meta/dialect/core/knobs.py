@@ -9,7 +9,7 @@ is being made (`deciding`); a maker that asks is `tunable`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -81,11 +81,35 @@ def deciding(knobs: Knobs) -> Iterator[Knobs]:
         _current.reset(token)
 
 
+_preset: ContextVar[tuple[Mapping[str, int], set[str]] | None] = ContextVar(
+    "meta_preset_knobs", default=None
+)
+
+
+@contextmanager
+def preset(numbers: Mapping[str, int]) -> Iterator[set[str]]:
+    """Let these numbers stand in place of the defaults of what is `ask`ed in the block. Gives the
+    names of what was asked.
+    """
+    asked: set[str] = set()
+    token = _preset.set((numbers, asked))
+    try:
+        yield asked
+    finally:
+        _preset.reset(token)
+
+
 def ask(name: str, default: int, options: Sequence[int]) -> int:
     """Return what the knobs of the kernel that is being made say, the default where there are
-    none; see `Knobs.ask`.
+    none; see `Knobs.ask`. Raises Unsupported for a `preset` number that the kernel cannot have.
     """
-    knobs = _current.get()
+    knobs, stated = _current.get(), _preset.get()
+    if stated is not None:
+        stated[1].add(name)
+        number, known = stated[0].get(name, default), (default, *options)
+        if number not in known:
+            raise Unsupported(f"this kernel has no {name}={number}, only {sorted({*known})}")
+        default, options = number, tuple(n for n in known if n != number)
     return default if knobs is None else knobs.ask(name, default, options)
 
 

@@ -21,7 +21,10 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.dialect.core import HANDWRITTEN, Dialect
+from meta.dialect.core.dialect_op import DialectOp, Maker
 from meta.dialect.core.plevel import Levels
+from meta.dialect.core.scope import GENERIC, registering
+from meta.dialect.triton.stated import as_stated
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
 
@@ -53,6 +56,20 @@ class TritonDialect(Dialect):
     probe: Callable[[], str | None] | None = probe
     restorer: str = "meta.dialect.triton.launch"
     compiles: bool = True
+
+    def register(
+        self,
+        base: Op,
+        make: Maker,
+        site: Span,
+        plevel: Levels | None = None,
+        *,
+        init: Callable[..., Any] | None = None,
+        state_of: Op | None = None,
+    ) -> DialectOp:
+        """As `Dialect.register`: generic kernels are launched as the vendor of a chip states."""
+        made = as_stated(base, make) if registering() == GENERIC else make
+        return super().register(base, made, site, plevel, init=init, state_of=state_of)
 
     def refusal(self, device: Device) -> str | None:
         """Return why no kernel runs on a device, or None."""

@@ -12,11 +12,13 @@ import torch
 
 import meta
 from meta.base import config
-from meta.dialect import only, vendors
+from meta.base.device import CPU
+from meta.dialect import OpEnv, ask, only, tunable, vendors
 from meta.dialect.core import DIALECTS
 from meta.dialect.core.preference import forget
 from meta.dialect.triton import TritonDialect
 from meta.ir import OP_RESOLVERS
+from meta.op.core import CallValues
 from tests.dialect.vendors.conftest import Write
 
 pytest.importorskip("triton")
@@ -113,6 +115,37 @@ def test_what_does_not_fit_is_a_refusal_that_says_where(
     reason = next(c.reason for c in found if c.dialect_op.dialect is tested)
     assert f"the vendor acme states at {folder}/tune_configs.yaml:7 how it is launched" in reason
     assert "names what is no parameter: ['BLOKC']" in reason and "'BLOCK'" in reason
+
+
+def test_makers_that_ask_are_answered_by_the_vendor(write: Write, tested: TritonDialect) -> None:
+    seen: list[int] = []
+
+    @tunable
+    def maker(call: CallValues) -> OpEnv:
+        seen.append(ask("ROWS", 64, (16, 256)))
+        return OpEnv(torch.tanh, allocates=True, strided=True)
+
+    tested.op(meta.op.tanh)(maker)
+    tested.op(meta.op.sinh)(maker)
+
+    text = "tanh:\n  - META: {ROWS: 16}\nsinh:\n  - META: {ROWS: 17}\n"
+    vendors.add(write(**described({"tune_configs.yaml": text})))
+    call = meta.op.tanh.call_values((meta.ir.parse_type("float32[3]"),), CPU)
+    own = tested.ops["tanh"].make(call)
+    assert own.configs is not None and seen == [64]
+    assert [dict(c) for c in own.configs.listed()] == [{"ROWS": 16}, {"ROWS": 256}]
+    record, others = launched("tanh")
+    assert record["configured_by"] == "vendor acme" and seen[-1] == 16
+    assert others == [{"ROWS": 64}, {"ROWS": 256}]
+    with in_acme():
+        made = tested.ops["tanh"].make(call)
+        assert made.configs is not None
+        other = made.configs.made((("ROWS", 256),))
+    assert seen[-1] == 256 and str(other.launch_scope) == "vendor acme"
+    with in_acme():
+        found = meta.explain(meta.sinh, X)
+    reason = next(c.reason for c in found if c.dialect_op.dialect is tested)
+    assert "no ROWS=17, only [16, 64, 256]" in reason
 
 
 OPS = {
