@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -247,7 +248,10 @@ class CompiledModule:
         ArgumentError. It may be called again. The arrays of a model stay with the model.
         """
         with self._lock:
+            circles = self._executable is not None and bool(self._executable.cuda_graph)
             self._executable = self._buffers = self._constants = None
+        if circles:
+            gc.collect()  # recorded graphs, and the memory in them, refer to one another
 
     def __enter__(self) -> CompiledModule:
         self._opened()

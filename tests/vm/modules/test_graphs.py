@@ -4,6 +4,7 @@ a result goes from a graph's memory to the caller's by one copy, and no graph ke
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -112,3 +113,15 @@ def test_one_copy_from_a_graph(recorder: TapeRecorder) -> None:
         placed = [r.torch().data_ptr() == b.data_ptr() for r, b in pairs]
         # All but the two that are one, and the argument; the first call's kernels allocate.
         assert placed == [True, True, False, False, True, False] or call == 0
+
+
+def test_closing_releases_what_was_recorded(recorder: TapeRecorder) -> None:
+    x, y = numbers(2, 3), numbers(3)
+    with meta.dialect.only("torch"):
+        module = meta.compile_model(chain, x, y)
+    for _ in range(3):
+        module.run_with_tensors([x, y])
+    assert recorder.recorded == 1
+    kept = [weakref.ref(one) for one in (module.executable, module.executable._graphs)]
+    module.close()
+    assert [ref() for ref in kept] == [None, None]
