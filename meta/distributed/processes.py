@@ -106,7 +106,7 @@ class Mesh:
         set_process(self._before)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _ProcessGroup:
     """A group of processes; see `meta.runtime.world.Group`."""
 

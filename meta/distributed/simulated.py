@@ -197,7 +197,7 @@ class _Meeting:
             raise DistributedError("the ranks do not go on together", found=self._failure)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _SimulatedGroup:
     """A group whose ranks are threads; see `meta.runtime.world.Group`. number: of all ranks."""
 
