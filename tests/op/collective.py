@@ -16,7 +16,7 @@ def itself(x, over, size, *_, **__):
 
 
 def moved(name, *more, **errors):
-    return OpCase(name, samples=[*MOVED, *more], oracle=itself, dialects=("gloo",), **errors)
+    return OpCase(name, samples=[*MOVED, *more], oracle=itself, dialects=("torch",), **errors)
 
 
 def reduced(name, *more):
@@ -30,7 +30,7 @@ def reduced(name, *more):
             *more,
         ],
         oracle=itself,
-        dialects=("gloo",),
+        dialects=("torch",),
         errors=[
             NO_RANK,
             error(F(2), *ALONE, "sun", match="no such reduction"),
@@ -65,7 +65,7 @@ CASES = [
         "send_recv",
         samples=[sample(F(2, 3), *ALONE, 0, 0), sample(F(2), *ALONE, (), ())],
         oracle=lambda x, over, size, sources, targets: x * (sources == 0),
-        dialects=("gloo",),
+        dialects=("torch",),
         errors=[
             error(F(2), "dp", 2, (0, 1), (1, 1), match="twice in targets"),
             error(F(2), "dp", 2, (0,), (2,), match="targets is no rank"),
@@ -77,14 +77,14 @@ CASES = [
         "reduce_from",
         samples=[sample(F(4, 6), *ALONE), sample(F(), *ALONE)],
         oracle=itself,
-        dialects=("gloo",),
+        dialects=("torch",),
         errors=[NO_RANK],
     ),
     OpCase(
         "axis_index",
         samples=[sample(*ALONE)],
         oracle=lambda over, size: torch.zeros((), dtype=torch.int64),
-        dialects=("gloo",),
+        dialects=("torch",),
         grad=False,
     ),
 ]

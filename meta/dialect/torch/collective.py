@@ -1,0 +1,30 @@
+"""Collectives along an axis of one rank: nothing is exchanged. See `meta.dialect.collective`."""
+
+from meta import op
+from meta.dialect.torch import torch as dialect
+
+
+def alone(call):
+    """Return why a call is declined, or None."""
+    size = call.args.size
+    return None if size == 1 else f"{size} ranks take part: dialects nccl and gloo reach them"
+
+
+for _base in (
+    *(op.all_reduce, op.all_gather, op.reduce_scatter, op.all_to_all, op.broadcast_from),
+    *(op.reduce_to, op.gather_to, op.scatter_from, op.reduce_from),
+):
+
+    @dialect.kernel(_base, when=alone)
+    def itself(x, out):
+        out.copy_(x)
+
+
+@dialect.kernel(op.send_recv, when=alone)
+def send_recv(x, sources, out):
+    out.copy_(x) if sources in (0, (0,)) else out.zero_()
+
+
+@dialect.kernel(op.axis_index, when=alone)
+def axis_index(out):
+    out.zero_()
