@@ -244,7 +244,7 @@ Q = meta.array(torch.randn(2, 2, 3, 5))
         (ATTENTION, (X, X[0, 0, 0], X), {}, "need 2 axes"),
         (ATTENTION, (X, X, X, meta.array(torch.ones(3, 4))), {"dropout_p": 0.1}, "broadcast"),
         (ATTENTION, (X, X, X, meta.array(torch.ones(3, 4))), {}, "broadcast"),
-        (ATTENTION, (X, X, X, meta.array([1, 2, 3])), {"dropout_p": 0.1}, "must be bool or"),
+        (ATTENTION, (X, X, X, meta.array([1, 2, 3])), {"dropout_p": 0.1}, "must be bool, or"),
         ("conv2d", (X, Q, 2), {}, "stride=2"),
         ("conv2d", (X, Q, (2, 1)), {}, "the bias comes behind the weight"),
         ("conv2d", (X, X, None, 2, "same"), {}, "with stride 1"),

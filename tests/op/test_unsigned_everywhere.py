@@ -20,6 +20,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.dialect.torch import unsigned
 from meta.op.core import tree
+from meta.op.linalg import GROUPED
 from meta.testing import OpCase
 from meta.testing.compare import check
 from meta.testing.layout import called, of_tensors
@@ -36,6 +37,7 @@ VALUES = ("activation", "arithmetic", "elementwise", "linalg", "logic", "reduce"
 ORDERED = ("searchsorted",)
 """Operators of which a sample is in ascending order."""
 REFUSES = {
+    **dict.fromkeys((op.name for op in GROUPED), "offs must be integers"),
     "fixed_point_multiply": "x must be int32",
     "non_max_suppression": "int32",
 }

@@ -100,13 +100,15 @@ compilation_pipeline.PIPELINE_MAP[CPU] = _for_cpu
 def rule_files() -> list[Path]:
     """Return the files that decide what becomes of a PrimFunc, beside TVM.
 
-    They are all of this folder and of those in it, and the compiler's. Files of operator families
-    are not among them, which have the names of those in ``meta/op``: they make PrimFuncs.
+    They are all of this folder and of those in it, and the compiler's with its prologue. Files of
+    operator families are not among them, which have the names of those in ``meta/op``: they make
+    PrimFuncs.
     """
     folder, families = Path(__file__).parent, Path(op.__file__).parent
     own = (f for f in folder.rglob("*") if f.suffix in (".py", ".cu", ".cuh"))
     rules = [f for f in own if not (families / f.relative_to(folder)).exists()]
-    return [*sorted(rules), Path(compiler.__file__)]
+    compilers = Path(compiler.__file__)
+    return [*sorted(rules), compilers, compilers.with_name("prologue.cuh")]
 
 
 RULES = hashlib.sha256(b"".join(file.read_bytes() for file in rule_files())).hexdigest()[:16]

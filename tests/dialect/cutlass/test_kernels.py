@@ -109,7 +109,8 @@ def test_operands_that_are_declined() -> None:
 def test_a_kernel_that_was_not_measured_takes_nothing_from_others(emulated: Any) -> None:
     x, w = meta.array(half(8, 16)), meta.array(half(8, 16, seed=1))
     records = meta.explain(op.dense, x, w).records()
-    assert records[-1]["dialect"] == "cutlass" and records[-1]["accepts"] and records[0]["chosen"]
+    assert records[-1]["dialect"] == "cutlass" and records[-1]["accepts"]
+    assert [r["dialect"] for r in records if r["chosen"]] not in ([], ["cutlass"])
     text = """func @main(%x: bfloat16[8, 16], %w: bfloat16[8, 16]) {
       %y = dense(%x, %w)
       %z = silu(%y)

@@ -99,7 +99,8 @@ def test_absent_device():
 def test_the_key_of_a_kernel_knows_all_rules() -> None:
     files, folder = set(build_module.rule_files()), Path(build_module.__file__).parent
     assert set((folder / "schedule_cuda").rglob("*.py")) < files
-    assert {folder / n for n in ("vector_math.py", "prologue.cuh")} < files
+    assert folder / "vector_math.py" in files
+    assert "prologue.cuh" in {f.name for f in files}, "the compiler puts it before sources"
     assert folder / "pool.py" not in files, "what makes PrimFuncs; they are in the key themselves"
     families = {f.stem for f in folder.glob("*.py")} - {f.stem for f in files}
     reads = re.compile(rf"meta\.dialect\.tvm(\.| import .*\b)({'|'.join(families)})\b(?!\.)")
