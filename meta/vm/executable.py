@@ -58,14 +58,13 @@ class Executable:
 
     Calling it takes what the model takes (arrays of the same shapes, dtypes and device) and returns
     what the model returns, without a tape. Parameters and running statistics are those of the
-    model: what the program writes in place, the model sees. Calls from several threads run one
-    after the other.
+    model: what the program writes in place, the model sees. Calls of several threads take turns.
 
     Attributes
     ----------
     code: its instructions. device: where it runs. arena_bytes: memory kept for intermediates.
-    envs: the kernels that the code names, in order.
-    arrays: parameters and running statistics. convention: how it is called.
+    envs: the kernels that the code names, in order. arrays: parameters and running statistics.
+    convention: how it is called.
     history: a record of each pass: name, seconds, the program after it (the first is the input);
     empty for a program that was loaded or found in the cache. See also `passes`.
 
@@ -387,9 +386,8 @@ class Executable:
         return dict(Counter(kernel.name for kernel in invoked))
 
     def memory(self) -> MemoryReport:
-        """Return the memory that one call takes: the arena, who is where in it and for how long,
-        and what is in use at the worst moment; and beside it, what kernels take for themselves, as
-        far as they say, and what CUDA graphs keep. What is prepared is among the arguments.
+        """Return the memory of a call: the arena, who is where in it and how long, the peak; what
+        kernels take, as far as they say, and CUDA graphs keep. Arguments include what is prepared.
         """
         kept = 0 if self._graphs is None else self._graphs.recorder.pool_bytes()
         workspaces = max((env.workspace_bytes for env in self.envs), default=0)
