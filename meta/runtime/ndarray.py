@@ -27,6 +27,7 @@ from meta.runtime.exchange import Exchange
 from meta.runtime.host_numbers import from_host, shared
 from meta.runtime.no_gradient import NoGradient
 from meta.runtime.out_of_memory import copied
+from meta.runtime.placement import Placement
 
 adding = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
@@ -47,7 +48,17 @@ class ndarray(Exchange):
     `requires_grad` take longer.
     """
 
-    __slots__ = ("__weakref__", "_trained", "grad", "key", "name", "node", "tensor", "tracked")
+    __slots__ = (
+        "__weakref__",
+        "_placement",
+        "_trained",
+        "grad",
+        "key",
+        "name",
+        "node",
+        "tensor",
+        "tracked",
+    )
     # Makes numpy defer to our reflected operators: np_array + x calls x.__radd__.
     __array_priority__ = 1000
 
@@ -129,6 +140,19 @@ class ndarray(Exchange):
     def trainable(self) -> bool:
         """Whether ``requires_grad`` is or was set: a parameter, also one that is frozen now."""
         return getattr(self, "_trained", False)
+
+    @property
+    def placement(self) -> Placement:
+        """Which part of an array of a distributed program this is; the whole unless it was set."""
+        return getattr(self, "_placement", None) or Placement(self.key.shape)
+
+    @placement.setter
+    def placement(self, value: Placement) -> None:
+        if value.local != self.key.shape:
+            raise ArgumentError(
+                "the placement is of another shape", expected=self.key.shape, found=value.local
+            )
+        self._placement = value
 
     def to(self, target: object = None, *, device: object = None, dtype: object = None) -> ndarray:
         """Return the array on another device or in another dtype; the array itself if nothing
