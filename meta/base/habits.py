@@ -383,6 +383,7 @@ LAYERS: dict[str, str] = {
     "Module": "meta.Model",
     "NLLLoss": "the function meta.nll_loss",
     "Parameter": "meta.model.parameter",
+    "SyncBatchNorm": 'BatchNorm(features, over="dp"), or meta.model.sync_batch_norm(model)',
     "functional": "the functions meta.relu, meta.cross_entropy, ...",
     "utils": "optimizer.step(clip_norm=1.0), which clips and then updates",
 }

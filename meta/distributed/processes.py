@@ -12,7 +12,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from meta.base.errors import DistributedError
-from meta.distributed.simulated import sizes_of
+from meta.distributed.simulated import ALIKE, sizes_of
 from meta.runtime.world import ALONE, World, current, set_process
 
 TIMEOUT = 300.0
@@ -69,13 +69,13 @@ class Mesh:
     """The processes as a grid with named axes.
 
     sizes: as {"dp": 4, "tp": 2}, whose product is the number of processes; ranks are counted with
-    the last axis as the fastest. It is the mesh of this process until another one is made, and in a
-    ``with`` block it is left at the end.
+    the last axis as the fastest. alike: as of `simulate`. It is the mesh of this process until
+    another one is made, and in a ``with`` block it is left at the end.
 
     Raises DistributedError without `init`, and for another number of processes.
     """
 
-    def __init__(self, sizes: int | Mapping[str, int]) -> None:
+    def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
         self.sizes = sizes_of(sizes)
         if not dist.is_initialized():
             raise DistributedError("there are no processes yet", hint="meta.distributed.init()")
@@ -94,7 +94,8 @@ class Mesh:
             kind, tuple(self.sizes.values()), mesh_dim_names=names
         )
         self._before = current()
-        set_process(World({n: _ProcessGroup.of(self.device_mesh.get_group(n)) for n in names}))
+        groups = {n: _ProcessGroup.of(self.device_mesh.get_group(n)) for n in names}
+        set_process(World.of(groups, (alike,) if isinstance(alike, str) else tuple(alike)))
 
     def __repr__(self) -> str:
         return f"Mesh({self.sizes})"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from meta.base.errors import ArgumentError, DistributedError
-from meta.runtime.random import Generator, default, in_place_of_default
+from meta.runtime.random import as_rank, default
 from meta.runtime.world import World, inside
 
 _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
@@ -27,6 +27,10 @@ _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "max": torch.maximum,
     "min": torch.minimum,
 }
+
+
+ALIKE = "tp"
+"""The axis of tensor parallel groups: their ranks compute parts of one network."""
 
 
 def sizes_of(sizes: int | Mapping[str, int]) -> dict[str, int]:
@@ -46,7 +50,8 @@ class simulate:
     """The ranks of a mesh that is not there.
 
     sizes: the axes, as {"dp": 4, "tp": 2}; a number is the size of one axis "dp". Ranks are counted
-    with the last axis as the fastest.
+    with the last axis as the fastest. alike: an axis, or several, along which ranks draw the same
+    random numbers (dropout masks, weights); along the others each rank draws its own.
 
     >>> import meta
     >>> ranks = simulate({"dp": 3})
@@ -57,8 +62,9 @@ class simulate:
     [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
     """
 
-    def __init__(self, sizes: int | Mapping[str, int]) -> None:
+    def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
         self.sizes = sizes_of(sizes)
+        self.alike = (alike,) if isinstance(alike, str) else tuple(alike)
 
     def __repr__(self) -> str:
         return f"simulate({self.sizes})"
@@ -66,7 +72,7 @@ class simulate:
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Call a function on every rank, at the same time; return the results by rank.
 
-        Each rank has random numbers of its own, which follow from `meta.random.seed` before.
+        All ranks begin with the seed and counter of `meta.random`, which is left as by rank 0.
 
         Each rank makes and compiles what it runs: arrays, models and programs that several ranks
         write to or run are not for several threads. Raises the error of the first rank that failed
@@ -84,15 +90,18 @@ class simulate:
                 size = self.sizes[axis]
                 point = points.setdefault(key, _Point(axis, size))
                 groups[axis] = _SimulatedGroup(meeting, point, number, place[i], size)
-            worlds.append(World(groups))
-        streams = [Generator(default.key()) for _ in places]
+            worlds.append(World.of(groups, self.alike))
+        begin = default.state()
+        states = [begin for _ in places]
         results: list[Any] = [None] * len(places)
         errors: dict[int, BaseException] = {}
 
         def rank(number: int) -> None:
             try:
-                with inside(worlds[number]), in_place_of_default(streams[number]):
+                here = worlds[number]
+                with inside(here), as_rank(here.stream, begin) as generator:
                     results[number] = function(*args)
+                    states[number] = generator.state()
             except BaseException as error:
                 errors[number] = error
                 meeting.left(number, f"rank {number} failed: {type(error).__name__}: {error}")
@@ -111,6 +120,7 @@ class simulate:
         if errors:
             first = meeting.first if meeting.first in errors else min(errors)
             raise errors[first]
+        default.load_state(states[0])
         return results
 
 

@@ -12,6 +12,7 @@ from meta.model.control_flow import cond, scan, while_loop
 from meta.model.gradient import value_and_grad
 from meta.model.layers import *  # noqa: F403
 from meta.model.layers.basic import parameter
+from meta.model.layers.norm import sync_batch_norm
 from meta.model.model import Model
 from meta.model.trace import Traced, trace
 from meta.model.weights import load_weights, save_weights
@@ -28,6 +29,7 @@ __all__ = [
     "parameter",
     "save_weights",
     "scan",
+    "sync_batch_norm",
     "trace",
     "value_and_grad",
     "while_loop",

@@ -2,7 +2,8 @@
 
 A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox
 4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends
-on the seed and the order of calls only.
+on the seed and the order of calls only. On a mesh a draw is identified by its stream, too, which
+follows from the rank's place (`meta.runtime.world.World`): seed and counter are those of all ranks.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import numpy as np
 
 from meta.base.errors import ArgumentError
 from meta.runtime import traced
+from meta.runtime.world import current
 
 AHEAD = 1024
 """How many keys are computed at a time, at least."""
+STREAMS = 0x5851F42D4C957F2D
+"""Keeps the seeds of streams apart from the keys of a seed."""
 
 
 class Generator:
@@ -32,6 +36,7 @@ class Generator:
 
     def __init__(self, seed: int = 0) -> None:
         self._lock = threading.Lock()
+        self._stream = 0
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -76,7 +81,10 @@ class Generator:
             first = self._counter - self._ahead_from
             if not 0 <= first <= len(self._ahead) - count:
                 self._ahead_from, first = self._counter, 0
-                self._ahead = _mixed(self._seed, self._counter + 1, max(AHEAD, 16 * count))
+                seed = self._seed
+                if self._stream:
+                    seed = int(_mixed(seed ^ STREAMS, self._stream, 1)[0])
+                self._ahead = _mixed(seed, self._counter + 1, max(AHEAD, 16 * count))
             self._counter += count
             return self._ahead[first : first + count]
 
@@ -103,11 +111,13 @@ def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
 
 
 _own: ContextVar[Generator | None] = ContextVar("meta_generator", default=None)
-"""The stream of a simulated rank, which takes the place of the default one there."""
+"""The generator of a simulated rank, which takes the place of the default one there."""
 
 
 class _Default(Generator):
-    """The stream of the process; within `in_place_of_default`, another one."""
+    """The generator of the process; within `as_rank`, that of the rank. Its stream is that of the
+    rank's place.
+    """
 
     def _start(self, seed: int, counter: int) -> None:
         own = _own.get()
@@ -118,7 +128,14 @@ class _Default(Generator):
 
     def _next(self, count: int) -> np.ndarray[Any, Any]:
         own = _own.get()
-        return super()._next(count) if own is None else own._next(count)
+        if own is not None:
+            return own._next(count)
+        stream = current().stream
+        if stream != self._stream:
+            with self._lock:
+                self._stream = stream
+                self._start(self._seed, self._counter)
+        return super()._next(count)
 
     def state(self) -> tuple[int, int]:
         """Return (seed, counter), for checkpoints."""
@@ -130,11 +147,14 @@ default = _Default()
 
 
 @contextmanager
-def in_place_of_default(generator: Generator) -> Iterator[None]:
-    """Let draws of this thread in the block be those of a stream of its own."""
+def as_rank(stream: int, state: tuple[int, int]) -> Iterator[Generator]:
+    """Let draws of this thread in the block be those of a rank; yield its generator."""
+    generator = Generator()
+    generator._stream = stream
+    generator.load_state(state)
     token = _own.set(generator)
     try:
-        yield
+        yield generator
     finally:
         _own.reset(token)
 

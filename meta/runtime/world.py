@@ -9,7 +9,7 @@ are processes (`meta.distributed.init`), of which each has one world, and simula
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -56,9 +56,21 @@ class Group(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A rank's place: its group along each axis."""
+    """A rank's place: its group along each axis, and which stream of random numbers is its own."""
 
     groups: Mapping[str, Group]
+    stream: int = 0
+
+    @classmethod
+    def of(cls, groups: Mapping[str, Group], alike: Container[str]) -> World:
+        """Return the world of a rank. Ranks whose places differ only along the axes ``alike`` draw
+        the same random numbers; those of the first rank are what a process alone draws.
+        """
+        stream = 0
+        for name, group in groups.items():
+            if name not in alike:
+                stream = stream * group.size + group.rank
+        return cls(groups, stream)
 
     def group(self, over: str, size: int) -> Group:
         """Return the group along an axis; DistributedError if there is none of that size."""

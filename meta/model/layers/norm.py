@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,9 @@ from meta.model.layers.basic import parameter
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
+from meta.op.norm import statistics_dtype
 from meta.runtime.ndarray import ndarray
+from meta.runtime.world import size_of
 
 __all__ = [
     "BatchNorm", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm",
@@ -27,15 +30,23 @@ class BatchNorm(Model):
     In train mode it normalises with the batch's statistics and updates ``running_mean`` and
     ``running_var`` in place (``momentum`` is the weight of the new value); in infer mode it uses
     those. ``weight``, ``bias``: (c,) or None.
+
+    On a mesh the batch is that of the rank; with ``over``, that of all ranks along an axis of the
+    mesh (`sync_batch_norm`).
     """
 
     not_kept = ("num_batches_tracked",)
 
     def build(
-        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        over: str | None = None,
     ) -> None:
         """Make weight = 1, bias = 0, running_mean = 0, running_var = 1."""
-        self.eps, self.momentum = eps, momentum
+        self.eps, self.momentum, self.over = eps, momentum, over
         self.weight = _filled((num_features,), 1.0) if affine else None
         self.bias = _filled((num_features,), 0.0) if affine else None
         self.running_mean = ndarray(torch.zeros(num_features))
@@ -44,6 +55,8 @@ class BatchNorm(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Normalise with the batch's statistics and update the running ones."""
+        if self.over is not None and size_of(self.over) > 1:
+            return self._synchronised(x, self.over, size_of(self.over))
         y, _, _ = op.batch_norm_train(
             x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps
         )
@@ -55,6 +68,57 @@ class BatchNorm(Model):
         return op.batch_norm_infer(
             x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps
         )
+
+    def _synchronised(self, x: Any, over: str, size: int) -> Any:
+        """Normalise with the statistics of all ranks, which may have different numbers of rows.
+
+        The ranks exchange their means, variances and numbers of values, of which those of all
+        values follow exactly: the variance is the mean of the variances and the variance of the
+        means (Chan et al., "Updating formulae and a pairwise algorithm for computing sample
+        variances", 1979).
+        """
+        if x.ndim < 2 or not all(isinstance(extent, int) for extent in x.shape):
+            raise TypeInferError(
+                "batch normalisation over ranks takes batches of known shapes",
+                expected="(n, c, ...), all known",
+                found=f"shape {tuple(x.shape)}",
+            )
+        others, channels = (0, *range(2, x.ndim)), x.shape[1]
+        wide = op.astype(x, statistics_dtype(x.dtype))
+        own = op.mean(wide, others)
+        count = op.full_like(own, prod(x.shape) / channels)
+        parts = op.all_gather(op.stack([own, op.var(wide, others), count]), over, size)
+        parts = op.reshape(parts, (size, 3, channels))
+        means, variances, counts = (parts[:, i] for i in range(3))
+        total = op.sum(counts, 0)
+        mean = op.sum(means * counts, 0) / total
+        distance = means - mean
+        var = op.sum((variances + distance * distance) * counts, 0) / total
+        unbiased = var * (total / (total - 1.0))
+        for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+            new = op.astype(new, running.dtype)
+            op.multi_tensor_axpby([new], [running], self.momentum, 1.0 - self.momentum)
+        return op.batch_norm_infer(x, mean, var, self.weight, self.bias, self.momentum, self.eps)
+
+
+def sync_batch_norm(model: Model, over: str = "dp") -> Model:
+    """Let every `BatchNorm` in a model take the statistics of all ranks along an axis of the mesh,
+    and return the model; as torch.nn.SyncBatchNorm.convert_sync_batchnorm.
+
+    In train mode the layers then need a mesh with this axis. Values, running statistics and
+    gradients are those of one rank with the batches of all, which may differ in their rows.
+
+    ArgumentError for a model without such a layer, as of other systems: their programs call
+    `meta.op.batch_norm_train`, whose statistics are of one rank.
+    """
+    layers = [layer for layer in model.models() if isinstance(layer, BatchNorm)]
+    if not layers:
+        raise ArgumentError(
+            "there is no BatchNorm in the model", expected="meta.model.BatchNorm", found=str(model)
+        )
+    for layer in layers:
+        layer.over = over
+    return model
 
 
 class LayerNorm(Model):
