@@ -19,7 +19,7 @@ from tests.conftest import first_on_path
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"```(?:python|yaml|toml)(?: file=(\S+))?\n(.*?)```", re.DOTALL)
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "-W", "error"]
 SCRIPT = "guide.py"
 FOLLOWED: dict[str, tuple[list[str], str]] = {
     "softmax.md": ([*PYTEST, "test_boltzmann.py"], r"\b\d+ passed"),

@@ -34,7 +34,9 @@ SAMPLES = [
     pytest.param(c, one, id=f"{c.op}({one})"[:80])
     for c in CASES
     for one in c.samples
-    if one.has_floats and c.op not in ("scaled_matmul", "einsum")
+    if one.has_floats
+    and c.op not in ("scaled_matmul", "einsum")
+    and not c.op.startswith("grouped_matmul")
 ]
 CUDA = Device("cuda")
 

@@ -74,15 +74,22 @@ def test_more_elements_than_an_index_of_32_bits(new_op: NewOp) -> None:
 @pytest.mark.parametrize("graph", [False, True])
 def test_programs(graph: bool, new_op: NewOp, tmp_path: Path) -> None:
     made = new_op(texts.axpy, texts.AXPY)
-    program = meta.model.trace(lambda x, y: made(made(x, y, 2.0).exp(), y, 0.5))
+
+    def program(x: Any, y: Any) -> Any:
+        for scale in (2.0, 0.5, -1.0, 0.25):
+            x = made(meta.tanh(x), y, scale)
+        return x
+
     types = [parse_type("float32[40, 30]")] * 2
-    run = meta.vm.compile(program, *types, device="cuda", cuda_graph=graph)
-    assert run.kernels()["template.axpy"] == 2
+    run = meta.vm.compile(meta.model.trace(program), *types, device="cuda", cuda_graph=graph)
+    assert run.kernels()["template.axpy"] == 4
     run.save(tmp_path / "saved")
     for seed in range(3):
         x, y = drawn(40, 30, seed=seed), drawn(40, 30, seed=seed + 9)
         wide, other = x.torch().double(), y.torch().double()
-        expected = (2 * wide + other).exp() / 2 + other
+        expected = wide
+        for scale in (2.0, 0.5, -1.0, 0.25):
+            expected = scale * expected.tanh() + other
         check(run(x, y).torch(), expected, 1e-5, 1e-5)
         check(meta.vm.load(tmp_path / "saved")(x, y).torch(), expected, 1e-5, 1e-5)
 

@@ -82,7 +82,7 @@ def _grouped(base, t1, t2):
     def make(call):
         if call.device.kind == "cpu":
             return OpEnv(bind_kernel(by_group, call), allocates=False, strided=True)
-        if _is_at_once(call):
+        if _is_at_once(call, t1, t2):
             return OpEnv(bind_kernel(at_once, call), allocates=True)
         why = "it reads on the host where groups end"
         return OpEnv(bind_kernel(by_group, call), False, strided=True, not_capturable=why)
@@ -90,11 +90,14 @@ def _grouped(base, t1, t2):
     dialect.op(base, plevel=ON_CPU)(make)
 
 
-def _is_at_once(call):
+def _is_at_once(call, t1, t2):
     """Whether ATen has one kernel for all groups: of bfloat16 from compute capability 9.0 on, whose
-    rows are whole pieces of 16 bytes.
+    rows are whole pieces of 16 bytes, wherever groups end: ends that divide rows into such pieces
+    are for the device to know, which asserts it.
     """
     x1, x2, offs = call.args
+    if x1.ndim == 3 or t1 != (x2.ndim == 2) or (t2 and x2.ndim == 2):
+        return False
     if x1.dtype != "bfloat16" or not 0 < offs.shape[0] < 1024:
         return False
     matrices = x1, x2, call.out

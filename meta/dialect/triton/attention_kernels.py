@@ -76,10 +76,8 @@ def _scores(
 
 
 @triton.jit
-def _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head, MASK: tl.constexpr):
-    if MASK:
-        return mask + (batch % mask_batches) * mask_batch + head.to(tl.int64) * mask_head
-    return mask
+def _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head):
+    return mask + (batch % mask_batches) * mask_batch + head.to(tl.int64) * mask_head
 
 
 @triton.jit
@@ -109,7 +107,9 @@ def attention_forward(
     v_start = value + batch * v_batch + group * v_head
     q_start = query + batch * q_batch + head.to(tl.int64) * q_head
     q = _tile(q_start, rows, queries, q_row, depth, width)
-    mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head, MASK)
+    mask_start = mask
+    if MASK:
+        mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head)
     slope = _slope(slopes, batch, head, slope_batch, SLOPES)
     first = (batch * heads + head) * queries * keys
     if DROPS:
@@ -177,7 +177,9 @@ def attention_dquery(
     sums_place = (batch * heads + head) * queries + rows
     tl.store(delta + sums_place, flat, mask=rows < queries)
     top = tl.load(logsumexp + sums_place, mask=rows < queries, other=0.0) * LOG2E
-    mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head, MASK)
+    mask_start = mask
+    if MASK:
+        mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head)
     slope = _slope(slopes, batch, head, slope_batch, SLOPES)
     first = (batch * heads + head) * queries * keys
     if DROPS:
@@ -236,7 +238,9 @@ def attention_dkey(
         head = group * share + member
         q_start = query + batch * q_batch + head.to(tl.int64) * q_head
         dy_start = dy + batch * y_batch + head.to(tl.int64) * y_head
-        mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head, MASK)
+        mask_start = mask
+        if MASK:
+            mask_start = _mask_start(mask, batch, head, mask_batches, mask_batch, mask_head)
         slope = _slope(slopes, batch, head, slope_batch, SLOPES)
         line = (batch * heads + head) * queries
         for row in range(begin, end, BLOCK_M):
