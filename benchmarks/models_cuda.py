@@ -9,7 +9,7 @@ CUDA graphs (mode="reduce-overhead"), in one run.
 
 The rows are in `models/cuda_rows.py`. `meta` runs the networks of its zoo, torch those of
 transformers (attention by scaled_dot_product_attention) and torchvision, with equal random
-parameters, without dropout. A training step is forward, backward and update, in `meta` one compiled
+parameters, without dropout but in one row. A training step is forward, backward and update, in `meta` one compiled
 program; torch has ``torch.autocast``, fused optimizers, and images and kernels of convolutions in
 channels_last. There is no loss scale. Inference is in half precision throughout: parameters, too.
 
