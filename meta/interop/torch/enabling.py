@@ -122,7 +122,7 @@ def _registered(route: Route, key: str) -> Any:
     with warnings.catch_warnings():
         # PyTorch says once that a kernel is overridden: that is what is asked for.
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        library.impl(route.overload, override(route), key, with_keyset=True)
+        library.impl(route.overload, override(route), key)
     return library
 
 

@@ -10,6 +10,7 @@ seen with one axis meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,32 +31,37 @@ class Native:
 
     def __init__(self, overload: Overload, key: str) -> None:
         self.kernel = torch.library.get_kernel(overload, key)
-        self.call = self.kernel.call_boxed
+        # PyTorch gives the keys that are left to a kernel: below autograd these are of the device.
+        keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+        self.call: Callable[..., Any] = partial(self.kernel.call_boxed, keys)
         arguments = overload._schema.arguments
         # Where a number may stand for a tensor.
         self.places = tuple(
             i for i, a in enumerate(arguments) if str(a.type) == "Tensor" and not a.kwarg_only
         )
 
-    def __call__(self, keys: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what PyTorch returns."""
         change = self.arguments(args)
         if change is None:
-            return self.call(keys, *args, **kwargs)
+            return self.call(*args, **kwargs)
         if not self.are_weak(args):
-            return self.call(keys, *change(args), **kwargs)
+            return self.call(*change(args), **kwargs)
         tensors = (a.reshape(1) if isinstance(a, Tensor) else a for a in args)
-        return self.call(keys, *change(tuple(tensors)), **kwargs).reshape(())
+        return self.call(*change(tuple(tensors)), **kwargs).reshape(())
 
     def arguments(self, args: Sequence[Any]) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
         """Return what makes the arguments of PyTorch's kernel of arguments of this kind, with the
         same numbers; None where they need no change.
         """
-        numbers = [p for p in self.places if p < len(args) and isinstance(args[p], _NUMBERS)]
+        numbers = [p for p in self.places if p < len(args) and args[p].__class__ in _NUMBERS]
         if not numbers:
             return None
         kind = max((_kind(a.dtype) for a in args if isinstance(a, Tensor)), default=-1)
         given = {place: _tensor_of(args[place], kind) for place in numbers}
+        if len(args) == 2 and numbers == [1]:  # the most frequent, as `x * 2`
+            second = given[1]
+            return lambda args: (args[0], second)
         return lambda args: [given.get(place, a) for place, a in enumerate(args)]
 
     def are_weak(self, args: Sequence[Any]) -> bool:

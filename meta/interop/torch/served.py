@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from meta.base import config
 from meta.base.call_context import context
@@ -106,25 +107,32 @@ def scopes_here() -> tuple[Any, ...]:
 
 
 def override(route: Route) -> Callable[..., Any]:
-    """Return the kernel to register for a route."""
-    here, current, native = _here, context.get, route.native.call
+    """Return the kernel to register for a route. Its time is that of every call: see
+    `benchmarks/overhead.py`.
+    """
+    here, current, native, call = _here, context.get, route.native, route.native.call
     default_dtype = torch.get_default_dtype
+    # PyTorch calls the kernels of CPUs only where all tensors are there.
+    several = route.key != "CPU"
 
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
         if here.inside or not (route.everywhere or _scopes_of(route)):
-            return route.native(keys, args, kwargs)
+            return native(args, kwargs)
         key: list[Any] = [route, default_dtype()]
-        tensors: list[Tensor] = []
         for a in args:
-            if isinstance(a, Tensor):
-                key += (a.shape, a.dtype, a.stride(), a.device)
-                tensors.append(a.detach() if a.requires_grad else a)
+            cls = a.__class__
+            if cls is Tensor or cls is Parameter:
+                key += (a.shape, a.dtype, a.stride())
+                if several:
+                    key.append(a.device)
+            elif cls in _PLAIN:
+                key += (cls, a)
             else:
-                _add(key, tensors, a)
+                _add(key, a)
         if kwargs:
             for name, a in kwargs.items():
                 key.append(name)
-                _add(key, tensors, a)
+                _add(key, a)
         meaning = current()
         if meaning.knobs is not None:
             key.append(tuple([config.get(knob) for knob in KNOBS]))
@@ -132,18 +140,19 @@ def override(route: Route) -> Callable[..., Any]:
         try:
             plan = plans.get(known)
         except TypeError:
-            return _Call(route, keys, args, kwargs).refused("an argument is no plain value")
+            return _Call(route, args, kwargs).refused("an argument is no plain value")
         if plan is None or not plan.always:
-            return _Call(route, keys, args, kwargs).carefully(plans, known, plan, tensors)
+            return _Call(route, args, kwargs).carefully(plans, known, plan)
         plan.tally.count += 1
-        run = plan.run
+        run, change = plan.run, plan.arguments
+        # PyTorch's kernel may call overloads that are enabled: it was chosen as a whole.
         here.inside = True
         try:
             if run is not None:
-                return run(tensors)
-            # PyTorch's kernel may call overloads that are enabled: it was chosen as a whole.
-            given = args if plan.arguments is None else plan.arguments(args)
-            return native(keys, *given, **kwargs)
+                return run(_detached(args, kwargs))
+            if change is not None:
+                args = change(args)
+            return call(*args, **kwargs) if kwargs else call(*args)
         except Exception as error:
             if run is None:
                 raise
@@ -165,35 +174,51 @@ def _failed(error: Exception, tally: Tally) -> Exception:
     return backend_error(error, "cannot run a kernel", op=tally.name, dialect=tally.dialect)
 
 
-def _add(key: list[Any], tensors: list[Tensor], a: Any) -> None:
+_PLAIN = frozenset({int, bool, str, type(None), torch.dtype, torch.device, torch.layout})
+"""Classes whose equal values mean the same, beside the class."""
+
+
+def _add(key: list[Any], a: Any) -> None:
     """Add an argument to the key of a call."""
     cls = a.__class__
     if isinstance(a, Tensor):
         key += (a.shape, a.dtype, a.stride(), a.device)
-        tensors.append(a.detach() if a.requires_grad else a)
     elif cls is list or cls is tuple:
         key += (cls, len(a))
         for part in a:
-            _add(key, tensors, part)
-    elif cls is float:
-        key.append(a.hex())
+            if part.__class__ in _PLAIN:
+                key += (part.__class__, part)
+            else:
+                _add(key, part)
     else:
-        key += (cls, repr(a) if cls is complex else a)
+        # Of numbers, 0.0 and -0.0 are equal, and NaN is not equal to itself.
+        key += (cls, repr(a) if cls is float or cls is complex else a)
+
+
+def _detached(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """Return the tensors of a call in the order of its arguments, none of which requires a
+    gradient: autograd stands above.
+    """
+    found: list[Tensor] = []
+    for a in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(a, Tensor):
+            found.append(a.detach() if a.requires_grad else a)
+        elif a.__class__ is list or a.__class__ is tuple:
+            found += _detached(a, {})
+    return found
 
 
 class _Call:
     """A call of an enabled overload, as PyTorch's dispatcher makes it."""
 
-    __slots__ = ("args", "keys", "kwargs", "route")
+    __slots__ = ("args", "kwargs", "route")
 
-    def __init__(
-        self, route: Route, keys: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        self.route, self.keys, self.args, self.kwargs = route, keys, args, kwargs
+    def __init__(self, route: Route, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.route, self.args, self.kwargs = route, args, kwargs
 
     def native(self) -> Any:
         with _inside():
-            return self.route.native(self.keys, self.args, self.kwargs)
+            return self.route.native(self.args, self.kwargs)
 
     def refused(self, why: str) -> Any:
         """Let PyTorch run the call, and count why."""
@@ -216,10 +241,9 @@ class _Call:
         """Whether a CUDA graph is being recorded."""
         return self.route.key == "CUDA" and torch.cuda.is_current_stream_capturing()
 
-    def carefully(
-        self, plans: dict[Any, Any], known: Any, plan: Plan | None, tensors: Sequence[Tensor]
-    ) -> Any:
+    def carefully(self, plans: dict[Any, Any], known: Any, plan: Plan | None) -> Any:
         """Run the call where more than its key decides, or nothing was decided yet."""
+        tensors = _detached(self.args, self.kwargs)
         lazy = self.route.may_be_lazy(tensors)
         if lazy and any(t.is_conj() or t.is_neg() or t._is_zerotensor() for t in tensors):
             return self.refused("the values of a tensor are computed when it is read")

@@ -20,7 +20,7 @@ import meta.interop.torch as interop
 from meta.base.errors import ArgumentError, BackendError, DeviceError, UnknownName
 from meta.dialect import HANDWRITTEN, Dialect
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.preference import forget
+from meta.dialect.core.preference import DEFAULT, forget
 from meta.frontend.aten.registry import AtenError, overload_of
 from meta.interop.torch.overloads import COMPOSED, all_names, named, why_not
 from meta.ir.operators import OP_RESOLVERS
@@ -285,6 +285,21 @@ def test_numbers_and_promotion(dtype: torch.dtype, dialect: str) -> None:
         for one in found:
             torch.testing.assert_close(one, expected, msg=lambda text, n=name: f"{n}: {text}")
             assert one.stride() == expected.stride(), name
+
+
+def test_equal_numbers_of_other_kinds_are_other_calls() -> None:
+    x, plans = X.to(torch.int64), DEFAULT.plans
+    numbers = (1, True, 1.0, 1 + 0j, 0.0, -0.0, float("nan"))
+    expected = [x * n for n in numbers]
+    interop.reset_report()
+    with interop.enable(["mul"], device="cpu"):
+        found = [x * n for n in numbers]
+        known = len(plans)
+        again = [x * n for n in numbers]
+    assert len(plans) == known
+    for one, two, wanted in zip(found, again, expected, strict=True):
+        assert one.dtype == two.dtype == wanted.dtype
+        assert repr(one) == repr(two) == repr(wanted)
 
 
 def test_channels_last_is_kept() -> None:
