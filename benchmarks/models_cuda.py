@@ -9,9 +9,10 @@ CUDA graphs (mode="reduce-overhead"), in one run.
 
 The rows are in `models/cuda_rows.py`. `meta` runs the networks of its zoo, torch those of
 transformers (attention by scaled_dot_product_attention) and torchvision, with equal random
-parameters, without dropout but in one row. A training step is forward, backward and update, in `meta` one compiled
-program; torch has ``torch.autocast``, fused optimizers, and images and kernels of convolutions in
-channels_last. There is no loss scale. Inference is in half precision throughout: parameters, too.
+parameters, without dropout but in one row. A training step is forward, backward and update, in
+`meta` one compiled program; torch has ``torch.autocast``, fused optimizers, and images and kernels
+of convolutions in channels_last. There is no loss scale. Inference is in half precision throughout:
+parameters, too.
 
 Each contender of a row runs in a process of its own, so that its memory is its own; see
 `models/cuda_worker.py` for what is measured. The losses of the first steps, or some of an

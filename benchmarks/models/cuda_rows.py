@@ -3,7 +3,8 @@ Models of torch alone are in `cuda_strangers`.
 
 To add a row, write its task as a function of ``tiny`` (small sizes, for a look at whether all of it
 runs) and name it in `ROWS`. Dropout is off, so that the libraries' losses can be compared, but in
-one row, whose first losses are still as close as half precision is. transformers and torchvision are imported where they are asked for.
+one row, whose first losses are still as close as half precision is. transformers and torchvision
+are imported where they are asked for.
 """
 
 from __future__ import annotations
