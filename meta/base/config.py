@@ -103,6 +103,15 @@ _getenv.restype = ctypes.c_char_p
 _NAMES = {name: os.fsencode(name) for name in KNOBS}
 
 
+def show_one_gpu(ordinal: int) -> None:
+    """Let CUDA show this process one of the GPUs that it may see, as number 0: before CUDA starts,
+    which then reads this from the environment.
+    """
+    name = "CUDA_VISIBLE_DEVICES"
+    listed = os.environ.get(name)
+    os.environ[name] = listed.split(",")[ordinal].strip() if listed else str(ordinal)
+
+
 def overridden() -> dict[str, Any] | None:
     """Return the knobs that `override` has set here, None outside of such blocks."""
     return context.get().knobs

@@ -243,3 +243,9 @@ class _SimulatedGroup:
         for source, target in pairs:
             if target == self.rank:
                 out.copy_(given[source])
+
+    def gather(self, data: bytes, what: str) -> list[bytes]:
+        lengths = self._exchange(what, torch.tensor([len(data)]))
+        padded = torch.tensor(list(data.ljust(int(max(lengths)), b"\0")), dtype=torch.uint8)
+        parts = zip(self._exchange(what, padded), lengths, strict=True)
+        return [bytes(part.tolist()[: int(length)]) for part, length in parts]

@@ -53,6 +53,9 @@ class Group(Protocol):
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Write, on the second rank of each pair, the first one's x; elsewhere nothing."""
 
+    def gather(self, data: bytes, what: str) -> list[bytes]:
+        """Return what each rank gives, on the host: bytes, of any lengths. what: for messages."""
+
 
 @dataclass(frozen=True, slots=True)
 class World:

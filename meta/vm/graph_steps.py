@@ -14,15 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.graph import increment_version
 
+from meta.base.errors import DistributedError
 from meta.base.source import Span
 from meta.runtime.out_of_memory import is_out_of_memory
+from meta.runtime.world import inside
 from meta.vm import bytecode as bc
+from meta.vm.graph_ranks import Ranks
 from meta.vm.graph_regions import GraphRegion, RegionStatus
 from meta.vm.loans import LENDERS, Loan, Lot
 from meta.vm.steps import Registers, Step, buffer
@@ -57,7 +61,7 @@ class GraphStep:
     written: registers that its kernels write in place. keys: the places of its random keys.
     arguments: how many registers, the first ones, are arguments of the program. bound: those that
     hold the same static tensor at every run. escapes: registers whose values live longer than the
-    run of the program.
+    run of the program. ranks: those of its collectives, which do alike with it; see `graph_ranks`.
     """
 
     graphs: Graphs
@@ -71,6 +75,7 @@ class GraphStep:
     arguments: int
     bound: frozenset[bc.Register]
     escapes: Callable[[bc.Register], bool]
+    ranks: Ranks | None = None
 
     def __post_init__(self) -> None:
         self.draw = self.graphs.keys.drawer(self.keys)
@@ -107,7 +112,7 @@ class GraphStep:
         if replay is None:
             self.first(regs, key, found)
         elif replay.back and share_memory(regs, [r for r, _ in replay.copied]):
-            self.plain(regs)
+            self.plain_on_all(regs)
         else:
             replay(regs, self.graphs.given.tensors)
 
@@ -136,12 +141,25 @@ class GraphStep:
         for r in self.region.released:
             regs[r] = None
 
+    def plain_on_all(self, regs: Registers) -> None:
+        """Run kernel by kernel, what is replayed or recorded otherwise."""
+        self.do_alike("runs kernel by kernel")
+        self.plain(regs)
+
+    def do_alike(self, what: str) -> bool:
+        """Whether all ranks do the same with the region; else it is never recorded."""
+        difference = "" if self.ranks is None else self.ranks.difference(what)
+        if difference:
+            self.status.reason = difference
+            self.graphs.refused(difference)
+        return not difference
+
     def first(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
         """Run what is not recorded yet: to warm it up, or to record it."""
         statics = self.graphs.statics
         if not recorded.warm:
             recorded.warm = True
-            self.plain(regs)
+            self.plain_on_all(regs)
             return
         known = True
         if self.graphs.taken is None:
@@ -152,7 +170,7 @@ class GraphStep:
         if known and len(recorded.all_replays()) < MAX_VARIANTS:
             self.record(regs, key, recorded)
         else:
-            self.plain(regs)
+            self.plain_on_all(regs)
 
     def record(self, regs: Registers, key: tuple[int, ...], recorded: Recordings) -> None:
         """Record the region and run it so; kernel by kernel, and say why, if that cannot be."""
@@ -170,15 +188,16 @@ class GraphStep:
         pays = self.region.kernels >= 2 + len(given) + len(copied)
         if not pays and not recorded.replays:
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
-        if (
-            not pays
-            or self.status.reason
-            or (self.written.intersection(given) and share_memory(regs, given))
-        ):
+        shared = self.written.intersection(given) and share_memory(regs, given)
+        records = bool(pays and not self.status.reason and not shared)
+        what = "is recorded" if records else f"is not recorded {self.status.reason}".strip()
+        if not self.do_alike(what) or not records:
             self.plain(regs)
             return
         try:
             replay = self.recorded(regs, given, lent)
+        except DistributedError:
+            raise
         except Exception as error:
             self.refuse(self.invokes[self.running], error)
         else:
@@ -205,20 +224,51 @@ class GraphStep:
         for r, tensor in copied.items():
             own[r] = tensor
         written = {r: own[r] for r in self.written}
-
-        def body() -> None:
-            for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
-                step(own)
-
         given_for_results = self.graphs.given.tensors
         self.graphs.given.clear()
         try:
-            launch = self.graphs.recorder.record(body)
+            if self.ranks is None:
+                launch = self.graphs.recorder.record(partial(self.body, own))
+            else:
+                launch = self.recorded_on_all(own, self.ranks)
         finally:
             self.graphs.given.tensors = given_for_results
         # What was made in the region, and is forgotten in it, is None now.
         written = {r: own[r] if t is None else t for r, t in written.items()}
         return self.replay(own, copied, written, lent, launch)
+
+    def body(self, own: Registers) -> None:
+        """Launch the kernels, to be recorded."""
+        for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
+            step(own)
+
+    def recorded_on_all(self, own: Registers, ranks: Ranks) -> Callable[[], None]:
+        """Record the region on all ranks, or raise the same error on all of them: once on trial,
+        without collectives, and then with them.
+        """
+        failed = tried = None
+        try:
+            with inside(ranks.silent()):
+                tried = self.graphs.recorder.try_out(partial(self.body, own.copy()))
+        except Exception as error:
+            failed = error
+        failure = ranks.failure(self.running, failed)
+        if failure is not None:
+            self.running, reason = failure
+            raise reason from failed
+
+        def agree(error: Exception | None) -> None:
+            failure = ranks.failure(self.running, error)
+            if failure is not None:
+                raise DistributedError(
+                    "recording collectives failed, behind which they cannot be called any more",
+                    found=str(failure[1]),
+                    hint="start again with compile(..., cuda_graph=False) or META_CUDA_GRAPH=0",
+                ) from error
+
+        launch = self.graphs.recorder.record(partial(self.body, own), agree)
+        del tried  # it kept the memory that both take
+        return launch
 
     def refuse(self, invoke: Launched, error: Exception) -> None:
         """Give up: for lack of memory altogether, which is an error where graphs are required, else

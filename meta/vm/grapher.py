@@ -9,6 +9,7 @@ import torch
 
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code
+from meta.vm.graph_ranks import HOLDERS, ranks_of
 from meta.vm.graph_regions import (
     GraphRegion,
     RegionStatus,
@@ -146,6 +147,9 @@ class Grapher:
         if region.kernels < MIN_KERNELS:
             status.reason = TOO_FEW
         self.graphs.statuses.append(status)
+        ranks = ranks_of(self.code.kernels[i.kernel] for i in inside if isinstance(i, bc.Invoke))
+        if ranks is not None:
+            HOLDERS.add(self.graphs)
         arguments = len(self.code.params) if name == self.code.entry else 0
         first_array = max(arguments - self.graphs.arrays, 0)
         escaping = self.escaping
@@ -180,6 +184,7 @@ class Grapher:
             arguments=arguments,
             bound=frozenset(range(first_array, arguments)),
             escapes=lambda r: escaping is None or r in escaping,
+            ranks=ranks,
         )
         self.graphs.steps.append(step)
         return step

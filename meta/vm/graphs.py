@@ -42,10 +42,28 @@ class CudaRecorder:
         self.device = device
         self.pools = [torch.cuda.graph_pool_handle()]
 
-    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, body: Callable[[], None], agree: Callable[[Exception | None], None] | None = None
+    ) -> Callable[[], None]:
         """Record the kernels that ``body`` launches on the current stream, run them once, and
         return what launches them again. If it raises, nothing was run.
+
+        ``agree`` is called before they are run, with what went wrong, if anything did; it may
+        raise.
         """
+        try:
+            graph = self.try_out(body)
+        except Exception as error:
+            if agree is not None:
+                agree(error)
+            raise
+        if agree is not None:
+            agree(None)
+        graph.replay()
+        return graph.replay
+
+    def try_out(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Record the kernels that ``body`` launches, and run nothing; return the graph."""
         ordinal = self.device.ordinal
         # A collection could free another graph meanwhile.
         with _ONE, torch.cuda.device(ordinal), collection.paused(), _own_workspaces():
@@ -53,7 +71,7 @@ class CudaRecorder:
             stream.wait_stream(here)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.stream(stream):
-                # Other threads may allocate and copy meanwhile.
+                # Other threads may allocate and copy meanwhile, and NCCL's looks at events.
                 graph.capture_begin(pool=self.pools[-1], capture_error_mode="thread_local")
                 try:
                     body()
@@ -62,8 +80,7 @@ class CudaRecorder:
                     self._abandon(graph)
                     raise
             here.wait_stream(stream)
-            graph.replay()
-        return graph.replay
+        return graph
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """End a recording in which something went wrong."""
@@ -241,6 +258,12 @@ class Graphs:
     def is_fixed(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory is that of a constant or the arena, which nobody else sees."""
         return buffer(tensor) in self._fixed
+
+    def release(self) -> None:
+        """Forget what was recorded; where it runs again, it is warmed up and recorded again."""
+        for step in self.steps:
+            for binding in list(step.recordings):
+                step.forget(binding)
 
     def refused(
         self, reason: str, error: Exception | None = None, span: Span | None = None

@@ -34,21 +34,31 @@ class Net(meta.Model):
         return (missed * missed).mean()
 
 
-def trained(name: str, compiled: bool, over: str | None = None) -> dict[str, Any]:
-    """Train, on this rank's rows of each batch; return the state. Rank 0 has the weights."""
+def trained(
+    name: str,
+    compiled: bool,
+    over: str | None = None,
+    device: str = "cpu",
+    look: Callable[[Any], None] = lambda run: None,
+) -> dict[str, Any]:
+    """Train, on this rank's rows of each batch; return the state. Rank 0 has the weights. What was
+    trained is looked at in the end.
+    """
     drawn = np.random.default_rng(0)
     batches = [(drawn.standard_normal((ROWS, 6)), drawn.standard_normal((ROWS, 1)))] * STEPS
     rank, count = (0, 1) if over is None else (dist.rank(over), dist.size(over))
     net = Net()
-    net.to(dtype="float64")
+    net.to(dtype="float64", device=device)
     for array in net.state().values():
-        array.update(meta.array(drawn.standard_normal(array.shape) * (1 + rank)))
+        array.update(meta.array(drawn.standard_normal(array.shape) * (1 + rank), device=device))
     step: Any = MAKERS[name](over=over)(net)
     own = slice(rank * (ROWS // count), (rank + 1) * (ROWS // count))
     arguments = [
-        (meta.array(1.0, "float64"), meta.array(x[own]), meta.array(y[own])) for x, y in batches
+        [meta.array(one, "float64", device=device) for one in (1.0, x[own], y[own])]
+        for x, y in batches
     ]
     run = meta.vm.compile(step, *arguments[0]) if compiled else step
     for one in arguments:
         run(*one)
+    look(run)
     return {n: a.numpy() for n, a in step.state().items()}

@@ -8,26 +8,33 @@ they lay, and what the graph is given is not kept. Unlike one, recording runs th
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta.base.device import CPU
+from meta.runtime.world import World, current, inside
 from meta.vm import executable, graphs
 from meta.vm.graph_steps import GraphStep
 
 
 class _Log(TorchDispatchMode):
+    """``calls``: what ran. ``before``: memory that was written, and what was there before."""
+
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any, list[torch.Tensor]]] = []
+        self.before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            self.keep((args, kwargs))
         if func is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("operation not permitted when stream is capturing")
         result = func(*args, **kwargs)
@@ -36,6 +43,34 @@ class _Log(TorchDispatchMode):
         if fresh or func._schema.is_mutable:  # else a view, or nothing
             self.calls.append((func, args, kwargs, fresh))
         return result
+
+    def keep(self, values: Any) -> None:
+        for tensor in _tensors(values):
+            whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+            self.before.setdefault(_memory(tensor), (whole, whole.clone()))
+
+    def undo(self) -> None:
+        for whole, then in self.before.values():
+            whole.copy_(then)
+
+
+class _Taped:
+    """A group whose exchanges are logged, to be made again, and not what they run on ATen."""
+
+    def __init__(self, group: Any, log: _Log) -> None:
+        self._group, self._log = group, log
+        self.rank, self.size = group.rank, group.size
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._group, name)
+
+        def exchange(*args: Any) -> None:
+            with _disable_current_modes():
+                self._log.keep(args)
+                method(*args)
+            self._log.calls.append((method, args, {}, []))
+
+        return exchange
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
@@ -62,17 +97,46 @@ def _address(tensor: torch.Tensor) -> torch.Tensor:
 class TapeRecorder:
     """Stands for `CudaRecorder`. ``replays`` counts.
 
-    ``given``: the memory of what there is before a recording.
+    ``given``: the memory of what there is before a recording, on each thread.
     """
 
     def __init__(self) -> None:
-        self.recorded = self.replays = 0
+        self.recorded = self.tried = self.replays = 0
         self.busy = False
-        self.given: set[int] = set()
+        self._of_thread = threading.local()
 
-    def record(self, body: Callable[[], None]) -> Callable[[], None]:
-        with _Log() as log:
-            body()
+    @property
+    def given(self) -> set[int]:
+        return getattr(self._of_thread, "given", set())
+
+    @given.setter
+    def given(self, memory: set[int]) -> None:
+        self._of_thread.given = memory
+
+    def _logged(self, body: Callable[[], None]) -> tuple[_Log, Exception | None]:
+        log = _Log()
+        try:
+            with inside(World({n: _Taped(g, log) for n, g in current().groups.items()})), log:
+                body()
+        except Exception as error:
+            return log, error
+        return log, None
+
+    def try_out(self, body: Callable[[], None]) -> None:
+        log, error = self._logged(body)
+        log.undo()
+        self.tried += 1
+        if error is not None:
+            raise error
+
+    def record(
+        self, body: Callable[[], None], agree: Callable[[Exception | None], None] | None = None
+    ) -> Callable[[], None]:
+        log, error = self._logged(body)
+        if agree is not None:
+            agree(error)
+        if error is not None:
+            raise error
         self.recorded += 1
         given = self.given
 
@@ -104,7 +168,9 @@ class TapeRecorder:
 class Forgetful(TapeRecorder):
     """Keeps no tensor alive, as CUDA does not; a replay does nothing."""
 
-    def record(self, body: Callable[[], None]) -> Callable[[], None]:
+    def record(
+        self, body: Callable[[], None], agree: Callable[[Exception | None], None] | None = None
+    ) -> Callable[[], None]:
         body()
         self.recorded += 1
         return lambda: None
