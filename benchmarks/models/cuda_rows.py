@@ -59,8 +59,10 @@ class Row:
     first_call: float | None = None
 
 
-def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
-    """Return BERT-base, of so many layers, predicting masked words of random texts."""
+def bert(layers: int, batch: int, steps: int, tiny: bool, times: int = 1) -> Task:
+    """Return BERT-base, of so many layers, predicting masked words of random texts: as many in each
+    text. times: how many such batches, in one.
+    """
     sizes: dict[str, Any] = {"num_hidden_layers": 2 if tiny and layers > 1 else layers}
     if tiny:
         sizes |= {"vocab_size": 512, "hidden_size": 64, "num_attention_heads": 2}
@@ -78,9 +80,9 @@ def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
 
     def texts() -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(SEED)
-        ids = torch.randint(1, config.vocab_size, (batch, steps), generator=generator)
-        masked = torch.rand(ids.shape, generator=generator) < MASKED
-        return ids, torch.where(masked, ids, IGNORED)
+        ids = torch.randint(1, config.vocab_size, (times * batch, steps), generator=generator)
+        order = torch.rand(ids.shape, generator=generator).argsort(1)
+        return ids, torch.where(order < MASKED * steps, ids, IGNORED)
 
     what = f"BERT, {layers} layer{'s' * (layers > 1)}, B{batch} S{steps}"
     return Task(
@@ -88,9 +90,13 @@ def bert(layers: int, batch: int, steps: int, tiny: bool) -> Task:
     )
 
 
-def gpt2(batch: int, steps: int, dropped: float, tiny: bool) -> Task:
-    """Return GPT-2 small, predicting the next token of random texts, with a share dropped."""
-    sizes: dict[str, Any] = {}
+def gpt2(
+    batch: int, steps: int, dropped: float, tiny: bool, times: int = 1, medium: bool = False
+) -> Task:
+    """Return GPT-2, predicting the next token of random texts, with a share dropped. times: how
+    many such batches, in one.
+    """
+    sizes: dict[str, Any] = {"n_embd": 1024, "n_layer": 24, "n_head": 16} if medium else {}
     if tiny:
         sizes = {"vocab_size": 512, "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 32}
         batch, steps = 2, 32
@@ -109,17 +115,18 @@ def gpt2(batch: int, steps: int, dropped: float, tiny: bool) -> Task:
 
     def texts() -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(SEED)
-        ids = torch.randint(config.vocab_size, (batch, steps), generator=generator)
+        ids = torch.randint(config.vocab_size, (times * batch, steps), generator=generator)
         return ids, ids
 
-    what = f"GPT-2 small, B{batch} S{steps}" + f", dropout {dropped}" * (dropped > 0)
+    what = f"GPT-2 {'medium' if medium else 'small'}, B{batch} S{steps}"
+    what += f", dropout {dropped}" * (dropped > 0)
     return Task(
         what, theirs, successors, texts, ours=lambda: GPT2LMHeadModel(config), loss=causal_lm_loss
     )
 
 
-def resnet50(batch: int, tiny: bool) -> Task:
-    """Return ResNet-50 with random images."""
+def resnet50(batch: int, tiny: bool, times: int = 1) -> Task:
+    """Return ResNet-50 with random images. times: how many such batches, in one."""
     layers, size = ((1, 1, 1, 1), 32) if tiny else ((3, 4, 6, 3), 224)
     config = ResNetConfig(layers, bottleneck=True)
 
@@ -131,8 +138,8 @@ def resnet50(batch: int, tiny: bool) -> Task:
 
     def images() -> tuple[torch.Tensor, torch.Tensor]:
         generator = torch.Generator().manual_seed(SEED)
-        x = torch.randn(batch, 3, size, size, generator=generator)
-        return x, torch.randint(config.num_classes, (batch,), generator=generator)
+        x = torch.randn(times * batch, 3, size, size, generator=generator)
+        return x, torch.randint(config.num_classes, (times * batch,), generator=generator)
 
     def loss(found: Any, labels: Any) -> Any:
         return meta.cross_entropy(found, labels)

@@ -1,0 +1,146 @@
+"""One rank of one contender, a process that `rank_groups` starts and tells what to do.
+
+It compiles, runs the first steps, whose losses it says, then answers each line on its stdin by a
+line of JSON: "turn" by the milliseconds of some steps, "end" by memory and graphs. Its stdout is
+for these alone: whatever libraries print goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from itertools import pairwise
+from typing import Any, TextIO
+
+import torch
+
+import meta
+from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, Place, RankContender
+from models.rank_rows import RANK_ROWS
+
+WARM_UP = 3
+
+
+def main() -> None:
+    """Measure as told."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("row", choices=RANK_ROWS)
+    parser.add_argument("contender", choices=(*OURS, *THEIRS, JOINED))
+    parser.add_argument("--most", type=int, required=True, help="the ranks of the joined batch")
+    parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--first", type=int, required=True, help="steps whose losses are said")
+    parser.add_argument("--steps", type=int, required=True, help="steps of a turn")
+    parser.add_argument("--timeout", type=float, required=True, help="of collectives, in seconds")
+    parser.add_argument("--reduce-dtype")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--no-compile", action="store_true")
+    options = parser.parse_args()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    mesh, device = None, options.device
+    if device == "cuda":
+        device = f"cuda:{os.environ['LOCAL_RANK']}"
+        torch.cuda.set_device(device)
+    if ranks > 1:
+        meta.distributed.init(options.device, timeout=options.timeout)
+        mesh = meta.distributed.Mesh({"dp": ranks})
+    compiler, dtype = not options.no_compile, options.reduce_dtype
+    place = Place(rank, ranks, options.most, device, mesh, compiler, dtype)
+    contender = RankContender(RANK_ROWS[options.row], options.contender, place, options.tiny)
+    serve(contender, place, options.first, options.steps, answers)
+
+
+def serve(contender: RankContender, place: Place, first: int, steps: int, answers: TextIO) -> None:
+    """Run the first steps, then do what the lines of stdin say."""
+
+    def say(record: dict[str, Any]) -> None:
+        print(json.dumps(record), file=answers, flush=True)
+
+    wait(place)
+    if place.kind == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    call = contender.compiled()
+    losses = [call(0).clone()]
+    wait(place)
+    seconds = time.perf_counter() - start
+    losses += [call(i % BATCHES).clone() for i in range(1, first)]
+    say({"first_call": seconds, "losses": [float(loss) for loss in losses]})
+    for line in sys.stdin:
+        if line.strip() == "turn":
+            say(turn(call, place, steps))
+            continue
+        say({} if place.kind == "cpu" else {**memory(), **graphs(contender)})
+        break
+    del call
+    contender.release()
+    meta.distributed.end()
+
+
+def wait(place: Place) -> None:
+    """Wait for the device."""
+    if place.kind == "cuda":
+        torch.cuda.synchronize()
+
+
+def turn(call: Call, place: Place, steps: int) -> dict[str, Any]:
+    """Return the milliseconds of some steps that are not waited for one by one, and of what the
+    host does for each.
+    """
+    for _ in range(WARM_UP):
+        call(0)
+    wait(place)
+    host, marks = [], [mark(place)]
+    for _ in range(steps):
+        start = time.perf_counter()
+        call(0)
+        host.append(1e3 * (time.perf_counter() - start))
+        marks.append(mark(place))
+    wait(place)
+    return {"ms": [between(a, b) for a, b in pairwise(marks)], "host_ms": host}
+
+
+def mark(place: Place) -> Any:
+    """Return a moment: on CUDA between what the stream has to do."""
+    if place.kind == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def between(start: Any, end: Any) -> float:
+    """Return the milliseconds between two moments."""
+    if isinstance(start, float):
+        return 1e3 * (end - start)
+    return float(start.elapsed_time(end))
+
+
+def memory() -> dict[str, float]:
+    """Return the most that torch's allocator had given out from the first call on, parameters
+    included, and had taken.
+    """
+    return {
+        "peak_mb": torch.cuda.max_memory_allocated() / 2**20,
+        "reserved_mb": torch.cuda.max_memory_reserved() / 2**20,
+    }
+
+
+def graphs(contender: RankContender) -> dict[str, Any]:
+    """Return into how many CUDA graphs a step of `meta` is recorded, and what is not and why."""
+    if contender.executable is None:
+        return {}
+    report = contender.executable.cuda_graph
+    regions = [region for region in report.regions if region.graphs]
+    left = [str(region) for region in report.regions if not region.graphs]
+    why_not = [*filter(None, [report.why_not]), *left, *report.alone]
+    return {"graphs": len(regions), "not_in_graphs": why_not}
+
+
+if __name__ == "__main__":
+    main()
