@@ -24,6 +24,7 @@ from meta.distributed.calls import (
 )
 from meta.distributed.processes import Mesh, end, init
 from meta.distributed.simulated import simulate
+from meta.distributed.whole import whole
 
 __all__ = [
     "Mesh",
@@ -44,4 +45,5 @@ __all__ = [
     "send_recv",
     "simulate",
     "size",
+    "whole",
 ]

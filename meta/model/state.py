@@ -6,7 +6,8 @@ in `Model.not_kept`; names that other libraries, or older versions, use in `Mode
 dtype of the same kind (float, int) is converted, as torch's ``copy_`` does.
 
 Masters (`meta/runtime/masters.py`) are written, too, as the weights that are loaded may have more
-digits than a half precision parameter.
+digits than a half precision parameter. Of an array of which a rank has a part (`Placement`), the
+whole may be given as well as the part.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
 from meta.runtime.masters import masters_of
 from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.parts import part_of
+from meta.runtime.placement import Placement
 from meta.vm.launch_checks import same_bits
 
 if TYPE_CHECKING:
@@ -103,8 +108,18 @@ def load(model: Model, state: Mapping[str, object], strict: bool) -> Unmatched:
     values = {id(names.arrays[n]): next(iter(several.values())) for n, several in given.items()}
     for array in (names.arrays[n] for n in given):
         for written in (array, *(m for m in masters_of(array) if id(m) not in values)):
-            written.update(values[id(array)])
+            written.update(_part(values[id(array)], array, written))
     return unmatched
+
+
+def _part(value: ndarray, array: ndarray, written: ndarray) -> ndarray | torch.Tensor:
+    """Return what is written to an array, or to its master, of a value that was given for it."""
+    placement = array.placement
+    if value.shape == placement.shape:  # the whole is given to each rank
+        placement = Placement(placement.shape)
+    if placement == written.placement:
+        return value
+    return part_of(value.tensor.detach(), placement, written.placement)
 
 
 def _problems(
@@ -114,7 +129,8 @@ def _problems(
     problems = []
     for name, several in given.items():
         shape = own[name].shape
-        other = {n: a for n, a in several.items() if a.shape != shape}
+        fitting = shape, own[name].placement.shape
+        other = {n: a for n, a in several.items() if a.shape not in fitting}
         for n, array in other.items():
             problems.append(f"{n!r} has another shape: {array.shape}, the model's is {shape}")
         for n, array in several.items():

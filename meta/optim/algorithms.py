@@ -96,6 +96,7 @@ class LAMB(Adam):
     """
 
     operator = op.multi_tensor_lamb
+    of_elements = False
     defaults = AdamW.defaults | {"eps": 1e-6}
 
 
@@ -106,6 +107,7 @@ class LANS(Adam):
     """
 
     operator = op.multi_tensor_lans
+    of_elements = False
     defaults = LAMB.defaults
 
 

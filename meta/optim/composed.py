@@ -107,6 +107,7 @@ class Adafactor(Composed):
     """
 
     own_state_names = ("rows", "columns", "v")
+    of_elements = False
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-2,
         "beta2_decay": 0.8,
@@ -224,6 +225,11 @@ class Muon(Composed):
         if len(shape) > 1 and options["orthogonal"]:
             return {"velocity": shape}
         return {"m": shape, "v": shape}
+
+    @classmethod
+    def steps_by_element(cls, shape: Shape, options: Mapping[str, Any]) -> bool:
+        """Whether a parameter has AdamW's step."""
+        return len(shape) < 2 or not options["orthogonal"]
 
     def apply(
         self,

@@ -33,8 +33,11 @@ from meta.optim.options import (
     require_kinds,
     require_range,
 )
+from meta.optim.ranks import gradient_norm
 from meta.runtime.masters import add_master, followed, pairs_among
 from meta.runtime.ndarray import array, ndarray
+from meta.runtime.parts import part_of
+from meta.runtime.placement import Placement
 
 NORM_EPS = 1e-6
 """Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
@@ -101,6 +104,8 @@ class Optimizer(Model):
         float32: updates are often smaller than what half precision can resolve. What is
         written to a parameter between steps, its master takes over at the next one.
     maximize: go uphill, along the gradients; a group may differ in it.
+    placements: by name, which part of a parameter is updated on this rank (`Placement`); of those
+        that are not named, what the array is a part of. The state is of that part, and says so.
 
     Attributes
     ----------
@@ -116,6 +121,8 @@ class Optimizer(Model):
     """What there is besides, which the operator does not take."""
     shares: ClassVar[tuple[str, ...]] = ()
     """The options in [0, 1). All other numbers are finite and not negative."""
+    of_elements = True
+    """Whether the step of an element depends on this element alone."""
     defaults: ClassVar[dict[str, Any]] = {}
     """The options of the algorithm, ``lr`` first, under torch's names; those that all share come
     behind.
@@ -133,7 +140,9 @@ class Optimizer(Model):
         params = Parameter("params", either, annotation=Params)
         return inspect.Signature([params, *parameters(cls.defaults), *shared])
 
-    def build(self, *args: Any, **kwargs: Any) -> None:
+    def build(
+        self, *args: Any, placements: Mapping[str, Placement] | None = None, **kwargs: Any
+    ) -> None:
         """Make the state; ArgumentError for options that there are not, or out of their range."""
         options = bind(type(self).__name__, self.constructor_signature(), args, kwargs)
         params, groups = options.pop("params"), listed_groups(options.pop("groups"))
@@ -163,15 +172,23 @@ class Optimizer(Model):
         masters = {
             n: a for n, a in trained.items() if master_weights and bits(a.dtype) < bits(MASTER)
         }
-        self.master = {n: array(a, MASTER) for n, a in masters.items()}
+        places = {n: a.placement for n, a in trained.items()} | dict(placements or {})
+        self.master = {n: array(part(a, places[n]), MASTER) for n, a in masters.items()}
+        for name, master in self.master.items():
+            master.placement = places[name]
         self._announce_masters()
         for kind in (*self.state_names, *self.own_state_names):
             setattr(self, kind, {})
         stated_of = {n: {**self.options, **group} for group in self.groups for n in group["names"]}
         for name in trained:
             x = self.master.get(name, trained[name])
-            for kind, shape in self.state_shapes(x.shape, stated_of[name]).items():
-                getattr(self, kind)[name] = zeros(shape, x.dtype, x.device)
+            place = places[name]
+            if any(s.size > 1 for s in place.splits):
+                self._require_of_elements(name, place, stated_of[name])
+            for kind, shape in self.state_shapes(place.local, stated_of[name]).items():
+                kept = getattr(self, kind)[name] = zeros(shape, x.dtype, x.device)
+                if place.splits and shape == place.local:
+                    kept.placement = place
 
     @classmethod
     def state_shapes(
@@ -181,6 +198,24 @@ class Optimizer(Model):
         `state_names` and `own_state_names`; what the options make useless is left out.
         """
         return dict.fromkeys(cls.state_names, shape)
+
+    @classmethod
+    def steps_by_element(cls, shape: tuple[int, ...], options: Mapping[str, Any]) -> bool:
+        """Whether the step of an element of a parameter of a shape depends on this element alone;
+        where it does not, a rank cannot update a part of the parameter.
+        """
+        return cls.of_elements
+
+    def _require_of_elements(self, name: str, place: Placement, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for a parameter of which parts cannot be updated."""
+        if not self.steps_by_element(place.shape, options):
+            raise ArgumentError(
+                f"{type(self).__name__} looks at the whole of a parameter, and this rank has a "
+                f"part of {name!r}",
+                expected="an algorithm whose step is one of elements, such as AdamW",
+                found=f"{place.local} of {place.shape}, along {[s.over for s in place.splits]}",
+                hint="zero=0, and no tensor parallelism of this parameter",
+            )
 
     def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
         """Return a group's options, its learning rate as a multiple of the optimizer's."""
@@ -234,8 +269,8 @@ class Optimizer(Model):
         with no_grad():
             factor: Any = 1.0
             if clip_norm is not None:
-                norm = op.multi_tensor_norm(list(gradients.values()))
-                factor = clipping(norm, clip_norm)
+                places = {n: self._params[n].placement for n in gradients}
+                factor = clipping(gradient_norm(gradients, places), clip_norm)
             self.update(self._params, gradients, factor, clip_value)
 
     @checked
@@ -361,9 +396,21 @@ class Optimizer(Model):
         self._announce_masters()
 
 
-def zeros_like(x: ndarray, dtype: str) -> ndarray:
-    """Return zeros of the shape of an array, on its device."""
-    return zeros(x.shape, dtype, x.device)
+def part(x: ndarray, placement: Placement) -> ndarray:
+    """Return this rank's part of an array under a placement that splits it further."""
+    if placement == x.placement:
+        return x
+    found = ndarray(part_of(x.tensor.detach(), x.placement, placement), name=x.name)
+    found.placement = placement
+    return found
+
+
+def zeros_like(x: ndarray, dtype: str, placement: Placement) -> ndarray:
+    """Return zeros of the shape of this rank's part of an array, on its device."""
+    found = zeros(placement.local, dtype, x.device)
+    if placement.splits:
+        found.placement = placement
+    return found
 
 
 def zeros(shape: tuple[int, ...], dtype: str, device: object) -> ndarray:

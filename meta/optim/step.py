@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -19,10 +18,12 @@ from meta.model.trace import trace
 from meta.op.core import tree
 from meta.optim.groups import listed_groups
 from meta.optim.loss_scale import LossScale
-from meta.optim.optimizer import Optimizer, clipping, require_clip, zeros_like
+from meta.optim.optimizer import Optimizer, clipping, part, require_clip, zeros_like
 from meta.optim.options import bind, parameters, require_range
+from meta.optim.ranks import Ranks, gradient_norm
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.world import size_of
+from meta.runtime.parts import joined
+from meta.runtime.placement import Placement
 
 
 def _mix(
@@ -45,13 +46,16 @@ class Accumulation(Model):
     parameter's name.
     """
 
-    def build(self, params: Mapping[str, ndarray], count_to: int) -> None:
-        """Make sums for parameters by name."""
+    def build(
+        self, params: Mapping[str, ndarray], count_to: int, placements: Mapping[str, Placement]
+    ) -> None:
+        """Make sums for parameters by name; placements: of their gradients."""
         device = next(iter(params.values())).device if params else "cpu"
         self.count_to = count_to
         self.count = array(0.0, "float32", device=device)
         self.gradient = {
-            name: zeros_like(x, promote(x.dtype, "float32")) for name, x in params.items()
+            name: zeros_like(x, promote(x.dtype, "float32"), placements[name])
+            for name, x in params.items()
         }
 
     def add(self, gradients: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
@@ -82,6 +86,8 @@ class Average(Model):
         self.decay = decay
         self.count = array(0.0, "float32", device=device)
         self.parameter = {n: array(a, promote(a.dtype, "float32")) for n, a in params.items()}
+        for name, average in self.parameter.items():
+            average.placement = params[name].placement
 
     def add(self, params: Mapping[str, Any], skip: Any) -> None:
         """Take parameters into the average, unless ``skip`` is true."""
@@ -91,38 +97,18 @@ class Average(Model):
 
     @contextmanager
     def within(self, params: Mapping[str, ndarray]) -> Iterator[None]:
-        """Put the averages into the parameters for a block; then these are what they were."""
+        """Put the averages into the parameters for a block; then these are what they were. Where
+        ranks have parts of the averages, all of them enter the block.
+        """
         before = {n: ndarray(params[n].torch().clone()) for n in self.parameter}
         try:
             for name, average in self.parameter.items():
-                params[name].update(average)
+                param = params[name]
+                param.update(joined(average.tensor, average.placement, param.placement))
             yield
         finally:
             for name, value in before.items():
                 params[name].update(value)
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Along which axis of the mesh a step is data parallel, over how many ranks, and in which dtype
-    gradients are averaged.
-    """
-
-    over: str
-    size: int
-    dtype: str | None
-
-    def start(self, model: Model) -> None:
-        """Give a model the arrays that it has on rank 0."""
-        for value in model.state().values():
-            value.update(op.broadcast_from(value, self.over, self.size))
-
-    def mean(self, gradient: Any) -> Any:
-        """Return the mean of a gradient over the ranks."""
-        own = gradient.dtype
-        wide = gradient if self.dtype is None else op.astype(gradient, self.dtype)
-        mean = op.all_reduce(wide, self.over, self.size, "mean")
-        return mean if self.dtype is None else op.astype(mean, own)
 
 
 def _trained(model: Model) -> dict[str, ndarray]:
@@ -131,6 +117,8 @@ def _trained(model: Model) -> dict[str, ndarray]:
 
 
 StepMaker = Callable[[Model], "TrainingStep"]
+STAGES = 2
+"""The last stage of ``zero``."""
 
 
 class TrainingStep(Model):
@@ -149,7 +137,7 @@ class TrainingStep(Model):
     def build(
         self,
         model: Model,
-        make_optimizer: Callable[[Mapping[str, ndarray]], Optimizer],
+        make_optimizer: Callable[..., Optimizer],
         clip_norm: float | None,
         clip_value: float | None,
         loss_scale: LossScale | None,
@@ -162,17 +150,28 @@ class TrainingStep(Model):
             ranks.start(model)
         self.ranks = ranks
         params = _trained(model)
+        places = {n: a.placement for n, a in params.items()}
+        self._gradient_placements = places
+        if ranks is not None:
+            places = {n: ranks.placement(a) for n, a in params.items()}
+            of_gradients = {n: ranks.gradient_placement(a) for n, a in params.items()}
+            self._gradient_placements = of_gradients
         self.model = model
         self.gradient = value_and_grad(model)
-        optimizer = make_optimizer(params)
+        optimizer = make_optimizer(params, placements=places)
         self.lr: Any = optimizer.lr
         self.optimizer = optimizer
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.loss_scale = None
         if loss_scale is not None:
             self.loss_scale = loss_scale.copy_on(self.lr.device)
-        self.accumulation = Accumulation(params, accumulate) if accumulate > 1 else None
-        self.average = None if ema is None else Average(self._weights(params), ema)
+        self.accumulation = None
+        if accumulate > 1:
+            self.accumulation = Accumulation(params, accumulate, self._gradient_placements)
+        self.average = None
+        if ema is not None:
+            parts = {n: part(a, places[n]) for n, a in params.items()}
+            self.average = Average(self._weights(parts), ema)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A number goes into the array that programs read.
@@ -204,16 +203,27 @@ class TrainingStep(Model):
         if scale is not None:
             factor = factor / scale.scale
         if scale is not None or self.clip_norm is not None:
-            norm = op.multi_tensor_norm(list(gradients.values()))
+            norm = gradient_norm(gradients, self._gradient_placements)
             if self.clip_norm is not None:
                 factor = clipping(norm * factor, self.clip_norm) * factor
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
-        params = _trained(self.model)
+        params: dict[str, Any] = _trained(self.model)
+        if self.ranks is None or not self.ranks.zero:
+            self._update(params, gradients, factor, skip)
+            return y
+        parts = self.ranks.parts(params, params)
+        if self.ranks.zero == 1:
+            gradients = self.ranks.parts(gradients, params)
+        self._update(parts, gradients, factor, skip)
+        self.ranks.put({n: parts[n] for n in gradients}, params)
+        return y
+
+    def _update(self, params: dict[str, Any], gradients: Any, factor: Any, skip: Any) -> None:
+        """Update parameters, or this rank's parts of them, and their averages."""
         self.optimizer.update(params, gradients, factor, self.clip_value, skip)
         if self.average is not None:
             self.average.add(self._weights(params), skip)
-        return y
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
@@ -246,6 +256,7 @@ def training_step(
     ema: float | None = None,
     maximize: bool = False,
     over: str | None = None,
+    zero: int = 0,
     reduce_dtype: str | None = None,
 ) -> StepMaker:
     """Return a function that turns a model into its training step.
@@ -271,6 +282,12 @@ def training_step(
         its own part of the batch, and the gradients are averaged over the ranks, before everything
         else that is done to them. A model's arrays start as those of rank 0. Statistics of batch
         normalisation, and what the step returns, are each rank's own.
+    zero: what ranks along ``over`` share, instead of having it each (ZeRO, Rajbhandari et al.,
+        arXiv:1910.02054). 1: the state of the optimizer, float32 masters and averages of parameters
+        included, of which each rank has its part, updates it, and gathers the parameters. 2: also
+        the gradients, and their sums where they are accumulated. Numbers are those of 0, but for
+        the order of sums. ArgumentError for an algorithm that looks at a parameter as a whole:
+        LAMB, LANS, Adafactor, Muon of matrices.
     reduce_dtype: the dtype in which gradients are averaged; None: their own.
 
     Raises ArgumentError for options that do not fit, DistributedError if the mesh has no such axis
@@ -291,6 +308,9 @@ def training_step(
     if reduce_dtype is not None and (over is None or not is_float(reduce_dtype)):
         expected = 'a floating point dtype, beside over="dp"'
         raise ArgumentError("reduce_dtype does not fit", expected=expected, found=reduce_dtype)
+    if type(zero) is not int or not 0 <= zero <= STAGES or (zero and over is None):
+        expected = f'a stage from 0 to {STAGES}, beside over="dp"'
+        raise ArgumentError("zero does not fit", expected=expected, found=zero)
     of_params = partial(
         kind,
         lr=lr,
@@ -301,7 +321,7 @@ def training_step(
     )
 
     def make(model: Model) -> TrainingStep:
-        ranks = None if over is None else Ranks(over, size_of(over), reduce_dtype)
+        ranks = None if over is None else Ranks.of(over, reduce_dtype, zero)
         options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
         return TrainingStep(model, of_params, *options)
 

@@ -7,7 +7,7 @@ gives its new elements to its master. An element is new if it is not, bit for bi
 rounded; the others keep the digits of the master.
 
 Writers that have more digits than the parameter (the loading of float32 weights) write the masters
-themselves.
+themselves. A master may be of a part of its parameter only (`meta.runtime.placement`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 
 from meta.runtime import outside
 from meta.runtime.ndarray import ndarray
+from meta.runtime.parts import part_of
 
 
 class Pair:
@@ -51,6 +52,8 @@ class Pair:
         ):
             return
         now, wide = tensor.detach(), master.tensor.detach()
+        if array.placement != master.placement:
+            now = part_of(now, array.placement, master.placement)
         kind = torch.int16 if now.itemsize == 2 else torch.uint8
         as_before = now.view(kind) == wide.to(now.dtype).view(kind)
         wide.copy_(torch.where(as_before, wide, now.to(wide.dtype)))

@@ -287,14 +287,18 @@ class ndarray(Exchange):
         return result
 
     def train_like(self, other: ndarray) -> None:
-        """Take over whether a gradient is required, and whether one was."""
+        """Take over whether a gradient is required, and whether one was, and the placement."""
         self.requires_grad = other.trainable
         self.requires_grad = other.requires_grad
+        if other.placement.splits:
+            self.placement = other.placement
 
     def __reduce__(self) -> Any:
-        """Pickle values, dtype, device and name of a leaf, and whether it requires a gradient."""
+        """Pickle values, dtype, device, name and placement of a leaf, and whether it requires a
+        gradient.
+        """
         trained = self.trainable, self.requires_grad
-        return _unpickled, (self.numpy(), str(self.device), self.name, trained)
+        return _unpickled, (self.numpy(), str(self.device), self.name, trained, self.placement)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
@@ -335,9 +339,13 @@ def described(
     return array
 
 
-def _unpickled(values: Any, device: str, name: str, trained: tuple[bool, bool]) -> ndarray:
+def _unpickled(
+    values: Any, device: str, name: str, trained: tuple[bool, bool], placement: Placement
+) -> ndarray:
     """Return a pickled array; DeviceError where its device is absent."""
     made = array(values, device=device, name=name)
+    if placement.splits:
+        made.placement = placement
     for required in trained:
         made.requires_grad = required
     return made

@@ -7,7 +7,7 @@ import numpy as np
 import meta
 from meta import distributed as dist
 from tests.distributed.test_simulated import CALLS, values
-from tests.distributed.training import MAKERS, trained
+from tests.distributed.training import MAKERS, STAGES, trained
 
 count = int(sys.argv[1])
 
@@ -32,13 +32,15 @@ def rank():
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
     here, found = dist.rank("dp"), rank()
-    states = {name: trained(name, True, "dp") for name in MAKERS}
+    cases = [(name, zero) for name in MAKERS for zero in STAGES]
+    states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
 dist.end()
 for mine, wanted in zip(found, dist.simulate(count).run(rank)[here], strict=True):
     assert mine.dtype == wanted.dtype
     np.testing.assert_allclose(*(one.astype("complex128").numpy() for one in (mine, wanted)), 1e-12)
-for name, state in states.items():
-    alone = trained(name, True)
+singles = {name: trained(name, True) for name in MAKERS}
+for case, state in states.items():
     for key, value in state.items():
-        np.testing.assert_allclose(value, alone[key], 1e-10, 1e-13, err_msg=f"{name}: {key}")
+        message = f"{case}: {key}"
+        np.testing.assert_allclose(value, singles[case[0]][key], 1e-10, 1e-13, err_msg=message)
 print(f"rank {here} of {count}: {len(found)} results agree")

@@ -13,10 +13,12 @@ from meta import distributed as dist
 from meta.optim import DynamicLossScale, StepMaker, with_adamw, with_sgd
 
 ROWS, STEPS = 12, 4
+STAGES = 0, 1, 2
+"""Of ``zero``."""
 MAKERS: Mapping[str, Callable[..., StepMaker]] = {
     "adamw": partial(with_adamw, 1e-2, clip_norm=0.1),
     "accumulated": partial(with_sgd, 0.1, momentum=0.9, accumulate=2, ema=0.5),
-    "scaled": partial(with_sgd, 0.1, loss_scale=DynamicLossScale(init=16.0)),
+    "scaled": partial(with_sgd, 0.1, loss_scale=DynamicLossScale(init=16.0), clip_value=0.05),
 }
 
 
@@ -40,9 +42,10 @@ def trained(
     over: str | None = None,
     device: str = "cpu",
     look: Callable[[Any], None] = lambda run: None,
+    zero: int = 0,
 ) -> dict[str, Any]:
-    """Train, on this rank's rows of each batch; return the state. Rank 0 has the weights. What was
-    trained is looked at in the end.
+    """Train, on this rank's rows of each batch; return the state, of parts the whole arrays. Rank 0
+    has the weights. What was trained is looked at in the end.
     """
     drawn = np.random.default_rng(0)
     batches = [(drawn.standard_normal((ROWS, 6)), drawn.standard_normal((ROWS, 1)))] * STEPS
@@ -51,7 +54,7 @@ def trained(
     net.to(dtype="float64", device=device)
     for array in net.state().values():
         array.update(meta.array(drawn.standard_normal(array.shape) * (1 + rank), device=device))
-    step: Any = MAKERS[name](over=over)(net)
+    step: Any = MAKERS[name](over=over, zero=zero)(net)
     own = slice(rank * (ROWS // count), (rank + 1) * (ROWS // count))
     arguments = [
         [meta.array(one, "float64", device=device) for one in (1.0, x[own], y[own])]
@@ -61,4 +64,4 @@ def trained(
     for one in arguments:
         run(*one)
     look(run)
-    return {n: a.numpy() for n, a in step.state().items()}
+    return {n: dist.whole(a).numpy() for n, a in step.state().items()}

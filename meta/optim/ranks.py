@@ -1,0 +1,99 @@
+"""Training steps on several ranks: who has which part of parameters, gradients and states, how
+gradients become one, and the norm of gradients of which a rank has parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from meta import op
+from meta.model.model import Model
+from meta.passes.distributed.flat_parts import gathered, part_of, reduced_part
+from meta.runtime.ndarray import ndarray
+from meta.runtime.placement import Placement, Split
+from meta.runtime.world import size_of
+
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A data parallel step: ``over`` which axis of the mesh, over how many ranks, in which dtype
+    gradients are averaged (None: their own), and what is split: nothing (0), the state of the
+    optimizer (1), gradients, too (2).
+    """
+
+    over: str
+    size: int
+    dtype: str | None
+    zero: int
+
+    @classmethod
+    def of(cls, over: str, dtype: str | None, zero: int) -> Ranks:
+        """Return those of the mesh at hand; one rank has the whole of everything."""
+        size = size_of(over)
+        return cls(over, size, dtype, zero if size > 1 else 0)
+
+    @property
+    def split(self) -> Split:
+        """How what is split is split."""
+        return Split(self.over, self.size)
+
+    def start(self, model: Model) -> None:
+        """Give a model the arrays that it has on rank 0."""
+        for value in model.state().values():
+            value.update(op.broadcast_from(value, self.over, self.size))
+
+    def placement(self, array: ndarray) -> Placement:
+        """Return which part of a parameter this rank updates."""
+        return array.placement.then(self.split) if self.zero else array.placement
+
+    def gradient_placement(self, array: ndarray) -> Placement:
+        """Return which part of a parameter's gradient this rank has."""
+        return self.placement(array) if self.zero > 1 else array.placement
+
+    def mean(self, gradient: Any) -> Any:
+        """Return the mean of a gradient over the ranks, or this rank's part of it."""
+        own = gradient.dtype
+        wide = gradient if self.dtype is None else op.astype(gradient, self.dtype)
+        if self.zero > 1:
+            mean = reduced_part(wide, self.split, "mean")
+        else:
+            mean = op.all_reduce(wide, self.over, self.size, "mean")
+        return mean if self.dtype is None else op.astype(mean, own)
+
+    def parts(self, arrays: Arrays, params: Mapping[str, ndarray]) -> dict[str, Any]:
+        """Return this rank's parts of parameters, or of what is like them, by name."""
+        return {n: part_of(x, self.split, params[n].device) for n, x in arrays.items()}
+
+    def put(self, parts: Arrays, params: Mapping[str, ndarray]) -> None:
+        """Write the parameters from the parts of all ranks."""
+        for name, part in parts.items():
+            op.assign(params[name], gathered(part, self.split, params[name].shape))
+
+
+def gradient_norm(gradients: Arrays, placements: Mapping[str, Placement]) -> Any:
+    """Return the Euclidean norm of all gradients together, float32[], equal on all ranks.
+
+    A gradient of which this rank has a part counts with the parts of the others: its sum of squares
+    is one over every axis of the mesh along which it is split. A whole gradient counts once.
+    """
+    members: dict[tuple[tuple[str, int], ...], list[Any]] = {}
+    for name, gradient in gradients.items():
+        axes = sorted((s.over, s.size) for s in placements[name].splits if s.size > 1)
+        members.setdefault(tuple(axes), []).append(gradient)
+    if set(members) == {()}:
+        return op.multi_tensor_norm(members[()])
+    # In float64, as the sum within `multi_tensor_norm`: the square of a float32 may be none.
+    squares: dict[tuple[tuple[str, int], ...], Any] = {}
+    for axes_of, arrays in members.items():
+        norm = op.astype(op.multi_tensor_norm(arrays), "float64")
+        squares[axes_of] = norm * norm
+    while split := max(squares, key=len):
+        *rest, (over, size) = split
+        total = op.all_reduce(squares.pop(split), over, size)
+        known = squares.get(tuple(rest))
+        squares[tuple(rest)] = total if known is None else known + total
+    return op.astype(op.sqrt(squares[()]), "float32")

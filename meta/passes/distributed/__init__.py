@@ -1,0 +1,1 @@
+"""Programs of many ranks: parts of arrays, and when they are exchanged."""

@@ -1,0 +1,189 @@
+"""ZeRO: ranks that have parts of states, gradients and parameters train as one rank with the joined
+batch.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meta
+from meta import distributed as dist
+from meta import optim
+from meta.base.errors import ArgumentError, DistributedError
+from meta.optim.ranks import gradient_norm
+from meta.runtime.placement import Placement, Split
+from tests.distributed.training import MAKERS, STAGES, trained
+
+SPLIT = STAGES[1:]
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=slow), pytest.param(4, marks=slow)])
+@pytest.mark.parametrize("zero", SPLIT)
+@pytest.mark.parametrize("name", MAKERS)
+def test_ranks_train_as_one(name: str, zero: int, count: int) -> None:
+    alone = trained(name, True)
+    found = dist.simulate(count).run(partial(trained, zero=zero), name, True, "dp")
+    for state in found:
+        assert state.keys() == alone.keys()
+        for key, value in state.items():
+            np.testing.assert_allclose(value, alone[key], 1e-10, 1e-13, err_msg=key)
+            np.testing.assert_array_equal(value, found[0][key], err_msg=key)
+
+
+@pytest.mark.parametrize("zero", SPLIT)
+def test_interpreted(zero: int) -> None:
+    alone = trained("adamw", False)
+    for state in dist.simulate(3).run(partial(trained, zero=zero), "adamw", False, "dp"):
+        for key, value in state.items():
+            np.testing.assert_allclose(value, alone[key], 1e-10, 1e-13, err_msg=key)
+
+
+def odd(dtype: str = "float32") -> meta.model.Linear:
+    """Return a layer whose arrays no number of ranks divides: the same on all ranks."""
+    layer = meta.model.Linear(5, 7)
+    drawn = np.random.default_rng(0)
+    for array in layer.state().values():
+        array.update(meta.array(drawn.standard_normal(array.shape), "float32"))
+    layer.to(dtype=dtype)
+    return layer
+
+
+ALGORITHMS = {
+    "sgd": partial(optim.with_sgd, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "adam": partial(optim.with_adam, 0.1, weight_decay=0.1),
+    "rmsprop": partial(optim.with_rmsprop, 0.1, centered=True, momentum=0.5),
+    "adagrad": partial(optim.with_adagrad, 0.1, initial_accumulator_value=0.1, maximize=True),
+    "lion": partial(optim.with_lion, 0.1, groups=[{"params": "*bias", "lr": 0.01}]),
+    "muon": partial(optim.with_muon, 0.1, orthogonal=False),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms(name: str) -> None:
+    """In bfloat16, with masters, clipped: each stage on 2 ranks as one rank."""
+
+    def rank(zero: int | None) -> Any:
+        layer = odd("bfloat16")
+        options = {} if zero is None else {"over": "dp", "zero": zero, "reduce_dtype": "float32"}
+        step = ALGORITHMS[name](clip_norm=1.0, ema=0.5, **options)(layer)
+        x = np.random.default_rng(1).standard_normal((4, 5))
+        if zero is not None:
+            x = x[2 * dist.rank("dp") :][:2]
+        for _ in range(3):
+            step(meta.full((len(x), 7), 4 / len(x), "bfloat16"), meta.array(x, "bfloat16"))
+        state = {n: dist.whole(a).astype("float32").numpy() for n, a in step.state().items()}
+        with step.averaged():
+            averages = dist.whole(layer)
+        return state | {f"averaged {n}": a.astype("float32").numpy() for n, a in averages.items()}
+
+    alone = rank(None)
+    for zero in SPLIT:
+        for state in dist.simulate(2).run(rank, zero):
+            assert state.keys() == alone.keys()
+            for key, value in state.items():
+                # The gradient of a rank is rounded to bfloat16 before the mean.
+                np.testing.assert_allclose(value, alone[key], 0.02, 0.02, err_msg=f"{zero} {key}")
+
+
+def test_a_master_follows_what_is_written_to_its_parameter() -> None:
+    def rank() -> Any:
+        layer = odd("bfloat16")
+        step = optim.with_sgd(1.0, over="dp", zero=1)(layer)
+        layer.bias.update(meta.full((7,), 2.0, "bfloat16"))
+        layer.load_state_dict({"weight": np.full((7, 5), 1 + 2.0**-12)}, strict=False)
+        step(meta.ones((1, 7), "bfloat16"), meta.zeros((1, 5), "bfloat16"))
+        masters = step.optimizer.master
+        return layer.bias.astype("float32").numpy(), dist.whole(masters["weight"]).numpy()
+
+    for bias, weight in dist.simulate(2).run(rank):
+        assert (bias == 1).all() and (weight == 1 + 2.0**-12).all()
+
+
+@pytest.mark.parametrize("zero", SPLIT)
+def test_what_a_rank_keeps(zero: int) -> None:
+    """Of 35 + 7 parameters in bfloat16, three ranks have 12 + 3 of masters, moments, averages."""
+
+    def rank() -> Any:
+        step = optim.with_adamw(accumulate=2, ema=0.5, over="dp", zero=zero)(odd("bfloat16"))
+        placements = {n: a.placement for n, a in step.state().items()}
+        sizes = dict.fromkeys(("model", "optimizer", "average", "accumulation"), 0)
+        for name, array in step.state().items():
+            if array.shape:
+                sizes[name.split(".")[0]] += array.size
+        return sizes, placements
+
+    for sizes, placements in dist.simulate(3).run(rank):
+        assert sizes["optimizer"] == 3 * 15 and sizes["model"] == 42
+        # The averages of half precision parameters are those of their masters.
+        assert sizes["average"] == 15
+        assert sizes["accumulation"] == (42 if zero == 1 else 15)
+        assert placements["optimizer.m.weight"] == Placement((7, 5), (Split("dp", 3),))
+        assert placements["optimizer.master.bias"] == Placement((7,), (Split("dp", 3),))
+        assert placements["model.weight"] == Placement((7, 5))
+
+
+def test_an_overflow_on_one_rank_is_one_on_all() -> None:
+    def rank(zero: int) -> Any:
+        layer = odd()
+        scale = optim.DynamicLossScale(init=8.0)
+        step = optim.with_sgd(0.1, loss_scale=scale, over="dp", zero=zero)(layer)
+        before = layer.weight.numpy()
+        x = meta.full((1, 5), float("inf") if dist.rank("dp") else 1.0)
+        step(meta.ones((1, 7)), x)
+        return step.loss_scale.scale.item(), (layer.weight.numpy() == before).all()
+
+    for zero in SPLIT:
+        assert dist.simulate(2).run(rank, zero) == [(4.0, True)] * 2
+
+
+def test_norms_of_parts() -> None:
+    """Split along one axis of the mesh, along both, and whole: as NumPy has it."""
+    drawn = np.random.default_rng(0)
+    arrays = {n: drawn.standard_normal((4, 6)) for n in ("whole", "rows", "flat", "both")}
+    rows, flat = Split("tp", 2, 0), Split("dp", 3)
+    splits = {"whole": (), "rows": (rows,), "flat": (flat,), "both": (rows, flat)}
+    placements = {n: Placement((4, 6), s) for n, s in splits.items()}
+
+    def rank(names: list[str]) -> Any:
+        place = {"dp": dist.rank("dp"), "tp": dist.rank("tp")}
+        tensors = {n: meta.array(arrays[n]).torch() for n in names}
+        mine = {n: meta.array(placements[n].part(x, place)) for n, x in tensors.items()}
+        norm = gradient_norm(mine, placements)
+        huge = gradient_norm({n: x * 1e37 for n, x in mine.items()}, placements)
+        return norm.numpy(), huge.numpy()
+
+    for names in (list(arrays), ["both"], ["rows", "flat"], ["whole"]):
+        expected = np.linalg.norm([arrays[n] for n in names])
+        for norm, huge in dist.simulate({"dp": 3, "tp": 2}).run(rank, names):
+            np.testing.assert_allclose([norm, huge / 1e37], [expected] * 2, 1e-6)
+
+
+def test_an_eager_optimizer_clips_by_the_norm_of_all_parts() -> None:
+    def rank() -> Any:
+        x = meta.full((2,), 1.0 + dist.rank("tp"))
+        x.requires_grad = True
+        x.placement = Placement((4,), (Split("tp", 2, 0),))
+        x.sum().backward()
+        optim.SGD([x], 1.0).step(clip_norm=1.0)
+        return x.numpy().tolist()
+
+    found = dist.simulate({"tp": 2}).run(rank)
+    np.testing.assert_allclose(found, [[0.5, 0.5], [1.5, 1.5]], 1e-5)
+
+
+def test_errors() -> None:
+    for wrong in ({"zero": 1}, {"over": "dp", "zero": 9}, {"over": "dp", "zero": True}):
+        with pytest.raises(ArgumentError, match="zero does not fit"):
+            optim.with_sgd(0.1, **wrong)
+    for maker in (optim.with_lamb, optim.with_lans, optim.with_adafactor, optim.with_muon):
+        with pytest.raises(ArgumentError, match="looks at the whole of a parameter"):
+            dist.simulate(2).run(lambda make=maker: make(over="dp", zero=1)(odd()))
+    with pytest.raises(DistributedError, match="no axis 'dp'"):
+        optim.with_sgd(0.1, over="dp", zero=1)(odd())
+    with pytest.raises(ArgumentError, match="this has no parts"):
+        dist.whole(3)  # type: ignore[arg-type]
