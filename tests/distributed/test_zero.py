@@ -78,7 +78,7 @@ def test_algorithms(name: str) -> None:
             step(meta.full((len(x), 7), 4 / len(x), "bfloat16"), meta.array(x, "bfloat16"))
         state = {n: dist.whole(a).astype("float32").numpy() for n, a in step.state().items()}
         with step.averaged():
-            averages = dist.whole(layer)
+            averages = dist.whole(layer.state_dict())
         return state | {f"averaged {n}": a.astype("float32").numpy() for n, a in averages.items()}
 
     alone = rank(None)
@@ -185,5 +185,5 @@ def test_errors() -> None:
             dist.simulate(2).run(lambda make=maker: make(over="dp", zero=1)(odd()))
     with pytest.raises(DistributedError, match="no axis 'dp'"):
         optim.with_sgd(0.1, over="dp", zero=1)(odd())
-    with pytest.raises(ArgumentError, match="this has no parts"):
-        dist.whole(3)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="these have no parts"):
+        dist.whole(3)  # type: ignore[call-overload]
