@@ -1,24 +1,39 @@
 """Devices. A device is a ``str`` in canonical form, "cpu" or "cuda:0", so that comparison and
-hashing are free.
+hashing are free. Of other kinds there are those that vendors state; torch must have them.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import torch
 
 from meta.base.errors import ArgumentError, DeviceError
 
-_FORM = re.compile(r"(cpu|cuda)(?:[:(](\d{1,4})\)?)?")
+_FORM = re.compile(r"([a-z]\w*)(?:[:(](\d{1,4})\)?)?")
+BUILT_IN = ("cpu", "cuda")
+"""The kinds of devices that all of `meta` knows. Of others, only calls of vendors' kernels."""
+_kinds: tuple[str, ...] = BUILT_IN
+
+
+def kinds() -> tuple[str, ...]:
+    """Return all kinds of devices, those of vendors last."""
+    return _kinds
+
+
+def set_further_kinds(names: Iterable[str]) -> None:
+    """Say which kinds there are besides those `BUILT_IN`, by the names that torch has for them."""
+    global _kinds
+    _kinds = tuple(dict.fromkeys((*BUILT_IN, *names)))
 
 
 class Device(str):
     """A place where arrays live and kernels run.
 
-    ``Device("cuda")`` is ``"cuda:0"``. ``kind`` is "cpu" or "cuda", ``ordinal`` its number (0 on
-    the CPU). Raises DeviceError for a text of another form. That the device is present is checked
-    by `require`.
+    ``Device("cuda")`` is ``"cuda:0"``. ``kind`` is "cpu", "cuda" or that of a vendor,
+    ``ordinal`` its number (0 on the CPU). Raises DeviceError for a text of another form. That the
+    device is present is checked by `require`.
     """
 
     __slots__ = ("kind", "ordinal")
@@ -30,12 +45,14 @@ class Device(str):
         if isinstance(text, Device):
             return text
         match = _FORM.fullmatch(str(text))
-        if match is None or (match[1] == "cpu" and int(match[2] or 0) != 0):
+        known = match is not None and match[1] in _kinds
+        if match is None or not known or (match[1] == "cpu" and int(match[2] or 0) != 0):
+            vendors = "".join(f", {kind!r}" for kind in _kinds[len(BUILT_IN) :])
             raise DeviceError(
-                "unknown device", expected="'cpu', 'cuda' or 'cuda:N'", found=repr(text)
+                "unknown device", expected=f"'cpu', 'cuda' or 'cuda:N'{vendors}", found=repr(text)
             )
         ordinal = int(match[2] or 0)
-        self = super().__new__(cls, "cpu" if match[1] == "cpu" else f"cuda:{ordinal}")
+        self = super().__new__(cls, "cpu" if match[1] == "cpu" else f"{match[1]}:{ordinal}")
         self.kind, self.ordinal = match[1], ordinal
         return self
 
@@ -51,6 +68,12 @@ def available() -> list[Device]:
 def require(device: object) -> Device:
     """Return the device if this machine has it, else raise DeviceError naming those it has."""
     found = Device(device)
+    if found.kind not in BUILT_IN and not is_in_torch(found.kind):
+        raise DeviceError(
+            f"the device {found} is not present",
+            found=f"a torch that has no {found.kind}",
+            hint="import the package that brings it to torch",
+        )
     if found.kind == "cuda" and found.ordinal >= torch.cuda.device_count():
         raise DeviceError(
             f"the device {found} is not present",
@@ -59,6 +82,15 @@ def require(device: object) -> Device:
             hint=_without_cuda(),
         )
     return found
+
+
+def is_in_torch(kind: str) -> bool:
+    """Whether torch has a kind of device, and at least one of it. Packages add kinds."""
+    try:
+        torch.device(kind)
+        return bool(torch.get_device_module(kind).is_available())
+    except (RuntimeError, AttributeError):
+        return False
 
 
 def _without_cuda() -> str | None:
@@ -81,5 +113,5 @@ def destination(target: object, device: object, dtype: object) -> tuple[object, 
             "to() takes a device or a dtype, or both by their names",
             hint="x.to(device=..., dtype=...)",
         )
-    place = isinstance(target, Device | torch.device) or str(target).startswith(("cpu", "cuda"))
+    place = isinstance(target, Device | torch.device) or str(target).startswith(kinds())
     return (target, None) if place else (None, target)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meta.base.device import Device, require
-from meta.base.errors import ArgumentError, OutOfMemory
+from meta.base.device import BUILT_IN, Device, require
+from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
 from meta.dialect.core.tuning import MEASURER
@@ -102,6 +102,12 @@ def measure(
     if found is None:
         return Costs(getattr(op, "__name__", "a function"))
     subject = subject_of(found)
+    if subject.device.kind not in BUILT_IN:
+        raise DeviceError(
+            "measure has no clock for the device",
+            expected=" or ".join(BUILT_IN),
+            found=subject.device,
+        )
     rules = Rules(how, dialect, backward, budget, iters, configs, clock)
     return Costs(subject.title, contest(subject, rules))
 

@@ -98,6 +98,8 @@ class DialectOp(OpNode):
         own = self.plevels.get(device.kind, self.dialect.plevel)
         if self.scope == GENERIC:
             return own
+        if device.kind not in self.plevels:  # a device of the vendor alone
+            return max(self.plevels.values())
         return max(own, *(one.plevel(device) for one in self.plain._behind(self.scope)))
 
     def _behind(self, scope: Scope) -> list[DialectOp]:

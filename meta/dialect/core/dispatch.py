@@ -29,7 +29,7 @@ from typing import Any
 from torch.autograd.graph import increment_version
 
 from meta.base import config
-from meta.base.device import Device
+from meta.base.device import BUILT_IN, Device
 from meta.base.errors import DispatchError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
@@ -139,8 +139,13 @@ def _answer(
 ) -> Candidate:
     plevel, dialect = dialect_op.plevel(call.device), dialect_op.dialect
     scope = dialect_op.scope
-    refuses = Dialect.refusal if dialect_op.standalone else type(dialect).refusal
-    reason = preference.refusal(dialect.name) or refuses(dialect, call.device)
+    reason = preference.refusal(dialect.name)
+    if dialect_op.standalone and call.device.kind not in BUILT_IN:
+        # It is in force on a device that no dialect states, and launches its kernels itself.
+        reason = reason or dialect.unavailable
+    else:
+        refuses = Dialect.refusal if dialect_op.standalone else type(dialect).refusal
+        reason = reason or refuses(dialect, call.device)
     if reason is None and plevel <= FUSED_ONLY:
         reason = "serves as part of a fused pattern only"
     if reason is None and dialect.declines is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from meta.base import config
-from meta.base.device import Device
+from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
 from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
@@ -38,7 +38,7 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
     for; None where nothing is known, or is to be used.
     """
     mode = tuning()
-    if mode == "off" or _racing.get() or not _is_static(subject):
+    if mode == "off" or _racing.get() or not _is_static(subject) or device.kind not in BUILT_IN:
         return None
     if mode == "on" and MEASURER and not exhausted() and not _is_recording(device):
         how = "eager" if eager else how_in_programs(device)
@@ -107,7 +107,8 @@ def _is_recording(device: Device) -> bool:
 
 def chooses(device: Device) -> bool:
     """Whether anything was measured on a device, and choices may be made by it here."""
-    return tuning() != "off" and not _racing.get() and bool(generation(device))
+    usable = device.kind in BUILT_IN and tuning() != "off" and not _racing.get()
+    return usable and bool(generation(device))
 
 
 def choice(race: Race, order: Sequence[str], first: Sequence[str] = ()) -> Cost | None:

@@ -324,7 +324,7 @@ def _checked(
         if which is not None and isinstance(found, tuple | list):
             found = found[which]
         results = list(found) if isinstance(found, tuple | list) else [found]
-        owned = {v.data_ptr() for v in values if isinstance(v, torch.Tensor)}
+        owned = {v.data_ptr() for v in values if isinstance(v, torch.Tensor)} - {0}
         if len(results) != len(wanted):
             raise _wrong(f"{len(results)} results", call, what)
         for i, (result, (shape, dtype)) in enumerate(zip(results, wanted, strict=True)):

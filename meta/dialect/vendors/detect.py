@@ -4,8 +4,8 @@ On each kind of device at most one vendor is *in force*:
 
 1. the one that META_VENDOR names, which rules out all others on its device (none: no vendor is);
 2. of those whose `Vendor.probe` does not refuse, one whose probe says that the chip is here;
-3. one whose device torch has. That there is a CPU says nothing of whose it is, so that of the CPU
-   this does not count;
+3. one whose device torch has, of itself ("cuda") or since a package was imported that brings it
+   ("npu"). That there is a CPU says nothing of whose it is, so that of the CPU this does not count;
 4. one whose query command succeeds;
 5. among equals one whose query command succeeds, then the first by name.
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from meta.base import config
+from meta.base.device import is_in_torch
 from meta.base.errors import DeviceError
 from meta.base.remember import remember
 from meta.dialect.core.failure import summary
@@ -30,8 +31,6 @@ from meta.dialect.vendors.vendor import Vendor
 
 SECONDS = 5.0
 """In which a probe or a query command answers, or counts as refusing."""
-KINDS = ("cpu", "cuda")
-"""The devices of `meta`."""
 NONE = "none"
 SUCCEEDS = "its query command succeeds"
 
@@ -52,7 +51,7 @@ class Verdict:
     why: str
 
 
-_verdicts: dict[tuple[str, int], list[Verdict]] = {}
+_verdicts: dict[tuple[str, int, str], list[Verdict]] = {}
 _answers: dict[tuple[str, Vendor], str | None] = {}
 _lock = threading.RLock()
 
@@ -61,7 +60,7 @@ def active(kind: str) -> Known | None:
     """Return the vendor in force on a kind of device, None if there is none.
 
     Raises UnknownName if META_VENDOR names none that is known, DeviceError if that vendor's device
-    is none of `meta`.
+    is none of torch's.
     """
     return next((v.known for v in verdicts() if v.active and _is_of(v.known, kind)), None)
 
@@ -70,7 +69,8 @@ def verdicts() -> list[Verdict]:
     """Return what is said of each vendor, by name; otherwise as `active`."""
     stated = config.get("META_VENDOR")
     chosen = None if stated in ("", NONE) else find(stated)
-    key = stated, generation()
+    # The one kind of device that a package may bring to torch while the process runs.
+    key = stated, generation(), torch._C._get_privateuse1_backend_name()
     found = _verdicts.get(key)
     if found is None:
         with _lock:
@@ -84,8 +84,8 @@ def _all(stated: str, chosen: Known | None) -> list[Verdict]:
     found = []
     for kind in {one.vendor.device: None for one in known() if one.vendor is not None}:
         of_kind = [one for one in known() if _is_of(one, kind)]
-        if kind not in KINDS:
-            why = f"its device {kind} is none of meta's, {' and '.join(KINDS)}"
+        if not _torch_knows(kind):
+            why = f"torch has no device {kind}: import the package that brings it"
             found += [Verdict(one, False, False, why) for one in of_kind]
         elif stated == NONE:
             found += [Verdict(one, False, False, "META_VENDOR is none") for one in of_kind]
@@ -109,11 +109,11 @@ def _require_usable(chosen: Known) -> None:
     vendor = chosen.vendor
     if vendor is None:
         raise DeviceError(f"the vendor {chosen.name!r} is not usable: {chosen.unavailable}")
-    if vendor.device not in KINDS:
+    if not _torch_knows(vendor.device):
         raise DeviceError(
-            f"the vendor {vendor.name!r} has a device that meta does not run on",
-            expected=" or ".join(KINDS),
+            f"the vendor {vendor.name!r} has a device that torch does not have",
             found=vendor.device,
+            hint="import the package that brings it to torch",
         )
 
 
@@ -146,7 +146,7 @@ def _evidence(vendor: Vendor, kind: str) -> tuple[int | None, str]:
     if vendor.probe is not None:
         refusal = _probed(vendor)
         return (0, "its probe says it is here") if refusal is None else (None, refusal)
-    if kind != "cpu" and _torch_has(kind):
+    if kind != "cpu" and is_in_torch(kind):
         return 1, f"torch has the device {kind}"
     if not vendor.query_command:
         if kind == "cpu":
@@ -156,8 +156,13 @@ def _evidence(vendor: Vendor, kind: str) -> tuple[int | None, str]:
     return (2, SUCCEEDS) if refusal is None else (None, refusal)
 
 
-def _torch_has(kind: str) -> bool:
-    return kind == "cuda" and torch.cuda.is_available()
+def _torch_knows(kind: str) -> bool:
+    """Whether a kind of device has a name in torch."""
+    try:
+        torch.device(kind)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _probed(vendor: Vendor) -> str | None:

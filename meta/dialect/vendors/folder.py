@@ -253,12 +253,16 @@ def _says(device: Device) -> Iterator[str]:
     if device.kind == "cpu":
         yield platform.machine()
         return
-    properties = torch.cuda.get_device_properties(device.ordinal)
+    describe = getattr(torch.get_device_module(device.kind), "get_device_properties", None)
+    if describe is None:
+        return
+    properties = describe(device.ordinal)
     target = str(getattr(properties, "gcnArchName", "") or "")
     if target:
         yield target.partition(":")[0]
-    yield f"{properties.major}.{properties.minor}"
-    yield str(properties.major)
+    if hasattr(properties, "major"):
+        yield f"{properties.major}.{properties.minor}"
+        yield str(properties.major)
 
 
 def _dialect_of(vendor: Vendor) -> Dialect:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from meta.base.device import set_further_kinds
 from meta.base.errors import MetaError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.remember import remember
@@ -145,6 +146,7 @@ def _register(one: Known) -> None:
 def _changed() -> None:
     global _generation
     _generation += 1
+    set_further_kinds(one.vendor.device for one in _known.values() if one.vendor is not None)
     forget()
 
 

@@ -22,13 +22,14 @@ class Vendor:
     Parameters
     ----------
     name: by which META_VENDOR chooses it.
-    device: what torch calls its devices: "cpu", "cuda" (also of ROCm), "npu". Kernels of a vendor
-        whose device is not one of `meta` are never in force.
+    device: what torch calls its devices: "cpu", "cuda" (also of ROCm), "npu". On another device
+        than the first two, calls run on functions of the vendor alone (`ops/__all__`).
     probe: returns None if the vendor's chip is here, else the reason why not. It is asked once; it
         is given `detect.SECONDS`.
     query_command: a command that ends with status 0 where the chip is, such as "nvidia-smi".
-    dispatch_key: of torch.library, under which a PyTorch program finds kernels for the device; ""
-        for the device's name in capitals.
+    dispatch_key: of torch.library, under which a PyTorch program finds kernels for the device, and
+        under which `meta.interop.torch.enable` registers: "PrivateUse1" of most; "" for the
+        device's name in capitals.
     triton_extra: the folder of ``triton.language.extra`` that has its ``libdevice``; "" for the
         device's name.
     dtypes: those that the chip has, None for all. Kernels decline calls with others.

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from meta.base.errors import ArgumentError, DeviceError
-from meta.base.registry import nearest
+from meta.base.errors import ArgumentError
 from meta.frontend.aten.registry import overload_of
-from meta.interop.torch.overloads import KEYS, chosen, is_served
+from meta.interop.torch.keys import chosen_devices, key_of
+from meta.interop.torch.overloads import chosen, is_served
 from meta.interop.torch.served import SCOPES, Route, override, scopes_here
 
 _lock = threading.RLock()
@@ -46,9 +46,9 @@ class Enabled:
         with _lock:
             self.active = True
             try:
-                for device in self.devices:
+                for key in map(key_of, self.devices):
                     for name in sorted(self.names):
-                        self._add(name, KEYS[device])
+                        self._add(name, key)
             except BaseException:
                 self._remove()
                 raise
@@ -126,23 +126,6 @@ def _registered(route: Route, key: str) -> Any:
     return library
 
 
-def _devices(device: str | Sequence[str] | None) -> tuple[str, ...]:
-    if device is None:
-        return ("cuda",) if torch.cuda.is_available() else ("cpu",)
-    found = (device,) if isinstance(device, str) else tuple(device)
-    for one in found:
-        if one not in KEYS:
-            raise DeviceError(
-                "operators are enabled for a kind of device",
-                expected=" or ".join(map(repr, KEYS)),
-                found=repr(one),
-                hint=nearest(str(one), KEYS),
-            )
-        if one == "cuda" and not torch.cuda.is_available():
-            raise DeviceError("there is no CUDA device", found=repr(one))
-    return found
-
-
 def enable(
     include: Iterable[Any] | None = None,
     exclude: Iterable[Any] = (),
@@ -161,7 +144,8 @@ def enable(
     include: what is enabled: names of ATen's ("add.Tensor", "aten::_softmax", "softmax" for all
         that belongs to it, with its gradient) or operators of `meta`; None for all that can be.
     exclude: what of that is not.
-    device: "cuda", "cpu" or both; None for "cuda" where there is such a device, else "cpu".
+    device: "cuda", "cpu", the device of a vendor in force ("npu"), or several; None for "cuda"
+        where there is such a device, else that of a vendor, else "cpu".
     thread: whether only calls of this thread, and of the backward passes that it starts, are
         served; the default is all threads.
     strict: whether a call that is not served is an AtenError; else PyTorch's own kernel runs it,
@@ -172,7 +156,7 @@ def enable(
     for a device that is not there.
     """
     included = None if include is None else _listed(include)
-    enabled = Enabled(chosen(included, _listed(exclude)), _devices(device), thread, strict)
+    enabled = Enabled(chosen(included, _listed(exclude)), chosen_devices(device), thread, strict)
     enabled._enable()
     return enabled
 

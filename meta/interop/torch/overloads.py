@@ -24,9 +24,8 @@ from meta.frontend.aten.registry import overload_of
 from meta.op.core import Op
 
 Overload = torch._ops.OpOverload
-KEYS: Mapping[str, str] = MappingProxyType({"cpu": "CPU", "cuda": "CUDA"})
-"""By kind of device, the dispatch key of its kernels."""
-_OWN = (*KEYS.values(), "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_EVERYWHERE = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_OWN = ("CPU", "CUDA", *_EVERYWHERE)
 _TENSORS = {"Tensor", "List[Tensor]"}
 
 _MEMORY = re.compile(
@@ -96,7 +95,7 @@ def has_kernel(overload: Overload, key: str) -> bool:
 
 def is_served(overload: Overload, key: str) -> bool:
     """Whether an overload that can be enabled runs at the dispatch key of a device."""
-    return any(has_kernel(overload, k) for k in (key, *_OWN[len(KEYS) :]))
+    return any(has_kernel(overload, k) for k in (key, *_EVERYWHERE))
 
 
 @cache

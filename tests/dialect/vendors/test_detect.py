@@ -56,14 +56,14 @@ def test_without_a_device_nobody_is_in_force(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_probe_goes_before_the_device_and_that_before_a_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(detect, "_torch_has", lambda kind: True)
+    monkeypatch.setattr(detect, "is_in_torch", lambda kind: True)
     known(Vendor("a_device", "cuda", query_command="true"), Vendor("z_probed", "cuda", probe=here))
     assert in_force("cuda") == "z_probed"
     assert "z_probed comes before it" in verdict("a_device").why
     known(Vendor("a_refuses", "cuda", probe=lambda: "another chip", query_command="true"))
     assert in_force("cuda") == "z_probed"
     assert (verdict("a_refuses").here, verdict("a_refuses").why) == (False, "another chip")
-    monkeypatch.setattr(detect, "_torch_has", lambda kind: False)
+    monkeypatch.setattr(detect, "is_in_torch", lambda kind: False)
     detect._verdicts.clear()
     vendors.remove("z_probed")
     assert in_force("cuda") == "a_device", "its command answers where torch has no device"
@@ -72,7 +72,7 @@ def test_a_probe_goes_before_the_device_and_that_before_a_command(
 def test_two_that_both_answer_a_command_breaks_the_tie_and_then_the_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(detect, "_torch_has", lambda kind: True)
+    monkeypatch.setattr(detect, "is_in_torch", lambda kind: True)
     known(Vendor("acme", "cuda", query_command="false"), Vendor("bolt", "cuda"))
     assert in_force("cuda") == "acme", "by name"
     known(Vendor("zinc", "cuda", query_command="true"))
@@ -120,10 +120,10 @@ def test_an_unknown_vendor_lists_the_choices(
     monkeypatch.delenv("META_VENDOR")
 
 
-def test_a_device_that_meta_does_not_have() -> None:
+def test_a_device_that_torch_does_not_have() -> None:
     known(Vendor("acme", "npu", query_command="true"))
-    assert verdict("acme").why == "its device npu is none of meta's, cpu and cuda"
-    with config.override(META_VENDOR="acme"), pytest.raises(DeviceError, match="does not run on"):
+    assert verdict("acme").why == "torch has no device npu: import the package that brings it"
+    with config.override(META_VENDOR="acme"), pytest.raises(DeviceError, match="does not have"):
         vendors.verdicts()
 
 
