@@ -112,6 +112,20 @@ def show_one_gpu(ordinal: int) -> None:
     os.environ[name] = listed.split(",")[ordinal].strip() if listed else str(ordinal)
 
 
+_LAUNCH = (
+    *("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),
+)
+
+
+def launch() -> dict[str, str]:
+    """Return what a launcher, as torchrun, says in the environment of the process that it starts.
+
+    These are no knobs: the names are PyTorch's.
+    """
+    return {name: os.environ[name] for name in _LAUNCH if name in os.environ}
+
+
 def overridden() -> dict[str, Any] | None:
     """Return the knobs that `override` has set here, None outside of such blocks."""
     return context.get().knobs

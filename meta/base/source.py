@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from meta.base.remember import remember
@@ -39,18 +39,35 @@ class Span:
 
 def user_line() -> tuple[str, int] | None:
     """Return `user_span` as (file, line), which costs less: for what is rarely looked at."""
-    frame: FrameType | None = sys._getframe(1)
+    return line_of(sys._getframe(1))
+
+
+def line_of(frame: FrameType | None) -> tuple[str, int] | None:
+    """Return the file and line of a frame, or of the first one above it outside of `meta`."""
     while frame is not None:
-        file = frame.f_code.co_filename
-        ours = _OURS.get(file)
-        if ours is None:
-            # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
-            ours = file.startswith((_PACKAGE, "<frozen")) or file == _CONTEXTLIB
-            remember(_OURS, file, ours, FILES)
-        if not ours:
-            return file, frame.f_lineno
+        if not _is_ours(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None
+
+
+def raised_at(trace: TracebackType | None) -> tuple[str, int] | None:
+    """Return the innermost line of a traceback that is outside of `meta`."""
+    found = None
+    while trace is not None:
+        if not _is_ours(trace.tb_frame.f_code.co_filename):
+            found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
+def _is_ours(file: str) -> bool:
+    ours = _OURS.get(file)
+    if ours is None:
+        # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
+        ours = file.startswith((_PACKAGE, "<frozen")) or file == _CONTEXTLIB
+        remember(_OURS, file, ours, FILES)
+    return ours
 
 
 def user_span() -> Span | None:

@@ -22,7 +22,8 @@ from meta.distributed.calls import (
     send_recv,
     size,
 )
-from meta.distributed.processes import Mesh, end, init
+from meta.distributed.launch import end, init
+from meta.distributed.processes import Mesh
 from meta.distributed.simulated import simulate
 from meta.distributed.whole import whole
 

@@ -2,106 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import torch
 from torch import distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
-from meta.base import config
 from meta.base.errors import DistributedError
+from meta.distributed.launch import watch
 from meta.distributed.simulated import ALIKE, sizes_of
-from meta.runtime.world import ALONE, World, current, set_process
-from meta.vm import graph_ranks
+from meta.distributed.watch import Watch
+from meta.runtime.agreement import difference, digest
+from meta.runtime.world import World, current, set_process
 
-TIMEOUT = 300.0
-"""Seconds after which a rank that waits for others is an error."""
 _SUMS = {
     "sum": dist.ReduceOp.SUM,
     "product": dist.ReduceOp.PRODUCT,
     "max": dist.ReduceOp.MAX,
     "min": dist.ReduceOp.MIN,
 }
+DIGEST = 16
+"""Bytes by which ranks compare what they call."""
 
 # Their names from PyTorch 2.13 on, which warns of the earlier ones.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
-    """Make this process one of those that ``torchrun`` started.
-
-    device: "cuda" (NCCL) or "cpu" (Gloo); None: "cuda" if there is one. Process i of a host takes
-    GPU i, and sees no other one: it is "cuda:0", as in the programs of all ranks. timeout: seconds
-    after which a rank that waits in vain raises an error. Then make a `Mesh`.
-
-    Raises DistributedError if no launcher started the process, its GPU is not there, or CUDA was
-    used before.
-    """
-    # That there is CUDA is not asked: the answer would start it.
-    kind = device or ("cuda" if torch.cuda.device_count() else "cpu")
-    if kind == "cuda":
-        take_gpu(dist.get_node_local_rank(fallback_rank=0))
-    # Texts go from host to host, beside what the devices exchange.
-    backend = "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo"
-    try:
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
-    except ValueError as error:  # a variable of the environment that a launcher sets is not there
-        raise DistributedError(
-            "no launcher started this process",
-            found=str(error),
-            hint="torchrun --nproc-per-node 2 program.py; or meta.distributed.simulate",
-        ) from error
-
-
-def take_gpu(ordinal: int) -> None:
-    """Let this process see only one GPU of the host, by its number there."""
-    if _has_gpu:
-        return
-    count = torch.cuda.device_count()
-    if ordinal >= count:
-        raise DistributedError(
-            f"process {ordinal} of this host has no GPU",
-            found=f"{count} GPUs",
-            hint="start one process for each GPU: --nproc-per-node",
-        )
-    if count > 1:
-        config.show_one_gpu(ordinal)
-        if torch._C._cuda_getDeviceCount() > 1:  # it was read before
-            raise DistributedError(
-                "CUDA was used before the process got its GPU",
-                found=f"all {count} GPUs of the host are in sight",
-                hint="meta.distributed.init() before all that asks for CUDA, "
-                "torch.cuda.is_available() included",
-            )
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    torch.cuda.set_device(0)
-    _has_gpu.append(ordinal)
-
-
-_has_gpu: list[int] = []
-"""The number on the host of the GPU that this process has, if it has one."""
-
-
-def end() -> None:
-    """Leave the others: the mesh is gone, and the process is alone again.
-
-    CUDA graphs that hold collectives are forgotten before, without which NCCL would wait for ever.
-    """
-    set_process(ALONE)
-    if not dist.is_initialized():
-        return
-    if _has_nccl():
-        torch.cuda.synchronize()
-    graph_ranks.release()
-    dist.destroy_process_group()
-
-
-def _has_nccl() -> bool:
-    return "nccl" in dist.get_backend()
 
 
 class Mesh:
@@ -109,15 +38,16 @@ class Mesh:
 
     sizes: as {"dp": 4, "tp": 2}, whose product is the number of processes; ranks are counted with
     the last axis as the fastest. alike: as of `simulate`. It is the mesh of this process until
-    another one is made, and in a ``with`` block it is left at the end.
+    another one is made, and in a ``with`` block it is left at the end. device_mesh: the same as
+    PyTorch's `DeviceMesh`.
 
-    Raises DistributedError without `init`, and for another number of processes.
+    Raises DistributedError without `init`, for another number of processes, if the ranks do not
+    make the same mesh, or one does not come.
     """
 
     def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
         self.sizes = sizes_of(sizes)
-        if not dist.is_initialized():
-            raise DistributedError("there are no processes yet", hint="meta.distributed.init()")
+        own = watch()
         count = 1
         for one in self.sizes.values():
             count *= one
@@ -127,14 +57,36 @@ class Mesh:
                 expected=f"{dist.get_world_size()}, the number of processes",
                 found=str(self.sizes),
             )
-        kind = "cuda" if _has_nccl() else "cpu"
-        names = tuple(self.sizes)
-        self.device_mesh: DeviceMesh = init_device_mesh(
-            kind, tuple(self.sizes.values()), mesh_dim_names=names
-        )
+        _meshes[0] += 1
+        said = dict(enumerate(own.meet(f"mesh {_meshes[0]}", str(self))))
+        if len(set(said.values())) > 1:
+            raise DistributedError("the ranks make different meshes", found=difference(said))
         self._before = current()
-        groups = {n: _ProcessGroup.of(self.device_mesh.get_group(n)) for n in names}
-        set_process(World.of(groups, (alike,) if isinstance(alike, str) else tuple(alike)))
+        found = {axis: self._group(own, axis) for axis in self.sizes}
+        kind = "cpu" if own.device is None else "cuda"
+        names, ranks = tuple(self.sizes), torch.arange(count).reshape(*self.sizes.values())
+        groups = [group.group for group in found.values()]
+        self.device_mesh: DeviceMesh = DeviceMesh.from_group(
+            groups if len(groups) > 1 else groups[0], kind, ranks if len(groups) > 1 else None,
+            mesh_dim_names=names,
+        )  # fmt: skip
+        set_process(World.of(found, (alike,) if isinstance(alike, str) else tuple(alike)))
+
+    def _group(self, own: Watch, axis: str) -> _ProcessGroup:
+        """Return this process's group along an axis; all processes make all groups of it."""
+        at = list(self.sizes).index(axis)
+        strides = [1]
+        for size in reversed(list(self.sizes.values())[1:]):
+            strides.insert(0, strides[0] * size)
+        limit = timedelta(seconds=own.limit - own.margin)
+        others = [range(s) if i != at else (0,) for i, s in enumerate(self.sizes.values())]
+        for place in product(*others):
+            first = sum(p * s for p, s in zip(place, strides, strict=True))
+            ranks = [first + i * strides[at] for i in range(self.sizes[axis])]
+            group = dist.new_group(ranks, timeout=limit)
+            if own.rank in ranks:
+                mine = _ProcessGroup(axis, group, ranks, own)
+        return mine
 
     def __repr__(self) -> str:
         return f"Mesh({self.sizes})"
@@ -146,57 +98,139 @@ class Mesh:
         set_process(self._before)
 
 
-@dataclass
+_meshes = [0]
+
+
 class _ProcessGroup:
-    """A group of processes; see `meta.runtime.world.Group`."""
+    """A group of processes; see `meta.runtime.world.Group`.
 
-    group: Any
-    rank: int
-    size: int
+    Gloo ends the process, or computes something, where ranks call different collectives, and NCCL
+    waits for ever. So before each one the ranks compare what they call, by Gloo: 0.15 ms for two
+    processes of one host. Within a program they have done so when it was linked; on the CPU they
+    compare once a call, which program it is, and on CUDA the host waits for nobody.
 
-    @classmethod
-    def of(cls, group: Any) -> _ProcessGroup:
-        if _has_nccl():
+    group: PyTorch's. ranks: the numbers of its members among all processes.
+    """
+
+    def __init__(self, axis: str, group: Any, ranks: list[int], own: Watch) -> None:
+        self.axis, self.group, self.ranks = axis, group, ranks
+        self.rank, self.size = ranks.index(own.rank), len(ranks)
+        self._watch = own
+        self._agreed = 0
+        if own.device is not None:
             # NCCL makes its communicator at the first call, by all ranks together: now, and not
             # while a graph is recorded, or by a call that only some of them make.
             dist.all_reduce(torch.zeros(1, device="cuda"), group=group)
-        return cls(group, dist.get_rank(group), dist.get_world_size(group))
 
     def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
-        dist.all_reduce(out, _SUMS[reduction], self.group)
+        with self._call("all_reduce", out, reduction):
+            dist.all_reduce(out, _SUMS[reduction], self.group)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        _all_gather(out.view(-1), x.view(-1), group=self.group)
+        with self._call("all_gather", x):
+            _all_gather(out.view(-1), x.view(-1), group=self.group)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
-        _reduce_scatter(out.view(-1), x.view(-1), _SUMS[reduction], group=self.group)
+        with self._call("reduce_scatter", x, reduction):
+            _reduce_scatter(out.view(-1), x.view(-1), _SUMS[reduction], group=self.group)
 
     def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
-        dist.all_to_all_single(out, x, group=self.group)
+        with self._call("all_to_all", x):
+            dist.all_to_all_single(out, x, group=self.group)
 
     def broadcast(self, out: torch.Tensor, root: int) -> None:
-        dist.broadcast(out, group=self.group, group_src=root)
+        with self._call("broadcast", out, root):
+            dist.broadcast(out, group=self.group, group_src=root)
 
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-        calls = []
-        for source, target in pairs:
-            if source == target == self.rank:
-                out.copy_(x)
-            elif source == self.rank:
-                calls.append(dist.P2POp(dist.isend, x, group=self.group, group_peer=target))
-            elif target == self.rank:
-                calls.append(dist.P2POp(dist.irecv, out, group=self.group, group_peer=source))
-        for work in dist.batch_isend_irecv(calls) if calls else ():
-            work.wait()
+        with self._call("send", x, *pairs):
+            calls = []
+            for source, target in pairs:
+                if source == target == self.rank:
+                    out.copy_(x)
+                elif source == self.rank:
+                    calls.append(dist.P2POp(dist.isend, x, group=self.group, group_peer=target))
+                elif target == self.rank:
+                    calls.append(dist.P2POp(dist.irecv, out, group=self.group, group_peer=source))
+            for work in dist.batch_isend_irecv(calls) if calls else ():
+                work.wait()
 
     def gather(self, data: bytes, what: str) -> list[bytes]:
-        lengths = self._on_hosts(torch.tensor([len(data)]))
-        padded = torch.tensor(list(data.ljust(int(max(lengths)), b"\0")), dtype=torch.uint8)
-        parts = zip(self._on_hosts(padded), lengths, strict=True)
-        return [bytes(part.tolist()[: int(length)]) for part, length in parts]
+        """Return what each rank gives; see `meta.runtime.world.Group`."""
+        with self._noted(f"agreement on {what}"):
+            longest = max(int.from_bytes(n, "little") for n in self._same_length(_size_of(data)))
+            # Of equal lengths, and never of none.
+            given = self._same_length(_size_of(data) + data.ljust(longest, b"\0"))
+        return [one[8 : 8 + int.from_bytes(one[:8], "little")] for one in given]
 
-    def _on_hosts(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """Return what each rank has in a tensor on the CPU."""
-        parts = x.new_empty((self.size, *x.shape))
-        self.all_gather(parts, x)
-        return list(parts)
+    @contextmanager
+    def running(self, what: str, digest: bytes) -> Iterator[None]:
+        """Let a block run a program; see `meta.runtime.world.Group`."""
+        with self._noted(what):
+            if self._watch.device is None:
+                self._compare(what, digest)
+            self._agreed += 1
+            try:
+                yield
+            finally:
+                self._agreed -= 1
+            self._launched(what)
+
+    @contextmanager
+    def _call(self, name: str, x: torch.Tensor, *options: Any) -> Iterator[None]:
+        """Let a block exchange tensors, after the ranks have compared what they call."""
+        dtype = str(x.dtype).removeprefix("torch.")
+        call = f"{name}({', '.join([f'{dtype}{list(x.shape)}', *map(str, options)])})"
+        with self._noted(call):
+            if not self._agreed:
+                self._compare(call, digest(call))
+            yield
+            if not self._agreed:
+                self._launched(call)
+
+    @contextmanager
+    def _noted(self, call: str) -> Iterator[None]:
+        """Let an error of PyTorch's in a block be one that says which ranks are missing."""
+        self._watch.enter(self.axis, call)
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, DistributedError) or not _is_of_peers(error):
+                raise
+            raise self._watch.failure(self.axis, call, self.ranks, error) from error
+        finally:
+            self._watch.leave()
+
+    def _compare(self, what: str, own: bytes) -> None:
+        """Raise DistributedError, on all ranks, if one calls something else."""
+        if len(set(self._same_length(own))) == 1:
+            return
+        said = self.gather(what.encode(), "the next collective")
+        texts = {rank: one.decode() for rank, one in zip(self.ranks, said, strict=True)}
+        raise DistributedError(
+            f"along {self.axis!r} the ranks call different collectives",
+            op=what.partition("(")[0],
+            found=difference(texts).partition("\n")[2].strip(),
+            hint="all ranks call the same, in the same order, on tensors of one shape and dtype",
+        )
+
+    def _same_length(self, data: bytes) -> list[bytes]:
+        """Return what each rank gives, of the same length on all of them."""
+        own = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        out = torch.empty(self.size * len(data), dtype=torch.uint8)
+        _all_gather(out, own, group=self.group)  # by Gloo: it is on the host
+        found = out.numpy().tobytes()
+        return [found[i : i + len(data)] for i in range(0, len(found), len(data))]
+
+    def _launched(self, call: str) -> None:
+        if self._watch.device is not None and not torch.cuda.is_current_stream_capturing():
+            self._watch.launched(call)
+
+
+def _size_of(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little")
+
+
+def _is_of_peers(error: RuntimeError) -> bool:
+    """Whether an error of PyTorch's is about other processes, and not about arguments or memory."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)

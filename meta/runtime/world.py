@@ -8,9 +8,10 @@ are processes (`meta.distributed.init`), of which each has one world, and simula
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -56,6 +57,11 @@ class Group(Protocol):
     def gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what each rank gives, on the host: bytes, of any lengths. what: for messages."""
 
+    def running(self, what: str, digest: bytes) -> AbstractContextManager[None]:
+        """Let a block run a program on which the ranks have agreed. A digest of 16 bytes tells
+        which, so that ranks that run different ones are an error. what: for messages.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -75,6 +81,47 @@ class World:
                 stream = stream * group.size + group.rank
         return cls(groups, stream)
 
+    @property
+    def place(self) -> dict[str, int]:
+        """This rank's place along each axis."""
+        return {name: group.rank for name, group in self.groups.items()}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of ranks along each axis."""
+        return {name: group.size for name, group in self.groups.items()}
+
+    @property
+    def size(self) -> int:
+        """The number of all ranks."""
+        return math.prod(group.size for group in self.groups.values())
+
+    @property
+    def rank(self) -> int:
+        """This rank's number among all, which are counted with the last axis as the fastest."""
+        number = 0
+        for group in self.groups.values():
+            number = number * group.size + group.rank
+        return number
+
+    def gather(
+        self, data: bytes, what: str, over: Collection[str] | None = None
+    ) -> dict[tuple[int, ...], bytes]:
+        """Return what each rank along some axes gives, by its place along all axes, in the order of
+        ranks. All ranks along these axes call it. over: None for all axes. what: for messages.
+        """
+        at = tuple(self.place.values())
+        found = {at: data}
+        for number, (name, group) in enumerate(self.groups.items()):
+            if group.size > 1 and (over is None or name in over):
+                given = group.gather(b"".join(map(_framed, found.values())), what)
+                found = {
+                    (*place[:number], rank, *place[number + 1 :]): one
+                    for rank, all_of_it in enumerate(given)
+                    for place, one in zip(found, _unframed(all_of_it), strict=True)
+                }
+        return dict(sorted(found.items()))
+
     def group(self, over: str, size: int) -> Group:
         """Return the group along an axis; DistributedError if there is none of that size."""
         found = self.groups.get(over)
@@ -92,6 +139,18 @@ class World:
                 hint="trace it for this mesh",
             )
         return found
+
+
+def _framed(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data
+
+
+def _unframed(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = start + 8 + int.from_bytes(data[start : start + 8], "little")
+        yield data[start + 8 : end]
+        start = end
 
 
 ALONE = World({})

@@ -20,6 +20,7 @@ from meta.passes.lifetimes import type_bytes
 from meta.runtime.array_key import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
+from meta.vm.agreed import together
 from meta.vm.code import Block, FunctionCode, KernelRef
 from meta.vm.code_analysis import CONSTANT, CodeSummary, summaries
 from meta.vm.eager import allocator
@@ -87,7 +88,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
     storages = [i.size for i in instructions if isinstance(i, bc.AllocateStorage)]
     jumps = bc.CallFunction | bc.MakeClosure | bc.Branch | bc.Jump | bc.TailCall
     is_straight = not any(isinstance(i, jumps) for i in function.instructions())
-    return Linked(
+    linked = Linked(
         linker.straight(function, entry) if is_straight else linker.general(),
         frozenset(r for r in entry.written if r >= 0),
         frozenset(r for r in entry.returned if r >= 0),
@@ -95,6 +96,7 @@ def link(program: BoundProgram, graphs: Graphs | None = None) -> Linked:
         sum(storages),
         linker.fill,
     )
+    return together(program, linked, graphs)
 
 
 class _Linker:

@@ -244,16 +244,7 @@ def marked(step: Step, kernel: Kernel, span: Span | None) -> Step:
 
 def launch_error(error: Exception) -> BackendError:
     """Return the error to raise from what a kernel of a program raised."""
-    site = None
-    trace = error.__traceback__
-    while trace is not None and site is None:
-        frame = trace.tb_frame
-        step = frame.f_locals.get("step")
-        if isinstance(step, FunctionType):
-            site = step.__dict__.get(_SITE)
-        elif SITES in frame.f_globals:
-            site = frame.f_globals[SITES].get(trace.tb_lineno)
-        trace = trace.tb_next
+    site = _site(error)
     if site is None:
         return backend_error(error, "cannot run a program")
     kernel, span = site
@@ -265,3 +256,32 @@ def launch_error(error: Exception) -> BackendError:
         dialect=kernel.dialect or None,
         span=span,
     )
+
+
+def name_site(error: MetaError, op: str, span: Span | None) -> None:
+    """Let an error that a program raised name the operator that was run, with the user's line;
+    ``op`` and ``span`` if there was none yet.
+    """
+    site = _site(error)
+    if site is not None:
+        op, span = site[0].base, site[1]
+    error.op = op
+    if span is not None:
+        if error.span is not None:
+            error.note(f"in a program that was called at {error.span}")
+        error.span = span
+
+
+def _site(error: Exception) -> tuple[Kernel, Span | None] | None:
+    """Return what was launched when an error was raised, and its line in the user's code."""
+    site = None
+    trace = error.__traceback__
+    while trace is not None and site is None:
+        frame = trace.tb_frame
+        step = frame.f_locals.get("step")
+        if isinstance(step, FunctionType):
+            site = step.__dict__.get(_SITE)
+        elif SITES in frame.f_globals:
+            site = frame.f_globals[SITES].get(trace.tb_lineno)
+        trace = trace.tb_next
+    return site

@@ -1,0 +1,337 @@
+"""`Watch`: what a process tells the others of itself, and what it finds out of them.
+
+Each rank keeps a row in the store, which a thread of it writes a few times a second: how many
+collectives it has begun along each axis, which one it is in, its line in the user's code. So nobody
+pays for it in a collective, and when one fails, whoever waited can say which ranks are missing, and
+where these are. The first rank that finds a failure writes down what it is; the others repeat that.
+
+Gloo raises an error at its limit of time, or when a peer is gone. A kernel of NCCL waits for ever:
+there the thread looks whether launched work comes to its end, and ends the process if it does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Store
+
+from meta.base.errors import DistributedError
+from meta.base.source import line_of, raised_at
+from meta.runtime.agreement import ranks_text
+
+FAILURE = "failure"
+WHAT = "the ranks do not go on together"
+GONE = "the store is gone, and with it rank 0 or the launcher"
+_GRACE = 4
+"""Periods in which a rank that is alive writes its row, or says why it ends."""
+
+
+class Watch:
+    """The rows of all ranks, and the thread that writes this rank's.
+
+    Parameters
+    ----------
+    store: a client of the store of its own. keeps_store: whether the store is in this process.
+    limit: seconds after which waiting is an error. device: the number of the GPU; None on the CPU.
+
+    Attributes
+    ----------
+    margin: how much earlier a wait has to end for the error to come within the limit.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        limit: float,
+        keeps_store: bool,
+        device: int | None,
+    ) -> None:
+        self.rank, self.size, self.limit, self.device = rank, size, limit, device
+        self.keeps_store = keeps_store
+        # The more ranks, the less often each asks the one store.
+        self._period = min(max(0.25, size / 500), limit / 40)
+        self.margin = 2 * _GRACE * self._period
+        self._store = store
+        self._calls: dict[str, int] = {}
+        self._within: list[str] = []
+        self._ended = ""
+        self._beats = 0
+        self._failure = ""
+        # What a device has yet to do, with the time of its launch; when it last got on.
+        self._launched: deque[tuple[str, float, Any]] = deque()
+        self._got_on = 0.0
+        self._main = threading.main_thread().ident
+        self._stop = threading.Event()
+        self._hook: Callable[..., Any] = sys.excepthook
+        self._write_row()
+        self._thread = threading.Thread(target=self._watch, name="meta ranks", daemon=True)
+        self._thread.start()
+
+    # What this rank does.
+
+    def enter(self, axis: str, call: str) -> None:
+        """Note that a collective is begun; DistributedError if a failure is known already."""
+        if self._failure:
+            raise DistributedError(WHAT, op=_operator(call), found=self._failure)
+        self._calls[axis] = self._calls.get(axis, 0) + 1
+        self._within.append(call)
+
+    def leave(self) -> None:
+        """Note that the innermost collective has returned."""
+        self._within.pop()
+
+    def launched(self, call: str) -> None:
+        """Note work on the current stream of the device, which is to come to its end."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._launched.append((call, time.monotonic(), event))
+
+    def report(self, kind: type[BaseException], error: BaseException | None, trace: Any) -> None:
+        """Tell the others of an exception that ends this process; a `sys.excepthook`."""
+        if not self._failure:
+            line = raised_at(trace)
+            where = "" if line is None else f", at {line[0]}:{line[1]}"
+            text = str(error).splitlines()[:1]
+            said = f"{kind.__name__}: {text[0]}" if text else kind.__name__
+            self._fail(f"rank {self.rank} raised {said}{where}")
+        if self.keeps_store:
+            time.sleep(3 * self._period)  # until the others have read why the store goes away
+        self._hook(kind, error, trace)
+
+    def install(self) -> None:
+        """Let `report` be told of exceptions that end the process."""
+        self._hook, sys.excepthook = sys.excepthook, self.report
+
+    def end(self, why: str) -> None:
+        """Tell the others that this rank leaves, and stop the thread."""
+        if self._ended:
+            return
+        self._ended = why
+        if sys.excepthook == self.report:
+            sys.excepthook = self._hook
+        self._stop.set()
+        self._thread.join(2.0)
+        try:
+            self._write_row()
+            if self.keeps_store and not self._failure:
+                self._wait_for_ends()
+        except RuntimeError:
+            pass  # the store went away before this rank did
+
+    def is_broken(self) -> bool:
+        """Whether a failure is known: groups of processes are of no use any more."""
+        return bool(self._failure)
+
+    # What others do.
+
+    def failure(
+        self, axis: str, call: str, members: Sequence[int], cause: BaseException
+    ) -> DistributedError:
+        """Return the error of a collective that failed, and tell the others."""
+        limit = f"{self.limit:g} s"
+        return DistributedError(
+            WHAT,
+            op=_operator(call),
+            expected=f"{ranks_text(members)} in {call} along {axis!r} within {limit}",
+            found=self._found(axis, members, cause),
+            hint="the others' own messages, and those of the launcher; a rank that only takes "
+            "long needs meta.distributed.init(timeout=SECONDS)",
+        )
+
+    def meet(self, name: str, text: str = "") -> list[str]:
+        """Wait for all ranks, through the store; return the text of each.
+
+        Raises DistributedError, which names those that did not come within the limit.
+        """
+        keys = [f"{name}/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], text)
+        deadline = time.monotonic() + self.limit - self.margin
+        while True:
+            missing = [r for r, key in enumerate(keys) if not self._store.check([key])]
+            if not missing:
+                return [self._store.get(key).decode() for key in keys]
+            if self._failure or time.monotonic() > deadline:
+                who = "did not come" if self.size - len(missing) > 1 else "did not come to this one"
+                self._fail(f"{ranks_text(missing)} of {self.size} {who}{self._where(missing)}")
+                raise DistributedError(
+                    WHAT, expected=f"all in {name} within {self.limit:g} s", found=self._failure
+                )
+            time.sleep(0.01)
+
+    def _where(self, ranks: Sequence[int]) -> str:
+        rows = self._rows(ranks)
+        told = [f"rank {r} is at {row['line']}" for r, row in rows.items() if row.get("line")]
+        return "".join(f"; {one}" for one in told)
+
+    def _found(self, axis: str, members: Sequence[int], cause: BaseException) -> str:
+        """Return what is wrong, as the rank that found it first says."""
+        try:
+            self._read_failure()
+            before = rows = self._rows(members)
+            silent: list[int] = []
+            for _ in range(_GRACE):
+                if self._failure or any(row.get("ended") for row in rows.values()):
+                    break
+                time.sleep(self._period)
+                self._read_failure()
+                rows = self._rows(members)
+            else:
+                silent = [r for r in members if rows[r].get("beats") == before[r].get("beats")]
+            if not self._failure:
+                self._fail(self._missing(axis, rows, silent, cause))
+        except RuntimeError:
+            if not self._failure:
+                self._failure = (
+                    f"the store is gone, and with it rank 0 or the launcher ({_said(cause)})"
+                )
+        return self._failure
+
+    def _missing(
+        self,
+        axis: str,
+        rows: dict[int, dict[str, Any]],
+        silent: Sequence[int],
+        cause: BaseException,
+    ) -> str:
+        """Return which ranks are missing in this one's last collective, and where they are."""
+        own = self._calls[axis]
+        told = []
+        for rank, row in rows.items():
+            done = row.get("calls", {}).get(axis, 0)
+            behind = f"after {done - bool(row.get('in'))} of {own} collectives along {axis!r}"
+            if rank == self.rank:
+                continue
+            if row.get("ended"):
+                told.append(f"rank {rank} has left ({row['ended']}), {behind}")
+            elif rank in silent:
+                told.append(f"rank {rank} is gone: it gives no sign of life any more")
+            elif done < own:
+                at = f"in {row['in']}" if row["in"] else f"at {row['line']}"
+                told.append(f"rank {rank} did not come: it is {at}, {behind}")
+        return "; ".join(told) or f"all ranks are there, but: {_said(cause)}"
+
+    # The store.
+
+    def _fail(self, text: str) -> None:
+        """Write down a failure, unless another rank has written one: then that is known here."""
+        try:
+            self._failure = self._store.compare_set(FAILURE, "", text).decode()
+        except RuntimeError:
+            self._failure = text
+
+    def _read_failure(self) -> None:
+        if not self._failure and self._store.check([FAILURE]):
+            self._failure = self._store.get(FAILURE).decode()
+
+    def _write_row(self) -> None:
+        self._beats += 1
+        frame = sys._current_frames().get(self._main or 0)
+        line = line_of(frame)
+        row = {
+            "beats": self._beats,
+            "calls": self._calls,
+            "in": self._within[-1:] and self._within[-1],
+            "line": "" if line is None else f"{line[0]}:{line[1]}",
+            "ended": self._ended,
+        }
+        self._store.set(f"row/{self.rank}", json.dumps(row))
+
+    def _rows(self, ranks: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Return what ranks have written last; an empty row for one that has not come yet."""
+        keys = {rank: f"row/{rank}" for rank in ranks}
+        there = [rank for rank, key in keys.items() if self._store.check([key])]
+        found = self._store.multi_get([keys[rank] for rank in there]) if there else []
+        rows = {r: json.loads(row) for r, row in zip(there, found, strict=True)}
+        return {rank: rows.get(rank, {}) for rank in ranks}
+
+    def _wait_for_ends(self) -> None:
+        """Let the others leave before the store goes away with this process, for a while."""
+        deadline = time.monotonic() + min(5.0, self.limit)
+        others = [r for r in range(self.size) if r != self.rank]
+        while time.monotonic() < deadline:
+            if all(row.get("ended") for row in self._rows(others).values()):
+                return
+            time.sleep(0.02)
+
+    # The thread.
+
+    def _watch(self) -> None:
+        if self.device is not None:
+            torch.cuda.set_device(self.device)
+        while not self._stop.wait(self._period):
+            try:
+                self._write_row()
+                self._read_failure()
+            except RuntimeError:  # the store is gone: with whom, the collectives will say
+                if self.device is None:
+                    return
+            if self._launched:
+                self._look_at_device()
+
+    def _look_at_device(self) -> None:
+        """End the process if launched work does not come to its end."""
+        now = time.monotonic()
+        while self._launched and self._launched[0][2].query():
+            self._launched.popleft()
+            self._got_on = now
+        if not self._launched:
+            return
+        call, since, _ = self._launched[0]
+        waited = now - max(since, self._got_on)
+        if waited < (min(5.0, self.limit / 4) if self._failure else self.limit - self.margin):
+            return
+        if not self._failure:
+            self._fail(self._stuck(call))
+        error = DistributedError(
+            WHAT,
+            op=_operator(call),
+            expected=f"{call} to end on the device within {self.limit:g} s",
+            found=self._failure,
+            hint="a kernel that waits for another rank cannot be interrupted: the process ends",
+        )
+        error.span = None
+        print(f"[rank{self.rank}]: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    def _stuck(self, call: str) -> str:
+        """Return why a device waits, as far as the rows of all ranks tell."""
+        try:
+            before = self._rows(range(self.size))
+            time.sleep(2 * self._period)
+            rows = self._rows(range(self.size))
+        except RuntimeError:
+            return GONE
+        most: dict[str, int] = dict(self._calls)
+        told = []
+        for rank, row in rows.items():
+            if rank == self.rank:
+                continue
+            if not row or row["ended"] or row["beats"] == before[rank].get("beats"):
+                told.append(f"rank {rank} is gone")
+                continue
+            behind = [axis for axis, n in most.items() if row["calls"].get(axis, 0) < n]
+            if behind:
+                at = f"in {row['in']}" if row["in"] else f"at {row['line']}"
+                told.append(f"rank {rank} did not come: it is {at}")
+        return "; ".join(told) or f"all ranks are there, and wait in {call} or what follows"
+
+
+def _said(cause: BaseException) -> str:
+    """Return what an error of PyTorch's says, without its place in the source and its advice."""
+    line = re.sub(r"^\[[^]]*\] ", "", (str(cause).splitlines() or [""])[0])
+    return line.partition(". This is typically")[0]
+
+
+def _operator(call: str) -> str:
+    return call.partition("(")[0]
