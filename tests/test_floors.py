@@ -28,7 +28,13 @@ FLOORS = [
     {"interop"},
 ]
 # Optimizers and training loops are written for models, analyses read what passes plan.
-SAME_FLOOR = {("optim", "model"), ("train", "model"), ("train", "optim"), ("analysis", "passes")}
+SAME_FLOOR = {
+    ("optim", "model"),
+    ("train", "model"),
+    ("train", "optim"),
+    ("train", "distributed"),
+    ("analysis", "passes"),
+}
 # The package itself, its command line and the public test helpers.
 SEES_ALL = {"__init__", "__main__", "cli", "namespace", "testing"}
 

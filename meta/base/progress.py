@@ -12,11 +12,11 @@ from meta.base.errors import ArgumentError
 _DISABLE = {"auto": None, "on": False, "off": True}
 
 
-def bar(total: int | None, what: str, delay: float = 0.0, done: int = 0) -> Any:
+def bar(total: int | None, what: str, delay: float = 0.0, done: int = 0, shown: bool = True) -> Any:
     """Return a tqdm bar of ``total`` steps (None: nobody knows), a context manager, on stderr.
 
     It is shown when ``delay`` seconds have passed: what is quick needs none. ``done`` steps were
-    done before.
+    done before. shown: whether by this process at all.
     Raises ArgumentError if META_PROGRESS is none of auto, on and off.
     """
     wanted = config.get("META_PROGRESS")
@@ -24,6 +24,5 @@ def bar(total: int | None, what: str, delay: float = 0.0, done: int = 0) -> Any:
         raise ArgumentError(
             "META_PROGRESS cannot be read", expected=" or ".join(_DISABLE), found=repr(wanted)
         )
-    return tqdm(
-        total=total, desc=what, disable=_DISABLE[wanted], leave=False, delay=delay, initial=done
-    )
+    disable = _DISABLE[wanted] if shown else True
+    return tqdm(total=total, desc=what, disable=disable, leave=False, delay=delay, initial=done)

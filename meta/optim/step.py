@@ -259,7 +259,7 @@ def training_step(
     zero: int = 0,
     reduce_dtype: str | None = None,
 ) -> StepMaker:
-    """Return a function that turns a model into its training step.
+    """Return a function that turns a model into its training step. It takes ``over``, too.
 
     The step is called as ``step(dy, *inputs)``: forward, backward from ``dy`` (the gradient of the
     model's result), and the update of all parameters that require a gradient are one traced
@@ -320,7 +320,7 @@ def training_step(
         **numbers,
     )
 
-    def make(model: Model) -> TrainingStep:
+    def make(model: Model, over: str | None = over) -> TrainingStep:
         ranks = None if over is None else Ranks.of(over, reduce_dtype, zero)
         options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
         return TrainingStep(model, of_params, *options)

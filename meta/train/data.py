@@ -9,12 +9,23 @@ besides ``__iter__``:
   ``__iter__`` returns next goes on in the epoch of the state, and ends at once if all of its
   batches were given. Other data are iterated anew from the state that the random generators had
   when the epoch began, and what was used is skipped.
+
+On a mesh a batch is that of all ranks together: each takes its own rows, so a run is the same on
+any number of ranks, and so is the position in a checkpoint. Every rank iterates over all data, in
+the same order, unless these are shared out before they are read:
+
+- ``shard(place, count)`` returns what one of ``count`` ranks iterates over. `Batches` has it;
+- a DataLoader with torch's DistributedSampler reads its rank's part.
+
+To train, a batch must have as many rows for each rank, since gradients of equal parts are averaged:
+another batch is an ArgumentError, before anything is lost. An evaluation counts each row once: what
+cannot be shared out equally is evaluated by all ranks, and counted by the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from copy import copy
 from typing import Any
 
 import torch
@@ -26,79 +37,18 @@ from meta.op.core import tree
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator
 from meta.train import random_state
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one step takes: arrays on the model's device.
-
-    Attributes
-    ----------
-    inputs: positional arguments of the model (a tuple), or its named ones (a dict).
-    targets: the same for the loss, behind the model's result.
-    samples: the extent of the first array's first axis; 1 for an array without axes.
-    """
-
-    inputs: tuple[Any, ...] | dict[str, Any]
-    targets: tuple[Any, ...] | dict[str, Any]
-    samples: int
-
-
-def read_batch(item: Any, device: Device) -> Batch:
-    """Return a pair (inputs, targets) as a `Batch`; ArgumentError for what is none.
-
-    Either is an array (numpy, torch or meta), a tuple or list of arrays, or a dict of them by the
-    name of an argument; targets may be None where the model's result says it all.
-    """
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        kinds = [type(v).__name__ for v in item] if isinstance(item, tuple | list) else ""
-        raise ArgumentError(
-            "a batch is a pair (inputs, targets)",
-            found=f"{type(item).__name__} {', '.join(kinds)}".strip(),
-            hint="several inputs are a tuple: yield ((x1, x2), y); arrays in memory are batched by "
-            "meta.train.Batches(x, y, batch_size)",
-        )
-    inputs, targets = arguments(item[0], "inputs"), arguments(item[1], "targets")
-    arrays, structure = tree.flatten((inputs, targets))
-    moved = [_on(device, as_array(a)) for a in arrays]
-    if not tree.flatten(inputs)[0]:
-        raise ArgumentError("the inputs of a batch hold no array", found=repr(item[0]))
-    first = moved[0].shape
-    inputs, targets = tree.unflatten(structure, moved)
-    return Batch(inputs, targets, first[0] if first else 1)
-
-
-def arguments(value: Any, what: str) -> tuple[Any, ...] | dict[str, Any]:
-    """Return the ``what`` ("inputs", "targets") of a batch as positional or named arguments.
-
-    Raises ArgumentError for what is no array, and no tuple, list or dict of arrays.
-    """
-    if value is None and what == "targets":
-        return ()
-    if tree.is_array(value):
-        return (value,)
-    if not isinstance(value, tuple | list | dict):
-        raise ArgumentError(
-            f"the {what} of a batch hold what is no array",
-            expected="an array, or a tuple, list or dict of arrays",
-            found=f"{type(value).__name__}: {value!r:.60}",
-            hint="numpy.asarray makes an array of numbers",
-        )
-    for inner in value.values() if isinstance(value, dict) else value:
-        if not tree.is_array(inner):
-            arguments(inner, what)
-    return value if isinstance(value, dict) else tuple(value)
-
-
-def _on(device: Device, array: ndarray) -> ndarray:
-    if array.device == device:
-        return array
-    # Pinned memory, as a DataLoader may use, is copied while the host goes on.
-    return ndarray(array.torch().to(str(device), non_blocking=True))
+from meta.train.batch import Batch, arguments, read_batch
+from meta.train.share import Share, samplers
+from meta.train.team import ALONE, Team
 
 
 class Feed:
     """The batches of ``data`` on a device.
+
+    Parameters
+    ----------
+    team: the ranks among which the rows of batches are shared out. even: whether equally, or so
+    that each row is counted once (see above).
 
     Attributes
     ----------
@@ -107,18 +57,22 @@ class Feed:
     generators: those of their own that the data draw from, besides the global ones.
     """
 
-    def __init__(self, data: Iterable[Any], device: Device) -> None:
+    def __init__(
+        self, data: Iterable[Any], device: Device, team: Team = ALONE, even: bool = True
+    ) -> None:
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
             raise ArgumentError(
                 "data must be iterable",
                 expected="an iterable of pairs (inputs, targets), or a torch DataLoader",
                 found=type(data).__name__,
             )
-        self.data, self.device = data, device
+        self._share = Share(data, team, even)
+        self.data, self.device = self._share.data, device
         self.epoch = self.batch = 0
         self.one_shot = isinstance(data, Iterator)
         self._iterator: Iterator[Any] | None = None
-        owned = (getattr(owner, "generator", None) for owner in _samplers(data))
+        self._rest: list[Batch] = []
+        owned = (getattr(owner, "generator", None) for owner in samplers(self.data))
         found = {id(g): g for g in owned if isinstance(g, torch.Generator)}
         self.generators = list(found.values())
         self._start: dict[str, Any] | None = None
@@ -126,7 +80,7 @@ class Feed:
     def length(self) -> int | None:
         """Return the number of batches in an epoch, None if the data do not say."""
         try:
-            return len(self.data)  # type: ignore[arg-type]
+            return len(self.data)
         except TypeError:
             return None
 
@@ -135,24 +89,31 @@ class Feed:
 
         What the data raise is raised, with a note that says where.
         """
+        if self._rest:
+            return self._rest.pop(0)
         try:
             item = next(self._begun())
         except StopIteration:
+            self._share.end(self.length())
             self._end_epoch()
             return None
         except Exception as error:
             self._note(error)
             raise
         try:
-            batch = read_batch(item, self.device)
+            whole = read_batch(item)
+            if not self._share.goes_on(whole, self.length()):
+                self._end_epoch()
+                return None
+            first, *self._rest = [b.on(self.device) for b in self._share.parts(whole)]
         except ArgumentError as error:
             self._note(error)
             raise
         self.batch += 1
-        return batch
+        return first
 
     def state(self) -> dict[str, Any]:
-        """Return the position, for a checkpoint."""
+        """Return the position, for a checkpoint; all ranks call it."""
         data: Any = self.data
         own = data.state_dict() if _keeps_its_position(data) else None
         begun = self.batch > 0 and own is None
@@ -160,7 +121,7 @@ class Feed:
             "epoch": self.epoch,
             "batch": self.batch,
             "start": self._start if begun else None,
-            "data": own,
+            "data": self._share.position(own),
             "random": random_state.capture(self.generators),
         }
 
@@ -169,7 +130,7 @@ class Feed:
         self.epoch, self.batch = state["epoch"], state["batch"]
         data: Any = self.data
         if _keeps_its_position(data) and state["data"] is not None:
-            data.load_state_dict(state["data"])
+            data.load_state_dict(self._share.own_position(state["data"]))
             self._iterator = iter(data) if self.batch else None
         elif self.batch:
             random_state.restore(state["start"], self.generators)
@@ -196,10 +157,11 @@ class Feed:
                     hint="pass an iterable that can be passed over again (a list, a DataLoader, an "
                     "object with __iter__), or fewer steps",
                 )
-            for owner in _samplers(self.data):
+            for owner in samplers(self.data):
                 set_epoch = getattr(owner, "set_epoch", None)
                 if callable(set_epoch):
                     set_epoch(self.epoch)
+            self._share.begin()
             self._start = random_state.capture(self.generators)
             self._iterator = iter(self.data)
         return self._iterator
@@ -228,13 +190,6 @@ def _keeps_its_position(data: Any) -> bool:
     )
 
 
-def _samplers(data: Any) -> list[Any]:
-    """Return what decides the order of the data: themselves, and a DataLoader's samplers."""
-    batches = getattr(data, "batch_sampler", None)
-    found = (data, getattr(data, "sampler", None), batches, getattr(batches, "sampler", None))
-    return list({id(one): one for one in found if one is not None}.values())
-
-
 class Batches:
     """Batches of arrays (numpy, torch or meta) along their first axis: data for `fit`.
 
@@ -251,6 +206,8 @@ class Batches:
 
     Raises ArgumentError for arrays of different lengths, or fewer samples than make a batch.
     """
+
+    shards_rows = True
 
     @checked
     def __init__(
@@ -274,6 +231,7 @@ class Batches:
             drop_last,
         )
         self._epoch = 0
+        self._place, self._count = 0, 1
         lengths = {t.shape[0] if t.ndim else None for t in self._tensors}
         if len(lengths) != 1 or None in lengths:
             raise ArgumentError(
@@ -301,6 +259,24 @@ class Batches:
             else -(-self.samples // self.batch_size)
         )
 
+    def shard(self, place: int, count: int) -> Batches:
+        """Return the batches of one of ``count`` ranks: its rows of each of these batches.
+
+        Raises ArgumentError if a batch does not have as many rows for each rank.
+        """
+        last = self.samples % self.batch_size
+        if self.batch_size % count or (last % count and not self.drop_last):
+            raise ArgumentError(
+                f"the batches are not shared out equally over {count} ranks",
+                expected=f"a batch_size that {count} divides, and no other last batch",
+                found=f"batches of {self.batch_size}" + (f", the last one of {last}" * bool(last)),
+                hint="batch_size counts the rows of all ranks; drop_last=True leaves the last, "
+                "smaller batch of an epoch out",
+            )
+        part = copy(self)
+        part._place, part._count = place, count
+        return part
+
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is; otherwise each is the one after the last."""
         self._epoch = epoch
@@ -311,7 +287,8 @@ class Batches:
         devices = {t.device for t in self._tensors} if self.shuffle else ()
         orders = {d: _permutation(self.samples, self.seed, epoch).to(d) for d in devices}
         for start in range(0, len(self) * self.batch_size, self.batch_size):
-            rows = slice(start, start + self.batch_size)
+            size = min(self.batch_size, self.samples - start) // self._count
+            rows = slice(start + self._place * size, start + (self._place + 1) * size)
             leaves = [
                 ndarray(t.index_select(0, orders[t.device][rows]) if orders else t[rows])
                 for t in self._tensors

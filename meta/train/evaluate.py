@@ -19,6 +19,7 @@ from meta.train.data import Feed
 from meta.train.metric import Metric
 from meta.train.objective import Evaluation, Loss
 from meta.train.runner import Runner
+from meta.train.team import ALONE, Meshes, Team, team_on
 
 
 def evaluate(
@@ -29,12 +30,16 @@ def evaluate(
     metrics: Mapping[str, Loss | Metric] | None = None,
     amp: str | None = None,
     executor: str = "vm",
+    mesh: Meshes | None = None,
+    over: str = "dp",
 ) -> dict[str, float]:
     """Return the mean loss, as "loss", and metrics of a model over data.
 
     Parameters
     ----------
     model, loss, data, amp, executor: as for `fit`. The data are passed over once.
+    mesh, over: as for `fit`: each rank evaluates its share of the rows, and each row is counted
+        once. The model's arrays become those of the first rank; so is the result the same on all.
     metrics: by name, `Metric`s, such as ``F1()``, which count over all batches, or functions
         ``(model_result, *targets) -> scalar`` as the loss is.
 
@@ -43,7 +48,11 @@ def evaluate(
     Raises ArgumentError
     for data without a batch.
     """
-    return Evaluator(model, loss, metrics or {}, amp, executor).run(data)
+    with team_on(mesh, over) as team:
+        for one in (model, loss):
+            if isinstance(one, Model):
+                team.share_arrays(one)
+        return Evaluator(model, loss, metrics or {}, amp, executor, team).run(data)
 
 
 class Evaluator:
@@ -56,6 +65,7 @@ class Evaluator:
         metrics: Mapping[str, Loss | Metric],
         amp: str | None,
         executor: str,
+        team: Team = ALONE,
     ) -> None:
         for name, metric in metrics.items():
             if isinstance(metric, Metric) and not metric.is_number:
@@ -68,7 +78,7 @@ class Evaluator:
             raise ArgumentError(
                 "a metric cannot be called so: these names are taken", found=", ".join(taken)
             )
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.team = model, loss, team
         self._counting = {n: m for n, m in metrics.items() if isinstance(m, Metric)}
         self._names = ("loss", *metrics)
         evaluation: Model = Evaluation(model, loss, metrics)
@@ -80,22 +90,30 @@ class Evaluator:
         """Return the means, and what is counted, over ``data``."""
         for metric in self._counting.values():
             metric.reset()
-        feed = Feed(data, device_of(self.model))
-        found: list[dict[str, ndarray]] = []
+        feed = Feed(data, device_of(self.model), self.team, even=False)
+        found: dict[str, list[ndarray]] = {n: [] for n in self._names if n not in self._counting}
         weights: list[int] = []
         with (
             random_state.preserved(feed.generators),
             in_mode(False, self.model, self.loss),
-            bar(feed.length(), "evaluation", delay=1) as progress,
+            bar(feed.length(), "evaluation", delay=1, shown=self.team.first) as progress,
         ):
             while (batch := feed.take()) is not None:
                 values = self._runner(batch.inputs, batch.targets)
-                for name, metric in self._counting.items():
-                    metric.add(values[name])
-                found.append({n: v for n, v in values.items() if n not in self._counting})
-                weights.append(batch.samples)
+                if batch.counts:
+                    for name, metric in self._counting.items():
+                        metric.add(values[name])
+                    for name, kept in found.items():
+                        kept.append(values[name])
+                    weights.append(batch.samples)
                 progress.update()
-        means = {name: _mean([f[name] for f in found], weights) for name in found[0]}
+        sums = {name: _sum(values, weights) for name, values in found.items()}
+        of_ranks = self.team.gather((sums, sum(weights)), "an evaluation", along=True)
+        total = sum(weight for _, weight in of_ranks)
+        means = {name: sum(its[name] for its, _ in of_ranks) / total for name in found}
+        for metric in self._counting.values():
+            if self.team.count > 1:
+                metric.join(self.team.gather(metric.kept(), "a metric", along=True))
         counted = {name: metric.compute() for name, metric in self._counting.items()}
         both = means | counted
         return {name: both[name] for name in self._names}
@@ -120,7 +138,9 @@ def in_mode(training: bool, *models: Any) -> Iterator[None]:
             model.train(was_training)
 
 
-def _mean(values: list[ndarray], weights: list[int]) -> float:
-    """Return the weighted mean; the device is waited for here, once."""
+def _sum(values: list[ndarray], weights: list[int]) -> float:
+    """Return the weighted sum; the device is waited for here, once."""
+    if not values:
+        return 0.0
     stacked = torch.stack([v.torch() for v in values]).cpu().double()
-    return float((stacked * torch.tensor(weights)).sum() / sum(weights))
+    return float((stacked * torch.tensor(weights)).sum())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import meta.amp
@@ -23,6 +23,7 @@ from meta.train.metric import Metric
 from meta.train.objective import Loss, Objective
 from meta.train.record import Record
 from meta.train.run import Limits, Run, Watching
+from meta.train.team import Meshes, Team, require_data_parallel, team_on
 
 
 def fit(
@@ -49,6 +50,8 @@ def fit(
     device: object = None,
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
+    mesh: Meshes | None = None,
+    over: str = "dp",
 ) -> Record:
     """Train a model, in place, and return a record of the run. docs/training.md shows all of it.
 
@@ -85,12 +88,18 @@ def fit(
     seed: of the generators of meta (dropout), torch, numpy and Python, set when a run begins; a
         run that is resumed goes on with the state in the checkpoint.
     callbacks: see `Callback`.
+    mesh: trains data parallel on a mesh (`meta.distributed.Mesh`, or its sizes), along its axis
+        ``over``; all ranks call fit. A batch is that of all ranks, each takes its rows (see
+        `meta.train.data`). Losses, metrics, the end of the run and Ctrl-C are the same for all
+        ranks, and the first one shows progress and writes logs and checkpoints. docs/distributed.md
+        says more.
 
     Ctrl-C ends a run behind a whole step, writes a checkpoint, and raises KeyboardInterrupt.
 
     Raises ArgumentError for arguments that do not fit, FormatError for a checkpoint that is damaged
     or of another model, NonFiniteError for a loss that is not finite (with a loss scale: for too
-    many steps in a row that had to be left out), and what data, model and callbacks raise.
+    many steps in a row that had to be left out), DistributedError for ranks that do not go on
+    together, and what data, model and callbacks raise.
     """
     _require_parts(model, loss, optimizer)
     limits = Limits(steps, epochs, eval_every, checkpoint_every, log_every)
@@ -108,20 +117,17 @@ def fit(
     _require_often_enough(data, eval_data, epochs)
     _require_schedule_and_seed(schedule, seed)
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, keep)
-    watching = Watching(
-        None if eval_data is None else Evaluator(model, loss, metrics or {}, amp, executor),
-        eval_data or (),
-        tuple(metrics or ()),
-        loggers(log),
-        tuple(callbacks),
-    )
+    written = loggers(log)
     if device is not None:
         model.to(device=require(device))
         if isinstance(loss, Model):
             loss.to(device=require(device))
     with (
+        team_on(mesh, over) as team,
         nullcontext() if model.training else in_mode(True, model),
-        nullcontext() if checkpoints is None else checkpoints.locked(),
+        nullcontext()
+        if checkpoints is None
+        else team.within_first("locking the folder of checkpoints", checkpoints.locked()),
     ):
         if checkpoints is not None and not resume and (found := checkpoints.steps()):
             raise ArgumentError(
@@ -134,26 +140,47 @@ def fit(
         objective: Model = Objective(model, loss)
         if amp is not None:
             objective = meta.amp.autocast(objective, dtype=amp)
-        training_step = optimizer(objective)
-        if not isinstance(training_step, TrainingStep):
-            raise ArgumentError(
-                "the optimizer does not make a training step",
-                expected="what a with_<name> of meta.optim returns",
-                found=type(training_step).__name__,
-            )
+        training_step = _training_step(optimizer, objective, team)
+        feed = Feed(data, device_of(model), team)
+        if not team.alone:  # the order of data is drawn alike
+            random_state.share(team, feed.generators)
+        watching = Watching(
+            None
+            if eval_data is None
+            else Evaluator(model, loss, metrics or {}, amp, executor, team),
+            eval_data or (),
+            tuple(metrics or ()),
+            written if team.first else [],
+            tuple(callbacks),
+            _of_average(eval_average, training_step),
+        )
         run = Run(
             model,
             objective,
             training_step,
-            Feed(data, device_of(model)),
+            feed,
             executor,
             limits,
             schedule,
             checkpoints,
-            replace(watching, of_average=_of_average(eval_average, training_step)),
+            watching,
+            team,
         )
         run.resume()
         return run.go()
+
+
+def _training_step(optimizer: StepMaker, objective: Model, team: Team) -> TrainingStep:
+    along = {"over": team.over} if team.over and "over" in signature(optimizer).parameters else {}
+    made = optimizer(objective, **along)
+    if not isinstance(made, TrainingStep):
+        raise ArgumentError(
+            "the optimizer does not make a training step",
+            expected="what a with_<name> of meta.optim returns",
+            found=type(made).__name__,
+        )
+    require_data_parallel(team, None if made.ranks is None else made.ranks.over)
+    return made
 
 
 def _of_average(wanted: bool | None, step: TrainingStep) -> bool | None:

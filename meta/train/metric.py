@@ -8,7 +8,7 @@ that it is part of the evaluation's program), and what the counts of all batches
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -70,6 +70,22 @@ class Metric:
             old = self._kept.get(name)
             self._kept[name] = new if old is None else old + new
 
+    def kept(self) -> dict[str, torch.Tensor]:
+        """Return what was counted so far, on the CPU; this waits for the device."""
+        joined = ((n, torch.cat([t.cpu() for t in k])) for n, k in self._kept.items())
+        return dict(joined) if self.joined else {n: k.cpu() for n, k in self._kept.items()}
+
+    def join(self, others: Iterable[Mapping[str, torch.Tensor]]) -> None:
+        """Count what others have `kept`, in their order, in place of what was counted."""
+        self.reset()
+        for other in others:
+            for name, value in other.items():
+                before = self._kept.get(name)
+                if self.joined:
+                    self._kept.setdefault(name, []).append(value)
+                else:
+                    self._kept[name] = value if before is None else before + value
+
     def reset(self) -> None:
         """Forget what was counted."""
         self._kept = {}
@@ -83,9 +99,7 @@ class Metric:
             raise ArgumentError(
                 f"{type(self).__name__} has counted no batch", hint="call update() first"
             )
-        kept = self._kept[name]
-        value: torch.Tensor = torch.cat([t.cpu() for t in kept]) if self.joined else kept.cpu()
-        return value.double()
+        return self.kept()[name].double()
 
     def __repr__(self) -> str:
         options = {n: v for n, v in vars(self).items() if not n.startswith("_")}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meta import op
-from meta.base.dtype import is_float
+from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
 from meta.ir import TensorType
@@ -16,7 +16,7 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
 from meta.runtime.ndarray import ndarray
-from meta.train.data import Batch
+from meta.train.batch import Batch
 from meta.train.metric import Metric
 from meta.vm.convention import bind
 
@@ -79,6 +79,21 @@ class Evaluation(Model):
             else:
                 values[name] = scalar(_call(metric, targets, result), f"the metric {name!r}")
         return values
+
+
+class OverRanks(Wrapper):
+    """A training step whose result, the loss, is the mean of the ranks' along an axis."""
+
+    def build(self, model: Model, over: str, size: int) -> None:
+        """Wrap a training step."""
+        self.model, self.over, self.size = model, over, size
+
+    @trace
+    def forward(self, dy: Any, inputs: Any, targets: Any) -> Any:
+        """Return the mean loss, at least in float32."""
+        loss = self.model(dy, inputs, targets)
+        wide = op.astype(loss, promote(loss.dtype, "float32"))
+        return op.all_reduce(wide, self.over, self.size, "mean")
 
 
 def loss_dtype(objective: Model, batch: Batch) -> str:

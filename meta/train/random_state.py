@@ -17,6 +17,7 @@ import torch
 
 from meta.base.errors import FormatError
 from meta.runtime.random import default
+from meta.train.team import Team
 
 
 def seed_all(seed: int) -> None:
@@ -52,6 +53,13 @@ def restore(state: dict[str, Any], generators: Sequence[torch.Generator] = ()) -
         raise FormatError(
             "this state of the random generators does not fit", found=error
         ) from error
+
+
+def share(team: Team, generators: Sequence[torch.Generator] = ()) -> None:
+    """Give all ranks the state that the first one has."""
+    state = team.one(capture(generators) if team.first else None, "the random state")
+    restore(state, generators)
+    team.one(None, "the random state")  # nothing is drawn before all have it
 
 
 @contextmanager

@@ -23,16 +23,18 @@ from meta.op.core import tree
 from meta.optim import TrainingStep
 from meta.runtime.ndarray import array, ndarray
 from meta.train import random_state
+from meta.train.batch import Batch
 from meta.train.callback import Callback
 from meta.train.checkpoint import Checkpoints
-from meta.train.data import Batch, Feed
+from meta.train.data import Feed
 from meta.train.evaluate import Evaluator
 from meta.train.log import Logger, Row, columns
 from meta.train.meter import Meter
-from meta.train.objective import loss_dtype
+from meta.train.objective import OverRanks, loss_dtype
 from meta.train.record import Record
 from meta.train.runner import Runner
 from meta.train.saved import Saved
+from meta.train.team import ALONE, Pace, Team
 from meta.vm.launch_checks import kinds_of
 
 
@@ -72,7 +74,9 @@ class Interrupts:
 SHOWN = 5
 
 
-def diverged(what: str, training_step: Model, dy: Any, batch: Batch) -> NonFiniteError:
+def diverged(
+    what: str, training_step: Model, dy: Any, batch: Batch, team: Team = ALONE
+) -> NonFiniteError:
     """Return the error for a run that cannot go on, because of ``what``.
 
     Data that are no numbers are told first. A copy of the step is run once more on a batch,
@@ -82,10 +86,12 @@ def diverged(what: str, training_step: Model, dy: Any, batch: Batch) -> NonFinit
     """
     given = tree.flatten((batch.inputs, batch.targets))[0]
     nan, _ = kinds_of(a.torch() for a in given)
-    if nan:
+    nans = [rank for rank, its in enumerate(team.gather(bool(nan), "the data")) if its]
+    if nans:
+        where = "" if team.alone else f", on the ranks {', '.join(map(str, nans))}"
         return NonFiniteError(
             what,
-            found="NaN in the data, in the last batch",
+            found=f"NaN in the data, in the last batch{where}",
             hint="look at what the data yield: numpy.isfinite(x).all()",
         )
     arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.torch()]))}
@@ -96,6 +102,10 @@ def diverged(what: str, training_step: Model, dy: Any, batch: Batch) -> NonFinit
             found=f"arrays that are not finite now: {names}",
             hint="lower the learning rate or clip gradients; run with META_CHECK_FINITE=1, from "
             "the last checkpoint, to stop at the operator that begins it",
+        )
+    if not team.alone:  # one rank would stop, and the others wait for it
+        return NonFiniteError(
+            what, hint="run with META_CHECK_FINITE=1 to stop at the operator that begins it"
         )
     own = copy.deepcopy(training_step)
     try:
@@ -146,6 +156,7 @@ class Run:
     ----------
     model: what is trained. training_step: what a step calls; its ``lr`` is an array.
     step: how many steps are done. epoch: the number of the epoch, from 0. record: what happened.
+    team: the ranks of the run, of which each has one.
     """
 
     def __init__(
@@ -159,23 +170,27 @@ class Run:
         schedule: Callable[[int], float] | None,
         checkpoints: Checkpoints | None,
         watching: Watching,
+        team: Team = ALONE,
     ) -> None:
-        self.model, self.training_step = model, training_step
+        self.model, self.training_step, self.team = model, training_step, team
         self.step = 0
         self._objective, self._feed, self._limits = objective, feed, limits
-        self._runner = Runner(training_step, executor)
+        step: Model = training_step
+        if team.count > 1:
+            step = OverRanks(training_step, team.over, team.count)
+        self._runner = Runner(step, executor)
         self.record = Record(training_step, self._runner.executables)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
         self._base_rate = float(training_step.lr.item())
         self._saved = Saved(model, training_step, self._base_rate, feed, watching.callbacks)
         # The learning rate as a number, and the state of the array that it was read from.
         self._rate, self._rate_read = self._base_rate, (0, -1)
-        self._meter = Meter()
+        self._meter, self._pace = Meter(), Pace(team)
         self._dy: ndarray | None = None
         self._last: tuple[Batch, ndarray] | None = None
         self._evaluated_at = self._saved_at = -1
         self._stop = ""
-        self._in_step = False
+        self._in_step = self._stopped_by_user = False
 
     @property
     def epoch(self) -> int:
@@ -188,7 +203,7 @@ class Run:
         return math.nan if self._last is None else float(self._last[1].item())
 
     def stop(self, why: str) -> None:
-        """End the run behind this step."""
+        """End the run behind this step; called in a method of a callback, on any rank."""
         self._stop = self._stop or why
 
     def resume(self) -> None:
@@ -196,13 +211,15 @@ class Run:
         if self._checkpoints is None:
             return
         found = self._checkpoints.newest()
+        step = None if found is None else found.step
+        self.team.same(step, "the newest checkpoint", "give a folder that all ranks see")
         if found is None:
             return
         self._saved.load(found)
         self.step = self.record.first_step = self._saved_at = found.step
         self.record.checkpoint = self._checkpoints.path(found.step)
         before = found.more.get("base_rate", self._base_rate)  # absent in older checkpoints
-        if self._schedule is None and before != self._base_rate:
+        if self._schedule is None and before != self._base_rate and self.team.first:
             warnings.warn(
                 f"the run goes on with the learning rate of its checkpoint, which began with "
                 f"{before:g}, not with {self._base_rate:g}, as is stated now; with schedule= "
@@ -218,9 +235,9 @@ class Run:
         try:
             for logger in self._watching.loggers:
                 logger.open(columns(of_evaluations), self.step)
-            for callback in self._watching.callbacks:
-                callback.on_begin(self)
-            with Interrupts() as interrupts, bar(self._total(), "training", done=first) as progress:
+            self._tell("on_begin")
+            shown = bar(self._total(), "training", done=first, shown=self.team.first)
+            with Interrupts() as interrupts, shown as progress:
                 self._run(interrupts, progress)
         finally:
             for logger in self._watching.loggers:
@@ -231,10 +248,11 @@ class Run:
         try:
             self._train(interrupts, progress)
             self._finish()
-            if interrupts.requested:
+            if self._is_interrupted(interrupts, True):
                 raise KeyboardInterrupt
         except KeyboardInterrupt as interrupt:
-            if not self._in_step:  # else it is the second Ctrl-C: half of a step is done
+            # Else it is the second Ctrl-C: half of a step is done, or ranks are at other places.
+            if not self._in_step and (self.team.alone or self._stopped_by_user):
                 self._read_losses()
                 self._save()
                 kept = self.record.checkpoint
@@ -251,14 +269,37 @@ class Run:
                 if interrupts.requested:  # Ctrl-C reaches a loader's workers, too
                     raise KeyboardInterrupt from None
                 raise
+            looks = False
             if batch is None:
                 self._end_epoch()
             else:
                 self._one_step(batch)
                 progress.update()
-                self._after_step(progress)
-            if interrupts.requested:
+                looks = self._after_step(progress)
+            if self._is_interrupted(interrupts, looks):
                 raise KeyboardInterrupt
+
+    def _is_interrupted(self, interrupts: Interrupts, looks: bool) -> bool:
+        """Return whether Ctrl-C was pressed; on some rank, if there are others: they are asked when
+        all look up.
+        """
+        if self.team.alone:
+            return interrupts.requested
+        self._stopped_by_user = looks and self._pace.look(interrupts.requested, self._rate)
+        return self._stopped_by_user
+
+    def _tell(self, method: str, *args: Any) -> None:
+        """Call a method of the callbacks. If one of them ends the run on some rank, it ends on all:
+        with a callback that has the method, all ranks exchange this.
+        """
+        nothing = getattr(Callback, method)
+        methods = [getattr(callback, method) for callback in self._watching.callbacks]
+        called = [m for m in methods if getattr(m, "__func__", m) is not nothing]
+        for one in called:
+            one(self, *args)
+        if called:
+            given = self.team.gather(self._stop, "the end of the run")
+            self._stop = next(filter(None, given), "")
 
     def _is_over(self) -> bool:
         if self._limits.steps is not None and self.step >= self._limits.steps:
@@ -278,7 +319,8 @@ class Run:
         self._last = batch, loss
         self._meter.leave_out(self._runner.compile_seconds - compiling)
         self.step += 1
-        self._meter.add(self.step, self._feed.epoch, loss, self._rate, batch.samples)
+        samples = batch.samples * self.team.count
+        self._meter.add(self.step, self._feed.epoch, loss, self._rate, samples)
         self._in_step = False
 
     def _set_learning_rate(self) -> None:
@@ -295,25 +337,26 @@ class Run:
         if state != self._rate_read:  # reading it waits for the device
             self._rate, self._rate_read = array.item(), state
 
-    def _after_step(self, progress: Any) -> None:
+    def _after_step(self, progress: Any) -> bool:
+        """Do what is due behind a step; return whether losses were read because it was time."""
         scale = self.training_step.loss_scale  # read often enough to see that steps were left out
-        if self._meter.due or (scale is not None and self.step % scale.max_bad_steps == 0):
+        looks = self._meter.due if self.team.alone else self._pace.due()
+        if looks or (scale is not None and self.step % scale.max_bad_steps == 0):
             self._read_losses()
             speed = f"{self._meter.samples_per_second:.0f} samples/s"
             progress.set_postfix_str(f"loss {self.record.losses[-1]:.4g}, {speed}", refresh=False)
-        for callback in self._watching.callbacks:
-            callback.on_step(self)
+        self._tell("on_step")
         if self._limits.eval_every is not None and self.step % self._limits.eval_every == 0:
             self._evaluate()
         every = self._limits.checkpoint_every
         if every is not None and self.step % every == 0:
             self._save()
+        return looks
 
     def _end_epoch(self) -> None:
         if self._limits.eval_every is None:
             self._evaluate()
-        for callback in self._watching.callbacks:
-            callback.on_epoch(self)
+        self._tell("on_epoch")
         if self._limits.checkpoint_every is None:
             self._save()
 
@@ -328,8 +371,7 @@ class Run:
         record.epoch, record.stopped = self._feed.epoch, self._stop
         record.seconds, record.samples = self._meter.seconds, self._meter.samples
         record.compile_seconds = self._runner.compile_seconds
-        for callback in self._watching.callbacks:
-            callback.on_end(self)
+        self._tell("on_end")
         self._save()
 
     def _evaluate(self) -> None:
@@ -341,13 +383,13 @@ class Run:
         self._log(
             {"step": self.step, "time": time.time(), **{f"eval.{k}": v for k, v in found.items()}}
         )
-        for callback in self._watching.callbacks:
-            callback.on_evaluation(self, found)
+        self._tell("on_evaluation", found)
         self._meter.resume()
 
     def _measure(self, evaluator: Evaluator) -> dict[str, float]:
         """Evaluate, and put into the record what was found."""
         of_average = self._watching.of_average
+        self.team.share_arrays(self._objective, trained=False)
         with self.training_step.averaged() if of_average else nullcontext():
             found: dict[str, float] = evaluator.run(self._watching.eval_data)
         if of_average is not None:
@@ -362,11 +404,13 @@ class Run:
             return
         self._read_losses()
         parameters = self.training_step.model.parameters()
-        if any(kinds_of(a.torch() for a in parameters)):
+        wrong = any(kinds_of(a.torch() for a in parameters))
+        if self.team.any(wrong, "finite parameters"):
             raise self._diverged(f"parameters are not finite behind step {self.step}")
         for logger in self._watching.loggers:
             logger.flush()
-        self.record.checkpoint = self._saved.write(self._checkpoints, self.step)
+        self.team.share_arrays(self._objective, trained=False)
+        self.record.checkpoint = self._saved.write(self._checkpoints, self.step, self.team)
         self._saved_at = self.step
         self._meter.resume()
 
@@ -397,7 +441,7 @@ class Run:
 
     def _diverged(self, what: str) -> NonFiniteError:
         assert self._last is not None
-        return diverged(what, self.training_step, self._dy, self._last[0])
+        return diverged(what, self.training_step, self._dy, self._last[0], self.team)
 
     def _log(self, row: Row) -> None:
         for logger in self._watching.loggers:

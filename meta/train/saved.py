@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 
 from meta.base.dtype import FROM_TORCH
-from meta.base.errors import FormatError
+from meta.base.errors import DistributedError, FormatError
 from meta.model.model import Model
 from meta.model.state import listed
 from meta.runtime.ndarray import ndarray
 from meta.train.callback import Callback
 from meta.train.checkpoint import Checkpoint, Checkpoints
 from meta.train.data import Feed
+from meta.train.team import ALONE, Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +36,29 @@ class Saved:
     feed: Feed
     callbacks: Sequence[Callback]
 
-    def write(self, checkpoints: Checkpoints, step: int) -> Path:
-        """Write a checkpoint; return its folder."""
+    def write(self, checkpoints: Checkpoints, step: int, team: Team = ALONE) -> Path:
+        """Write a checkpoint, on the first rank; all call it. Return its folder."""
         model, training = self._arrays()
-        return checkpoints.write(
-            step,
-            {name: a.torch() for name, a in model.items()},
-            {name: a.torch() for name, a in training.items()},
-            {
-                "base_rate": self.base_rate,
-                "feed": self.feed.state(),
-                "callbacks": [[type(c).__name__, s] for c in self.callbacks if (s := c.state())],
-            },
+        parts = [n for n, a in {**model, **training}.items() if a.placement.splits]
+        if parts:
+            raise DistributedError(
+                "a checkpoint of arrays of which ranks have parts", found=listed(parts)
+            )
+        more = {
+            "base_rate": self.base_rate,
+            "feed": self.feed.state(),
+            "callbacks": [[type(c).__name__, s] for c in self.callbacks if (s := c.state())],
+        }
+        team.by_first(
+            "writing a checkpoint",
+            lambda: checkpoints.write(
+                step,
+                {name: a.torch() for name, a in model.items()},
+                {name: a.torch() for name, a in training.items()},
+                more,
+            ),
         )
+        return checkpoints.path(step)
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint back; FormatError if it is of another run."""

@@ -23,7 +23,8 @@ from meta.base.errors import ArgumentError, FormatError, MetaError
 from meta.model import Linear, Model, trace
 from meta.optim import with_sgd
 from meta.train import Batches, evaluate, fit
-from meta.train.data import Feed, read_batch
+from meta.train.batch import read_batch
+from meta.train.data import Feed
 from tests.train.problem import CLASSES, FEATURES, SAMPLES, SIZE, arrays, kernels, loss, network
 
 X, Y = arrays()
@@ -216,7 +217,7 @@ BATCHES: dict[str, tuple[Any, str]] = {
 def test_what_is_no_batch(name: str) -> None:
     item, message = BATCHES[name]
     with pytest.raises(MetaError, match=message.replace(".*\n", r"(?s:.*)")):
-        read_batch(item, CPU)
+        read_batch(item)
     with pytest.raises(MetaError) as caught:
         Feed([item], CPU).take()
     assert "while batch 0 of epoch 0 was read" in str(caught.value)
