@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -120,23 +120,22 @@ class Team:
                 array.update(broadcast_from(array, self.over, self.count))
 
 
-def _gather(data: bytes, over: Any) -> list[bytes]:
+def _gather(data: bytes, over: Sequence[str] | None) -> list[bytes]:
+    """Return what ranks along some axes, or all, give, in the order of ranks."""
     found = [data]
+    nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"
+    device = "cuda" if nccl else "cpu"
     for name, group in current().groups.items():
         if group.size > 1 and (over is None or name in over):
-            joined = json.dumps([d.decode() for d in found]).encode()
-            length = torch.tensor([len(joined)])
-            lengths = torch.zeros(group.size, 1, dtype=torch.int64)
-            group.all_gather(lengths, length)
-            most = int(lengths.max())
-            mine = torch.zeros(most, dtype=torch.uint8)
-            mine[: len(joined)] = torch.frombuffer(bytearray(joined), dtype=torch.uint8)
-            out = torch.zeros(group.size, most, dtype=torch.uint8)
-            group.all_gather(out, mine)
-            texts = [out[i, : int(lengths[i])].numpy().tobytes() for i in range(group.size)]
-            lists = [[d.encode() for d in json.loads(t)] for t in texts]
-            # ranks are counted with the last axis as the fastest
-            found = [one for at in zip(*lists, strict=True) for one in at]
+            text = json.dumps([one.decode() for one in found]).encode()
+            lengths = torch.zeros((group.size, 1), dtype=torch.int64, device=device)
+            group.all_gather(lengths, torch.tensor([len(text)], device=device))
+            padded = text.ljust(int(lengths.max()))
+            given = torch.zeros((group.size, len(padded)), dtype=torch.uint8, device=device)
+            own = torch.frombuffer(bytearray(padded), dtype=torch.uint8)
+            group.all_gather(given, own.to(device))
+            lists = [json.loads(one.cpu().numpy().tobytes()) for one in given]
+            found = [one.encode() for at in zip(*lists, strict=True) for one in at]
     return found
 
 

@@ -70,7 +70,7 @@ def run(mesh: Any, optimizer: Any, data: Any = None, **options: Any) -> tuple[An
     given = data() if data else Batches(*arrays(), SIZE, seed=2, drop_last=True)
     options = {"epochs": 2, "executor": "interpreter", **options}
     record = fit(net, loss, given, optimizer(), mesh=mesh, **options)
-    state = record.training_step.state()
+    state = dist.whole(record.training_step.state())
     return record, {n: a.numpy() for n, a in state.items() if a.dtype != "int64"}
 
 
@@ -94,15 +94,23 @@ OPTIMIZERS = {
     "clipped": lambda: with_adamw(1e-2, clip_norm=0.1),
     "accumulated": lambda: with_sgd(0.1, momentum=0.9, accumulate=2, ema=0.5),
     "scaled": lambda: with_sgd(0.1, loss_scale=DynamicLossScale(init=16.0, growth_interval=2)),
-    "in float32": lambda: with_sgd(0.1, over="dp", reduce_dtype="float64"),
+}
+OF_RANKS: dict[str, Callable[[], Any]] = {
+    **OPTIMIZERS,
+    "reduced in float64": lambda: with_sgd(0.1, over="dp", reduce_dtype="float64"),
+    "in parts": lambda: with_adamw(1e-2, ema=0.5, over="dp", zero=2),
+}
+"""With options that only ranks have; one rank has those of `OPTIMIZERS`, or of `PLAIN`."""
+PLAIN = {
+    "reduced in float64": lambda: with_sgd(0.1),
+    "in parts": lambda: with_adamw(1e-2, ema=0.5),
 }
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", OF_RANKS)
 def test_a_run_is_that_of_one_rank(name: str, count: int) -> None:
     """With evaluations of batches whose rows ranks do not divide: 52 rows in batches of 10."""
-    alone_maker = OPTIMIZERS[name] if name != "in float32" else lambda: with_sgd(0.1)
     options = {
         "schedule": linear_warmup(3).then(cosine(5)),
         "eval_data": Batches(*arrays(), 10, shuffle=False),
@@ -111,8 +119,8 @@ def test_a_run_is_that_of_one_rank(name: str, count: int) -> None:
     def metrics() -> Any:
         return {"accuracy": Accuracy(), "likeliest": likeliest}
 
-    alone = run(None, alone_maker, **options, metrics=metrics())
-    found = on_ranks(count, lambda n: run(n, OPTIMIZERS[name], **options, metrics=metrics()))
+    alone = run(None, {**OPTIMIZERS, **PLAIN}[name], **options, metrics=metrics())
+    found = on_ranks(count, lambda n: run(n, OF_RANKS[name], **options, metrics=metrics()))
     for one in found:
         assert_equal(one, alone)
         assert one[0].losses == found[0][0].losses
@@ -339,7 +347,7 @@ def test_mixed_precision(dtype: str) -> None:
 
 def test_a_loss_that_is_not_finite_ends_all_ranks() -> None:
     x, y = arrays(24)
-    x[20] = math.nan
+    x[8] = x[20] = math.nan
 
     def rank() -> str:
         data = Batches(x, y, SIZE, shuffle=False)
@@ -348,7 +356,7 @@ def test_a_loss_that_is_not_finite_ends_all_ranks() -> None:
         return str(raised.value)
 
     for text in dist.simulate(2).run(rank):
-        assert "the loss of step 2 is not finite" in text
+        assert "the loss of step 1 is not finite" in text
         assert "NaN in the data, in the last batch, on the ranks 1" in text
 
 
