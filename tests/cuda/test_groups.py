@@ -107,7 +107,13 @@ def test_ends_that_change_between_replays_of_a_graph() -> None:
     pytest.importorskip("triton")
     given = operands("_nt", "bfloat16")
     arrays = [meta.array(t) for t in given]
-    model = trace(lambda x, w, ends: op.grouped_matmul_nt(x, w, ends))
+
+    def program(x: Any, w: Any, ends: Any) -> Any:
+        y = op.grouped_matmul_nt(x, w, ends)
+        others = [op.grouped_matmul_nt(x * scale, w, ends) for scale in (2.0, 0.5)]
+        return y, *others  # a graph pays from 4 kernels on
+
+    model = trace(program)
     for dialect in DIALECTS:  # ATen's kernel takes compute capability 9.0 or more
         if dialect == "torch" and torch.cuda.get_device_capability() < (9, 0):
             continue
@@ -116,8 +122,9 @@ def test_ends_that_change_between_replays_of_a_graph() -> None:
         for ends in (ENDS, [1000] * 7, [0] * 7, [100, 200, 300, 400, 500, 600, 700]):
             given[2].copy_(torch.tensor(ends, dtype=torch.int32))
             for _ in range(3):
-                found = run(*arrays).torch().clone()
-            near(found, by_group("_nt", given), "bfloat16")
+                found = run(*arrays)
+            for scale, one in zip((1.0, 2.0, 0.5), found, strict=True):
+                near(one.torch(), scale * by_group("_nt", given), "bfloat16")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,10 +1,12 @@
-"""Cross entropy of a fully connected layer: products by torch's libraries, of some classes at a
-time, and kernels that read the scores of these classes once, while they are in the cache.
+"""Cross entropy of a fully connected layer in half precision, whose scores never reach memory.
 
-One kernel adds a piece of each row to its logsumexp and takes the label's score out of it; in the
-backward pass another makes the gradients of scores, which are the factors of two products.
+A thread block computes a tile of scores and keeps, of each row, their maximum, the sum of their
+exponentials above it, and the label's score; a second kernel joins the tiles. In the backward pass
+tiles are computed again, and become the gradients of scores: half precision factors of two products
+of torch's libraries, of some classes at a time.
 
-No size was measured yet, so these kernels run after all others.
+Of these rows times classes, 6 products of rows x classes x features become 8; no pass over scores
+in memory is left. As in FlashAttention (Dao et al., 2022), of which this is the idea.
 """
 
 from typing import Any
@@ -14,156 +16,208 @@ import triton
 import triton.language as tl
 
 from meta import op
-from meta.dialect.core import REFERENCE, OpEnv, Unsupported, ask, require_static, tunable
-from meta.dialect.torch.linear_loss import Scores, classes_at_once, workspace
+from meta.dialect.core import HANDWRITTEN, OpEnv, Unsupported, ask, require_static, tunable
 from meta.dialect.triton import triton_dialect
 from meta.dialect.triton.dialect import INTERPRETED
 from meta.dialect.triton.prepared import Launch, launching
-from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 
-LEVELS = {"cuda": REFERENCE - 1, "cpu": INTERPRETED}
+LEVELS = {"cuda": HANDWRITTEN, "cpu": INTERPRETED}
+ROWS, FEATURES = 128, 64
+"""Of a tile: its rows, and how many features are read at a time."""
+ELEMENTS = 1 << 25
+"""Gradients of scores that are in memory at a time: 64 MB of half precision."""
+LANES = 128
+"""Classes at a time are a multiple of it."""
 
 
 @triton.jit
-def _piece(scores, bias, row, begin, width, at):
-    """Return scores of a row, of classes from ``begin`` on, -inf for those that are none."""
-    inside = at < width
-    value = tl.load(scores + row.to(tl.int64) * width + at, mask=inside, other=-float("inf"))
-    if bias is not None:
-        value += tl.load(bias + begin + at, mask=inside, other=0.0).to(value.dtype)
-    return value
-
-
-@triton.jit
-def losses_of_piece(
-    scores, bias, target, losses, logsumexp, classes, begin, width, last, BLOCK: tl.constexpr
-):
-    """Take a piece of each row into what is known of it: the logsumexp up to here, and in the place
-    of the loss the label's score; of the last piece the loss.
-    """
-    row = tl.program_id(0)
-    before, picked = tl.load(logsumexp + row), tl.load(losses + row)
-    most = tl.full((), -float("inf"), losses.dtype.element_ty)
-    total = tl.full((), 0.0, losses.dtype.element_ty)
-    for j in range(0, width, BLOCK):
-        value = _piece(scores, bias, row, begin, width, j + tl.arange(0, BLOCK))
-        larger = tl.maximum(most, tl.max(value, 0))
-        shift = tl.where(tl.abs(larger) == float("inf"), 0.0, larger)  # infinities do not cancel
-        total = total * tl.exp(most - shift) + tl.sum(tl.exp(value - shift), 0)
-        most = larger
-    own = tl.where(tl.abs(most) == float("inf"), 0.0, most) + tl.log(total)
-    both = tl.maximum(before, own) + tl.log(1.0 + tl.exp(-tl.abs(before - own)))
-    known = tl.where(before == -float("inf"), own, tl.where(own == -float("inf"), before, both))
-    known = tl.where(tl.maximum(before, own) == float("inf"), float("inf"), known)
-    tl.store(logsumexp + row, known)
-    label = tl.load(target + row).to(tl.int64)
-    counts = (label >= 0) & (label < classes)
-    place = label - begin
-    here = counts & (place >= 0) & (place < width)
-    own_score = tl.load(scores + row.to(tl.int64) * width + place, mask=here, other=0.0)
-    if bias is not None:
-        own_score += tl.load(bias + label, mask=here, other=0.0).to(own_score.dtype)
-    picked = tl.where(here, own_score, picked)
-    tl.store(losses + row, tl.where(last != 0, tl.where(counts, known - picked, 0.0), picked))
-
-
-@triton.jit
-def slopes_of_piece(
-    scores, bias, target, logsumexp, dloss, dlogsumexp, slopes, classes, begin, width,
-    BLOCK: tl.constexpr,
+def _scores(
+    x, weight, bias, r, c, rows, classes, WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of a piece of each row's scores."""
-    row = tl.program_id(0)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    value = _piece(scores, bias, row, begin, width, at)
-    label = tl.load(target + row).to(tl.int64)
-    counts = (label >= 0) & (label < classes)
-    own = tl.where(counts, tl.load(dloss + row), 0.0)
-    share = own + tl.load(dlogsumexp + row)
-    slope = tl.exp(value - tl.load(logsumexp + row)) * share
-    slope = tl.where(at == label - begin, slope - own, slope)
-    place = slopes + row.to(tl.int64) * width + at
-    tl.store(place, slope.to(slopes.dtype.element_ty), mask=at < width)
+    """Return the scores of rows and classes, -inf behind the last class."""
+    k = tl.arange(0, BLOCK_K)
+    # Behind the last, the last is read again.
+    x_at = x + tl.minimum(r, rows - 1).to(tl.int64)[:, None] * WIDTH + k[None, :]
+    w_at = weight + tl.minimum(c, classes - 1).to(tl.int64)[:, None] * WIDTH + k[None, :]
+    scores = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for start in range(0, WIDTH, BLOCK_K):
+        if WIDTH % BLOCK_K == 0:
+            a, b = tl.load(x_at + start), tl.load(w_at + start)
+        else:
+            inside = (k < WIDTH - start)[None, :]
+            a = tl.load(x_at + start, mask=inside, other=0.0)
+            b = tl.load(w_at + start, mask=inside, other=0.0)
+        scores = tl.dot(a, tl.trans(b), scores)
+    if bias is not None:
+        scores += tl.load(bias + tl.minimum(c, classes - 1)).to(tl.float32)[None, :]
+    return tl.where((c < classes)[None, :], scores, float("-inf"))
 
 
-def _launches(call: CallValues, function: Any, whole: bool, **named: Any) -> dict[int, Launch]:
-    """Return prepared launches by how many classes a piece has: all have as many, but the last.
-
-    named: what else the function is told. whole: whether a block has a whole row of a piece.
+@triton.jit
+def losses_of_tile(
+    x, weight, bias, target, most, total, picked, rows, classes, WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write the maximum of each row of a tile, and the sum of exponentials above it; and the score
+    of its label if that is here.
     """
-    x, weight, bias = call.args.x, call.args.linear_weight, call.args.linear_bias
-    require_static(x, weight, call.args.target)
-    (rows, _), classes = x.static_shape, weight.static_shape[0]
-    if 0 in x.static_shape:
-        raise Unsupported("there is no row, or no feature")
-    if classes >= 1 << 31:
-        raise Unsupported(f"{classes} classes are counted in 32 bits")
-    step = classes_at_once(rows, classes)
-    most = ask("BLOCK", 2048, (1024, 4096))
+    place, down = tl.program_id(0), tl.cdiv(rows, BLOCK_M)
+    tile = place // down
+    r = (place % down) * BLOCK_M + tl.arange(0, BLOCK_M)
+    c = tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    scores = _scores(x, weight, bias, r, c, rows, classes, WIDTH, BLOCK_M, BLOCK_N, BLOCK_K)
+    peak = tl.max(scores, 1)
+    shift = tl.where(peak == -float("inf"), 0.0, peak)
+    row = r < rows
+    at = tile.to(tl.int64) * rows + r
+    tl.store(most + at, peak, mask=row)
+    tl.store(total + at, tl.sum(tl.exp(scores - shift[:, None]), 1), mask=row)
+    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
+    here = (label >= tile * BLOCK_N) & (label < tl.minimum((tile + 1) * BLOCK_N, classes))
+    own = tl.sum(tl.where(label[:, None] == c[None, :], scores, 0.0), 1)
+    tl.store(picked + r, own, mask=row & here)
 
-    def launch(width: int) -> Launch:
-        block = min(most, max(triton.next_power_of_2(width), 16))
-        grid = (rows,) if whole else (rows, triton.cdiv(width, block))
+
+@triton.jit
+def losses_of_rows(
+    most, total, target, losses, logsumexp, rows, classes, tiles,
+    BLOCK_M: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """Join the tiles of rows; a loss has the label's score in its place before."""
+    r, t = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_T)
+    row = r < rows
+    peak = tl.full((BLOCK_M,), -float("inf"), tl.float32)
+    sums = tl.zeros((BLOCK_M,), tl.float32)
+    for start in range(0, tiles, BLOCK_T):
+        inside = (start + t < tiles)[:, None] & row[None, :]
+        at = (start + t).to(tl.int64)[:, None] * rows + r[None, :]
+        peaks = tl.load(most + at, mask=inside, other=-float("inf"))
+        parts = tl.load(total + at, mask=inside, other=0.0)
+        larger = tl.maximum(peak, tl.max(peaks, 0))
+        shift = tl.where(larger == -float("inf"), 0.0, larger)
+        sums = sums * tl.exp(peak - shift) + tl.sum(parts * tl.exp(peaks - shift[None, :]), 0)
+        peak = larger
+    known = tl.where(peak == -float("inf"), 0.0, peak) + tl.log(sums)
+    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
+    counts = (label >= 0) & (label < classes)
+    picked = tl.load(losses + r, mask=row & counts, other=0.0)
+    tl.store(logsumexp + r, known, mask=row)
+    tl.store(losses + r, tl.where(counts, known - picked, 0.0), mask=row)
+
+
+@triton.jit
+def slopes_of_tile(
+    x, weight, bias, target, logsumexp, dloss, dlogsumexp, slopes, rows, classes, begin, width,
+    stride, WIDTH: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Write the gradients of a tile of scores, of ``width`` classes from ``begin`` on."""
+    place, down = tl.program_id(0), tl.cdiv(rows, BLOCK_M)
+    r = (place % down) * BLOCK_M + tl.arange(0, BLOCK_M)
+    local = (place // down) * BLOCK_N + tl.arange(0, BLOCK_N)
+    c = begin + local
+    scores = _scores(x, weight, bias, r, c, rows, classes, WIDTH, BLOCK_M, BLOCK_N, BLOCK_K)
+    row = r < rows
+    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
+    counts = (label >= 0) & (label < classes)
+    own = tl.load(dloss + r, mask=row & counts, other=0.0)
+    share = own + tl.load(dlogsumexp + r, mask=row, other=0.0)
+    slope = tl.exp(scores - tl.load(logsumexp + r, mask=row, other=0.0)[:, None]) * share[:, None]
+    slope -= tl.where(label[:, None] == c[None, :], own[:, None], 0.0)
+    at = slopes + r.to(tl.int64)[:, None] * stride + local[None, :]
+    inside = row[:, None] & (local < width)[None, :]
+    tl.store(at, slope.to(slopes.dtype.element_ty), mask=inside)
+
+
+class _Layer:
+    """What the kernels of a call have in common."""
+
+    def __init__(self, call: CallValues) -> None:
+        self.x, weight, self.bias = call.args.x, call.args.linear_weight, call.args.linear_bias
+        require_static(self.x, weight, call.args.target)
+        if self.x.dtype not in ("float16", "bfloat16"):
+            raise Unsupported(f"products in {self.x.dtype} are those of libraries")
+        (self.rows, self.features), self.classes = self.x.static_shape, weight.static_shape[0]
+        if 0 in self.x.static_shape:
+            raise Unsupported("there is no row, or no feature")
+        if self.classes >= 1 << 31:
+            raise Unsupported(f"{self.classes} classes are counted in 32 bits")
+        self.call = call
+        self.columns = ask("BLOCK_N", 128, (256,))
+        self.stages = ask("num_stages", 3, (4,))
+
+    def launch(self, function: Any, classes: int, **named: Any) -> Launch:
+        """Prepare a launch for tiles of so many classes."""
+        tiles = triton.cdiv(self.rows, ROWS) * triton.cdiv(classes, self.columns)
+        args = self.call.args
         return Launch(
-            function, call.device, grid, scores=_of_rows(call).dtype, bias=bias,
-            target=call.args.target, logsumexp=_of_rows(call), classes=classes, begin="i32",
-            width=width, BLOCK=block, num_warps=8, **named,
+            function, self.call.device, (tiles,), x=self.x, weight=args.linear_weight,
+            bias=self.bias, target=args.target, rows=self.rows, classes=self.classes,
+            WIDTH=self.features, BLOCK_M=ROWS, BLOCK_N=self.columns, BLOCK_K=FEATURES,
+            num_warps=8 if self.columns == 256 else 4, num_stages=self.stages, **named,
         )  # fmt: skip
-
-    return {width: launch(width) for width in {step, classes % step or step}}
-
-
-def _of_rows(call: CallValues) -> TensorType:
-    """Return the type of a number for each row."""
-    x: TensorType = call.args.x
-    return x.with_shape(x.shape[:1]).with_dtype("float64" if x.dtype == "float64" else "float32")
 
 
 @triton_dialect.op(op.linear_cross_entropies, plevel=LEVELS)
 @tunable
 def linear_cross_entropies(call: CallValues) -> OpEnv:
-    """Prepare the kernel of the losses."""
-    add = _launches(call, losses_of_piece, True, losses=_of_rows(call), last="i32")
-    has_bias = call.args.linear_bias is not None
+    """Prepare the kernels of the losses."""
+    layer = _Layer(call)
+    tiles = triton.cdiv(layer.classes, layer.columns)
+    wide = dict.fromkeys(("most", "total"), "float32")
+    of_tiles = layer.launch(losses_of_tile, layer.classes, **wide, picked="float32")
+    of_rows = Launch(
+        losses_of_rows, call.device, (triton.cdiv(layer.rows, 32),), **wide,
+        target=call.args.target, losses="float32", logsumexp="float32", rows=layer.rows,
+        classes=layer.classes, tiles=tiles, BLOCK_M=32, BLOCK_T=32, num_warps=4,
+    )  # fmt: skip
+    has_bias = layer.bias is not None
 
     def run(x: Any, weight: Any, target: Any, *more: Any) -> None:
         losses, logsumexp = more[-2:]
-        logsumexp.fill_(-torch.inf)
-        losses.zero_()
-        bias = more[:1] if has_bias else ()
-        for begin, end, scores in Scores(x, weight):
-            last = int(end == len(weight))
-            add[end - begin](scores, *bias, target, losses, logsumexp, begin, last)
+        most, total = torch.empty((2, tiles, len(x)), device=x.device)
+        of_tiles(x, weight, *(more[:1] if has_bias else ()), target, most, total, losses)
+        of_rows(most, total, target, losses, logsumexp)
 
-    return launching(run, *add.values(), workspace=workspace(call))
+    return launching(run, of_tiles, of_rows, workspace=8 * tiles * layer.rows)
 
 
 @triton_dialect.op(op.linear_cross_entropies_dxwb, plevel=LEVELS)
 @tunable
 def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
-    """Prepare the kernel of the gradients."""
-    of_rows = _of_rows(call)
-    # On the CPU factors of products are in float32.
-    factor = call.args.x.dtype if call.device.kind == "cuda" else of_rows.dtype
-    named = {"dloss": of_rows, "dlogsumexp": of_rows, "slopes": factor}
-    slope_of = _launches(call, slopes_of_piece, False, **named)
-    has_bias, in_place = call.args.linear_bias is not None, factor == of_rows.dtype
+    """Prepare the kernel of the gradients of scores."""
+    layer = _Layer(call)
+    parts = triton.cdiv(layer.rows * layer.classes, ELEMENTS)
+    step = triton.cdiv(triton.cdiv(layer.classes, parts), LANES) * LANES
+    names = "logsumexp", "dloss", "dlogsumexp"
+    named = {**dict.fromkeys(names, "float32"), "slopes": layer.x.dtype, "begin": "i32"}
+    stride = min(step, triton.cdiv(layer.classes, 8) * 8)
+    slope_of = {
+        width: layer.launch(slopes_of_tile, width, **named, width=width, stride=stride)
+        for width in {min(step, layer.classes), layer.classes % step or min(step, layer.classes)}
+    }
+    has_bias, on_cuda = layer.bias is not None, call.device.kind == "cuda"
 
     def run(dloss: Any, dlogsumexp: Any, x: Any, weight: Any, target: Any, *more: Any) -> None:
         logsumexp, bias = more[0], more[1:2] if has_bias else ()
         dx, dw, *db = more[2 if has_bias else 1 :]
-        pieces = Scores(x, weight)
-        whole = pieces.sums(dx)
-        narrow = pieces.place if in_place else torch.empty_like(pieces.place, dtype=x.dtype)
-        for begin, end, scores in pieces:
-            slopes = narrow[: scores.numel()].view(scores.shape)
-            given = (scores, *bias, target, logsumexp, dloss, dlogsumexp, slopes, begin)
-            slope_of[end - begin](*given)
+        whole = torch.zeros_like(dx, dtype=torch.float32)
+        place = torch.empty((len(x), stride), dtype=x.dtype, device=x.device)
+        for begin in range(0, len(weight), step):
+            end = min(begin + step, len(weight))
+            given = target, logsumexp, dloss, dlogsumexp, place, begin
+            slope_of[end - begin](x, weight, *bias, *given)
+            slopes, part = place[:, : end - begin], weight[begin:end]
             if db:
                 db[0][begin:end] = slopes.sum(0, dtype=whole.dtype)
-            pieces.add_gradients(slopes, begin, end, whole, dw)
-        if whole is not dx:
-            dx.copy_(whole)
+            if on_cuda:
+                torch.addmm(whole, slopes, part, whole.dtype, out=whole)
+            else:  # which has no product of half precision with a wider result
+                whole += slopes.float() @ part.float()
+            torch.mm(slopes.t(), x, out=dw[begin:end])
+        dx.copy_(whole)
 
-    return launching(run, *slope_of.values(), workspace=workspace(call))
+    bytes_ = 2 * layer.rows * stride + 4 * layer.rows * layer.features
+    return launching(run, *slope_of.values(), workspace=bytes_)
