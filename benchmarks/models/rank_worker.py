@@ -41,10 +41,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    mesh, device = None, options.device
-    if device == "cuda":
-        device = f"cuda:{os.environ['LOCAL_RANK']}"
-        torch.cuda.set_device(device)
+    mesh = None
+    # A process of several sees no GPU but its own.
+    device = "cuda:0" if options.device == "cuda" else "cpu"
     if ranks > 1:
         meta.distributed.init(options.device, timeout=options.timeout)
         mesh = meta.distributed.Mesh({"dp": ranks})

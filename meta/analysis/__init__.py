@@ -7,5 +7,15 @@ as a table and has ``records()`` of plain values.
 from meta.analysis.cost import CostReport, cost
 from meta.analysis.flops import FlopsReport, flops
 from meta.analysis.memory import MemoryReport, memory
+from meta.analysis.scaling import ScalingReport, scaling
 
-__all__ = ["CostReport", "FlopsReport", "MemoryReport", "cost", "flops", "memory"]
+__all__ = [
+    "CostReport",
+    "FlopsReport",
+    "MemoryReport",
+    "ScalingReport",
+    "cost",
+    "flops",
+    "memory",
+    "scaling",
+]

@@ -23,6 +23,8 @@ from meta.distributed.calls import (
     size,
 )
 from meta.distributed.launch import end, init
+from meta.distributed.measure_links import measure_links
+from meta.distributed.planned import planned
 from meta.distributed.processes import Mesh
 from meta.distributed.simulated import simulate
 from meta.distributed.whole import whole
@@ -38,6 +40,8 @@ __all__ = [
     "end",
     "gather",
     "init",
+    "measure_links",
+    "planned",
     "rank",
     "reduce",
     "reduce_from",

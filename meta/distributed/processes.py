@@ -14,10 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from meta.base.errors import DistributedError
 from meta.distributed.launch import watch
-from meta.distributed.simulated import ALIKE, sizes_of
+from meta.distributed.simulated import ALIKE
 from meta.distributed.watch import Watch
 from meta.runtime.agreement import difference, digest
-from meta.runtime.world import World, current, set_process
+from meta.runtime.world import World, current, set_process, sizes_of
 
 _SUMS = {
     "sum": dist.ReduceOp.SUM,

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from meta.base.errors import ArgumentError, DistributedError
+from meta.base.errors import DistributedError
 from meta.runtime.random import as_rank, default
-from meta.runtime.world import World, inside
+from meta.runtime.world import World, inside, sizes_of
 
 _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add,
@@ -32,19 +32,6 @@ _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 ALIKE = "tp"
 """The axis of tensor parallel groups: their ranks compute parts of one network."""
-
-
-def sizes_of(sizes: int | Mapping[str, int]) -> dict[str, int]:
-    """Return the axes of a mesh, checked; a number is that of the axis "dp"."""
-    found = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
-    wrong = [n for n, s in found.items() if not isinstance(n, str) or type(s) is not int or s < 1]
-    if wrong or not found:
-        raise ArgumentError(
-            "these are no axes of a mesh",
-            expected='names with numbers of ranks, such as {"dp": 4, "tp": 2}',
-            found=repr(sizes),
-        )
-    return found
 
 
 class simulate:

@@ -18,10 +18,23 @@ from typing import Protocol
 
 import torch
 
-from meta.base.errors import DistributedError
+from meta.base.errors import ArgumentError, DistributedError
 from meta.base.registry import nearest
 
 REDUCTIONS = ("sum", "mean", "max", "min", "product")
+
+
+def sizes_of(sizes: int | Mapping[str, int]) -> dict[str, int]:
+    """Return the axes of a mesh, checked; a number is that of the axis "dp"."""
+    found = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
+    wrong = [n for n, s in found.items() if not isinstance(n, str) or type(s) is not int or s < 1]
+    if wrong or not found:
+        raise ArgumentError(
+            "these are no axes of a mesh",
+            expected='names with numbers of ranks, such as {"dp": 4, "tp": 2}',
+            found=repr(sizes),
+        )
+    return found
 
 
 class Group(Protocol):

@@ -17,10 +17,9 @@ import torch
 
 from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
-from meta.distributed.simulated import sizes_of
 from meta.model.model import Model
 from meta.op import broadcast_from
-from meta.runtime.world import current, group_of
+from meta.runtime.world import current, group_of, sizes_of
 from meta.train.checkpoint import from_plain, to_plain
 
 LOOK_SECONDS = 0.5

@@ -1,11 +1,13 @@
 """Run by each process of test_processes.py: every collective on Gloo, beside simulated ranks."""
 
 import sys
+import tempfile
 
 import numpy as np
 
 import meta
 from meta import distributed as dist
+from meta.base import config
 from tests.distributed.test_simulated import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
 
@@ -29,8 +31,23 @@ def rank():
     return [*found, meta.vm.compile(traced, x)(x)]
 
 
+def measured():
+    """Measure the link of the ranks; return a prediction by it, the same on all of them."""
+    with tempfile.TemporaryDirectory() as folder, config.override(META_CACHE_DIR=folder):
+        link = dist.measure_links("dp")
+        assert link.measured and link.bandwidth > 0, link
+        traced = meta.model.trace(lambda x: dist.all_reduce(x, "dp"))
+        module = meta.vm.compile(traced, meta.ones((1 << 20,))).module
+        report = meta.analysis.scaling(module, count)
+        assert report.links.inside == link and report.communication > 0, report
+    return link.bandwidth, report.communication
+
+
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
+    figures = meta.array([measured()])
+    alike = dist.all_gather(figures, "dp")
+    assert (alike == figures).all(), alike
     here, found = dist.rank("dp"), rank()
     cases = [(name, zero) for name in MAKERS for zero in STAGES]
     states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
