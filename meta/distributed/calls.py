@@ -82,3 +82,13 @@ def copy_to(x: Any, over: str) -> Any:
 def reduce_from(x: Any, over: str) -> Any:
     """`meta.op.reduce_from`: the sum over the ranks, whose gradient is the same on all of them."""
     return op.reduce_from(x, over, size(over))
+
+
+def gather_from(x: Any, over: str, axis: int = 0) -> Any:
+    """`meta.op.gather_from`: what all ranks have, whose gradient is the same on all of them."""
+    return op.gather_from(x, over, size(over), axis)
+
+
+def scatter_to(x: Any, over: str, axis: int = 0) -> Any:
+    """`meta.op.scatter_to`: this rank's part of an x that all ranks have."""
+    return op.scatter_to(x, over, size(over), axis)

@@ -62,6 +62,8 @@ gradients(
         ),
         op.copy_to: lambda dy, over, size: op.all_reduce(dy, over, size),
         op.reduce_from: lambda dy: dy,
+        op.gather_from: lambda dy, over, size, axis: op.scatter_to(dy, over, size, axis),
+        op.scatter_to: lambda dy, over, size, axis: op.gather_from(dy, over, size, axis),
     }
 )
 not_differentiable(op.axis_index, why="the result does not depend on a number")

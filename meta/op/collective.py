@@ -188,6 +188,26 @@ def reduce_from(x: Tensor, over: str, size: int) -> Tensor:
     return x
 
 
+@op(collective=True, float8=True)
+def gather_from(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
+    """`all_gather` from which all ranks compute the same: the gradient is this rank's part of that
+    of the result, `scatter_to`, where that of `all_gather` is summed over the ranks.
+    """
+    _checked(size)
+    return _times(x, size, axis)
+
+
+@op(collective=True, float8=True)
+def scatter_to(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
+    """This rank's part, along ``axis``, of an ``x`` that all ranks have. Gradient: `gather_from`.
+
+    x: its extent along ``axis`` is a multiple of ``size``, or TypeInferError is raised. Nothing is
+    exchanged.
+    """
+    _checked(size)
+    return _part(x, size, axis)
+
+
 @op(collective=True)
 def axis_index(over: str, size: int, device: DeviceName = "cpu") -> Tensor:
     """This rank's place along an axis of the mesh, as an int64 tensor without axes."""

@@ -21,32 +21,36 @@ class Split:
 
     over: the axis of the mesh. size: its number of ranks. axis: the array's axis that is split, a
     multiple of size long; None: the elements in a row are split, with zeros behind the last one up
-    to a multiple of size, and a part has one axis.
+    to a multiple of size, and a part has one axis. joined: so many arrays lie one after the other
+    along the axis, such as the projections of query, key and value, and each of them is split.
     """
 
     over: str
     size: int
     axis: int | None = None
+    joined: int = 1
 
     def local(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a part; DistributedError if the axis is no multiple of size."""
         if self.axis is None:
             return (-(-math.prod(shape) // self.size),)
         extent = shape[self.axis]
-        if extent % self.size:
+        if extent % (self.joined * self.size):
             raise DistributedError(
                 f"axis {self.axis} is not split evenly over {self.over!r}",
-                expected=f"a multiple of {self.size}",
+                expected=f"a multiple of {self.joined * self.size}",
                 found=f"{extent} of shape {shape}",
             )
         return (*shape[: self.axis], extent // self.size, *shape[self.axis + 1 :])
 
     def part(self, x: torch.Tensor, rank: int) -> torch.Tensor:
-        """Return the part of a rank, compact."""
+        """Return the part of a rank, compact, in memory of its own."""
         shape = self.local(tuple(x.shape))
         if self.axis is not None:
-            extent = shape[self.axis]
-            return x.narrow(self.axis, rank * extent, extent).contiguous()
+            each = shape[self.axis] // self.joined
+            arrays = x.unflatten(self.axis, (self.joined, self.size, each))
+            own = arrays.select(self.axis + 1, rank)
+            return own.clone(memory_format=torch.contiguous_format).reshape(shape)
         padded = x.new_zeros(self.size * shape[0])
         padded[: x.numel()] = x.reshape(-1)
         return padded[rank * shape[0] :][: shape[0]].clone()
@@ -54,7 +58,9 @@ class Split:
     def join(self, parts: list[torch.Tensor], shape: tuple[int, ...]) -> torch.Tensor:
         """Return the array of a shape from its parts in the order of ranks."""
         if self.axis is not None:
-            return torch.cat(parts, self.axis)
+            each = shape[self.axis] // (self.joined * self.size)
+            arrays = [p.unflatten(self.axis, (self.joined, each)) for p in parts]
+            return torch.cat(arrays, self.axis + 1).reshape(shape)
         return torch.cat(parts)[: math.prod(shape)].reshape(shape)
 
 

@@ -61,6 +61,12 @@ CASES = [
         sample(F(2, 3), *ALONE, -1),
         errors=[error(F(3), "dp", 2, match="not divided by 2 ranks")],
     ),
+    moved("gather_from", sample(F(2, 3), *ALONE, 1), errors=[NO_RANK]),
+    moved(
+        "scatter_to",
+        sample(F(2, 3), *ALONE, -1),
+        errors=[error(F(3), "dp", 2, match="not divided by 2 ranks")],
+    ),
     OpCase(
         "send_recv",
         samples=[sample(F(2, 3), *ALONE, 0, 0), sample(F(2), *ALONE, (), ())],

@@ -13,6 +13,7 @@ SPLITS = {
     "whole": (),
     "rows": (Split("tp", 2, 0),),
     "columns": (Split("tp", 3, 1),),
+    "columns of three arrays": (Split("tp", 2, 1, joined=3),),
     "elements": (Split("dp", 4),),
     "columns, then elements": (Split("tp", 3, 1), Split("dp", 5)),
     "both axes": (Split("tp", 2, 0), Split("dp", 3, 1)),
@@ -38,6 +39,14 @@ def test_elements_are_split_whatever_the_shape(shape):
     placement = Placement(shape, (Split("dp", 4),))
     parts = [placement.part(whole, {"dp": r}) for r in range(4)]
     assert torch.equal(placement.join(lambda at: parts[at["dp"]]), whole)
+
+
+def test_each_of_joined_arrays_is_split():
+    whole = torch.arange(12).reshape(2, 6)
+    placement = Placement((2, 6), (Split("tp", 2, 1, joined=3),))
+    assert placement.part(whole, {"tp": 1}).tolist() == [[1, 3, 5], [7, 9, 11]]
+    with pytest.raises(DistributedError, match="a multiple of 4"):
+        _ = Placement((2, 6), (Split("tp", 2, 1, joined=2),)).local
 
 
 def test_an_uneven_axis_is_refused():

@@ -80,6 +80,17 @@ def all_gather(x, over, size, axis, out):
     _joined(parts, axis % x.ndim, out)
 
 
+@_kernel(op.gather_from)
+def gather_from(x, over, size, axis, out):
+    all_gather(x, over, size, axis, out)
+
+
+@_kernel(op.scatter_to)
+def scatter_to(x, over, size, axis, out):
+    extent = out.shape[axis]
+    out.copy_(x.narrow(axis, _group(over, size).rank * extent, extent))
+
+
 @_kernel(op.reduce_scatter, _reducible)
 def reduce_scatter(x, over, size, reduction, axis, out):
     parts = _cut(x, size, axis)

@@ -14,6 +14,7 @@ def alone(call):
 for _base in (
     *(op.all_reduce, op.all_gather, op.reduce_scatter, op.all_to_all, op.broadcast_from),
     *(op.reduce_to, op.gather_to, op.scatter_from, op.reduce_from),
+    *(op.gather_from, op.scatter_to),
 ):
 
     @dialect.kernel(_base, when=alone)
