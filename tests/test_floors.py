@@ -27,9 +27,11 @@ FLOORS = [
     {"frontend"},
     {"interop"},
 ]
-# Optimizers and training loops are written for models, analyses read what passes plan.
+# Optimizers, training loops and plans for ranks are written for models, analyses read what passes
+# plan.
 SAME_FLOOR = {
     ("optim", "model"),
+    ("distributed", "model"),
     ("train", "model"),
     ("train", "optim"),
     ("train", "distributed"),

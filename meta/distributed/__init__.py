@@ -29,6 +29,11 @@ from meta.distributed.measure_links import measure_links
 from meta.distributed.planned import planned
 from meta.distributed.processes import Mesh
 from meta.distributed.simulated import simulate
+from meta.distributed.tensor_parallel import (
+    explain_tensor_parallel,
+    tensor_parallel,
+    tensor_parallel_plan,
+)
 from meta.distributed.whole import whole
 
 __all__ = [
@@ -40,6 +45,7 @@ __all__ = [
     "broadcast",
     "copy_to",
     "end",
+    "explain_tensor_parallel",
     "gather",
     "gather_from",
     "init",
@@ -54,5 +60,7 @@ __all__ = [
     "send_recv",
     "simulate",
     "size",
+    "tensor_parallel",
+    "tensor_parallel_plan",
     "whole",
 ]

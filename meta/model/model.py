@@ -58,18 +58,24 @@ class Model:
     renamed: pairs of a regular expression and its replacement, as `re.sub` takes them, that turn
     names which other libraries or older versions use into a model's own; applied one after the
     other to names as they are inside this model.
+    feature_axes: by the name of an array of a layer, its axes of output and of input features, None
+    where it has no such: what "column" and "row" are in a plan of
+    `meta.distributed.tensor_parallel`.
     records: whether calls are recorded for `backward`. A model that returns gradients, or uses them
     up, says False.
     """
 
     not_kept: ClassVar[tuple[str, ...]] = ()
     renamed: ClassVar[tuple[tuple[str, Replacement], ...]] = ()
+    feature_axes: ClassVar[Mapping[str, tuple[int | None, int | None]]] = {}
     records = True
     # What `meta.amp.autocast` makes of a model; set once by `meta.model.autocast`.
     __autocast__: ClassVar[Callable[[Model, str, str | None], Model]]
 
     # Whether gradients are computed by calling it again; see `meta.model.checkpoint`.
     _checkpointed = False
+    # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
+    _divided = False
     _training = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -196,6 +202,12 @@ class Model:
                     continue
                 seen.add(id(value))
             stack.extend((f"{path}.{k}", v) for k, v in reversed(_inside(value)))
+
+    def tensor_parallel_plan(self, ranks: int) -> Mapping[str, Any]:
+        """Return how the layers right inside are divided among ranks, by name; see
+        `meta.distributed.tensor_parallel`. Nothing, unless a model says so.
+        """
+        return {}
 
     def models(self) -> list[Model]:
         """Return this model and all models inside, each once."""

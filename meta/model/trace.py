@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meta.amp.core.scope import Eager, traced_casts
@@ -22,6 +23,7 @@ from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
 from meta.model.host_draws import refuse_host_draws
 from meta.model.model import Model
 from meta.model.own_state import OwnState, with_updates
+from meta.model.parts import for_parts, is_divided, traced_view
 from meta.op.core import Op, tree
 from meta.op.core.call import array_type
 from meta.op.core.handler import current, use
@@ -77,6 +79,8 @@ class Traced:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         handler = current()
         if isinstance(handler, Trace):
+            if self.owner is not None and is_divided(self.owner):
+                return self._inlined(handler, args, kwargs)
             return self.function(*self._with_owner(args), **kwargs)
         if not isinstance(handler, Eager):
             return interpret(self.program(*args, **kwargs), *args, **kwargs)
@@ -84,6 +88,13 @@ class Traced:
         program = self._program(args, kwargs, handler.half)
         with use(None):
             return interpret(program, *args, **kwargs)
+
+    def _inlined(self, outer: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the result of the program on parts, as code of a trace."""
+        program = self.program_on_types(outer.device, *args, **kwargs)
+        inputs = (*self.leaves(*args, **kwargs), *program.arrays)
+        atoms = [outer.lift(v).atom for v in inputs]
+        return program.convention.unflatten(outer.inline(program.module, atoms))
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """Return the program for arguments of this signature, tracing it if it is new.
@@ -142,6 +153,14 @@ class Traced:
         return bind(self.name, self.given, args, kwargs, site)
 
     def _trace(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
+        with traced_view(self.owner) as whole:
+            program = self._as_written(trace, types, structure)
+        if not whole:
+            return program
+        module = for_parts(program.module, program.arrays, trace.device)
+        return replace(program, module=module)
+
+    def _as_written(self, trace: Trace, types: Sequence[Type], structure: Any) -> Program:
         trace.promotes = True
         inputs, symbols = [], []
         for name, type_ in zip(tree.leaf_names(structure), types, strict=True):

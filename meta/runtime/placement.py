@@ -48,7 +48,8 @@ class Split:
         shape = self.local(tuple(x.shape))
         if self.axis is not None:
             each = shape[self.axis] // self.joined
-            arrays = x.unflatten(self.axis, (self.joined, self.size, each))
+            before, after = shape[: self.axis], shape[self.axis + 1 :]
+            arrays = x.reshape(*before, self.joined, self.size, each, *after)
             own = arrays.select(self.axis + 1, rank)
             return own.clone(memory_format=torch.contiguous_format).reshape(shape)
         padded = x.new_zeros(self.size * shape[0])
@@ -59,7 +60,8 @@ class Split:
         """Return the array of a shape from its parts in the order of ranks."""
         if self.axis is not None:
             each = shape[self.axis] // (self.joined * self.size)
-            arrays = [p.unflatten(self.axis, (self.joined, each)) for p in parts]
+            before, after = shape[: self.axis], shape[self.axis + 1 :]
+            arrays = [p.reshape(*before, self.joined, each, *after) for p in parts]
             return torch.cat(arrays, self.axis + 1).reshape(shape)
         return torch.cat(parts)[: math.prod(shape)].reshape(shape)
 

@@ -68,6 +68,16 @@ class MultiheadAttention(Model):
         if self.out_proj.bias is not None:
             init.zeros(self.out_proj.bias)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank; ArgumentError if ranks do not divide them."""
+        if self.num_heads % ranks:
+            expected = f"a divisor of {self.num_heads}"
+            raise ArgumentError("ranks must divide num_heads", expected=expected, found=ranks)
+        joined = {"in_proj_weight": (0, 3), "in_proj_bias": (0, 3)}
+        apart = {f"{n}_proj_weight": 0 for n in "qkv"}
+        plan: dict[str, Any] = {**joined, **apart, "out_proj": "row"}
+        return {n: how for n, how in plan.items() if getattr(self, n, None) is not None}
+
     @trace
     def forward(
         self,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from meta import op, random
 from meta.base.errors import ArgumentError, TraceError
@@ -48,6 +48,8 @@ class Linear(Model):
     ``x``: (..., in_features).
     """
 
+    feature_axes: ClassVar = {"weight": (0, 1), "bias": (0, None)}
+
     def build(self, in_features: int, out_features: int, bias: bool = True) -> None:
         """Make weight and bias, both uniform on +-1/sqrt(in_features)."""
         self.weight = fan_in_uniform((out_features, in_features), in_features)
@@ -75,6 +77,8 @@ class Embedding(Model):
     The row ``padding_idx``, if there is one, begins as zero and gets no gradient; a negative one
     counts from the last.
     """
+
+    feature_axes: ClassVar = {"weight": (1, 0)}
 
     def build(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None

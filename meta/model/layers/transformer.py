@@ -65,6 +65,10 @@ class _Layer(Model):
             setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias))
             setattr(self, f"dropout{i}", Dropout(dropout))
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        return {"linear1": "column", "linear2": "row"}
+
     def around(self, x: Any, number: int, block: Callable[[Any], Any]) -> Any:
         """Return x + block(norm(x)), or norm(x + block(x))."""
         norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")

@@ -90,6 +90,10 @@ class BertEmbeddings(Model):
         self.LayerNorm = LayerNorm(width, config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return words for each rank."""
+        return {"word_embeddings": "vocabulary"}
+
     @trace
     def forward(self, input_ids: Any, token_type_ids: Any = None, position_ids: Any = None) -> Any:
         """Return [n, steps, width]; without types all are 0, without positions 0, 1, ..."""
@@ -109,6 +113,11 @@ class BertSelfAttention(Model):
         self.heads, width = config.num_attention_heads, config.hidden_size
         self.query, self.key, self.value = (Linear(width, width) for _ in range(3))
         self.dropout_p = config.attention_probs_dropout_prob
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank."""
+        require_divides(ranks, self.heads, "ranks", "num_attention_heads")
+        return dict.fromkeys(("query", "key", "value"), "column")
 
     @trace
     def forward(self, x: Any, mask: Any = None) -> Any:
@@ -141,6 +150,10 @@ class BertAttention(Model):
         self.self = BertSelfAttention(config)
         self.output = BertOutput(config, config.hidden_size)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return the heads' features for each rank."""
+        return {"output.dense": "row"}
+
     @trace
     def forward(self, x: Any, mask: Any = None) -> Any:
         """Apply it to [n, steps, width]."""
@@ -166,6 +179,10 @@ class BertLayer(Model):
         self.attention = BertAttention(config)
         self.intermediate = BertIntermediate(config)
         self.output = BertOutput(config, config.intermediate_size)
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        return {"intermediate.dense": "column", "output.dense": "row"}
 
     @trace
     def forward(self, x: Any, mask: Any = None) -> Any:
@@ -258,6 +275,10 @@ class BertLMPredictionHead(Model):
         self.decoder = Linear(config.hidden_size, config.vocab_size)
         if config.tie_word_embeddings:
             self.decoder.bias = self.bias
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return scores of words for each rank."""
+        return {"decoder": "vocabulary"}
 
     @trace
     def forward(self, x: Any) -> Any:

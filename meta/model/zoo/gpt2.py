@@ -58,6 +58,8 @@ class GPT2Config(Config):
 class Conv1D(Model):
     """y = x w + b on the last axis: a linear layer whose ``weight`` is (in, out)."""
 
+    feature_axes: ClassVar = {"weight": (1, 0), "bias": (0, None)}
+
     def build(self, out_features: int, in_features: int) -> None:
         """Make weight, normal of deviation 0.02, and bias = 0."""
         self.weight = parameter(random.normal((in_features, out_features), 0.0, 0.02))
@@ -84,6 +86,11 @@ class GPT2Attention(Model):
         self.c_attn, self.c_proj = Conv1D(3 * width, width), Conv1D(width, width)
         self.dropout_p, self.resid_dropout = config.attn_pdrop, Dropout(config.resid_pdrop)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank; query, key and value are joined in one layer."""
+        require_divides(ranks, self.heads, "ranks", "n_head")
+        return {"c_attn": ("column", 3), "c_proj": "row"}
+
     @trace
     def forward(self, x: Any, mask: Any = None) -> Any:
         """Apply it to [n, steps, width]."""
@@ -102,6 +109,10 @@ class GPT2MLP(Model):
         self.c_fc, self.c_proj = Conv1D(inner, config.n_embd), Conv1D(config.n_embd, inner)
         self.activation_function = config.activation_function
         self.dropout = Dropout(config.resid_pdrop)
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        return {"c_fc": "column", "c_proj": "row"}
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -141,6 +152,10 @@ class GPT2Model(Model):
         std = config.initializer_range
         initialize(self, std, {"c_proj.weight": std / sqrt(2 * max(config.n_layer, 1))})
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return words for each rank."""
+        return {"wte": "vocabulary"}
+
     @trace
     def forward(
         self,
@@ -177,6 +192,10 @@ class GPT2LMHeadModel(Model):
         initialize(self.lm_head, config.initializer_range)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.transformer.wte.weight
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return scores of words for each rank."""
+        return {"lm_head": "vocabulary"}
 
     @trace
     def forward(

@@ -182,6 +182,14 @@ class LlamaAttention(Model):
         self.o_proj = Linear(self.heads * inner, width, bias)
         self.dropout_p = config.attention_dropout
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank; those of keys and values are whole where ranks do not divide
+        them, as where there are more ranks than these.
+        """
+        require_divides(ranks, self.heads, "ranks", "num_attention_heads")
+        shared = "column" if self.groups % ranks == 0 else "whole"
+        return {"q_proj": "column", "k_proj": shared, "v_proj": shared, "o_proj": "row"}
+
     @trace
     def forward(self, x: Any, cos: Any, sin: Any, mask: Any = None) -> Any:
         """Apply it to [n, steps, width]; cos and sin as `rotary_tables` returns them."""
@@ -201,6 +209,10 @@ class LlamaMLP(Model):
         self.gate_proj, self.up_proj = Linear(width, inner, bias), Linear(width, inner, bias)
         self.down_proj = Linear(inner, width, bias)
         self.hidden_act = config.hidden_act
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        return {"gate_proj": "column", "up_proj": "column", "down_proj": "row"}
 
     @trace
     def forward(self, x: Any) -> Any:
@@ -239,6 +251,10 @@ class LlamaModel(Model):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         initialize(self, config.initializer_range)
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return words for each rank."""
+        return {"embed_tokens": "vocabulary"}
+
     @trace
     def forward(self, input_ids: Any, attention_mask: Any = None, position_ids: Any = None) -> Any:
         """Return the hidden states [n, steps, width].
@@ -249,6 +265,8 @@ class LlamaModel(Model):
         rope, width = self.config.rope_parameters, self.config.head_width
         cos, sin = rotary_tables(rope, width, input_ids, input_ids.shape[1], position_ids)
         x, mask = self.embed_tokens(input_ids), bool_mask(attention_mask)
+        if x.dtype == "float64":  # half precision takes tables of float32
+            cos, sin = op.astype(cos, "float64"), op.astype(sin, "float64")
         for layer in self.layers:
             x = layer(x, cos, sin, mask)
         return self.norm(x)
@@ -266,6 +284,10 @@ class LlamaForCausalLM(Model):
         initialize(self.lm_head, config.initializer_range)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.model.embed_tokens.weight
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return scores of words for each rank."""
+        return {"lm_head": "vocabulary"}
 
     @trace
     def forward(self, input_ids: Any, attention_mask: Any = None, position_ids: Any = None) -> Any:

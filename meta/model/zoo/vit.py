@@ -114,6 +114,11 @@ class ViTAttention(Model):
         self.o_proj = Linear(width, width)
         self.dropout_p = config.attention_probs_dropout_prob
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return heads for each rank."""
+        require_divides(ranks, self.heads, "ranks", "num_attention_heads")
+        return {**dict.fromkeys(("q_proj", "k_proj", "v_proj"), "column"), "o_proj": "row"}
+
     @trace
     def forward(self, x: Any) -> Any:
         """Apply it to (n, places, width)."""
@@ -132,6 +137,10 @@ class ViTMLP(Model):
         self.fc1 = Linear(config.hidden_size, config.intermediate_size)
         self.fc2 = Linear(config.intermediate_size, config.hidden_size)
         self.activation_fn = activation(config.hidden_act)
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, Any]:
+        """Return features between the projections for each rank."""
+        return {"fc1": "column", "fc2": "row"}
 
     @trace
     def forward(self, x: Any) -> Any:

@@ -84,19 +84,19 @@ def reshaped(
     if not isinstance(elements, UnknownDim):
         given = product(d for d in own if d != -1)
         assert not isinstance(given, UnknownDim)
-        quotient = _quotient(elements, given)
-        fits = quotient is not None if -1 in own else elements == given
+        rest = quotient(elements, given)
+        fits = rest is not None if -1 in own else elements == given
         require(
             fits,
             "the number of elements does not fit the shape",
             expected=f"a shape of {x.elements} elements" if x.is_static else f"a reshape of {x}",
             found=f"shape={shape} of {x}",
         )
-        inferred = 0 if quotient is None else quotient
+        inferred = 0 if rest is None else rest
     return tuple(inferred if isinstance(d, int) and d == -1 else d for d in result)
 
 
-def _quotient(a: int | SymbolicDim, b: int | SymbolicDim) -> int | SymbolicDim | None:
+def quotient(a: int | SymbolicDim, b: int | SymbolicDim) -> int | SymbolicDim | None:
     """Return a / b if there is no rest, whatever the extents; else None."""
     if b == 0:
         return None

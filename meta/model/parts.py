@@ -1,0 +1,100 @@
+"""Models of whose arrays each rank has a part (`ndarray.placement`; `meta.distributed`).
+
+Such a model is traced as it is written, for one device: while its code runs, its arrays have the
+shapes of the whole (`traced_view`). The program is then written for parts (`for_parts`), by the
+pass `tensor_parallel`. A model that returns gradients or uses them up (`Model.records` is False) is
+traced on parts: what the models inside of it compute is written for parts already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+
+from meta.base.device import Device
+from meta.base.dtype import TO_TORCH
+from meta.base.errors import DistributedError
+from meta.ir import Module
+from meta.model.model import Model
+from meta.passes.distributed.sharding import Exchange
+from meta.passes.distributed.tensor_parallel import tensor_parallel
+from meta.runtime.array_key import key_of
+from meta.runtime.ndarray import ndarray
+from meta.runtime.placement import Split
+
+_whole: ContextVar[bool] = ContextVar("meta_arrays_seen_whole", default=False)
+
+
+def is_divided(model: Model) -> bool:
+    """Whether this model's own code is written for parts of its arrays, not yet as a piece of a
+    larger model that is.
+    """
+    return model._divided and not _whole.get()
+
+
+def _axis_splits(array: ndarray) -> list[Split]:
+    return [s for s in array.placement.splits if s.axis is not None]
+
+
+@contextmanager
+def traced_view(model: Model | None) -> Iterator[bool]:
+    """Give a model's arrays the shapes that they have for its code, in a block that traces it;
+    yield whether these are those of the whole, of a program that is then written for parts.
+    """
+    if model is None or (_whole.get() and model.records):
+        yield False
+        return
+    whole = model.records and any(m._divided for m in model.models())
+    token = _whole.set(whole)
+    arrays = [a for a in model.state().values() if a.placement.splits] if whole else []
+    before = [(a, a.tensor, a.key) for a in arrays]
+    try:
+        for array, _, key in before:
+            empty = torch.empty((), dtype=TO_TORCH[key.dtype], device=str(key.device))
+            array.tensor = empty.expand(array.placement.shape)  # without values
+            array.key = key_of(array.tensor)
+        yield whole
+    finally:
+        _whole.reset(token)
+        for array, tensor, key in before:
+            array.tensor, array.key = tensor, key
+
+
+_noted: ContextVar[list[Exchange] | None] = ContextVar("meta_noted_exchanges", default=None)
+
+
+@contextmanager
+def exchanges_noted() -> Iterator[list[Exchange]]:
+    """Yield a list of the collectives that are put into programs which are traced in the block."""
+    exchanges: list[Exchange] = []
+    token = _noted.set(exchanges)
+    try:
+        yield exchanges
+    finally:
+        _noted.reset(token)
+
+
+def for_parts(module: Module, arrays: Sequence[ndarray], device: Device) -> Module:
+    """Write a program, whose last parameters are ``arrays``, for the parts of them."""
+    first = len(module.main.params) - len(arrays)
+    cuts: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+    for number, array in enumerate(arrays):
+        splits = _axis_splits(array)
+        if len(splits) > 1:
+            raise DistributedError(
+                "an array is split along several axes of the mesh",
+                expected="one, over which a model is tensor parallel",
+                found=str(array.placement),
+            )
+        for split in splits:
+            assert split.axis is not None
+            at = cuts.setdefault((split.over, split.size), {})
+            at[first + number] = split.axis, split.joined
+    for (over, size), along in cuts.items():
+        module = tensor_parallel(
+            module, over=over, size=size, cuts=along, device=device, exchanges=_noted.get()
+        )
+    return module
