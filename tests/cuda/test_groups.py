@@ -38,6 +38,8 @@ KINDS = {
     "_tt": ((7, 264, 200), (1000, 264)),
 }
 """By form: rows, rows, the inner extent and columns are divided."""
+AT_ONCE = {("", "bfloat16"), ("_nt", "bfloat16"), ("_tn", "bfloat16")}
+"""Of ATen, from compute capability 9.0 on."""
 ENDS = [0, 300, 300, 301, 555, 900, 990]
 
 
@@ -77,6 +79,8 @@ def by_group(form: str, given: list[torch.Tensor]) -> torch.Tensor:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_products_of_many_tiles(form: str, dtype: str, dialect: str) -> None:
     pytest.importorskip("triton")
+    if dialect == "torch" and (form, dtype) not in AT_ONCE:
+        pytest.skip("ATen has no kernel for all groups")
     given = operands(form, dtype)
     with only(dialect):
         found = OPERATORS[f"grouped_matmul{form}"](*map(meta.array, given))
@@ -121,6 +125,7 @@ def test_ends_that_change_between_replays_of_a_graph() -> None:
             run = meta.vm.compile(model, *arrays, device="cuda", cuda_graph=True)
         for ends in (ENDS, [1000] * 7, [0] * 7, [100, 200, 300, 400, 500, 600, 700]):
             given[2].copy_(torch.tensor(ends, dtype=torch.int32))
+            arrays[2].update(given[2])
             for _ in range(3):
                 found = run(*arrays)
             for scale, one in zip((1.0, 2.0, 0.5), found, strict=True):
@@ -132,6 +137,8 @@ def test_ends_that_change_between_replays_of_a_graph() -> None:
 def test_wrong_ends_stay_within_the_tensors(form: str, dialect: str) -> None:
     """Nobody looks at indices here; compute-sanitizer, or a fault, would tell."""
     pytest.importorskip("triton")
+    if dialect == "torch" and (form, "bfloat16") not in AT_ONCE:
+        pytest.skip("ATen has no kernel for all groups")
     given = operands(form, "bfloat16")
     for ends in ([-5, 2000, 3, 7, 900, 12, 2**31 - 1], [1000, 0] * 3 + [1000]):
         given[2] = torch.tensor(ends, dtype=torch.int32, device="cuda")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,30 @@ class _Memory:
         )  # fmt: skip
         self.config_at = ctypes.byref(self.config)
         self.launch = driver.library().cuLaunchKernelEx
+
+
+_OF_TENSORS = """
+def run({values}, *more):
+    {read}
+    if {moved}:
+        return general({values}, *more)
+    if get_device() != device:
+        with on_device(device):
+            return run({values}, *more)
+    try:
+        memory = pop()
+    except IndexError:
+        memory = made()
+    pack(memory.buffer, 0, {addresses})
+    memory.config.stream = get_stream(device)
+    code = call(memory.config_at, handle, memory.addresses, None)
+    push(memory)
+    if code:
+        check(code, "cuLaunchKernelEx")
+"""
+"""`PreparedLaunch.of_tensors` as one function: each call of another one takes longer than what is
+to be done here, and a launch takes the driver 2 to 5 microseconds.
+"""
 
 
 class PreparedLaunch:
@@ -121,9 +145,43 @@ class PreparedLaunch:
 
     def _launched(self, values: tuple[Any, ...]) -> int:
         free = self.free
-        memory = free.pop() if free else _Memory(self)
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = _Memory(self)
         self.pack.pack_into(memory.buffer, 0, *values)
         memory.config.stream = torch._C._cuda_getCurrentRawStream(self.device)
         code = memory.launch(memory.config_at, self.function.handle, memory.addresses, None)
         free.append(memory)
         return int(code)
+
+    def of_tensors(
+        self,
+        places: Sequence[int],
+        general: Callable[..., None],
+        alignment: int,
+        compact: Sequence[int],
+    ) -> Callable[..., None]:
+        """Return a launch that is given the addresses of the tensors at ``places`` among its
+        values; ``general`` takes its values where one of these addresses is not a multiple of
+        ``alignment``, a power of two, or a tensor at ``compact`` is not compact.
+        """
+        values = [f"v{i}" for i in range(max(places) + 1)]
+        addresses = {place: f"a{place}" for place in places}
+        moved = f"({' | '.join(addresses.values())}) & {alignment - 1}"
+        text = _OF_TENSORS.format(
+            values=", ".join(values),
+            read="; ".join(f"{a} = v{place}.data_ptr()" for place, a in addresses.items()),
+            moved=" or ".join([moved, *(f"not v{i}.is_contiguous()" for i in compact)]),
+            addresses=", ".join(addresses[place] for place in places),
+        )
+        names: dict[str, Any] = {
+            "general": general, "device": self.device, "on_device": torch.cuda.device,
+            "get_device": torch._C._cuda_getDevice, "made": lambda: _Memory(self),
+            "get_stream": torch._C._cuda_getCurrentRawStream, "check": driver.check,
+            "pop": self.free.pop, "push": self.free.append, "pack": self.pack.pack_into,
+            "call": driver.library().cuLaunchKernelEx, "handle": self.function.handle,
+        }  # fmt: skip
+        exec(compile(text, __file__, "exec"), names)
+        run: Callable[..., None] = names["run"]
+        return run

@@ -39,7 +39,7 @@ MASKS = {None: 0, "bool": 1}
 Sizes = tuple[int, int, int, int]
 """Rows of queries and of keys at a time, warps, and stages of a pipeline."""
 FORWARD: dict[tuple[bool, int], Sizes] = {
-    (True, 64): (128, 64, 4, 3),
+    (True, 64): (64, 64, 4, 3),
     (True, 128): (128, 64, 8, 2),
     (True, 256): (64, 32, 8, 2),
     (False, 64): (64, 32, 4, 2),
@@ -53,7 +53,7 @@ BACKWARD: dict[tuple[bool, int], Sizes] = {
     (True, 256): (32, 32, 4, 1),
     (False, 64): (32, 32, 4, 2),
     (False, 128): (32, 32, 4, 1),
-    (False, 256): (16, 16, 4, 1),
+    (False, 256): (32, 32, 8, 1),
 }
 
 
@@ -69,7 +69,7 @@ def _sizes(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict
     """Return the meta-parameters of a launch."""
     fits = min(n for kind, n in table if kind == half and n >= width)
     rows, keys, warps, stages = table[half, fits]
-    rows = ask("BLOCK_M", rows, [n for n in (32, 64, 128) if n <= rows])
+    rows = ask("BLOCK_M", rows, (32, 64, 128))
     keys = ask("BLOCK_N", keys, [n for n in (32, 64) if n <= keys])
     warps = ask("num_warps", warps, (4, 8))
     return {"BLOCK_M": rows, "BLOCK_N": keys, "num_warps": warps, "num_stages": stages}

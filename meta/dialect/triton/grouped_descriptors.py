@@ -18,8 +18,8 @@ from meta.runtime import chip
 
 BYTES = 16
 """Of which addresses and strides are multiples, for a descriptor."""
-TILES = ((128, 128, 64, 8, 3), (128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4))
-"""Rows, columns, inner extent, warps, stages."""
+TILES = ((128, 256, 64, 8, 3), (128, 128, 64, 4, 4), (64, 128, 64, 4, 4))
+"""Rows, columns, inner extent, warps, stages; the best for many rows first."""
 NAMES = "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages"
 
 

@@ -67,7 +67,12 @@ class LaunchPlan:
             # Descriptors that a kernel makes, in memory that it asks for, need aligned addresses.
             general = launches[1].run
             general = _aligning(general, places) if binaries[1].scratch else general
-            run = choosing(run, general, places, self.strided)
+            pointers = launches[0].pointers
+            if pointers:
+                of_tensors = launches[0].launch.of_tensors
+                run = of_tensors(pointers, general, ALIGNMENT, self.strided)
+            else:
+                run = choosing(run, general, places, self.strided)
         return _compacting(run, self.compacted) if self.compacted else run
 
     def record(self) -> dict[str, Any]:
@@ -226,12 +231,15 @@ class _Variant:
         self.launch = PreparedLaunch(function, formats, known, grid, (threads, 1, 1), binary.ctas)
         self.device = device
         self.given = [p for p in passed if p[0] != "known"]
+        only = not self.scratch and all(p[0] == "pointer" for p in self.given)
+        self.pointers = [p[1] for p in self.given] if only else []
+        """The places of tensors whose addresses are all that a launch is given."""
         self.run = self._run()
 
     def _run(self) -> Run:
         launch = self.launch
-        if not self.scratch and self.given and all(p[0] == "pointer" for p in self.given):
-            tensors_of = _picker([p[1] for p in self.given])
+        if self.pointers:
+            tensors_of = _picker(self.pointers)
             return lambda *values: launch(*[t.data_ptr() for t in tensors_of(values)])
         readers = [_reader(p) for p in self.given]
         if not self.scratch:

@@ -25,8 +25,8 @@ from meta.op.core.call import CallValues
 LEVELS = {"cuda": HANDWRITTEN, "cpu": INTERPRETED}
 ROWS, FEATURES = 128, 64
 """Of a tile: its rows, and how many features are read at a time."""
-ELEMENTS = 1 << 25
-"""Gradients of scores that are in memory at a time: 64 MB of half precision."""
+ELEMENTS = 1 << 26
+"""Gradients of scores that are in memory at a time: 128 MB of half precision."""
 LANES = 128
 """Classes at a time are a multiple of it."""
 

@@ -158,8 +158,10 @@ def test_blocks_that_stay(form: str, w: Any) -> None:
 def test_compiles() -> None:
     env = of_kind("rows", "bfloat16")
     compiles(env)
-    assert len(by_descriptors(env)) == 4 and not by_descriptors(of_kind("rows", "float32"))
+    assert len(by_descriptors(env)) == 2 and not by_descriptors(of_kind("rows", "float32"))
+    assert isinstance(env._deferred.source, tuple)  # blocks that stay are the default
     compiles(env.configs.made(by_descriptors(env)[0]))
+    compiles(env.configs.made(env.configs.listed()[0]))
 
 
 @pytest.mark.slow
