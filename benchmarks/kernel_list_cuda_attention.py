@@ -111,10 +111,12 @@ def around(mean: float, deviation: float) -> Make:
     return make
 
 
+# In half precision PyTorch's scans down columns add and multiply in half precision: at 8,192 rows
+# they are off by some percent, and nothing can be compared with them.
 SCANS = [
     Kernel(
         "scans", f"{name} down columns", lambda x, f=ours: f(x, 0), lambda x, f=theirs: f(x, 0),
-        around(mean, deviation),
+        around(mean, deviation), dtypes=(torch.float32,),
     )
     for name, ours, theirs, mean, deviation in (
         ("cumsum", meta.cumsum, torch.cumsum, 0.0, 0.05),

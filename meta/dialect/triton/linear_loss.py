@@ -25,8 +25,8 @@ from meta.op.core.call import CallValues
 LEVELS = {"cuda": HANDWRITTEN, "cpu": INTERPRETED}
 ROWS, FEATURES = 128, 64
 """Of a tile: its rows, and how many features are read at a time."""
-ELEMENTS = 1 << 26
-"""Gradients of scores that are in memory at a time: 128 MB of half precision."""
+ELEMENTS = 1 << 25
+"""Gradients of scores that are in memory at a time: 64 MB of half precision."""
 LANES = 128
 """Classes at a time are a multiple of it."""
 
@@ -56,6 +56,13 @@ def _scores(
 
 
 @triton.jit
+def _label(target, r, row, classes):
+    """Return the labels of rows, -1 where there is none."""
+    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
+    return tl.where((label >= 0) & (label < classes), label, -1).to(tl.int32)
+
+
+@triton.jit
 def losses_of_tile(
     x, weight, bias, target, most, total, picked, rows, classes, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -74,8 +81,8 @@ def losses_of_tile(
     at = tile.to(tl.int64) * rows + r
     tl.store(most + at, peak, mask=row)
     tl.store(total + at, tl.sum(tl.exp(scores - shift[:, None]), 1), mask=row)
-    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
-    here = (label >= tile * BLOCK_N) & (label < tl.minimum((tile + 1) * BLOCK_N, classes))
+    label = _label(target, r, row, classes)
+    here = (label >= tile * BLOCK_N) & (label < (tile + 1) * BLOCK_N)
     own = tl.sum(tl.where(label[:, None] == c[None, :], scores, 0.0), 1)
     tl.store(picked + r, own, mask=row & here)
 
@@ -100,8 +107,7 @@ def losses_of_rows(
         sums = sums * tl.exp(peak - shift) + tl.sum(parts * tl.exp(peaks - shift[None, :]), 0)
         peak = larger
     known = tl.where(peak == -float("inf"), 0.0, peak) + tl.log(sums)
-    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
-    counts = (label >= 0) & (label < classes)
+    counts = _label(target, r, row, classes) >= 0
     picked = tl.load(losses + r, mask=row & counts, other=0.0)
     tl.store(logsumexp + r, known, mask=row)
     tl.store(losses + r, tl.where(counts, known - picked, 0.0), mask=row)
@@ -109,25 +115,26 @@ def losses_of_rows(
 
 @triton.jit
 def slopes_of_tile(
-    x, weight, bias, target, logsumexp, dloss, dlogsumexp, slopes, rows, classes, begin, width,
-    stride, WIDTH: tl.constexpr,
+    x, weight, bias, target, logsumexp, dloss, dlogsumexp, slopes, rows, classes, begin,
+    STRIDE: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of a tile of scores, of ``width`` classes from ``begin`` on."""
+    """Write the gradients of a tile of scores, of classes from ``begin`` on: of whole tiles, within
+    rows of STRIDE elements, so that several elements are written at once.
+    """
     place, down = tl.program_id(0), tl.cdiv(rows, BLOCK_M)
     r = (place % down) * BLOCK_M + tl.arange(0, BLOCK_M)
     local = (place // down) * BLOCK_N + tl.arange(0, BLOCK_N)
     c = begin + local
     scores = _scores(x, weight, bias, r, c, rows, classes, WIDTH, BLOCK_M, BLOCK_N, BLOCK_K)
     row = r < rows
-    label = tl.load(target + r, mask=row, other=-1).to(tl.int64)
-    counts = (label >= 0) & (label < classes)
-    own = tl.load(dloss + r, mask=row & counts, other=0.0)
+    label = _label(target, r, row, classes)
+    own = tl.load(dloss + r, mask=row & (label >= 0), other=0.0)
     share = own + tl.load(dlogsumexp + r, mask=row, other=0.0)
     slope = tl.exp(scores - tl.load(logsumexp + r, mask=row, other=0.0)[:, None]) * share[:, None]
     slope -= tl.where(label[:, None] == c[None, :], own[:, None], 0.0)
-    at = slopes + r.to(tl.int64)[:, None] * stride + local[None, :]
-    inside = row[:, None] & (local < width)[None, :]
+    inside = row[:, None] & (local < STRIDE)[None, :]
+    at = slopes + r[:, None] * STRIDE + local[None, :]
     tl.store(at, slope.to(slopes.dtype.element_ty), mask=inside)
 
 
@@ -146,7 +153,7 @@ class _Layer:
             raise Unsupported(f"{self.classes} classes are counted in 32 bits")
         self.call = call
         self.columns = ask("BLOCK_N", 128, (256,))
-        self.stages = ask("num_stages", 3, (4,))
+        self.warps = ask("num_warps", 8 if self.columns == 256 else 4, (8,))
 
     def launch(self, function: Any, classes: int, **named: Any) -> Launch:
         """Prepare a launch for tiles of so many classes."""
@@ -156,7 +163,7 @@ class _Layer:
             function, self.call.device, (tiles,), x=self.x, weight=args.linear_weight,
             bias=self.bias, target=args.target, rows=self.rows, classes=self.classes,
             WIDTH=self.features, BLOCK_M=ROWS, BLOCK_N=self.columns, BLOCK_K=FEATURES,
-            num_warps=8 if self.columns == 256 else 4, num_stages=self.stages, **named,
+            num_warps=self.warps, num_stages=3, **named,
         )  # fmt: skip
 
 
@@ -194,10 +201,8 @@ def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
     names = "logsumexp", "dloss", "dlogsumexp"
     named = {**dict.fromkeys(names, "float32"), "slopes": layer.x.dtype, "begin": "i32"}
     stride = min(step, triton.cdiv(layer.classes, 8) * 8)
-    slope_of = {
-        width: layer.launch(slopes_of_tile, width, **named, width=width, stride=stride)
-        for width in {min(step, layer.classes), layer.classes % step or min(step, layer.classes)}
-    }
+    widths = {min(step, layer.classes), layer.classes % step or min(step, layer.classes)}
+    slope_of = {n: layer.launch(slopes_of_tile, n, **named, STRIDE=stride) for n in widths}
     has_bias, on_cuda = layer.bias is not None, call.device.kind == "cuda"
 
     def run(dloss: Any, dlogsumexp: Any, x: Any, weight: Any, target: Any, *more: Any) -> None:

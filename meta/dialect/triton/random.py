@@ -59,7 +59,7 @@ def dropout_train(call: CallValues) -> OpEnv:
     decline_if(x.size >= MOST_ELEMENTS, "there are too many elements")
     threshold = keep_threshold(p)
     decline_if(threshold >= 2**32, "nothing is kept")
-    block = ask("BLOCK", 512, (256, 1024))
+    block = ask("BLOCK", 256, (128, 512))
     y, mask, _ = call.outputs
     launch = Launch(
         dropout, call.device, (-(-x.size // (4 * block)),), x=x, key="i64" if key is None else key,

