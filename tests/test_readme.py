@@ -16,6 +16,7 @@ from tests.conftest import first_on_path
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 DEMO = "pip install '.[demo]' && python -m meta demo"
+PROCESSES = "torchrun --standalone --nproc-per-node 2 -m meta demo"
 TEST = "pip install '.[test]' && pytest"
 
 
@@ -50,6 +51,7 @@ def test_first_screen_shows_the_two_commands() -> None:
     screen = README.splitlines()[:40]
     assert DEMO in commands() and any(line.startswith(DEMO) for line in screen)
     assert TEST in commands() and any(line.startswith(TEST) for line in screen)
+    assert any(line.startswith(PROCESSES) for line in screen)
 
 
 def test_ci_runs_the_test_command() -> None:
@@ -75,11 +77,14 @@ def test_ci_has_a_job_for_each_torch_that_is_admitted() -> None:
         pytest.param(command, marks=pytest.mark.slow if command.endswith("demo") else ())
         for line in commands()
         for command in line.split(" && ")
-        if command.startswith("python -m meta")
+        if command.startswith(("python -m meta", "torchrun"))
     ],
 )
 def test_command_runs(command: str, tmp_path: Path) -> None:
-    assert run(*shlex.split(command)[1:], folder=tmp_path).strip()
+    program, *arguments = shlex.split(command)
+    if program == "torchrun":
+        arguments = ["-m", "torch.distributed.run", *arguments]
+    assert run(*arguments, folder=tmp_path).strip()
 
 
 @pytest.mark.parametrize("code", [pytest.param(c, id=heading) for heading, c in blocks("python")])

@@ -21,6 +21,7 @@ from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import tree
 from meta.optim import TrainingStep
+from meta.runtime.agreement import ranks_text
 from meta.runtime.ndarray import array, ndarray
 from meta.train import random_state
 from meta.train.batch import Batch
@@ -88,7 +89,7 @@ def diverged(
     nan, _ = kinds_of(a.torch() for a in given)
     nans = [rank for rank, its in enumerate(team.gather(bool(nan), "the data")) if its]
     if nans:
-        where = "" if team.alone else f", on the ranks {', '.join(map(str, nans))}"
+        where = "" if team.alone else f", on {ranks_text(nans)}"
         return NonFiniteError(
             what,
             found=f"NaN in the data, in the last batch{where}",

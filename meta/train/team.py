@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
 from meta.model.model import Model
 from meta.op import broadcast_from
+from meta.runtime.agreement import difference
 from meta.runtime.world import current, group_of, sizes_of
 from meta.train.checkpoint import from_plain, to_plain
 
@@ -56,8 +55,8 @@ class Team:
         if self.alone:
             return [value]
         text = json.dumps(to_plain(value, what)).encode()
-        given = _gather(text, (self.over,) if along else None)
-        return [from_plain(json.loads(one)) for one in given]
+        given = current().gather(text, what, (self.over,) if along else None)
+        return [from_plain(json.loads(one)) for one in given.values()]
 
     def any(self, flag: bool, what: str) -> bool:
         """Return whether a flag is set on some rank."""
@@ -71,7 +70,7 @@ class Team:
         """Raise DistributedError, on all ranks, unless all have the same value."""
         given = self.gather(value, what)
         if any(one != given[0] for one in given):
-            found = ", ".join(f"rank {i}: {one}" for i, one in enumerate(given))
+            found = difference({i: str(one) for i, one in enumerate(given)})
             raise DistributedError(
                 f"the ranks do not agree on {what}",
                 expected="the same on all of them",
@@ -117,25 +116,6 @@ class Team:
         for array in model.state().values():
             if id(array) not in left and not array.placement.splits:
                 array.update(broadcast_from(array, self.over, self.count))
-
-
-def _gather(data: bytes, over: Sequence[str] | None) -> list[bytes]:
-    """Return what ranks along some axes, or all, give, in the order of ranks."""
-    found = [data]
-    nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"
-    device = "cuda" if nccl else "cpu"
-    for name, group in current().groups.items():
-        if group.size > 1 and (over is None or name in over):
-            text = json.dumps([one.decode() for one in found]).encode()
-            lengths = torch.zeros((group.size, 1), dtype=torch.int64, device=device)
-            group.all_gather(lengths, torch.tensor([len(text)], device=device))
-            padded = text.ljust(int(lengths.max()))
-            given = torch.zeros((group.size, len(padded)), dtype=torch.uint8, device=device)
-            own = torch.frombuffer(bytearray(padded), dtype=torch.uint8)
-            group.all_gather(given, own.to(device))
-            lists = [json.loads(one.cpu().numpy().tobytes()) for one in given]
-            found = [one.encode() for at in zip(*lists, strict=True) for one in at]
-    return found
 
 
 ALONE = Team()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import zipfile
 from importlib.abc import MetaPathFinder
@@ -12,12 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meta
+from meta import distributed
 from meta.base import config
 from meta.base.errors import FormatError
-from meta.cli.demo.data import load, read_npz
+from meta.cli.demo.command import train
+from meta.cli.demo.data import Images, load, read_npz
 from meta.cli.demo.network import SmallNet
 from meta.cli.main import main
-from meta.model import load_weights
+from meta.model import load_weights, sync_batch_norm
+from tests.conftest import first_on_path
+
+ROOT = Path(__file__).parents[2]
+PROCESSES = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 def stripes(count: int, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -192,3 +200,43 @@ def test_errors_are_one_message(
     streams = capsys.readouterr()
     assert streams.out == ""
     assert message in streams.err and "Traceback" not in streams.err
+
+
+def losses(images: Images, ranks: int | None) -> list[float]:
+    """Train the demo's network on this rank; return the losses."""
+    meta.random.seed(0)
+    network = SmallNet(images.shape, images.classes)
+    if ranks is not None:
+        sync_batch_norm(network)
+    with meta.dialect.only("torch", "gloo"):
+        return train(network, images, 6, 64, 0, "interpreter", ranks).losses
+
+
+def test_ranks_train_as_one() -> None:
+    images = load(None, 0)
+    alone = losses(images, None)
+    for found in distributed.simulate(2).run(losses, images, 2):
+        np.testing.assert_allclose(found, alone, 1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What `torchrun --standalone --nproc-per-node 2 -m meta demo` does, for an epoch."""
+    weights = tmp_path / "digits.safetensors"
+    demo = ("-m", "meta", "demo", "--json", "--epochs", "1")
+    done = subprocess.run(
+        [sys.executable, *PROCESSES, *demo, "--out", str(weights)],
+        capture_output=True,
+        text=True,
+        env=first_on_path(ROOT) | {"OMP_NUM_THREADS": "1", "META_PROGRESS": "off"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)  # of one process
+    assert report["settings"]["processes"] == 2
+    assert report["kernels"]["gloo.all_reduce"] > 0
+    with config.override(META_PROGRESS="off"):
+        alone = report_of(capsys, "--epochs", "1")
+    assert report["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+    assert report["accuracy"] == pytest.approx(alone["accuracy"], abs=0.02)
+    load_weights(SmallNet((1, 8, 8), 10), weights)

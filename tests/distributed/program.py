@@ -8,6 +8,9 @@ import numpy as np
 import meta
 from meta import distributed as dist
 from meta.base import config
+from meta.train import Accuracy, Batches
+from tests.distributed.test_fit import OPTIMIZERS, arrays, assert_equal, likeliest
+from tests.distributed.test_fit import run as fit_on
 from tests.distributed.test_simulated import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
 
@@ -43,6 +46,14 @@ def measured():
     return link.bandwidth, report.communication
 
 
+def fitted(mesh):
+    """Return a run of `fit`, with evaluations of batches whose rows ranks do not divide."""
+    data = Batches(*arrays(), 10, shuffle=False)
+    metrics = {"accuracy": Accuracy(), "likeliest": likeliest}
+    with meta.dialect.only("torch", "gloo"):
+        return fit_on(mesh, OPTIMIZERS["accumulated"], eval_data=data, metrics=metrics)
+
+
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
     figures = meta.array([measured()])
@@ -51,6 +62,7 @@ with dist.Mesh({"dp": count}):
     here, found = dist.rank("dp"), rank()
     cases = [(name, zero) for name in MAKERS for zero in STAGES]
     states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
+    run = fitted({"dp": count})
 dist.end()
 for mine, wanted in zip(found, dist.simulate(count).run(rank)[here], strict=True):
     assert mine.dtype == wanted.dtype
@@ -60,4 +72,5 @@ for case, state in states.items():
     for key, value in state.items():
         message = f"{case}: {key}"
         np.testing.assert_allclose(value, singles[case[0]][key], 1e-10, 1e-13, err_msg=message)
+assert_equal(run, fitted(None))
 print(f"rank {here} of {count}: {len(found)} results agree")

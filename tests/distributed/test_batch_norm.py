@@ -55,10 +55,13 @@ def layer(shape: tuple[int, ...], affine: bool, compiled: bool, count: int) -> l
     return [a.numpy() for a in (*joined, *summed, norm.running_mean, norm.running_var)]
 
 
-@pytest.mark.parametrize("affine", [True, False], ids=["affine", "plain"])
 @pytest.mark.parametrize(
-    "compiled, count",
-    [(False, 2), (False, 3), (True, 2), *(pytest.param(True, n, marks=SLOW) for n in (3, 4))],
+    "compiled, count, affine",
+    [
+        *((False, count, affine) for count in (2, 3) for affine in (True, False)),
+        (True, 2, True),
+        *(pytest.param(True, n, a, marks=SLOW) for n, a in ((2, False), (3, True), (4, True))),
+    ],
 )
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_ranks_normalise_as_one(

@@ -107,7 +107,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
 @pytest.mark.parametrize("name", OF_RANKS)
 def test_a_run_is_that_of_one_rank(name: str, count: int) -> None:
     """With evaluations of batches whose rows ranks do not divide: 52 rows in batches of 10."""
@@ -357,7 +357,7 @@ def test_a_loss_that_is_not_finite_ends_all_ranks() -> None:
 
     for text in dist.simulate(2).run(rank):
         assert "the loss of step 1 is not finite" in text
-        assert "NaN in the data, in the last batch, on the ranks 1" in text
+        assert "NaN in the data, in the last batch, on rank 1" in text
 
 
 def differing_order() -> Any:
