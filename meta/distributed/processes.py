@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import product
@@ -13,6 +13,7 @@ from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from meta.base.errors import DistributedError
+from meta.distributed import beside
 from meta.distributed.launch import watch
 from meta.distributed.simulated import ALIKE
 from meta.distributed.watch import Watch
@@ -155,6 +156,9 @@ class _ProcessGroup:
             for work in dist.batch_isend_irecv(calls) if calls else ():
                 work.wait()
 
+    def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
+        return beside.start(run, written[0].device)
+
     def gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what each rank gives; see `meta.runtime.world.Group`."""
         with self._noted(f"agreement on {what}"):
@@ -190,7 +194,10 @@ class _ProcessGroup:
 
     @contextmanager
     def _noted(self, call: str) -> Iterator[None]:
-        """Let an error of PyTorch's in a block be one that says which ranks are missing."""
+        """Let an error of PyTorch's in a block be one that says which ranks are missing. It comes
+        behind what was started.
+        """
+        beside.idle()
         self._watch.enter(self.axis, call)
         try:
             yield

@@ -22,6 +22,8 @@ from meta.base.errors import DistributedError
 from meta.runtime.random import as_rank, default
 from meta.runtime.world import World, inside, sizes_of
 
+_HIDDEN = 255
+"""Each byte of what is communicated: of a floating point number, NaN."""
 _SUMS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "sum": torch.add,
     "product": torch.mul,
@@ -231,6 +233,24 @@ class _SimulatedGroup:
         for source, target in pairs:
             if target == self.rank:
                 out.copy_(given[source])
+
+    def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
+        """Exchange at once, and hide the results until somebody waits: what reads them before gets
+        NaN, and what writes there is an error.
+        """
+        run()
+        results = [one.clone() for one in written]
+        memory = [one.view(-1).view(torch.uint8) for one in written]
+        for one in memory:
+            one.fill_(_HIDDEN)
+
+        def wait() -> None:
+            if any(bool((one != _HIDDEN).any()) for one in memory):
+                raise DistributedError("a tensor was written while it was communicated")
+            for one, result in zip(written, results, strict=True):
+                one.copy_(result)
+
+        return wait
 
     def gather(self, data: bytes, what: str) -> list[bytes]:
         given = torch.frombuffer(bytearray(b"_" + data), dtype=torch.uint8)  # never of no bytes

@@ -66,4 +66,8 @@ gradients(
         op.scatter_to: lambda dy, over, size, axis: op.gather_from(dy, over, size, axis),
     }
 )
+not_differentiable(
+    *(op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait),
+    why="it writes in place; all_reduce has a gradient",
+)
 not_differentiable(op.axis_index, why="the result does not depend on a number")

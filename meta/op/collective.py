@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from meta.base.dtype import COMPLEX, is_float
 from meta.ir.types import UnknownDim
-from meta.op.core import DeviceName, Ints, Tensor, TensorType, op
+from meta.op.core import DeviceName, InOut, Ints, Tensor, TensorType, op
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
 from meta.runtime.world import REDUCTIONS
@@ -68,6 +68,45 @@ def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tenso
     """
     _reduced(x, size, reduction)
     return x
+
+
+@op(collective=True)
+def multi_tensor_all_reduce(
+    x: tuple[InOut, ...], over: str, size: int, reduction: str = "sum", align: int = 1
+) -> tuple[()]:
+    """`all_reduce` of several tensors by one exchange, in place: a bucket of gradients.
+
+    x: n >= 1 tensors of one dtype, which `all_reduce` takes, and of any shapes. If they lie one
+    behind the other, nothing is copied: each at the next multiple of ``align`` bytes, and what is
+    between them is nobody's, and changes. So `meta.passes.plan_memory` places them. Returns x, the
+    arrays that were given. Raises TypeInferError for tensors of several dtypes, and as
+    `all_reduce`.
+    """
+    require(align >= 1, "align counts bytes", expected="align >= 1", found=f"align={align}")
+    require(len(x) > 0, "there are no tensors", expected="at least one")
+    for t in x:
+        _reduced(t, size, reduction)
+        require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
+    return ()
+
+
+@op(like=multi_tensor_all_reduce, collective=True)
+def multi_tensor_all_reduce_start() -> None:
+    """The beginning of `multi_tensor_all_reduce`, behind which other work goes on. Nobody reads or
+    writes x before `collective_wait`. The pass `schedule_collectives` makes it.
+    """
+
+
+@op(collective=True)
+def collective_wait(x: tuple[InOut, ...], over: str, size: int) -> tuple[()]:
+    """The end of a collective that was started on ``x``: from here on its result is there. On CUDA
+    the device waits, and the host goes on. The pass `schedule_collectives` makes it.
+
+    x, over, size: as in the start. TypeInferError for no tensors.
+    """
+    _checked(size)
+    require(len(x) > 0, "there are no tensors", expected="at least one")
+    return ()
 
 
 @op(collective=True, float8=True)

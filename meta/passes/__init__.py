@@ -37,6 +37,7 @@ from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.dispatch import dispatch
+from meta.passes.distributed import bucket_collectives
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_cross_entropy import fuse_cross_entropy
@@ -68,6 +69,7 @@ __all__ = [
     "attention_layout",
     "autocast",
     "autodiff",
+    "bucket_collectives",
     "bypass_casts",
     "canonicalize",
     "channels_last",

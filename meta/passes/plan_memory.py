@@ -9,18 +9,19 @@ is placed first, and the smallest arena is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from meta import op
 from meta.base.device import Device
 from meta.dialect.core import ADJACENT, ALLOCATES, FUSED
 from meta.ir import Binding, Call, Expr, Function, Module
 from meta.op.core import View
-from meta.passes.calls import base_op
+from meta.passes.calls import base_op, called_op, flat_atoms
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.lifetimes import Buffer, Lifetimes, fused_function, numbered
 from meta.passes.rewrite import each_function, rewrite_function, with_value
@@ -129,6 +130,7 @@ def plan_memory(module: Module, *, device: Device) -> Module:
     is part of what it views. The results of a kernel that wants them side by side, evenly spaced
     (``adjacent``), are one piece of memory. A result without an entry is allocated when it is
     computed: it leaves the function, its extents are not known yet, or its kernel allocates it.
+    The values of a bucket (`bucket_collectives`) lie one behind the other.
     Each activation of a function needs an arena of its own. To be run last, since the numbers of
     the bindings count.
 
@@ -206,6 +208,11 @@ def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[in
         kernel = fused_function(live.bindings[binding].value, module)
         together = kernel is not None and ADJACENT in kernel.attrs
         pieces.setdefault(-1 - binding if together else number, []).append(number)
+    for row in _rows(live):
+        if all(pieces.get(number) == [number] for number in row):  # else its kernel copies
+            for number in row[1:]:
+                del pieces[number]
+            pieces[row[0]] = row
     offsets, size = plan([_lifetime([live.buffers[n] for n in p]) for p in pieces.values()])
     places: dict[int, int] = {}
     for piece, at in zip(pieces.values(), offsets, strict=True):
@@ -215,11 +222,30 @@ def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[in
     return places, size
 
 
+def _rows(live: Lifetimes) -> Iterator[list[int]]:
+    """Yield the buffers of each bucket of values (`bucket_collectives`) that has several."""
+    for binding in live.bindings:
+        if called_op(binding.value) not in BUCKETS:
+            continue
+        assert isinstance(binding.value, Call)
+        row = list[int]()
+        for atom in flat_atoms(binding.value.args[0]):
+            for number in live.of(atom):
+                over = live.buffers[number].over
+                row.append(number if over is None else over)
+        if len(row) == len(set(row)) > 1:
+            yield row
+
+
+BUCKETS = op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start
+"""The operators on several tensors that lie one behind the other."""
+
+
 def _lifetime(piece: list[Buffer]) -> Lifetime:
-    """Return the lifetime of buffers that lie side by side: until the last of them is dead."""
+    """Return the lifetime of buffers that lie side by side: while any of them is in use."""
     *front, end = piece
     size = sum(aligned(b.size) for b in front) + end.size
-    return Lifetime(size, end.binding, max(b.last for b in piece))
+    return Lifetime(size, min(b.binding for b in piece), max(b.last for b in piece))
 
 
 def _fills(value: Expr, module: Module, device: Device) -> bool:
@@ -229,10 +255,10 @@ def _fills(value: Expr, module: Module, device: Device) -> bool:
     kernel = fused_function(value, module)
     if kernel is not None:
         return not kernel.attrs.get(ALLOCATES, False)
-    op = base_op(value.callee)
-    if op is None:
+    called = base_op(value.callee)
+    if called is None:
         return False
-    call = prepared(op, value, device)
+    call = prepared(called, value, device)
     if call.callee is None or isinstance(call.out, View):
         return False
     return not kernel_of(value.callee, call).allocates

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -67,6 +67,11 @@ class Group(Protocol):
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Write, on the second rank of each pair, the first one's x; elsewhere nothing."""
 
+    def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
+        """Let a function that calls other methods, and writes to these tensors, run beside what
+        follows; return what waits for it. Nobody looks at the tensors before.
+        """
+
     def gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what each rank gives, on the host: bytes, of any lengths. what: for messages."""
 
@@ -78,10 +83,14 @@ class Group(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A rank's place: its group along each axis, and which stream of random numbers is its own."""
+    """A rank's place: its group along each axis, and which stream of random numbers is its own.
+
+    pending: what waits for the collectives that were started, by the address of what they write.
+    """
 
     groups: Mapping[str, Group]
     stream: int = 0
+    pending: dict[int, Callable[[], None]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, groups: Mapping[str, Group], alike: Container[str]) -> World:
@@ -134,6 +143,18 @@ class World:
                     for place, one in zip(found, _unframed(all_of_it), strict=True)
                 }
         return dict(sorted(found.items()))
+
+    def finish(self, address: int) -> None:
+        """Wait for the collective that writes there."""
+        wait = self.pending.pop(address, None)
+        # A CUDA graph that was cut behind the start has waited at its end.
+        if wait is not None:
+            wait()
+
+    def finish_all(self) -> None:
+        """Wait for all that was started."""
+        for address in list(self.pending):
+            self.finish(address)
 
     def group(self, over: str, size: int) -> Group:
         """Return the group along an axis; DistributedError if there is none of that size."""

@@ -24,7 +24,7 @@ from torch.autograd.graph import increment_version
 from meta.base.errors import DistributedError
 from meta.base.source import Span
 from meta.runtime.out_of_memory import is_out_of_memory
-from meta.runtime.world import inside
+from meta.runtime.world import current, inside
 from meta.vm import bytecode as bc
 from meta.vm.graph_ranks import Ranks
 from meta.vm.graph_regions import GraphRegion, RegionStatus
@@ -101,6 +101,8 @@ class GraphStep:
     def __call__(self, regs: Registers) -> None:
         if self.draw is not None:
             self.draw()
+        if self.ranks is not None:  # in a graph nobody waits for what began before it
+            current().finish_all()
         if self.status.reason:
             self.plain(regs)
             return
@@ -241,6 +243,8 @@ class GraphStep:
         """Launch the kernels, to be recorded."""
         for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
             step(own)
+        if self.ranks is not None:  # nor behind it for what it began
+            current().finish_all()
 
     def recorded_on_all(self, own: Registers, ranks: Ranks) -> Callable[[], None]:
         """Record the region on all ranks, or raise the same error on all of them: once on trial,

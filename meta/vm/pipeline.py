@@ -78,6 +78,7 @@ STEPS = (
     PassStep(1, passes.dead_code),  # what nobody uses
     PassStep(2, passes.prepare),  # what depends on a model's arrays alone
     PassStep(2, passes.rematerialize),  # within a memory budget, if there is one
+    PassStep(2, passes.bucket_collectives),  # gradients that ranks reduce together
     # Who runs what.
     PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
     PassStep(2, passes.tune),  # measures what was never measured, where that is asked for

@@ -4,7 +4,7 @@ tests/distributed.
 
 import torch
 
-from meta.testing import B, F, I, OpCase, error, sample
+from meta.testing import B, C, F, I, OpCase, error, sample
 
 ALONE = ("dp", 1)
 MOVED = [sample(F(4, 6), *ALONE), sample(F(2, 0), *ALONE), sample(B(3), *ALONE)]
@@ -39,6 +39,12 @@ def reduced(name, *more):
         ],
     )
 
+
+SEVERAL = [
+    error((F(2), C([1.0], "float16")), *ALONE, match="x has several dtypes"),
+    error((F(2),), *ALONE, "sun", match="no such reduction"),
+    error((F(2),), *ALONE, "sum", 0, match="align counts bytes"),
+]
 
 CASES = [
     reduced("all_reduce", sample(F(), *ALONE)),
@@ -85,6 +91,28 @@ CASES = [
         oracle=itself,
         dialects=("torch",),
         errors=[NO_RANK],
+    ),
+    *(
+        OpCase(
+            name,
+            samples=[
+                sample((F(4, 6), F(), F(0)), *ALONE),
+                sample((I(3, low=-9, high=9),), *ALONE, *least),
+            ],
+            oracle=lambda x, over, size, *_: x,
+            dialects=("torch",),
+            grad=False,
+            errors=[
+                error((F(2),), "dp", 0, match="there is no rank"),
+                error((), *ALONE, match="no tensors"),
+                *more,
+            ],
+        )
+        for name, least, more in (
+            ("multi_tensor_all_reduce", ("min", 64), SEVERAL),
+            ("multi_tensor_all_reduce_start", ("max",), SEVERAL),
+            ("collective_wait", (), ()),
+        )
     ),
     OpCase(
         "axis_index",

@@ -29,6 +29,7 @@ class _Log(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any, list[torch.Tensor]]] = []
+        self.exchanges = False
         self.before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -65,12 +66,35 @@ class _Taped:
         method = getattr(self._group, name)
 
         def exchange(*args: Any) -> None:
+            if self._log.exchanges:  # within `start`
+                method(*args)
+                return
             with _disable_current_modes():
                 self._log.keep(args)
                 method(*args)
             self._log.calls.append((method, args, {}, []))
 
         return exchange
+
+    def start(self, run: Any, written: list[torch.Tensor]) -> Any:
+        waits: list[Any] = []
+
+        def again() -> None:
+            waits.append(self._group.start(run, written))
+
+        def wait() -> None:
+            waits.pop()()
+
+        def logged(call: Any) -> None:
+            with _disable_current_modes():
+                self._log.exchanges = True
+                self._log.keep(written)
+                call()
+                self._log.exchanges = False
+            self._log.calls.append((call, (), {}, []))
+
+        logged(again)
+        return lambda: logged(wait)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -16,7 +16,7 @@ KNOWN = {
 """The dtypes that both libraries have; others are moved as bytes, and not reduced."""
 
 
-def _shared(call):
+def shared(call):
     """Return why a call is declined, or None."""
     return "there is no other rank" if call.args.size == 1 else None
 
@@ -25,10 +25,10 @@ def _reducible(call):
     """Return why a call that reduces is declined, or None."""
     dtype = call.args.x.dtype
     known = getattr(torch, dtype) in KNOWN
-    return _shared(call) if known else f"the libraries do not reduce {dtype}"
+    return shared(call) if known else f"the libraries do not reduce {dtype}"
 
 
-def _kernel(base, when=_shared):
+def kernel(base, when=shared):
     """Register a function on both dialects."""
 
     def register(function):
@@ -56,92 +56,92 @@ def _cut(x, size, axis):
     return x.reshape(shape).movedim(at, 0).contiguous()
 
 
-def _group(over, size):
+def group_of(over, size):
     return current().group(over, size)
 
 
-@_kernel(op.all_reduce, _reducible)
+@kernel(op.all_reduce, _reducible)
 def all_reduce(x, over, size, reduction, out):
     out.copy_(x)
-    _group(over, size).all_reduce(out, "sum" if reduction == "mean" else reduction)
+    group_of(over, size).all_reduce(out, "sum" if reduction == "mean" else reduction)
     if reduction == "mean":
         out.div_(size)
 
 
-@_kernel(op.reduce_from, _reducible)
+@kernel(op.reduce_from, _reducible)
 def reduce_from(x, over, size, out):
     all_reduce(x, over, size, "sum", out)
 
 
-@_kernel(op.all_gather)
+@kernel(op.all_gather)
 def all_gather(x, over, size, axis, out):
     parts = x.new_empty((size, *x.shape))
-    _group(over, size).all_gather(_bytes(parts), _bytes(x))
+    group_of(over, size).all_gather(_bytes(parts), _bytes(x))
     _joined(parts, axis % x.ndim, out)
 
 
-@_kernel(op.gather_from)
+@kernel(op.gather_from)
 def gather_from(x, over, size, axis, out):
     all_gather(x, over, size, axis, out)
 
 
-@_kernel(op.scatter_to)
+@kernel(op.scatter_to)
 def scatter_to(x, over, size, axis, out):
     extent = out.shape[axis]
-    out.copy_(x.narrow(axis, _group(over, size).rank * extent, extent))
+    out.copy_(x.narrow(axis, group_of(over, size).rank * extent, extent))
 
 
-@_kernel(op.reduce_scatter, _reducible)
+@kernel(op.reduce_scatter, _reducible)
 def reduce_scatter(x, over, size, reduction, axis, out):
     parts = _cut(x, size, axis)
-    _group(over, size).reduce_scatter(out, parts, "sum" if reduction == "mean" else reduction)
+    group_of(over, size).reduce_scatter(out, parts, "sum" if reduction == "mean" else reduction)
     if reduction == "mean":
         out.div_(size)
 
 
-@_kernel(op.all_to_all)
+@kernel(op.all_to_all)
 def all_to_all(x, over, size, split_axis, concat_axis, out):
     given = _cut(x, size, split_axis)
     parts = torch.empty_like(given)
-    _group(over, size).all_to_all(_bytes(parts), _bytes(given))
+    group_of(over, size).all_to_all(_bytes(parts), _bytes(given))
     _joined(parts, concat_axis % x.ndim, out)
 
 
-@_kernel(op.broadcast_from)
+@kernel(op.broadcast_from)
 def broadcast_from(x, over, size, root, out):
     out.copy_(x)
-    _group(over, size).broadcast(_bytes(out), root)
+    group_of(over, size).broadcast(_bytes(out), root)
 
 
-@_kernel(op.reduce_to, _reducible)
+@kernel(op.reduce_to, _reducible)
 def reduce_to(x, over, size, reduction, root, out):
     all_reduce(x, over, size, reduction, out)
-    if _group(over, size).rank != root:
+    if group_of(over, size).rank != root:
         out.zero_()
 
 
-@_kernel(op.gather_to)
+@kernel(op.gather_to)
 def gather_to(x, over, size, axis, root, out):
     all_gather(x, over, size, axis, out)
-    if _group(over, size).rank != root:
+    if group_of(over, size).rank != root:
         _bytes(out).zero_()
 
 
-@_kernel(op.scatter_from)
+@kernel(op.scatter_from)
 def scatter_from(x, over, size, axis, root, out):
-    group, parts = _group(over, size), _cut(x, size, axis)
+    group, parts = group_of(over, size), _cut(x, size, axis)
     group.broadcast(_bytes(parts), root)
     out.copy_(parts[group.rank])
 
 
-@_kernel(op.send_recv)
+@kernel(op.send_recv)
 def send_recv(x, over, size, sources, targets, out):
     one = isinstance(sources, int)
     pairs = [(sources, targets)] if one else list(zip(sources, targets, strict=True))
     _bytes(out).zero_()
-    _group(over, size).send(_bytes(out), _bytes(x), pairs)
+    group_of(over, size).send(_bytes(out), _bytes(x), pairs)
 
 
-@_kernel(op.axis_index)
+@kernel(op.axis_index)
 def axis_index(over, size, out):
-    out.fill_(_group(over, size).rank)
+    out.fill_(group_of(over, size).rank)

@@ -1,1 +1,9 @@
-"""Programs of many ranks: parts of arrays, and when they are exchanged."""
+"""Programs of many ranks: parts of arrays, which exchanges become one, and when each runs.
+
+A pass sees one program for all ranks, in which no rank is named. So what it does, it does alike on
+all of them, and the order of collectives stays the same everywhere.
+"""
+
+from meta.passes.distributed.bucket_collectives import bucket_collectives
+
+__all__ = ["bucket_collectives"]
