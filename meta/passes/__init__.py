@@ -37,7 +37,7 @@ from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.dispatch import dispatch
-from meta.passes.distributed import bucket_collectives
+from meta.passes.distributed import bucket_collectives, schedule_collectives
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_cross_entropy import fuse_cross_entropy
@@ -102,6 +102,7 @@ __all__ = [
     "prepare",
     "promote_refs",
     "rematerialize",
+    "schedule_collectives",
     "simplify",
     "split_dropout",
     "split_updates",

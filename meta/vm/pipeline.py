@@ -88,6 +88,7 @@ STEPS = (
     PassStep(2, passes.join_casts),  # casts of weights, in one launch
     # Where results live.
     PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
+    PassStep(2, passes.schedule_collectives),  # beside other work
     PassStep(2, passes.inplace_update),  # results over operands that die
     PassStep(2, passes.configure),  # how fused kernels are launched, by their costs
     PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space

@@ -5,5 +5,6 @@ all of them, and the order of collectives stays the same everywhere.
 """
 
 from meta.passes.distributed.bucket_collectives import bucket_collectives
+from meta.passes.distributed.schedule_collectives import schedule_collectives
 
-__all__ = ["bucket_collectives"]
+__all__ = ["bucket_collectives", "schedule_collectives"]

@@ -1,0 +1,210 @@
+"""Collectives beside other work: begun as early as can be, and waited for as late as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from meta import op
+from meta.base.device import Device
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Module,
+    TensorType,
+    Tuple,
+    TupleType,
+    Var,
+    to_graph,
+    type_of,
+)
+from meta.op.core.update import OPTIMIZERS, RATES
+from meta.passes.calls import called_op, named_args, type_if_atom, view_source
+from meta.passes.dispatch import dispatch
+from meta.passes.distributed.bucket_collectives import MIB
+from meta.passes.effects import Effects
+from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.rewrite import with_main
+
+STARTS = {op.multi_tensor_all_reduce: op.multi_tensor_all_reduce_start}
+"""By collective, the operator that begins it. Both write to their first argument."""
+
+
+def schedule_collectives(
+    module: Module, *, device: Device, in_flight_mib: float = 1024.0
+) -> Module:
+    """Split the collectives of main into a start and a wait, with other work between them.
+
+    A collective starts behind the last binding that it depends on, and is waited for before the
+    first one that depends on it. At most ``in_flight_mib`` MiB are in flight at a time: before more
+    start, the oldest are waited for. Starts keep the order of what they depend on, which is that of
+    the program, so it is the same on all ranks. One with no kernel between the two is left whole.
+
+    An update of all parameters would wait for the last collective: the parameters whose gradients
+    that one brings are updated by a call of their own, behind the others.
+
+    The memory of what is communicated is in use until the wait. On CUDA a start runs on a second
+    stream, also in a CUDA graph, and a wait lets the first stream wait for it; on the CPU another
+    thread exchanges. To be run after `memory_schedule`, which would not keep the two apart.
+
+    >>> from meta.base.device import CPU
+    >>> from meta.dialect import only
+    >>> from meta.ir import parse
+    >>> from meta.passes import bucket_collectives, dispatch
+    >>> with only("torch", "gloo"):
+    ...     print(schedule_collectives(dispatch(bucket_collectives(parse('''
+    ... func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
+    ...   %g: float32[8] = exp(%x)
+    ...   %h: float32[8] = tanh(%y)
+    ...   %a: float32[8] = all_reduce(%g, over="dp", size=2, reduction="mean")
+    ...   %z: float32[8] = add(%a, %h)
+    ...   return %z
+    ... }''')), device=CPU), device=CPU))
+    func @main(%x: float32[8], %y: float32[8]) -> float32[8] {
+      %g: float32[8] = torch.exp(%x)
+      %bucket: () = gloo.multi_tensor_all_reduce_start((%g,), over="dp", size=2, reduction="mean", \
+align=64)
+      %h: float32[8] = torch.tanh(%y)
+      %wait: () = gloo.collective_wait((%g,), over="dp", size=2)
+      %z: float32[8] = torch.add(%g, %h)
+      return %z
+    }
+    """
+    parted = _with_parted_updates(module)
+    flights = [f for f in _flights(parted) if f.has_work]
+    if not flights:
+        return module
+    placed = _placed(parted, flights, in_flight_mib * MIB)
+    return dispatch(with_main(parted, placed), device=device)
+
+
+@dataclass(eq=False)
+class _Flight:
+    """A collective by the number of its binding: what starts it behind binding ``begin``, and what
+    waits for it before binding ``end``; whether work can run beside it.
+    """
+
+    at: int
+    begin: int
+    end: int
+    values: Expr
+    bytes: int
+    start: Binding
+    wait: Binding
+    has_work: bool
+
+
+def _flights(module: Module) -> Iterator[_Flight]:
+    """Yield the collectives of main that can be apart."""
+    main = module.main
+    if not any(called_op(b.value) in STARTS for b in main.body.bindings):
+        return
+    nodes = to_graph(main.body, Effects(main, Lifetimes(main, module)).places)
+    first_after = [len(nodes)] * len(nodes)
+    for node in nodes:
+        for before in (*node.inputs, *node.after):
+            first_after[before.position] = min(first_after[before.position], node.position)
+    split = set[int]()
+    for node in nodes:
+        call = node.binding.value
+        start = STARTS.get(called_op(call))
+        if start is None or not isinstance(call, Call):
+            continue
+        needed = {n.position for n in (*node.inputs, *node.after)}
+        # What another one is needed for comes where it is, behind the wait.
+        begin = node.position if needed & split else max(needed, default=-1)
+        end = first_after[node.position]
+        beside = (nodes[i].binding for i in range(begin + 1, end) if i != node.position)
+        has_work = any(map(_is_work, beside))
+        if has_work:
+            split.add(node.position)
+        values, over, size = call.args[:3]
+        var, span = node.binding.var, node.binding.span
+        wait = Call(op.collective_wait, (values, over, size))
+        yield _Flight(
+            *(node.position, begin, end, values, type_bytes(type_of(values))),
+            Binding(var, Call(start, call.args), span),
+            Binding(Var("wait", TupleType(())), wait, span),
+            has_work,
+        )
+
+
+def _is_work(binding: Binding) -> bool:
+    """Whether a binding takes time: it launches a kernel that is no collective, or calls others."""
+    call = binding.value
+    if not isinstance(call, Call):
+        return bool(call.spec.blocks)
+    return called_op(call) not in STARTS and view_source(call) is None
+
+
+def _with_parted_updates(module: Module) -> Module:
+    """Return the module with updates that several collectives end at in two: the last collective's
+    parameters come behind the others.
+    """
+    flights = list(_flights(module))
+    if not flights:
+        return module
+    live = Lifetimes(module.main, module)
+    made: list[Binding] = []
+    for i, binding in enumerate(module.main.body.bindings):
+        ending = [f for f in flights if f.end == i]
+        parts = None
+        if len(ending) > 1:
+            last = max(ending, key=lambda f: f.begin)
+            parts = _parted(binding, live.of(last.values), live)
+        made += parts or [binding]
+    return with_main(module, made)
+
+
+def _parted(binding: Binding, late: frozenset[int], live: Lifetimes) -> list[Binding] | None:
+    """Return an update as one of the parameters whose gradients are not ``late``, and one of the
+    others; None if it cannot be.
+    """
+    call = binding.value
+    update = called_op(call)
+    if update not in OPTIMIZERS or not isinstance(call, Call) or update is None:
+        return None
+    args = named_args(update, call)
+    lists = {n: a.fields for n, a in args.items() if isinstance(a, Tuple) and a.fields}
+    count = len(lists.get("x", ()))
+    rates = (type_if_atom(args[name]) for name in RATES)
+    each_its_own = any(isinstance(t, TensorType) and t.shape == (count,) != (1,) for t in rates)
+    known = all(
+        isinstance(args[s.name], Tuple | tuple) for s in update.slots if s.kind == "tensors"
+    )
+    if each_its_own or not known:
+        return None
+    groups: tuple[list[int], list[int]] = [], []
+    for i in range(count):
+        groups[bool(live.of(lists["dx"][i]) & late)].append(i)
+    if not all(groups):
+        return None
+    calls = []
+    for group in groups:
+        own = {n: Tuple(tuple(fields[i] for i in group)) for n, fields in lists.items()}
+        calls.append(Call(update, tuple(own.get(n, a) for n, a in args.items())))
+    first = Binding(Var(binding.var.name, TupleType(())), calls[0], binding.span)
+    return [first, Binding(binding.var, calls[1], binding.span)]
+
+
+def _placed(module: Module, flights: list[_Flight], limit: float) -> Iterator[Binding]:
+    """Yield the bindings of main with starts and waits in place."""
+    bindings = module.main.body.bindings
+    begun: dict[int, list[_Flight]] = {}
+    for flight in flights:
+        begun.setdefault(flight.begin, []).append(flight)
+    whole = {flight.at for flight in flights}
+    # In the order of their starts.
+    flying: list[_Flight] = []
+    for i in range(-1, len(bindings) + 1):
+        for flight in [f for f in flying if f.end == i]:
+            flying.remove(flight)
+            yield flight.wait
+        if 0 <= i < len(bindings) and i not in whole:
+            yield bindings[i]
+        for flight in begun.get(i, ()):
+            while flying and flight.bytes + sum(f.bytes for f in flying) > limit:
+                yield flying.pop(0).wait
+            flying.append(flight)
+            yield flight.start

@@ -1,0 +1,169 @@
+"""Collectives apart into start and wait: where both come, what stays whole, and the bound on what
+is in flight. That the results are the same is tested in tests/distributed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from meta.base.device import CPU
+from meta.dialect import only
+from meta.ir import Module, parse, verify
+from meta.passes import bucket_collectives, dispatch, schedule_collectives
+from meta.passes.lifetimes import Lifetimes
+
+SUM = 'over="dp", size=2'
+
+
+def scheduled(text: str, **options: Any) -> Module:
+    with only("torch", "gloo"):
+        module = dispatch(bucket_collectives(parse(text), first_mib=0, bucket_mib=0), device=CPU)
+        module = schedule_collectives(module, device=CPU, **options)
+    verify(module)
+    return module
+
+
+def lines(module: Module) -> list[str]:
+    """Return the names of bindings, with what is started and waited for."""
+    found = []
+    for binding in module.main.body.bindings:
+        text = str(binding.value)
+        values = text.partition("(")[2].partition(", over")[0]
+        kind = "start" if "_start" in text else "wait" if "collective_wait" in text else ""
+        kind = kind or ("whole" if "all_reduce" in text else "")
+        found.append(f"{kind} {values}" if kind else f"%{binding.var.name}")
+    return found
+
+
+CHAIN = f"""
+func @main(%x: float32[8]) -> float32[8] {{
+  %a: float32[8] = exp(%x)
+  %b: float32[8] = tanh(%a)
+  %c: float32[8] = sin(%b)
+  %d: float32[8] = cos(%c)
+  %ga: float32[8] = multiply(%a, %x)
+  %gb: float32[8] = multiply(%b, %x)
+  %ra: float32[8] = all_reduce(%ga, {SUM})
+  %rb: float32[8] = all_reduce(%gb, {SUM})
+  %e: float32[8] = add(%ra, %d)
+  %f: float32[8] = add(%e, %rb)
+  return %f
+}}"""
+
+
+def test_it_begins_early_and_is_waited_for_late() -> None:
+    found = lines(scheduled(CHAIN))
+    assert found == [
+        *("%a", "%b", "%c", "%d", "%ga", "start (%ga,)", "%gb", "start (%gb,)"),
+        *("wait (%ga,)", "%e", "wait (%gb,)", "%f"),
+    ]
+
+
+def test_nothing_beside_it() -> None:
+    """One whose result is needed at once stays whole, and in its place."""
+    found = lines(
+        scheduled(
+            f"""
+func @main(%x: float32[8]) -> float32[8] {{
+  %a: float32[8] = exp(%x)
+  %r: float32[8] = all_reduce(%a, {SUM})
+  %v: float32[2, 4] = reshape(%r, shape=(2, 4))
+  %s: float32[2, 4] = exp(%v)
+  %b: float32[8] = reshape(%s, shape=(8,))
+  return %b
+}}"""
+        )
+    )
+    assert found == ["%a", "whole (%a,)", "%v", "%s", "%b"]
+
+
+def test_one_behind_another_on_the_same_memory() -> None:
+    found = lines(
+        scheduled(
+            f"""
+func @main(%x: float32[8]) -> float32[8] {{
+  %a: float32[8] = exp(%x)
+  %b: float32[8] = tanh(%x)
+  %r: float32[8] = all_reduce(%a, {SUM})
+  %c: float32[8] = sin(%b)
+  %s: float32[8] = all_reduce(%r, over="tp", size=2)
+  %d: float32[8] = cos(%c)
+  %e: float32[8] = add(%s, %d)
+  return %e
+}}"""
+        )
+    )
+    assert found == [
+        *("%a", "start (%a,)", "%b", "wait (%a,)", "start (%a,)", "%c", "%d", "wait (%a,)", "%e")
+    ]
+
+
+@pytest.mark.parametrize(("limit", "most"), [(1024.0, 3), (2 * 32 / 2**20, 2), (0.0, 1)])
+def test_the_bound_on_what_is_in_flight(limit: float, most: int) -> None:
+    functions = ["exp", "sin", "cos"]
+    program = "\n  ".join(
+        [
+            *(f"%g{i}: float32[8] = {f}(%x)" for i, f in enumerate(functions)),
+            *(f"%r{i}: float32[8] = all_reduce(%g{i}, {SUM})" for i in range(3)),
+            "%t: float32[8] = tanh(%x)",
+            "%u: float32[8] = add(%r0, %t)",
+            "%v: float32[8] = add(%r1, %u)",
+            "%w: float32[8] = add(%r2, %v)",
+            "return %w",
+        ]
+    )
+    text = f"func @main(%x: float32[8]) -> float32[8] {{\n  {program}\n}}"
+    flying, seen = 0, 0
+    for line in lines(scheduled(text, in_flight_mib=limit)):
+        flying += line.startswith("start") - line.startswith("wait")
+        seen = max(seen, flying)
+    assert (flying, seen) == (0, most)
+
+
+def test_memory_is_in_use_until_the_wait() -> None:
+    module = scheduled(CHAIN)
+    waits = [i for i, line in enumerate(lines(module)) if line.startswith("wait")]
+    last = {buffer.name: buffer.last for buffer in Lifetimes(module.main, module).buffers}
+    assert last["ga"] > waits[0] and last["gb"] > waits[1]
+
+
+UPDATE = f"""
+func @main(%x: float32[8], %y: float32[8], %z: float32[8], %r: float32[]) {{
+  %a: float32[8] = exp(%x)
+  %b: float32[8] = tanh(%y)
+  %c: float32[8] = sin(%z)
+  %ra: float32[8] = all_reduce(%a, {SUM})
+  %rb: float32[8] = all_reduce(%b, {SUM})
+  %rc: float32[8] = all_reduce(%c, {SUM})
+  %u: () = multi_tensor_sgd((%x, %y, %z), (%ra, %rb, %rc), (), %r)
+  return ()
+}}"""
+
+
+def test_the_last_gradients_do_not_hold_up_the_others() -> None:
+    module = scheduled(UPDATE)
+    assert lines(module) == [
+        *("%a", "start (%a,)", "%b", "start (%b,)", "%c", "start (%c,)"),
+        *("wait (%a,)", "wait (%b,)", "%u", "wait (%c,)", "%u"),
+    ]
+    first, second = (str(b.value) for b in module.main.body.bindings if b.var.name == "u")
+    assert "multi_tensor_sgd((%x, %y), (%a, %b), " in first
+    assert "multi_tensor_sgd((%z,), (%c,), " in second
+
+
+@pytest.mark.parametrize("rate", ["%r: float32[3]", "%r: float32[]"])
+def test_updates_that_stay_whole(rate: str) -> None:
+    """With a rate for each parameter; or where a number is made of all gradients."""
+    text = UPDATE.replace("%r: float32[]", rate)
+    if rate.endswith("[]"):
+        norm = "%n: float32[] = multi_tensor_norm((%ra, %rb, %rc))\n  %u"
+        text = text.replace("%u", norm).replace("%r)", "%r, factor=%n)")
+    names = [b.var.name for b in scheduled(text).main.body.bindings]
+    assert names.count("u") == 1
+
+
+def test_programs_without_collectives_are_left_alone() -> None:
+    module = parse("func @main(%x: float32[8]) -> float32[8] {\n  return %x\n}")
+    assert schedule_collectives(module, device=CPU) is module
