@@ -6,7 +6,7 @@ what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn
@@ -75,6 +75,10 @@ class _PlannedGroup:
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Refuse."""
         self._refuse("a message")
+
+    def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> NoReturn:
+        """Refuse."""
+        self._refuse("what a program starts")
 
     def gather(self, data: bytes, what: str) -> list[bytes]:
         """Return what this rank says for each of them: all say the same."""
