@@ -125,7 +125,8 @@ class _ProcessGroup:
 
     def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
         with self._call("all_reduce", out, reduction):
-            dist.all_reduce(out, _SUMS[reduction], self.group)
+            dist.all_reduce(out, _operation(out, reduction), self.group)
+            self._finish(out, reduction)
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._call("all_gather", x):
@@ -133,7 +134,13 @@ class _ProcessGroup:
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
         with self._call("reduce_scatter", x, reduction):
-            _reduce_scatter(out.view(-1), x.view(-1), _SUMS[reduction], group=self.group)
+            operation = _operation(out, reduction)
+            _reduce_scatter(out.view(-1), x.view(-1), operation, group=self.group)
+            self._finish(out, reduction)
+
+    def _finish(self, out: torch.Tensor, reduction: str) -> None:
+        if reduction == "mean" and not out.is_cuda:
+            out.div_(self.size)
 
     def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
         with self._call("all_to_all", x):
@@ -232,6 +239,15 @@ class _ProcessGroup:
     def _launched(self, call: str) -> None:
         if self._watch.device is not None and not torch.cuda.is_current_stream_capturing():
             self._watch.launched(call)
+
+
+def _operation(out: torch.Tensor, reduction: str) -> Any:
+    """Return PyTorch's name of a reduction. NCCL has a mean, which saves a pass over memory; of
+    Gloo it is the sum, which is divided then.
+    """
+    if reduction == "mean" and out.is_cuda:
+        return dist.ReduceOp.AVG
+    return _SUMS["sum" if reduction == "mean" else reduction]
 
 
 def _size_of(data: bytes) -> bytes:

@@ -213,14 +213,19 @@ class _SimulatedGroup:
         return self.meeting.exchange(self.point, self.number, self.rank, f"{name}({call})", x)
 
     def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
-        out.copy_(reduce(_SUMS[reduction], self._exchange("all_reduce", out, reduction)))
+        out.copy_(self._reduced(self._exchange("all_reduce", out, reduction), reduction))
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         torch.stack(self._exchange("all_gather", x), out=out)
 
     def reduce_scatter(self, out: torch.Tensor, x: torch.Tensor, reduction: str) -> None:
         given = self._exchange("reduce_scatter", x, reduction)
-        out.copy_(reduce(_SUMS[reduction], [one[self.rank] for one in given]))
+        out.copy_(self._reduced([one[self.rank] for one in given], reduction))
+
+    def _reduced(self, given: list[torch.Tensor], reduction: str) -> torch.Tensor:
+        if reduction == "mean":
+            return reduce(torch.add, given).div_(self.size)
+        return reduce(_SUMS[reduction], given)
 
     def all_to_all(self, out: torch.Tensor, x: torch.Tensor) -> None:
         torch.stack([one[self.rank] for one in self._exchange("all_to_all", x)], out=out)

@@ -48,7 +48,7 @@ class Group(Protocol):
     size: int
 
     def all_reduce(self, out: torch.Tensor, reduction: str) -> None:
-        """Replace a tensor by its sum, maximum, minimum or product over the ranks."""
+        """Replace a tensor by its sum over the ranks, or another of `REDUCTIONS`."""
 
     def all_gather(self, out: torch.Tensor, x: torch.Tensor) -> None:
         """Write the tensors of all ranks, in order: out has an axis of ranks before those of x."""

@@ -5,6 +5,7 @@ beside simulated ranks on the CPU; and data parallel steps beside those of one G
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -98,11 +99,56 @@ def look(run: Any) -> None:
     kept.append(run)  # its graph is there when the processes part
 
 
+class Deep(meta.Model):
+    """Layers of several sizes, in float32."""
+
+    def build(self) -> None:
+        sizes = (64, 512, 256, 1024, 96, 640, 32)
+        self.layers = [meta.model.Linear(a, b) for a, b in pairwise(sizes)]
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = op.tanh(layer(x))
+        return op.mean(x * x)
+
+
+def overlapped(*disabled: str, **sizes: float) -> dict[str, Any]:
+    """Train on this rank's rows with these buckets; return the state."""
+    meta.random.seed(3)
+    net = Deep()
+    net.to(device="cuda")
+    step = meta.optim.with_sgd(0.1, 0.9, over="dp")(net)
+    drawn = np.random.default_rng(dist.rank("dp"))
+    dy = meta.array(1.0, "float32", device="cuda")
+    batches = [drawn.standard_normal((512, 64)).astype("float32") for _ in range(4)]
+    arrays = [meta.array(x, device="cuda") for x in batches]
+    with meta.PassContext(disabled=disabled, config={"bucket_collectives": sizes}):
+        run = meta.vm.compile(step, dy, arrays[0], cuda_graph=True)
+    for i in range(40):
+        run(dy, arrays[i % len(arrays)])
+    look(run)
+    started = run.kernels().get("nccl.multi_tensor_all_reduce_start", 0)
+    assert bool(started) != bool(disabled), run.kernels()
+    return {n: a.numpy() for n, a in step.state().items()}
+
+
+def overlaps() -> None:
+    """What runs on a second stream has the same results, but for the order of sums."""
+    expected = overlapped("schedule_collectives", "bucket_collectives")
+    for sizes in ({}, {"first_mib": 0.0, "bucket_mib": 0.0}, {"first_mib": 0.1, "bucket_mib": 0.3}):
+        for name, value in overlapped(**sizes).items():
+            np.testing.assert_allclose(
+                value, expected[name], 1e-4, 1e-6, err_msg=f"{sizes}: {name}"
+            )
+
+
 kept: list[Any] = []
 dist.init("cuda", timeout=60)
 mesh = dist.Mesh({"dp": count})
 here, results = dist.rank("dp"), everything("cuda")
 states = {name: trained(name, True, "dp", "cuda", look) for name in MAKERS}
+overlaps()
 dist.end()
 for mine, wanted in zip(results, dist.simulate(count).run(everything, "cpu")[here], strict=True):
     np.testing.assert_allclose(mine, wanted, 1e-6, 1e-9)

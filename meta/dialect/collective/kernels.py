@@ -63,9 +63,7 @@ def group_of(over, size):
 @kernel(op.all_reduce, _reducible)
 def all_reduce(x, over, size, reduction, out):
     out.copy_(x)
-    group_of(over, size).all_reduce(out, "sum" if reduction == "mean" else reduction)
-    if reduction == "mean":
-        out.div_(size)
+    group_of(over, size).all_reduce(out, reduction)
 
 
 @kernel(op.reduce_from, _reducible)
@@ -94,9 +92,7 @@ def scatter_to(x, over, size, axis, out):
 @kernel(op.reduce_scatter, _reducible)
 def reduce_scatter(x, over, size, reduction, axis, out):
     parts = _cut(x, size, axis)
-    group_of(over, size).reduce_scatter(out, parts, "sum" if reduction == "mean" else reduction)
-    if reduction == "mean":
-        out.div_(size)
+    group_of(over, size).reduce_scatter(out, parts, reduction)
 
 
 @kernel(op.all_to_all)

@@ -39,9 +39,7 @@ def _all_reduce(tensors, group, reduction, align):
     """Reduce compact tensors with elements, in place, by one exchange."""
     row = in_a_row(tensors, align)
     whole = torch.cat([one.reshape(-1) for one in tensors]) if row is None else row
-    group.all_reduce(whole, "sum" if reduction == "mean" else reduction)
-    if reduction == "mean":
-        whole.div_(group.size)
+    group.all_reduce(whole, reduction)
     if row is None:
         parts = whole.split([one.numel() for one in tensors])
         torch._foreach_copy_([one.view(-1) for one in tensors], list(parts))
