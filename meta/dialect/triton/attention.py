@@ -70,8 +70,9 @@ def _sizes(table: dict[tuple[bool, int], Sizes], half: bool, width: int) -> dict
     fits = min(n for kind, n in table if kind == half and n >= width)
     rows, keys, warps, stages = table[half, fits]
     rows = ask("BLOCK_M", rows, (32, 64, 128))
-    keys = ask("BLOCK_N", keys, [n for n in (32, 64) if n <= keys])
+    keys = ask("BLOCK_N", keys, (32, 64, 128))
     warps = ask("num_warps", warps, (4, 8))
+    stages = ask("num_stages", stages, (1, 2, 3))
     return {"BLOCK_M": rows, "BLOCK_N": keys, "num_warps": warps, "num_stages": stages}
 
 

@@ -53,26 +53,37 @@ def _kept(
 
 @triton.jit
 def _scores(
-    q, k, mask, slope, rows, columns, queries, keys, mask_row, mask_key, left, right, scale,
+    q, k, mask, slope, row, start, queries, keys, mask_row, mask_key, left, right, scale,
     MASK: tl.constexpr, SLOPES: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Return scores to base 2, minus infinity where a query may not look.
+    """Return scores to base 2 of a tile, minus infinity where a query may not look.
 
     MASK: 0 for none, 1 for truth values, 2 for numbers to add.
     """
     s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * (scale * LOG2E)
+    rows, columns = row + tl.arange(0, BLOCK_M), start + tl.arange(0, BLOCK_N)
     distance = columns[None, :] - rows[:, None]
-    inside = (rows < queries)[:, None] & (columns < keys)[None, :]
     if SLOPES:
         s -= slope * tl.abs(distance).to(tl.float32)
-    seen = inside & (distance <= right) & (distance >= -left)
     if MASK:
+        inside = (rows < queries)[:, None] & (columns < keys)[None, :]
+        seen = inside & (distance <= right) & (distance >= -left)
         places = rows.to(tl.int64)[:, None] * mask_row + columns.to(tl.int64)[None, :] * mask_key
         if MASK == 1:
             seen = seen & (tl.load(mask + places, mask=inside, other=0) != 0)
         else:
             s += tl.load(mask + places, mask=inside, other=0.0).to(tl.float32) * LOG2E
-    return tl.where(seen, s, float("-inf"))
+        s = tl.where(seen, s, float("-inf"))
+    else:
+        # Most tiles are seen as a whole.
+        behind = (row + BLOCK_M > queries) | (start + BLOCK_N > keys)
+        outside = (start + BLOCK_N - 1 - row > right) | (row + BLOCK_M - 1 - start > left)
+        if behind | outside:
+            inside = (rows < queries)[:, None] & (columns < keys)[None, :]
+            seen = inside & (distance <= right) & (distance >= -left)
+            s = tl.where(seen, s, float("-inf"))
+    return s
 
 
 @triton.jit
@@ -123,8 +134,8 @@ def attention_forward(
         columns = start + tl.arange(0, BLOCK_N)
         k = _tile(k_start, columns, keys, k_row, depth, width)
         s = _scores(
-            q, k, mask_start, slope, rows, columns, queries, keys, mask_row, mask_key, left, right,
-            scale, MASK, SLOPES, PRECISION,
+            q, k, mask_start, slope, tile * BLOCK_M, start, queries, keys, mask_row, mask_key,
+            left, right, scale, MASK, SLOPES, PRECISION, BLOCK_M, BLOCK_N,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(s, 1))
         # A row that has seen nothing yet stays one.
@@ -191,8 +202,8 @@ def attention_dquery(
         columns = start + tl.arange(0, BLOCK_N)
         k = _tile(k_start, columns, keys, k_row, depth, width)
         s = _scores(
-            q, k, mask_start, slope, rows, columns, queries, keys, mask_row, mask_key, left, right,
-            scale, MASK, SLOPES, PRECISION,
+            q, k, mask_start, slope, tile * BLOCK_M, start, queries, keys, mask_row, mask_key,
+            left, right, scale, MASK, SLOPES, PRECISION, BLOCK_M, BLOCK_N,
         )  # fmt: skip
         p = tl.exp2(s - top[:, None])
         v = _tile(v_start, columns, keys, v_row, value_depth, value_width)
@@ -247,8 +258,8 @@ def attention_dkey(
             rows = row + tl.arange(0, BLOCK_M)
             q = _tile(q_start, rows, queries, q_row, depth, width)
             s = _scores(
-                q, k, mask_start, slope, rows, columns, queries, keys, mask_row, mask_key, left,
-                right, scale, MASK, SLOPES, PRECISION,
+                q, k, mask_start, slope, row, start, queries, keys, mask_row, mask_key, left,
+                right, scale, MASK, SLOPES, PRECISION, BLOCK_M, BLOCK_N,
             )  # fmt: skip
             top = tl.load(logsumexp + line + rows, mask=rows < queries, other=0.0) * LOG2E
             p = tl.exp2(s - top[:, None])

@@ -191,6 +191,14 @@ def linear_cross_entropies(call: CallValues) -> OpEnv:
     return launching(run, of_tiles, of_rows, workspace=8 * tiles * layer.rows)
 
 
+def _add_product(out: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Add the product of matrices of half precision to one of float32."""
+    if out.is_cuda:
+        torch.addmm(out, x, y, out.dtype, out=out)
+    else:  # which has no such product
+        out += x.float() @ y.float()
+
+
 @triton_dialect.op(op.linear_cross_entropies_dxwb, plevel=LEVELS)
 @tunable
 def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
@@ -203,7 +211,7 @@ def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
     stride = min(step, triton.cdiv(layer.classes, 8) * 8)
     widths = {min(step, layer.classes), layer.classes % step or min(step, layer.classes)}
     slope_of = {n: layer.launch(slopes_of_tile, n, **named, STRIDE=stride) for n in widths}
-    has_bias, on_cuda = layer.bias is not None, call.device.kind == "cuda"
+    has_bias = layer.bias is not None
 
     def run(dloss: Any, dlogsumexp: Any, x: Any, weight: Any, target: Any, *more: Any) -> None:
         logsumexp, bias = more[0], more[1:2] if has_bias else ()
@@ -214,14 +222,15 @@ def linear_cross_entropies_dxwb(call: CallValues) -> OpEnv:
             end = min(begin + step, len(weight))
             given = target, logsumexp, dloss, dlogsumexp, place, begin
             slope_of[end - begin](x, weight, *bias, *given)
-            slopes, part = place[:, : end - begin], weight[begin:end]
             if db:
-                db[0][begin:end] = slopes.sum(0, dtype=whole.dtype)
-            if on_cuda:
-                torch.addmm(whole, slopes, part, whole.dtype, out=whole)
-            else:  # which has no product of half precision with a wider result
-                whole += slopes.float() @ part.float()
-            torch.mm(slopes.t(), x, out=dw[begin:end])
+                db[0][begin:end] = place[:, : end - begin].sum(0, dtype=whole.dtype)
+            # Products of extents that are no multiple of 8 are slow: the rest is one of its own.
+            even = (end - begin) // 8 * 8
+            for first, last in ((0, even), (even, end - begin)):
+                slopes, part = place[:, first:last], slice(begin + first, begin + last)
+                if first < last:
+                    _add_product(whole, slopes, weight[part])
+                    torch.mm(slopes.t(), x, out=dw[part])
         dx.copy_(whole)
 
     bytes_ = 2 * layer.rows * stride + 4 * layer.rows * layer.features
