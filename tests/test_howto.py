@@ -147,6 +147,9 @@ def test_the_page_on_many_devices_runs(tmp_path: Path) -> None:
     assert printed.startswith("[[1.5, 3.0], [1.5, 3.0], [1.5, 3.0], [1.5, 3.0]]\n")
     assert "the ranks call different collectives" in printed and "\nTrue\n" in printed
     assert "reduce_from(float32[2, 4]): dense of parts" in printed  # of the tensor parallel model
+    page = (ROOT / "docs" / "distributed.md").read_text("utf-8")
+    programs = re.findall(r"```\n(func @main.*?)```", page, re.DOTALL)
+    assert programs and all(program in printed for program in programs)
 
 
 def test_the_tasks_page_runs(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ from meta import op
 from meta.base.errors import GradientError
 from meta.grad.core import functions
 from meta.ir import Function, Module, TensorType, Var
+from meta.model.gathered import as_whole, flat_split
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import tree
 from meta.op.core.handler import current
 from meta.op.core.tracing import FunctionTrace, Symbol, Trace, Value
 from meta.passes import autodiff, dead_code, infer_type, simplify
+from meta.passes.distributed.gather_parameters import gather_parameters
 from meta.runtime.ndarray import array
 from meta.vm.pipeline import before_autodiff
 
@@ -30,6 +32,7 @@ class ValueAndGrad(Model):
     def build(self, model: Model) -> None:
         """Wrap a model whose forward is traced."""
         self.model = model
+        self.gather_limit: int | None = None
 
     def call_signature(self) -> inspect.Signature:
         """Return what a call of the model takes, behind ``dy``."""
@@ -42,20 +45,28 @@ class ValueAndGrad(Model):
     def forward(self, dy: Any, *inputs: Any, **named: Any) -> Any:
         """Return (result of the model, gradients by parameter name)."""
         y, found = self.of_used(dy, *inputs, **named)
-        return y, {
-            name: found[name] if name in found else op.zeros_like(parameter)
-            for name, parameter in self.model.named_parameters()
-            if parameter.requires_grad
-        }
+        with as_whole(self.model):
+            return y, {
+                name: found[name]
+                if name in found
+                else op.zeros(parameter.shape, parameter.dtype, str(parameter.device))
+                for name, parameter in self.model.named_parameters()
+                if parameter.requires_grad
+            }
 
     def of_used(self, dy: Any, *inputs: Any, **named: Any) -> tuple[Any, dict[str, Any]]:
         """Return what `forward` does, in code that is traced, with gradients of the parameters that
         the result is computed from only.
+
+        Parameters of which this rank has flat parts (`meta.model.gathered`) are gathered before
+        they are used (`gather_parameters`), within ``self.gather_limit`` bytes. Their gradients are
+        of the whole parameters, by this rank's result.
         """
         outer = current()
         assert isinstance(outer, Trace)
         entry = self.model.traced_entry()
-        program = entry.program_on_types(outer.device, *inputs, **named)
+        with as_whole(self.model):
+            program = entry.program_on_types(outer.device, *inputs, **named)
         names = {id(a): n for n, a in self.model.named_parameters() if a.requires_grad}
         first = len(program.module.main.params) - len(program.arrays)
         wanted = [i for i, a in enumerate(program.arrays) if id(a) in names]
@@ -70,6 +81,9 @@ class ValueAndGrad(Model):
                 found=", ".join(str(d.type) for d in dys) or "no array",
                 hint="it comes before the inputs; for a loss it is meta.array(1.0)",
             )
+        splits = {i: flat_split(a) for i, a in enumerate(program.arrays, first + added)}
+        parts = {i: split for i, split in splits.items() if split is not None}
+        module = gather_parameters(module, parts=parts, limit=self.gather_limit)
         leaves = [*dys, *entry.leaves(*inputs, **named), *program.arrays]
         y, gradients = outer.inline(module, [outer.lift(v).atom for v in leaves])
         by_name = {names[id(program.arrays[i])]: g for i, g in zip(wanted, gradients, strict=True)}

@@ -16,7 +16,7 @@ from meta.amp.core.rule import rules_in_force
 from meta.base import habits
 from meta.base.device import destination
 from meta.base.dtype import canonical, is_float
-from meta.base.errors import ArgumentError, MetaError, UnknownName
+from meta.base.errors import ArgumentError, DistributedError, MetaError, UnknownName
 from meta.base.fitting import require_fit
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
@@ -77,6 +77,8 @@ class Model:
     # Whether ranks have parts of its arrays; see `meta.distributed.tensor_parallel`.
     _divided = False
     _training = True
+    # Why it is not called now, and what to do; see `meta.model.gathered`.
+    _refused: tuple[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         try:
@@ -130,7 +132,15 @@ class Model:
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def require_callable(self) -> None:
+        """Raise DistributedError for a model whose parameters are elsewhere now."""
+        if self._refused is not None:
+            what, hint = self._refused
+            raise DistributedError(what, found=type(self).__name__, hint=hint)
+
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._refused is not None:
+            self.require_callable()
         entry = self.entry()
         if not self._checkpointed:
             return entry(*args, **kwargs)

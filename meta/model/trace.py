@@ -108,6 +108,8 @@ class Traced:
 
     def _program(self, args: tuple[Any, ...], kwargs: dict[str, Any], half: str | None) -> Program:
         """Return the program; with ``half``, that of a block of mixed precision, with its casts."""
+        if self.owner is not None:
+            self.owner.require_callable()
         arguments = self._bind(args, kwargs)
         leaves, structure = tree.flatten(arguments)
         given = [a if isinstance(a, TensorType) else as_array(a) for a in leaves]

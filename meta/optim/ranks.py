@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta import op
+from meta.model.gathered import split_flat
 from meta.model.model import Model
 from meta.passes.distributed.flat_parts import gathered, part_of, reduced_part
 from meta.runtime.ndarray import ndarray
@@ -22,7 +23,7 @@ Arrays = Mapping[str, Any]
 class Ranks:
     """A data parallel step: ``over`` which axis of the mesh, over how many ranks, in which dtype
     gradients are averaged (None: their own), and what is split: nothing (0), the state of the
-    optimizer (1), gradients, too (2).
+    optimizer (1), gradients, too (2), and parameters (3).
     """
 
     over: str
@@ -42,17 +43,20 @@ class Ranks:
         return Split(self.over, self.size)
 
     def start(self, model: Model) -> None:
-        """Give a model the arrays that it has on rank 0."""
+        """Give a model the arrays that it has on rank 0, or this rank's parts of them."""
         for value in model.state().values():
             value.update(op.broadcast_from(value, self.over, self.size))
+        if self.zero == 3:
+            split_flat(model, self.split)
 
     def placement(self, array: ndarray) -> Placement:
         """Return which part of a parameter this rank updates."""
-        return array.placement.then(self.split) if self.zero else array.placement
+        whole = self.zero in (1, 2)
+        return array.placement.then(self.split) if whole else array.placement
 
     def gradient_placement(self, array: ndarray) -> Placement:
         """Return which part of a parameter's gradient this rank has."""
-        return self.placement(array) if self.zero > 1 else array.placement
+        return array.placement if self.zero == 1 else self.placement(array)
 
     def mean(self, gradient: Any) -> Any:
         """Return the mean of a gradient over the ranks, or this rank's part of it."""

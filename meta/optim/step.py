@@ -12,6 +12,7 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
+from meta.model.gathered import WITHIN, gathered
 from meta.model.gradient import value_and_grad
 from meta.model.model import Model
 from meta.model.trace import trace
@@ -117,7 +118,7 @@ def _trained(model: Model) -> dict[str, ndarray]:
 
 
 StepMaker = Callable[[Model], "TrainingStep"]
-STAGES = 2
+STAGES = 3
 """The last stage of ``zero``."""
 
 
@@ -209,7 +210,7 @@ class TrainingStep(Model):
             if scale is not None:
                 skip = scale.follow(op.isfinite(norm), skip)
         params: dict[str, Any] = _trained(self.model)
-        if self.ranks is None or not self.ranks.zero:
+        if self.ranks is None or self.ranks.zero in (0, 3):
             self._update(params, gradients, factor, skip)
             return y
         parts = self.ranks.parts(params, params)
@@ -237,6 +238,19 @@ class TrainingStep(Model):
         with self.average.within(self.model.state()):
             yield
 
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Let the model have whole parameters for a block, to call it, or to save or load them:
+        where ranks have parts of them (``zero=3``) they are gathered, and all ranks enter the
+        block. What is written to them in it stays. Steps are made outside of the block.
+        """
+        self._refused = WITHIN
+        try:
+            with gathered(self.model):
+                yield
+        finally:
+            self._refused = None
+
     def _weights(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters, of half precision ones the masters."""
         return {n: self.optimizer.master.get(n, a) for n, a in params.items()}
@@ -258,6 +272,7 @@ def training_step(
     over: str | None = None,
     zero: int = 0,
     reduce_dtype: str | None = None,
+    gather_limit: int | None = None,
 ) -> StepMaker:
     """Return a function that turns a model into its training step. It takes ``over``, too.
 
@@ -285,10 +300,14 @@ def training_step(
     zero: what ranks along ``over`` share, instead of having it each (ZeRO, Rajbhandari et al.,
         arXiv:1910.02054). 1: the state of the optimizer, float32 masters and averages of parameters
         included, of which each rank has its part, updates it, and gathers the parameters. 2: also
-        the gradients, and their sums where they are accumulated. Numbers are those of 0, but for
-        the order of sums. ArgumentError for an algorithm that looks at a parameter as a whole:
-        LAMB, LANS, Adafactor, Muon of matrices.
+        the gradients, and their sums where they are accumulated. 3: also the parameters, frozen
+        ones too: forward and backward pass gather a parameter before they use it
+        (`gather_parameters`), and the model is called ``with step.gathered():`` only. Numbers are
+        those of 0, but for the order of sums. ArgumentError for an algorithm that looks at a
+        parameter as a whole: LAMB, LANS, Adafactor, Muon of matrices.
     reduce_dtype: the dtype in which gradients are averaged; None: their own.
+    gather_limit: of ``zero=3``, the bytes of parameters that are gathered at a time, at least what
+        the operator that needs most needs; None: what four operators in a row need.
 
     Raises ArgumentError for options that do not fit, DistributedError if the mesh has no such axis
     when a model is given.
@@ -311,6 +330,11 @@ def training_step(
     if type(zero) is not int or not 0 <= zero <= STAGES or (zero and over is None):
         expected = f'a stage from 0 to {STAGES}, beside over="dp"'
         raise ArgumentError("zero does not fit", expected=expected, found=zero)
+    if gather_limit is not None and (
+        zero != 3 or type(gather_limit) is not int or gather_limit < 0
+    ):
+        expected = "a number of bytes, beside zero=3"
+        raise ArgumentError("gather_limit does not fit", expected=expected, found=gather_limit)
     of_params = partial(
         kind,
         lr=lr,
@@ -323,7 +347,9 @@ def training_step(
     def make(model: Model, over: str | None = over) -> TrainingStep:
         ranks = None if over is None else Ranks.of(over, reduce_dtype, zero)
         options = clip_norm, clip_value, loss_scale, accumulate, ema, ranks
-        return TrainingStep(model, of_params, *options)
+        step = TrainingStep(model, of_params, *options)
+        step.gradient.gather_limit = gather_limit
+        return step
 
     return make
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import torch
 
+from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import ndarray
+from meta.runtime.placement import Placement
 
 count = 0
 """How many tensors were exchanged in this process."""
@@ -19,3 +21,10 @@ def replace_tensor(array: ndarray, tensor: torch.Tensor) -> None:
     global count
     array.tensor = tensor
     count += 1
+
+
+def replace_part(array: ndarray, tensor: torch.Tensor, key: ArrayKey, placement: Placement) -> None:
+    """Let an array be another part of what it is a part of, or the whole: of another shape."""
+    array.key = key
+    array.placement = placement
+    replace_tensor(array, tensor)

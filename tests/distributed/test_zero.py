@@ -4,6 +4,8 @@ batch.
 
 from __future__ import annotations
 
+import copy
+import pickle
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ from meta import optim
 from meta.base.errors import ArgumentError, DistributedError
 from meta.optim.ranks import gradient_norm
 from meta.runtime.placement import Placement, Split
-from tests.distributed.training import MAKERS, STAGES, trained
+from tests.distributed.training import MAKERS, STAGES, Net, trained
 
 SPLIT = STAGES[1:]
 slow = pytest.mark.slow
@@ -78,8 +80,9 @@ def test_algorithms(name: str) -> None:
             step(meta.full((len(x), 7), 4 / len(x), "bfloat16"), meta.array(x, "bfloat16"))
         state = {n: dist.whole(a).astype("float32").numpy() for n, a in step.state().items()}
         with step.averaged():
-            averages = dist.whole(layer.state_dict())
-        return state | {f"averaged {n}": a.astype("float32").numpy() for n, a in averages.items()}
+            for n, a in dist.whole(layer.state_dict()).items():
+                state[f"averaged {n}"] = a.astype("float32").numpy()
+        return state
 
     alone = rank(None)
     for zero in SPLIT:
@@ -91,17 +94,21 @@ def test_algorithms(name: str) -> None:
 
 
 def test_a_master_follows_what_is_written_to_its_parameter() -> None:
-    def rank() -> Any:
+    def rank(zero: int) -> Any:
         layer = odd("bfloat16")
-        step = optim.with_sgd(1.0, over="dp", zero=1)(layer)
-        layer.bias.update(meta.full((7,), 2.0, "bfloat16"))
+        step = optim.with_sgd(1.0, over="dp", zero=zero)(layer)
+        layer.load_state_dict({"bias": np.ones(7)}, strict=False)
+        with step.gathered():
+            layer.bias.update(meta.full((7,), 2.0, "bfloat16"))
         layer.load_state_dict({"weight": np.full((7, 5), 1 + 2.0**-12)}, strict=False)
         step(meta.ones((1, 7), "bfloat16"), meta.zeros((1, 5), "bfloat16"))
         masters = step.optimizer.master
-        return layer.bias.astype("float32").numpy(), dist.whole(masters["weight"]).numpy()
+        bias = dist.whole(layer.bias).astype("float32").numpy()
+        return bias, dist.whole(masters["weight"]).numpy()
 
-    for bias, weight in dist.simulate(2).run(rank):
-        assert (bias == 1).all() and (weight == 1 + 2.0**-12).all()
+    for zero in SPLIT:
+        for bias, weight in dist.simulate(2).run(rank, zero):
+            assert (bias == 1).all() and (weight == 1 + 2.0**-12).all()
 
 
 @pytest.mark.parametrize("zero", SPLIT)
@@ -118,13 +125,14 @@ def test_what_a_rank_keeps(zero: int) -> None:
         return sizes, placements
 
     for sizes, placements in dist.simulate(3).run(rank):
-        assert sizes["optimizer"] == 3 * 15 and sizes["model"] == 42
+        assert sizes["optimizer"] == 3 * 15 and sizes["model"] == (15 if zero == 3 else 42)
         # The averages of half precision parameters are those of their masters.
         assert sizes["average"] == 15
         assert sizes["accumulation"] == (42 if zero == 1 else 15)
         assert placements["optimizer.m.weight"] == Placement((7, 5), (Split("dp", 3),))
         assert placements["optimizer.master.bias"] == Placement((7,), (Split("dp", 3),))
-        assert placements["model.weight"] == Placement((7, 5))
+        whole = Placement((7, 5)), placements["optimizer.m.weight"]
+        assert placements["model.weight"] == whole[zero == 3]
 
 
 def test_an_overflow_on_one_rank_is_one_on_all() -> None:
@@ -176,10 +184,70 @@ def test_an_eager_optimizer_clips_by_the_norm_of_all_parts() -> None:
     np.testing.assert_allclose(found, [[0.5, 0.5], [1.5, 1.5]], 1e-5)
 
 
+def test_a_model_of_parts_is_called_while_it_is_gathered() -> None:
+    x = meta.ones((2, 5))
+
+    def rank() -> Any:
+        layer = odd()
+        expected = layer(x).numpy()
+        copied = optim.with_sgd(1.0, over="dp", zero=3)(copy.deepcopy(layer))
+        step = optim.with_sgd(1.0, over="dp", zero=3)(layer)
+        for call in (layer, layer.forward, partial(meta.vm.compile, layer)):
+            with pytest.raises(DistributedError, match=r"(?s)zero=3.*with step.gathered"):
+                call(x)
+        with step.gathered():
+            np.testing.assert_array_equal(layer(x).numpy(), expected)
+            np.testing.assert_array_equal(meta.vm.compile(layer, x)(x).numpy(), expected)
+            assert layer.weight.shape == (7, 5)
+            for call in (step, partial(meta.vm.compile, step)):
+                with pytest.raises(DistributedError, match=r"(?s)whole.*outside of the block"):
+                    call(meta.ones((2, 7)), x)
+        assert layer.weight.shape == (12,) == copied.model.weight.shape
+        with pytest.raises(DistributedError, match="zero=3"):
+            copied.model(x)
+        run = meta.vm.compile(step, meta.ones((2, 7)), x)
+        run(meta.ones((2, 7)), x)
+        with step.gathered(), pytest.raises(meta.errors.MetaError):
+            run(meta.ones((2, 7)), x)
+        run(meta.ones((2, 7)), x)
+        with copied.gathered():
+            assert copied.model(x).shape == (2, 7)
+        y, gradients = meta.model.value_and_grad(layer)(meta.ones((2, 7)), x)
+        assert gradients["weight"].shape == (7, 5)
+        again = pickle.loads(pickle.dumps(layer))
+        assert again.weight.placement == layer.weight.placement
+        return y.numpy()
+
+    first, *others = dist.simulate(3).run(rank)
+    for y in others:
+        np.testing.assert_array_equal(y, first)
+
+
+def test_frozen_parameters_are_split_too() -> None:
+    def rank(zero: int) -> Any:
+        net = Net()
+        net.first.weight.requires_grad = False
+        step = optim.with_sgd(0.1, over="dp", zero=zero)(net)
+        x, y = meta.ones((2, 6)) * (1 + dist.rank("dp")), meta.ones((2, 1))
+        step(meta.array(1.0), x, y)
+        assert net.first.weight.shape == ((16,) if zero == 3 else (8, 6))
+        return {n: dist.whole(a).numpy() for n, a in net.state().items()}
+
+    meta.random.seed(0)
+    whole = dist.simulate(3).run(rank, 0)[0]
+    meta.random.seed(0)
+    for state in dist.simulate(3).run(rank, 3):
+        for name, value in state.items():
+            np.testing.assert_allclose(value, whole[name], 1e-5, 1e-6)
+
+
 def test_errors() -> None:
     for wrong in ({"zero": 1}, {"over": "dp", "zero": 9}, {"over": "dp", "zero": True}):
         with pytest.raises(ArgumentError, match="zero does not fit"):
             optim.with_sgd(0.1, **wrong)
+    for wrong in ({"zero": 2, "gather_limit": 1}, {"zero": 3, "gather_limit": -1}):
+        with pytest.raises(ArgumentError, match="gather_limit does not fit"):
+            optim.with_sgd(0.1, over="dp", **wrong)
     for maker in (optim.with_lamb, optim.with_lans, optim.with_adafactor, optim.with_muon):
         with pytest.raises(ArgumentError, match="looks at the whole of a parameter"):
             dist.simulate(2).run(lambda make=maker: make(over="dp", zero=1)(odd()))

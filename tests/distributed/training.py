@@ -13,7 +13,7 @@ from meta import distributed as dist
 from meta.optim import DynamicLossScale, StepMaker, with_adamw, with_sgd
 
 ROWS, STEPS = 12, 4
-STAGES = 0, 1, 2
+STAGES = 0, 1, 2, 3
 """Of ``zero``."""
 MAKERS: Mapping[str, Callable[..., StepMaker]] = {
     "adamw": partial(with_adamw, 1e-2, clip_norm=0.1),

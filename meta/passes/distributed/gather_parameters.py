@@ -1,0 +1,306 @@
+"""`gather_parameters`: parameters of which a rank has a part, whole where the program uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import cast
+
+from meta import op
+from meta.base.dtype import bits, is_float
+from meta.base.errors import DistributedError
+from meta.ir import (
+    Binding,
+    Block,
+    Call,
+    Expr,
+    Function,
+    Module,
+    TensorType,
+    TupleGetItem,
+    TupleType,
+    Var,
+    operands,
+    substitute,
+)
+from meta.ir.visit import uses
+from meta.op.core.tracing import Symbol, Trace
+from meta.passes.calls import base_op, named_args, tensor_of, view_source, written_atoms
+from meta.passes.distributed.flat_parts import gathered
+from meta.passes.lifetimes import type_bytes
+from meta.runtime.placement import Split
+
+IN_A_ROW = 4
+"""So many bindings have room for their parameters at the same time."""
+
+
+def gather_parameters(
+    module: Module, *, parts: Mapping[int, Split], limit: int | None = None
+) -> Module:
+    """Let main take flat parts of parameters, and gather them before they are used.
+
+    A gathered parameter is one value for several uses as long as there is room for it: at most
+    ``limit`` bytes are gathered at a time. Where the next gather has none, the parameters that are
+    used again last go, and are gathered again for that use, as in a backward pass. The gather waits
+    for what used them (`optimization_barrier`): as gathers keep their order, the bound holds for
+    whatever starts them earlier than they stand here.
+
+    What only looks at a parameter in another way, views, permutations and casts, is computed again
+    with it; a parameter that is cast to a narrower dtype is gathered in that one.
+
+    Parameters
+    ----------
+    parts: by the number of a parameter of main, how it is split, which is `Split` without an axis.
+    limit: bytes, but at least what the binding that needs most needs; None: what the four bindings
+        in a row need that need most, so that gathers for the next ones may run beside a binding.
+
+    Raises DistributedError for a program that writes to such a parameter.
+
+    >>> from meta.ir import parse
+    >>> print(gather_parameters(parse('''
+    ... func @main(%x: float32[2, 3], %w: float32[3, 3]) -> float32[2, 3] {
+    ...   %y: float32[2, 3] = matmul(%x, %w)
+    ...   return %y
+    ... }'''), parts={1: Split("dp", 4)}))
+    func @main(%x: float32[2, 3], %w: float32[3]) -> float32[2, 3] {
+      %0: float32[12] = all_gather(%w, over="dp", size=4)
+      %1: float32[9] = strided_slice(%0, begin=(0,), end=(9,))
+      %2: float32[3, 3] = reshape(%1, shape=(3, 3))
+      %y: float32[2, 3] = matmul(%x, %2)
+      return %y
+    }
+    """
+    if not parts:
+        return module
+    main = _Gathered(module.main, parts, limit).function()
+    return module.with_functions({**module.functions, "main": main})
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A parameter seen in some way: what was done to the whole of it, one step after another.
+
+    dtype: that in which it is gathered, other than its own; None: its own. skipped: the step, a
+    cast to that dtype, that is then none.
+    """
+
+    whole: Var
+    steps: tuple[Binding, ...] = ()
+    dtype: str | None = None
+    skipped: int = -1
+
+    def then(self, step: Binding) -> _Look:
+        """Return what a further step makes of it."""
+        steps = (*self.steps, step)
+        own, new = tensor_of(self.whole).dtype, tensor_of(step.var).dtype
+        narrows = is_float(own) and is_float(new) and bits(new) < bits(own)
+        if narrows and not any(_is_cast(s) for s in self.steps):
+            return _Look(self.whole, steps, new, len(steps) - 1)
+        return _Look(self.whole, steps, self.dtype, self.skipped)
+
+    @property
+    def kind(self) -> tuple[Var, str | None]:
+        """What is gathered for it."""
+        return self.whole, self.dtype
+
+    def bytes(self) -> int:
+        """Return how much memory it takes, what it is made of included."""
+        type_ = tensor_of(self.whole)
+        gathered_type = type_ if self.dtype is None else type_.with_dtype(self.dtype)
+        copies = [
+            tensor_of(s.var)
+            for i, s in enumerate(self.steps)
+            if i != self.skipped and view_source(cast(Call, s.value)) is None
+        ]
+        return sum(map(type_bytes, (gathered_type, *copies)))
+
+
+@dataclass(eq=False)
+class _Instance:
+    """A parameter that was gathered. size: in bytes. used: the number of its last user as yet.
+    made: by the variable of the program, what takes its place.
+    """
+
+    size: int
+    used: int
+    made: dict[Expr, Var] = field(default_factory=dict)
+
+
+def _is_cast(step: Binding) -> bool:
+    return base_op(cast(Call, step.value).callee) is op.astype
+
+
+class _Gathered:
+    """The gathers of one function; see `gather_parameters`."""
+
+    def __init__(self, main: Function, parts: Mapping[int, Split], limit: int | None) -> None:
+        self.main = main
+        self.splits = {main.params[i]: split for i, split in parts.items()}
+        self.held = {
+            whole: Var(whole.name, TensorType(split.local(shape), tensor_of(whole).dtype))
+            for whole, split in self.splits.items()
+            for shape in [tensor_of(whole).static_shape]
+        }
+        self.looks: dict[Expr, _Look] = {whole: _Look(whole) for whole in self.splits}
+        self.bindings = [b for b in main.body.bindings if not self._looks_only(b)]
+        needed = [dict.fromkeys(self._looked_at(uses(b.value))) for b in self.bindings]
+        self.needed = [list(one) for one in needed]
+        self.needed.append(list(dict.fromkeys(self._looked_at(operands(main.body.result)))))
+        self.users: dict[tuple[Var, str | None], list[int]] = {}
+        self.last: dict[Expr, int] = {}
+        for i, atoms in enumerate(self.needed):
+            for kind in {self.looks[atom].kind for atom in atoms}:
+                self.users.setdefault(kind, []).append(i)
+            at_end = i == len(self.bindings)
+            read = operands(main.body.result) if at_end else uses(self.bindings[i].value)
+            self.last.update(dict.fromkeys(read, i))
+        self.limit = self._most(IN_A_ROW) if limit is None else max(limit, self._most(1))
+        self.live: dict[tuple[Var, str | None], _Instance] = {}
+        self.items: list[Binding] = []
+
+    def _looked_at(self, atoms: object) -> list[Expr]:
+        return [atom for atom in atoms if atom in self.looks]  # type: ignore[attr-defined]
+
+    def _looks_only(self, binding: Binding) -> bool:
+        """Note a binding that is a view, a permutation or a cast of a parameter."""
+        call = binding.value
+        read = self._looked_at(uses(call))
+        if not read:
+            return False
+        base = base_op(call.callee) if isinstance(call, Call) else None
+        if base is None or not isinstance(call, Call):
+            return False
+        if any(atom in self.looks for atom in written_atoms(base, call)):
+            raise DistributedError(
+                "a program writes to a parameter of which ranks have parts",
+                op=base.name,
+                found=f"%{self.looks[read[0]].whole.name}",
+                hint="requires_grad is for what an optimizer updates; or train with zero=2",
+                span=binding.span,
+            )
+        atoms = [a for a in operands(call) if isinstance(a, Var)]
+        copies = base in (op.astype, op.permute_dims)
+        source = named_args(base, call)["x"] if copies else view_source(call)
+        if atoms != [source] or source not in self.looks:
+            return False
+        self.looks[binding.var] = self.looks[source].then(binding)
+        return True
+
+    def _sizes(self, number: int) -> dict[tuple[Var, str | None], int]:
+        """Return the bytes that a binding needs of each parameter."""
+        found: dict[tuple[Var, str | None], int] = {}
+        for atom in self.needed[number]:
+            look = self.looks[atom]
+            found[look.kind] = max(found.get(look.kind, 0), look.bytes())
+        return found
+
+    def _most(self, count: int) -> int:
+        """Return the most bytes that so many users of parameters in a row need."""
+        users = [sizes for i in range(len(self.needed)) if (sizes := self._sizes(i))]
+        rows = (users[i : i + count] for i in range(max(len(users) - count, 0) + 1))
+        together: list[dict[tuple[Var, str | None], int]] = []
+        for row in rows:
+            together.append({})
+            for sizes in row:
+                for kind, size in sizes.items():
+                    together[-1][kind] = max(together[-1].get(kind, 0), size)
+        return max(sum(sizes.values()) for sizes in together)
+
+    def function(self) -> Function:
+        """Return main with the gathers in place."""
+        for number, binding in enumerate(self.bindings):
+            (changed,) = self._with_gathered(number, Block((binding,), binding.var)).bindings
+            self.items.append(changed)
+        result = self._with_gathered(len(self.bindings), Block((), self.main.body.result)).result
+        params = tuple(self.held.get(p, p) for p in self.main.params)
+        body = Block(tuple(self.items), result)
+        return Function(params, body, self.main.result_type, self.main.attrs)
+
+    def _with_gathered(self, number: int, block: Block) -> Block:
+        """Gather what a binding needs, and return it with what it needs in place."""
+        sizes = self._sizes(number)
+        missing = {k: n for k, n in sizes.items() if k not in self.live}
+        after: list[Var] = []
+        for kind, size in sizes.items():
+            if kind in self.live:
+                self.live[kind].size = max(self.live[kind].size, size)
+                self.live[kind].used = number
+        # The last ones to be used again go; of those that are not, the first one to be free.
+        others = [k for k in self.live if k not in sizes]
+        others.sort(key=lambda k: (self._next(k, number), -self.live[k].used))
+        while others and self._in_flight() + sum(missing.values()) > self.limit:
+            after += self._user(self.live.pop(others.pop()).used, number)
+        for kind, size in missing.items():
+            self.live[kind] = _Instance(size, number)
+            self.live[kind].made[kind[0]] = self._gather(kind, list(dict.fromkeys(after)))
+        names: dict[Expr, Expr] = {atom: self._seen(atom) for atom in self.needed[number]}
+        return substitute(block, names) if names else block
+
+    def _in_flight(self) -> int:
+        return sum(instance.size for instance in self.live.values())
+
+    def _next(self, kind: tuple[Var, str | None], number: int) -> float:
+        """Return the number of the next user of what was gathered."""
+        return next((i for i in self.users[kind] if i > number), inf)
+
+    def _user(self, used: int, until: int) -> list[Var]:
+        """Return a value that is known only when a binding has been evaluated: its own, or what was
+        computed from it and is in use anyway when another binding is evaluated.
+        """
+        known = {self.bindings[used].var}
+        for binding in self.bindings[used:until]:
+            if binding.var in known or not known.isdisjoint(uses(binding.value)):
+                known.add(binding.var)
+                is_tensor = isinstance(binding.var.type, TensorType)
+                if is_tensor and self.last.get(binding.var, -1) >= until:
+                    return [binding.var]
+        own = self.bindings[used].var
+        if isinstance(own.type, TensorType):
+            return [own]
+        fields = own.type.fields if isinstance(own.type, TupleType) else ()
+        for i, type_ in enumerate(fields):
+            if isinstance(type_, TensorType):
+                self.items.append(Binding(Var("", type_), TupleGetItem(own, i)))
+                return [self.items[-1].var]
+        return []
+
+    def _gather(self, kind: tuple[Var, str | None], after: list[Var]) -> Var:
+        """Gather a parameter when other values are known."""
+        whole, dtype = kind
+        trace = Trace()
+        trace.site = lambda: None
+        held = self.held[whole]
+
+        def code() -> Symbol:
+            x = Symbol(trace, held, tensor_of(held))
+            if after:
+                x = op.optimization_barrier(x, [Symbol(trace, v, tensor_of(v)) for v in after])
+            if dtype is not None:
+                x = op.astype(x, dtype)
+            found: Symbol = gathered(x, self.splits[whole], tensor_of(whole).static_shape)
+            return found
+
+        made = trace.run(code).atom
+        self.items += trace.builder.bindings
+        assert isinstance(made, Var)
+        return made
+
+    def _seen(self, atom: Expr) -> Var:
+        """Return what takes the place of a parameter, or of a view or cast of it."""
+        look = self.looks[atom]
+        made = self.live[look.kind].made
+        current = made[look.whole]
+        for i, step in enumerate(look.steps):
+            if i == look.skipped:
+                made[step.var] = current
+            elif step.var not in made:
+                type_ = tensor_of(step.var)
+                if look.dtype is not None and i < look.skipped:
+                    type_ = type_.with_dtype(look.dtype)
+                before = look.steps[i - 1].var if i else look.whole
+                (copy,) = substitute(Block((step,), step.var), {before: current}).bindings
+                made[step.var] = Var(step.var.name, type_)
+                self.items.append(Binding(made[step.var], copy.value, step.span))
+            current = made[step.var]
+        return current
