@@ -7,13 +7,15 @@ in `axes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from meta import op
 from meta.base.device import Device
 from meta.base.dtype import bits, is_float
+from meta.dialect.core import dialects
+from meta.dialect.core.preference import current
 from meta.ir import (
     Binding,
     Call,
@@ -86,6 +88,7 @@ def fuse_attention(
     device: Device,
     trained: Iterable[int] | None = None,
     least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
+    sloped: Collection[str] | None = None,
 ) -> Module:
     """Call `fused_attention` where a program writes attention out.
 
@@ -101,7 +104,9 @@ def fuse_attention(
     It gains where a kernel does not write scores to memory. On CUDA that is always so if rows are
     of multiples of 16 bytes; on the CPU by measurement, as ATen's kernel beside two products: a
     forward pass from 512 keys on, one with a backward pass, which computes the probabilities
-    twice, from 1024 on. ``least_keys`` has the two numbers by kind of device.
+    twice, from 1024 on. ``least_keys`` has the two numbers by kind of device. ``sloped``: dtypes in
+    which numbers that fall evenly with the distance (ALiBi) become slopes, by default those of half
+    precision where Triton serves it on CUDA; other kernels want them as a mask.
 
     ``trained``: the parameters of main, by number, that gradients will be wanted of; None if the
     program is only run. To be run before `autodiff`, as `meta.model.value_and_grad` does: the
@@ -132,7 +137,7 @@ fused_attention(%0, %1, %2, scale=0.5)
       return %y
     }
     """
-    search = _Search(module, device, trained, least_keys)
+    search = _Search(module, device, trained, least_keys, sloped)
     made = each_function(module, search.rewritten)
     # What makes its arguments and its result meets the views and transposes that were there.
     changed = any(made.functions[n] is not f for n, f in module.functions.items())
@@ -145,9 +150,10 @@ def explain_attention(
     device: Device,
     trained: Iterable[int] | None = None,
     least_keys: Mapping[str, tuple[int, int]] = LEAST_KEYS,
+    sloped: Collection[str] | None = None,
 ) -> str:
     """Return what `fuse_attention` makes one call of, and what it leaves and why, as text."""
-    search = _Search(module, device, trained, least_keys)
+    search = _Search(module, device, trained, least_keys, sloped)
     lines = []
     for name, function in module.functions.items():
         found, refused = search.found(function)
@@ -162,6 +168,14 @@ def explain_attention(
     return "\n".join([f"attention: {count} rewritten, {len(lines) - count} refused", *lines])
 
 
+def _sloped_on(device: Device) -> tuple[str, ...]:
+    """Return the dtypes in which a kernel for slopes is there that is not slower than a mask."""
+    if device.kind != "cuda" or current().refusal("triton") is not None:
+        return ()
+    served = any(d.name == "triton" and d.refusal(device) is None for d in dialects())
+    return ("bfloat16", "float16") if served else ()
+
+
 class _Search:
     """The search through one module."""
 
@@ -171,10 +185,12 @@ class _Search:
         device: Device,
         trained: Iterable[int] | None,
         least_keys: Mapping[str, tuple[int, int]],
+        sloped: Collection[str] | None,
     ) -> None:
         self.kind, self.device, self.summaries = device.kind, str(device), Summaries(module)
         self.least = least_keys.get(device.kind, (0, 0))[trained is not None]
-        self.slopes = set() if trained is None else dependent(module, trained)
+        self.sloped = _sloped_on(device) if sloped is None else sloped
+        self.trained = set() if trained is None else dependent(module, trained)
 
     def rewritten(self, function: Function) -> Function:
         """Return a function with calls in the place of what was found."""
@@ -210,7 +226,7 @@ class _Search:
             made = op_call(binding.value)
             if made is not None and tensor_type(binding.var) is not None:
                 try:
-                    one = attention_of(binding.var, made, known)
+                    one = attention_of(binding.var, made, known, self.sloped)
                     if one is not None:
                         one = _with_unread(one, uses)
                         self.check(one, binding, uses, names)
@@ -228,7 +244,7 @@ class _Search:
             for user in uses.users(var):
                 if user is not binding and getattr(user, "var", None) not in one.members:
                     raise Refused(f"{names[var]} of the attention is also used elsewhere")
-        if any(m.atom in self.slopes for m in one.masking.masks):
+        if any(m.atom in self.trained for m in one.masking.masks):
             raise Refused("a mask is trained: its gradient would compute all scores once more")
         keys = one.keys[0].extent
         if keys < self.least:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from meta import op
-from meta.base.dtype import bits, is_float
-from meta.ir import Expr, Var
+from meta.base.dtype import TO_TORCH, bits, is_float
+from meta.ir import Constant, Expr, Var
 from meta.op.attention import HEADS_FIRST, HEADS_LATER
 from meta.op.core.tracing import Trace
+from meta.op.norm import statistics_dtype
 from meta.passes.attention.axes import (
     AxisGroup,
     Refused,
@@ -125,6 +126,8 @@ class FoundAttention:
                 query = op.where(sees, query, 0.0)
         scale = self.scale * self.query.factor * self.key.factor
         how: dict[str, Any] = {"window": self.masking.window}
+        if self.masking.slopes is not None:
+            how["slopes"] = self._slopes(trace, self.masking.slopes, heads)
         if self.dropped is not None and dropout_key is not None:
             how["dropout_key"] = trace.symbols(dropout_key)
             how["dropout_p"] = self.dropped.value[0]
@@ -133,6 +136,14 @@ class FoundAttention:
         own = [a for part in heads.parts(self.rows, self.widths[1], True) for a in part]
         return arranged(y, own, [leaves(group) for group in self.result])
 
+    def _slopes(self, trace: Trace, slopes: Any, heads: Heads) -> Any:
+        """Return the operator's slopes: of heads, or of batches and heads where these differ."""
+        own = [a for a, n in zip(self.lead, slopes.shape, strict=True) if n != 1]
+        whole = [list(heads.batch), list(heads.heads)]
+        wanted = whole if any(a in heads.batch for a in own) else whole[1:]
+        x = trace.symbols(Constant(slopes.to(TO_TORCH[statistics_dtype(self.dtype)])))
+        return _full(arranged(x, own, wanted), wanted)
+
 
 def _full(x: Any, wanted: Sequence[Sequence[ScoreAxis]]) -> Any:
     """Return an argument with all elements that its dimensions say."""
@@ -140,8 +151,11 @@ def _full(x: Any, wanted: Sequence[Sequence[ScoreAxis]]) -> Any:
     return x if tuple(x.shape) == shape else op.broadcast_to(x, shape)
 
 
-def attention_of(var: Var, made: OpCall, known: Definitions) -> FoundAttention | None:
+def attention_of(
+    var: Var, made: OpCall, known: Definitions, sloped: Collection[str]
+) -> FoundAttention | None:
     """Return the attention whose last product a call is; None if there is no softmax before it.
+    ``sloped``: dtypes in which numbers that fall evenly with the distance become slopes.
 
     Raises Refused with the reason why it is none.
     """
@@ -151,12 +165,17 @@ def attention_of(var: Var, made: OpCall, known: Definitions) -> FoundAttention |
     for place in (0, 1):
         chain = trace_back(last.operands[place], known)
         if chain is not None:
-            return _described(var, last, place, chain, known)
+            return _described(var, last, place, chain, known, sloped)
     return None
 
 
 def _described(
-    var: Var, last: ScoreProduct, place: int, chain: Chain, known: Definitions
+    var: Var,
+    last: ScoreProduct,
+    place: int,
+    chain: Chain,
+    known: Definitions,
+    sloped: Collection[str],
 ) -> FoundAttention:
     first = product(op_call(known.get(chain.product)))
     if first is None:
@@ -190,7 +209,8 @@ def _described(
         raise Refused("probabilities are dropped out in another order than that of the operator")
     # A query that is alone has an axis, too.
     score_axes = (*lead, *(rows or (ScoreAxis(1),)), *keys)
-    shown = masking(seen.masks, score_axes, chain.clears, known)
+    with_slopes = tensor_of(query.atom).dtype in sloped
+    shown = masking(seen.masks, score_axes, chain.clears, known, with_slopes)
     return FoundAttention(
         *(query, key, value, shown, seen.scale, lead, rows, tuple(keys)),
         (tuple(axes[first.summed].leaves()), tuple(width.leaves())),

@@ -5,7 +5,8 @@ The operator gives 0 where a query may look nowhere, and the gradient of scores 
 gives NaN, and one finite number in a whole row gives equal probabilities. So
 
 - masks that are constants are looked at: where each query sees a key, nothing has to be done, and
-  one that lets queries look back only is ``causal``, or to keys that are near, a window;
+  one that lets queries look back only is ``causal``, or to keys that are near, a window; numbers
+  that fall evenly with the distance are slopes;
 - numbers that are added are lowered by the largest of their row first. Softmax does not change by
   that; a row of equal numbers becomes one of zeros, and a row of minus infinities NaN, unless
   the program itself gives such a query 0;
@@ -15,10 +16,10 @@ gives NaN, and one finite number in a whole row gives equal probabilities. So
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import inf, isfinite
+from math import inf, isfinite, prod
 from typing import Any
 
 import torch
@@ -29,8 +30,17 @@ from meta.dialect.core import only
 from meta.grad.core import in_dtype
 from meta.op.core.handler import Default, use
 from meta.op.core.tracing import Trace
-from meta.passes.attention.axes import Refused, ScoreAxis, arranged, extent, leaves, value_of
+from meta.passes.attention.axes import (
+    MAX_ELEMENTS,
+    Refused,
+    ScoreAxis,
+    arranged,
+    extent,
+    leaves,
+    value_of,
+)
 from meta.passes.attention.scores import Mask
+from meta.passes.attention.slopes import slopes_of
 from meta.passes.buffers import Definitions
 from meta.runtime.ndarray import ndarray
 
@@ -45,7 +55,8 @@ class Masking:
     """What hides keys from queries.
 
     masks: in the order in which the program applies them. axes: those of the scores, the keys last.
-    causal, window: the operator's own masks, where these say it all. sure: whether every query sees
+    causal, window, slopes: the operator's own masks, where these say it all; slopes have a
+    dimension for each axis but the last two. sure: whether every query sees
     a key. clears: whether the program gives a query that may look nowhere 0.
     """
 
@@ -55,28 +66,37 @@ class Masking:
     causal: bool = False
     sure: bool = True
     window: tuple[int, int] | None = None
+    slopes: torch.Tensor | None = None
 
     @property
     def known(self) -> bool:
         """Whether the operator's own masks say it all."""
-        return self.causal or self.window is not None
+        return self.causal or self.window is not None or self.slopes is not None
 
 
 def masking(
-    masks: Sequence[Mask], axes: Sequence[ScoreAxis], clears: bool, known: Definitions
+    masks: Sequence[Mask],
+    axes: Sequence[ScoreAxis],
+    clears: bool,
+    known: Definitions,
+    with_slopes: bool,
 ) -> Masking:
     """Return how masks are to be given to the operator; raises Refused if they cannot be.
 
-    ``axes``: of the scores, the last two of which are those of queries and keys.
+    ``axes``: of the scores, the last two of which are those of queries and keys. ``with_slopes``:
+    whether numbers become slopes.
     """
     found = Masking(tuple(masks), tuple(axes), clears)
     for mask in masks:
         if mask.hides is not None and not mask.hides <= HIDDEN:
             raise Refused(f"hidden scores become {mask.hides:g}, which does not hide them")
-    values = [value_of(m.atom, known) for m in masks]
-    if all(v is not None for v in values):
-        total = _total(found, values)
-        if bool((total.amax(-1) >= SEEN).all()) and not bool((total > -SEEN).any()):
+    parts = _values(found, known)
+    if parts is not None:
+        sloped = _with_slopes(found, parts) if with_slopes else None
+        if sloped is not None:
+            return sloped
+        total = _total(found, zip(masks, parts, strict=True))
+        if _is_sure(total):
             return _with_own_masks(found, total)
     finite = {m.hides for m in masks if m.hides is not None and isfinite(m.hides)}
     if finite and (len(finite) > 1 or any(m.hides not in finite for m in masks)):
@@ -84,20 +104,79 @@ def masking(
     return replace(found, sure=False)
 
 
-def _total(found: Masking, values: Sequence[Any]) -> torch.Tensor:
-    """Return the sum of constant masks, with a dimension per axis."""
+def _is_sure(total: torch.Tensor) -> bool:
+    """Whether every query sees a key, and no number is so large that it hides others."""
+    return bool((total.amax(-1) >= SEEN).all()) and not bool((total > -SEEN).any())
+
+
+def _with_slopes(found: Masking, parts: Sequence[torch.Tensor]) -> Masking | None:
+    """Return the operator's slopes instead of masks, beside its other own masks; None if that does
+    not say it all.
+    """
+    pairs = list(zip(found.masks, parts, strict=True))
+    sloped = [(m, x) for m, x in pairs if m.hides is None and x[..., :1, :1].numel() > 1]
+    rest = [(m, x) for m, x in pairs if all(m is not other for other, _ in sloped)]
+    if not sloped:
+        return None
+    hidden, numbers = _total(found, rest), _total(found, sloped)
+    apart = _sloped(found, hidden, numbers)
+    extents = map(max, hidden.shape, numbers.shape)
+    if apart is not None or prod(extents) > MAX_ELEMENTS:
+        return apart
+    # One mask may have both: slopes, and what hides.
+    total = hidden + numbers
+    hides = total <= HIDDEN
+    shown = _told_once(torch.where(hides, -inf, 0.0).double())
+    return _sloped(found, shown, total.masked_fill(hides, 0.0))
+
+
+def _sloped(found: Masking, hidden: torch.Tensor, numbers: torch.Tensor) -> Masking | None:
+    """Return the operator's own masks instead of what hides keys, and of numbers beside it."""
+    rows, keys = found.axes[-2:]
+    seen = hidden.broadcast_to([*hidden.shape[:-2], rows.extent, keys.extent]) == 0
+    shown = _with_own_masks(found, hidden) if _is_sure(hidden) else found
+    if not (shown.known or bool(seen.all())):
+        return None
+    span = numbers.amax() - numbers.amin()
+    if bool((hidden.masked_fill(hidden == 0, -inf) + span > -SEEN).any()):
+        return None
+    slopes = slopes_of(numbers, seen.flatten(0, -3)[0])
+    return None if slopes is None else replace(shown, slopes=slopes)
+
+
+def _values(found: Masking, known: Definitions) -> list[torch.Tensor] | None:
+    """Return what constant masks are, with a dimension per axis, of 1 where it is a batch or heads
+    along which they are equal; None if one is not constant.
+    """
+    known_values = [value_of(m.atom, known) for m in found.masks]
+    values = [v for v in known_values if v is not None]
+    if len(values) < len(known_values):
+        return None
     with use(Default.handler), only("torch"):
-        parts = [
-            _spread(ndarray(v), m, found.axes).torch()
+        return [
+            _told_once(_spread(ndarray(v), m, found.axes).torch())
             for v, m in zip(values, found.masks, strict=True)
         ]
+
+
+def _total(found: Masking, parts: Iterable[tuple[Mask, torch.Tensor]]) -> torch.Tensor:
+    """Return the sum of masks, of each with what it is."""
     total = torch.zeros([1] * len(found.axes), dtype=torch.float64)
-    for part, mask in zip(parts, found.masks, strict=True):
+    for mask, part in parts:
         if mask.hides is None:
             total = total + part.double() * (-mask.factor if mask.negated else mask.factor)
         else:
             total = total.masked_fill(part if mask.negated else ~part, -inf)
     return total.broadcast_to([*total.shape[:-1], found.axes[-1].extent])
+
+
+def _told_once(part: torch.Tensor) -> torch.Tensor:
+    """Return a mask without what repeats along its leading dimensions."""
+    for axis in range(part.ndim - 2):
+        first = part.narrow(axis, 0, 1)
+        if part.shape[axis] > 1 and bool((part == first).all()):
+            part = first
+    return part
 
 
 def _with_own_masks(found: Masking, total: torch.Tensor) -> Masking:
