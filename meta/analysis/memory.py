@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from meta.analysis.memory_picture import memory_svg
@@ -10,7 +12,9 @@ from meta.base.html import Html, bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.ir import Constant, Module, bindings, operands
 from meta.ir.printer import first_lines
+from meta.passes.calls import called_op
 from meta.passes.lifetimes import Lifetimes, type_bytes
+from meta.passes.links import PATTERNS
 from meta.passes.plan_memory import ARENA, OFFSETS, planned_peak
 
 
@@ -34,13 +38,15 @@ class MemoryRow:
     offset: int | None
     shared: bool
     at_peak: bool
+    exchanged: bool
     span: Span | None
 
     def record(self) -> dict[str, Any]:
         """Return the row as values that JSON has."""
         names = ("binding", "output", "text", "bytes", "first", "last", "offset", "shared")
         line = None if self.span is None else str(self.span)
-        return {**{n: getattr(self, n) for n in names}, "at_peak": self.at_peak, "line": line}
+        found = {n: getattr(self, n) for n in (*names, "at_peak", "exchanged")}
+        return {**found, "line": line}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +59,11 @@ class MemoryReport:
     total: of all results together. lower_bound: of the results in use at the worst moment, below
     which no plan can be. arena: of the planned memory. peak: what the plan takes, arena and what is
     allocated beside it; without a plan the lower bound. worst: the binding at the worst moment.
-    rows: one per result, in the order of the program. workspaces, graphs, states: of a compiled
-    program, the most that a kernel takes while it runs, as far as it is known (not of ATen's), what
-    recorded CUDA graphs keep, workspaces included, and what kernels keep between calls.
+    rows: one per result, in the order of the program. exchanged: of the results that collectives
+    read or write, the most that is in use at the same time. workspaces, graphs, states: of a
+    compiled program, the most that a kernel takes while it runs, as far as it is known (not of
+    ATen's), what recorded CUDA graphs keep, workspaces included, and what kernels keep between
+    calls.
     """
 
     arguments: int
@@ -66,6 +74,7 @@ class MemoryReport:
     peak: int
     worst: int
     rows: tuple[MemoryRow, ...]
+    exchanged: int = 0
     workspaces: int = 0
     graphs: int = 0
     states: int = 0
@@ -86,6 +95,7 @@ class MemoryReport:
         lines = [
             f"peak {self.peak:,} bytes (arena {self.arena:,}; in use {self.lower_bound:,}; all "
             f"results {self.total:,}), arguments {self.arguments:,}, constants {self.constants:,}",
+            *([f"exchanged between ranks: {self.exchanged:,} of it"] if self.exchanged else []),
             *([self._kept()] if self.workspaces or self.graphs or self.states else []),
             f"in use at binding {self.worst}:",
             f"  {'bytes':>12s} {'offset':>12s} {'life':>11s}  result",
@@ -93,7 +103,8 @@ class MemoryReport:
         for row in self.at_peak():
             place = "-" if row.offset is None else f"{row.offset:,}"
             life = f"{row.first}..{row.last}"
-            lines.append(f"  {row.bytes:12,d} {place:>12s} {life:>11s}  {row.text}")
+            mark = "  (exchanged)" * row.exchanged
+            lines.append(f"  {row.bytes:12,d} {place:>12s} {life:>11s}  {row.text}{mark}")
         return "\n".join(lines)
 
     def sizes(self) -> list[tuple[str, str]]:
@@ -103,6 +114,7 @@ class MemoryReport:
             "arena": self.arena,
             "results in use at the worst moment": self.lower_bound,
             "all results": self.total,
+            "results exchanged between ranks, at most": self.exchanged,
             "arguments": self.arguments,
             "constants": self.constants,
             "workspaces of kernels": self.workspaces,
@@ -148,8 +160,9 @@ def memory(module: Module) -> MemoryReport:
     worst = max(range(len(in_use)), key=in_use.__getitem__, default=0)
     offsets = {(i, j): at for i, j, at in main.attrs.get(OFFSETS, ())}
     texts = [line.partition("  #")[0] for line in first_lines(main, lives.bindings)]
+    exchanged = _exchanged(lives)
     rows = []
-    for buffer in lives.buffers:
+    for number, buffer in enumerate(lives.buffers):
         binding, text = lives.bindings[buffer.binding], texts[buffer.binding]
         in_use_then = buffer.over is None and buffer.binding <= worst <= buffer.last
         place = offsets.get((buffer.binding, buffer.output))
@@ -157,7 +170,7 @@ def memory(module: Module) -> MemoryReport:
             MemoryRow(
                 *(buffer.binding, buffer.output, text, buffer.size),
                 *(buffer.binding, min(buffer.last, len(lives.bindings) - 1), place),
-                *(buffer.over is not None, in_use_then, binding.span),
+                *(buffer.over is not None, in_use_then, number in exchanged, binding.span),
             )
         )
     used = {a for b in bindings(main) for a in operands(b.value) if isinstance(a, Constant)}
@@ -170,4 +183,29 @@ def memory(module: Module) -> MemoryReport:
         peak=planned_peak(main, module),
         worst=worst,
         rows=tuple(rows),
+        exchanged=_most_in_use([row for row in rows if row.exchanged]),
     )
+
+
+def _exchanged(lives: Lifetimes) -> set[int]:
+    """Return the numbers of the buffers that collectives read or write."""
+    found: set[int] = set()
+    for binding in lives.bindings:
+        op = called_op(binding.value)
+        if op is not None and op.collective and PATTERNS.get(op.name) != "nothing":
+            for atom in operands(binding.value):
+                found |= lives.of(atom)
+            found |= lives.of(binding.var)
+    return found
+
+
+def _most_in_use(rows: list[MemoryRow]) -> int:
+    """Return the most bytes that some results take at the same time, those written over another one
+    left out.
+    """
+    change: Counter[int] = Counter()
+    for row in rows:
+        if not row.shared:
+            change[row.first] += row.bytes
+            change[row.last + 1] -= row.bytes
+    return max(accumulate(change[moment] for moment in sorted(change)), default=0)

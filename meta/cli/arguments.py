@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"meta {meta.__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (
-        *(_op, _ops, _compile, _profile, _tune, _costs, _import, _relay, _env, _cache),
+        *(_op, _ops, _compile, _profile, _traces, _tune, _costs, _import, _relay, _env, _cache),
         *(_selftest, _demo),
     ):
         add(commands)
@@ -119,6 +119,20 @@ def _profile(commands: Commands) -> None:
     )
     _add_html(parser)
     parser.set_defaults(run="meta.cli.profile:run")
+
+
+def _traces(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "traces",
+        help="make one trace of those of several ranks",
+        description="Join the traces that the ranks of a distributed program wrote (profile(...)."
+        "chrome_trace) into one for chrome://tracing or Perfetto, a process for each rank. Clocks "
+        "are set by the ends of collectives.",
+    )
+    parser.add_argument("traces", nargs="+", metavar="FILE", help="the trace of a rank")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the trace of all")
+    _add_json(parser)
+    parser.set_defaults(run="meta.cli.traces:run")
 
 
 def _tune(commands: Commands) -> None:

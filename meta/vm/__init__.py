@@ -54,7 +54,17 @@ from meta.vm.interpreter import interpret
 from meta.vm.loading import load
 from meta.vm.measure_peaks import measure_peaks
 from meta.vm.pipeline import PassContext
+from meta.vm.traces import merge_traces
 
 Default.handler, Default.recorded = eager, recorded
 
-__all__ = ["Executable", "PassContext", "Program", "compile", "interpret", "load", "measure_peaks"]
+__all__ = [
+    "Executable",
+    "PassContext",
+    "Program",
+    "compile",
+    "interpret",
+    "load",
+    "measure_peaks",
+    "merge_traces",
+]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -15,11 +15,13 @@ import torch
 from meta.base.device import Device
 from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError
-from meta.base.files import replacing
 from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
+from meta.runtime.world import current
+from meta.vm.agreed import collectives, slot
 from meta.vm.kernels import BoundProgram
+from meta.vm.traces import Place, write_trace
 from meta.vm.watch import LaunchSite, operands, watched
 
 
@@ -78,8 +80,8 @@ class Profile:
     kernels of a run. device: where it ran. repeat: how many runs were measured.
     """
 
-    def __init__(self, device: Device, runs: Sequence[Sequence[TimedLaunch]]) -> None:
-        self.device, self.repeat = device, len(runs)
+    def __init__(self, device: Device, runs: Sequence[Sequence[TimedLaunch]], place: Place) -> None:
+        self.device, self.repeat, self._place = device, len(runs), place
         self._runs = runs
         times: dict[int, list[float]] = {}
         for run in runs:
@@ -160,42 +162,15 @@ class Profile:
         shown = table(head, rows, numbers=(0, 2, 3, 4), code=(5, 6), most=20)
         return fragment(tag("div", self.title, class_="title"), shown)
 
-    def chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the last run as a trace that Chrome (chrome://tracing) and Perfetto show.
+    def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write the last run as a trace that Chrome (chrome://tracing) and Perfetto show, all or
+        nothing; return the file.
 
-        The file is in the Trace Event Format's JSON object form: one complete event ("ph": "X") per
-        launch, times in microseconds (Google, "Trace Event Format", docs.google.com/document/d/
-        1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). It is written all or nothing;
-        FileError if it cannot be.
+        Collectives say their axis, its ranks and their bytes. On one of several ranks the name of
+        the file says which: "net.rank3.json" for "net.json"; `meta.vm.merge_traces`, or ``python -m
+        meta traces``, makes one trace of those of all ranks. FileError if it cannot be written.
         """
-        with replacing(path) as part, open(part, "w", encoding="utf-8") as file:
-            json.dump({"traceEvents": self._events(), "displayTimeUnit": "ns"}, file)
-
-    def _events(self) -> list[dict[str, Any]]:
-        named = [("process_name", "meta"), ("thread_name", str(self.device))]
-        events: list[dict[str, Any]] = [
-            {"name": kind, "ph": "M", "pid": 0, "tid": 0, "args": {"name": name}}
-            for kind, name in named
-        ]
-        for launch in self._runs[-1]:
-            site = launch.site
-            events.append(
-                {
-                    "name": site.operator,
-                    "cat": site.dialect or "kernel",
-                    "ph": "X",
-                    "ts": launch.start * 1e6,
-                    "dur": (launch.end - launch.start) * 1e6,
-                    "pid": 0,
-                    "tid": 0,
-                    "args": {
-                        **site.record(),
-                        "inputs": [str(t) for t in launch.inputs],
-                        "outputs": [str(t) for t in launch.outputs],
-                    },
-                }
-            )
-        return events
+        return write_trace(path, self._runs[-1], self.device, self._place)
 
 
 def share_bar(share: float) -> Html:
@@ -232,7 +207,8 @@ def profile(
     """Run a program ``warmup`` + ``repeat`` times, each on new ``arguments``, and measure the last
     ``repeat``.
 
-    Raises ArgumentError for numbers of runs that make no sense.
+    All ranks along the axes of its collectives do this together, and begin each run at the same
+    time. Raises ArgumentError for numbers of runs that make no sense.
     """
     if repeat < 1 or warmup < 0:
         raise ArgumentError(
@@ -251,12 +227,16 @@ def profile(
         marks.append((site, start, end, _types(inputs), _types(outputs)))
         return result
 
+    world = current()
+    axes = {slot(kernel, "over") for kernel, _ in collectives(program.code)}
     linked = watched(program, observer)
     runs = []
     for number in range(warmup + repeat):
         given = arguments()
         marks.clear()
         _wait(device)
+        if axes:
+            world.gather(b"", "a profile", axes)
         first = _mark(device)
         linked.run(given)
         _wait(device)
@@ -267,7 +247,7 @@ def profile(
                     for site, start, end, read, made in marks
                 ]
             )
-    return Profile(device, runs)
+    return Profile(device, runs, Place.of(world))
 
 
 def _types(values: tuple[Any, ...]) -> tuple[TensorType, ...]:

@@ -38,6 +38,34 @@ def test_a_program_before_it_runs() -> None:
     assert all(r.offset is None for r in report.rows)
 
 
+EXCHANGED = """
+func @main(%x: float32[64]) -> float32[64] {
+  %a = cumsum(%x, axis=0)
+  %i = axis_index(over="dp", size=2, device="cpu")
+  %b = all_reduce(%a, over="dp", size=2, reduction="sum")
+  %v = reshape(%b, shape=(2, 32))
+  %c = all_gather(%v, over="dp", size=2, axis=0)
+  %s = sum(%c, axis=0)
+  %t = concat((%s, %s), axis=0)
+  return %t
+}"""
+
+
+def test_results_that_ranks_exchange() -> None:
+    report = memory(infer_type(parse(EXCHANGED)))
+    found = {r.text.partition(":")[0].strip(): r.exchanged for r in report.rows}
+    assert found == {
+        **dict.fromkeys(("%a", "%b", "%c"), True),
+        **dict.fromkeys(("%i", "%s", "%t"), False),
+    }
+    assert report.exchanged == 256 + 512  # b, seen as v, and c
+    assert "exchanged between ranks: 768 of it" in str(report) and "(exchanged)" in str(report)
+    assert "exchanged between ranks" in report._repr_html_()
+    assert sum(r["exchanged"] for r in report.records()) == 3
+    alone = memory(infer_type(parse(TEXT)))
+    assert alone.exchanged == 0 and "exchanged" not in str(alone)
+
+
 def program(x: Any, y: Any) -> Any:
     a = op.cumsum(x, 0)
     b = op.cumsum(op.add(a, y), 0)
