@@ -170,7 +170,10 @@ def memory(module: Module) -> MemoryReport:
             MemoryRow(
                 *(buffer.binding, buffer.output, text, buffer.size),
                 *(buffer.binding, min(buffer.last, len(lives.bindings) - 1), place),
-                *(buffer.over is not None, in_use_then, number in exchanged, binding.span),
+                shared=buffer.over is not None,
+                at_peak=in_use_then,
+                exchanged=number in exchanged,
+                span=binding.span,
             )
         )
     used = {a for b in bindings(main) for a in operands(b.value) if isinstance(a, Constant)}

@@ -298,7 +298,8 @@ class _Walk:
             self.inside.discard(name)
             return found
         op = base_op(value.callee) if isinstance(value, Call) else None
-        return NO_TIME if op is not None and op.collective else self.predictor.binding(binding)
+        exchanges = op is not None and op.collective and _pattern(op) != "nothing"
+        return NO_TIME if exchanges else self.predictor.binding(binding)
 
     def _called(self, binding: Binding) -> str | None:
         """Return the function that a binding calls, None if it calls none, or a kernel."""
@@ -342,11 +343,12 @@ class _Walk:
         if op.name == WAIT:
             self._wait((over, given), clock)
             return
-        name = op.name.removesuffix(STARTED)
-        if PATTERNS[name] == "nothing":
+        pattern = _pattern(op)
+        if pattern == "nothing":
+            clock.now += self.factor * self.predictor.binding(binding).total
             return
         count = max(given, type_bytes(type_of(binding.var)))
-        time, algorithm = self.links.time(PATTERNS[name], count, reach)
+        time, algorithm = self.links.time(pattern, count, reach)
         begin = max(clock.now, clock.free)
         clock.free = begin + time
         exposed = 0.0
@@ -388,6 +390,11 @@ class _Walk:
         if over not in self.reaches:
             self.reaches[over] = self.links.reach(self.sizes, over)
         return self.reaches[over]
+
+
+def _pattern(op: Op) -> str:
+    """Return what a collective exchanges, as `Links.time` calls it."""
+    return "" if op.name == WAIT else PATTERNS[op.name.removesuffix(STARTED)]
 
 
 def _leaves(argument: Any) -> tuple[Any, ...]:

@@ -232,11 +232,13 @@ PATTERNS = {
     "reduce_to": "all_reduce",
     "all_gather": "gather",
     "gather_to": "gather",
+    "gather_from": "gather",
     "reduce_scatter": "scatter",
     "broadcast_from": "broadcast",
     "scatter_from": "broadcast",
     "all_to_all": "all_to_all",
     "send_recv": "send",
+    "scatter_to": "nothing",
     "axis_index": "nothing",
 }
 """By operator, what its kernels exchange (`meta.dialect.collective`), as `Links.time` calls it."""

@@ -34,8 +34,8 @@ KERNELS, EXCHANGES = 0, 1
 STARTED, WAIT = "_start", "collective_wait"
 """How names end of collectives that go on beside other kernels, and what waits for them."""
 TOGETHER = frozenset(
-    ("all_reduce", "multi_tensor_all_reduce", "reduce_from", "all_gather", "reduce_scatter")
-) | {"all_to_all"}
+    ("all_reduce", "multi_tensor_all_reduce", "reduce_from", "all_gather", "gather_from")
+) | {"reduce_scatter", "all_to_all"}
 """Collectives that no rank leaves before all have come: by their ends clocks are set."""
 
 
