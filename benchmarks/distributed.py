@@ -17,7 +17,9 @@ The losses of the first steps are compared: with ``--losses`` those of so many s
 `meta` on one device that has the batches of all ranks in one; of ResNet-50 with those of DDP, since
 batch normalisation is each rank's own. A contender that ends with an error, or does not answer
 within ``--limit`` seconds, is a row that says so. ``--records FILE`` gets a line of JSON for each
-contender as soon as it is measured. The goals that ``--check`` holds are in `models/rank_records`.
+contender as soon as it is measured. `meta.analysis.scaling` predicts the step of `meta` on these
+ranks and on more, from that of one rank, if it took turns with them. The goals that ``--check``
+holds are in `models/rank_records.py`.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def _cells(row: dict[str, Any], key: Key, record: Record) -> list[str]:
 
 
 def notes(records: list[dict[str, Any]]) -> list[str]:
-    """Return what follows on the table: references of losses, failures, what is in no graph."""
+    """Return what follows on the table: references of losses, failures, what is in no graph, and
+    what is predicted of other meshes.
+    """
     found = []
     for row in records:
         if row["reference"] is not None:
@@ -88,6 +92,13 @@ def notes(records: list[dict[str, Any]]) -> list[str]:
                 found.append(f"{row['row']} {named(key)} failed: {record['failed']}")
             for reason in record.get("not_in_graphs", []):
                 found.append(f"{row['row']} {named(key)}: not in a graph: {reason}")
+            if "predicted" in record:
+                meshes = (
+                    f"x{p['ranks']} {p['ms']:.3f} ms, {p['memory_mb']:.0f} MB"
+                    for p in record["predicted"]
+                )
+                text = "; ".join(meshes)
+                found.append(f"{row['row']} {named(key)} predicted from one rank's step: {text}")
     return found
 
 
@@ -124,12 +135,17 @@ def read() -> argparse.Namespace:
     parser.add_argument("--apart", action="store_true", help="one contender at a time")
     parser.add_argument("--no-compile", action="store_true", help="torch without torch.compile")
     parser.add_argument("--records", type=Path, metavar="FILE", help="also write figures there")
+    parser.add_argument(
+        "--trace", type=Path, metavar="DIR", help="also write traces of torch.profiler there"
+    )
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
     add_outputs(parser, page=False)
     options = parser.parse_args()
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if min(options.gpus) < 1 or min(options.rounds, options.steps) < 1 or options.limit <= 0:
         parser.error("--gpus, --rounds, --steps and --limit are positive")
+    if options.trace is not None:
+        options.trace.mkdir(parents=True, exist_ok=True)
     if options.losses is not None and options.losses < 1:
         parser.error("--losses is a number of steps")
     if options.device == "cuda" and max(options.gpus) > torch.cuda.device_count():
@@ -169,6 +185,7 @@ def main() -> int:
         options.losses is not None,
         tuple(flags),
         options.records,
+        options.trace,
     )
     records = []
     for name in options.rows:

@@ -40,6 +40,7 @@ class Ranks:
     device: "cpu" or "cuda". gigabytes: of a device. apart: whether each contender has the machine
     for itself. joined: whether losses are compared with those of one device that has the batches
     of all ranks. flags: more options of `rank_worker`. records: where figures go as they come.
+    traces: a folder for traces of torch.profiler, or None.
     """
 
     contenders: list[str]
@@ -54,6 +55,7 @@ class Ranks:
     joined: bool = False
     flags: tuple[str, ...] = ()
     records: Path | None = None
+    traces: Path | None = None
 
     @property
     def most(self) -> int:
@@ -147,8 +149,12 @@ class Ranks:
                     times.setdefault(key, []).extend(map(max, zip(*each, strict=True)))
                     own = [statistics.median(answer["host_ms"]) for answer in answers]
                     host.setdefault(key, []).append(max(own))
+            for key in list(groups) if self.traces is not None else ():
+                if told(key, f"trace {self.traces}/{row}-{named(key)}") is None:
+                    yield key, records[key]
+            one = f"{statistics.median(times['meta', 1])}" if times.get(("meta", 1)) else ""
             for key in list(groups):
-                answers = told(key, "end")
+                answers = told(key, f"end {one}")
                 if answers is not None:
                     records[key] |= figures(times[key], host[key], answers)
                     groups[key].end(PATIENCE)
@@ -166,6 +172,8 @@ def figures(times: list[float], host: list[float], ends: list[Record]) -> Record
     for name in ("peak_mb", "reserved_mb"):
         if name in ends[0]:
             found[name] = max(end[name] for end in ends)
+    if "predicted" in ends[0]:
+        found["predicted"] = ends[0]["predicted"]
     if "graphs" in ends[0]:
         found["graphs"] = [end["graphs"] for end in ends]
         found["not_in_graphs"] = ends[0]["not_in_graphs"]
@@ -218,7 +226,7 @@ def missed(found: dict[Key, Record], most: int, device: str) -> list[str]:
 
 def named(key: Key) -> str:
     """Return a contender and its ranks as text."""
-    return f"{key[0]} x{key[1]}"
+    return f"{key[0]}-x{key[1]}"
 
 
 def summary(record: Record) -> str:

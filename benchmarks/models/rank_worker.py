@@ -1,8 +1,9 @@
 """One rank of one contender, a process that `rank_groups` starts and tells what to do.
 
 It compiles, runs the first steps, whose losses it says, then answers each line on its stdin by a
-line of JSON: "turn" by the milliseconds of some steps, "end" by memory and graphs. Its stdout is
-for these alone: whatever libraries print goes to stderr.
+line of JSON: "turn" by the milliseconds of some steps, "trace PATH" by the file of a trace of a few
+steps, "end MILLISECONDS" by memory, graphs, and what is predicted of larger meshes from a step of
+one rank. Its stdout is for these alone: whatever libraries print goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 import torch
+from torch.profiler import ProfilerActivity
 
 import meta
 from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, Place, RankContender
 from models.rank_rows import RANK_ROWS
 
-WARM_UP = 3
+WARM_UP, TRACED = 3, 3
+MESHES = (8, 64, 1024)
+"""Numbers of ranks that are not there."""
 
 
 def main() -> None:
@@ -71,11 +75,17 @@ def serve(contender: RankContender, place: Place, first: int, steps: int, answer
     losses += [call(i % BATCHES).clone() for i in range(1, first)]
     say({"first_call": seconds, "losses": [float(loss) for loss in losses]})
     for line in sys.stdin:
-        if line.strip() == "turn":
+        word, _, rest = line.strip().partition(" ")
+        if word == "turn":
             say(turn(call, place, steps))
-            continue
-        say({} if place.kind == "cpu" else {**memory(), **graphs(contender)})
-        break
+        elif word == "trace":
+            say({"trace": trace(call, place, rest)})
+        else:
+            found = {} if place.kind == "cpu" else {**memory(), **graphs(contender)}
+            if rest and contender.executable is not None and place.ranks > 1:
+                found["predicted"] = predicted(contender, place, 1e3 * float(rest))
+            say(found)
+            break
     del call
     contender.release()
     meta.distributed.end()
@@ -118,6 +128,38 @@ def between(start: Any, end: Any) -> float:
     if isinstance(start, float):
         return 1e3 * (end - start)
     return float(start.elapsed_time(end))
+
+
+def trace(call: Call, place: Place, path: str) -> str:
+    """Write what the device and the host do in some steps, for Perfetto; return the file."""
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place.kind == "cuda" else [])]
+    wait(place)
+    with torch.profiler.profile(activities=kinds) as found:
+        for _ in range(TRACED):
+            call(0)
+        wait(place)
+    file = f"{path}.rank{place.rank}.json"
+    found.export_chrome_trace(file)
+    return file
+
+
+def predicted(contender: RankContender, place: Place, kernels: float) -> list[dict[str, Any]]:
+    """Return what `meta.analysis.scaling` predicts of this number of ranks, and of more as far as
+    the program is for them, from the microseconds of a step of one.
+    """
+    found = []
+    for ranks in (place.ranks, *MESHES):
+        run = contender.executable
+        try:
+            report = meta.analysis.scaling(
+                run.module, {"dp": ranks}, device=run.device, kernels=kernels
+            )
+        except meta.errors.DistributedError:  # the program is for another number of ranks
+            continue
+        figures = {"ms": report.total / 1e3, "exchanges_ms": report.communication / 1e3}
+        memory = {"memory_mb": report.memory_bytes / 2**20}
+        found.append({"ranks": ranks, "hosts": report.hosts, **figures, **memory})
+    return found
 
 
 def memory() -> dict[str, float]:
