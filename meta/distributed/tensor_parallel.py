@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-import torch
-
 from meta import op
-from meta.base.device import Device
 from meta.base.errors import ArgumentError, DistributedError, UnknownName
 from meta.base.registry import nearest
 from meta.distributed.calls import rank
@@ -22,7 +19,7 @@ from meta.runtime.array_key import key_of
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.random import default
-from meta.runtime.world import current, size_of
+from meta.runtime.world import current, group_of, size_of
 
 COLUMN, ROW, VOCABULARY, WHOLE = "column", "row", "vocabulary", "whole"
 STYLES = (COLUMN, ROW, VOCABULARY, WHOLE)
@@ -76,8 +73,8 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     if ranks == 1:
         return model
     state = model.state()
-    if state:
-        _require_alike(over, ranks, next(iter(state.values())).device)
+    told = {name: splits[id(a)] for name, a in state.items() if id(a) in splits}
+    _require_alike(over, {name: split for name, split in told.items() if split is not None})
     place = {over: rank(over)}
     for name, array in state.items():
         if array.grad is not None:
@@ -91,23 +88,34 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     return model
 
 
-def _require_alike(over: str, ranks: int, device: Device) -> None:
-    """Raise DistributedError unless the ranks draw the same random numbers from now on."""
+def _require_alike(over: str, splits: Mapping[str, Split]) -> None:
+    """Raise DistributedError unless the ranks divide a model alike, and draw the same random
+    numbers from now on.
+    """
     seed, counter = default.state()
-    numbers = torch.tensor([seed, counter, current().stream], device=str(device))
-    mine = ndarray(numbers)
-    same = op.equal(
-        op.all_reduce(mine, over, ranks, "max"), op.all_reduce(mine, over, ranks, "min")
-    ).numpy()
-    if not same.all():
-        raise DistributedError(
-            f"the ranks along {over!r} draw different random numbers",
-            expected="the same, as they compute parts of one network",
-            found="another seed, or more draws, on some ranks"
-            if same[2]
-            else "a mesh whose ranks draw alike along other axes",
-            hint="meta.random.seed(0) on all" if same[2] else f"Mesh(sizes, alike={over!r})",
+    told = (
+        "\n".join(f"{name}: {splits[name]}" for name in sorted(splits)),
+        f"the stream {current().stream}",
+        f"seed {seed}, {counter} draws",
+    )
+    given = group_of(over).gather("\0".join(told).encode(), "how a model is divided")
+    others = [one.decode().split("\0") for one in given]
+    for number, (what, hint) in enumerate(
+        (
+            ("divide a model in different ways", "call it with one plan, and models alike"),
+            ("draw from different streams of random numbers", f"Mesh(sizes, alike={over!r})"),
+            ("draw different random numbers", "meta.random.seed(0) on all of them"),
         )
+    ):
+        found = [one[number] for one in others]
+        different = next((r for r, one in enumerate(found) if one != found[0]), None)
+        if different is not None:
+            raise DistributedError(
+                f"the ranks along {over!r} {what}",
+                expected=f"on all as on rank 0: {found[0]}",
+                found=f"on rank {different}: {found[different]}",
+                hint=hint,
+            )
 
 
 def _set(

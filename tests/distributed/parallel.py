@@ -153,10 +153,20 @@ def gradients(
 
 
 def trained(
-    name: str, over: str | None, compiled: bool = False, dp: str | None = None, **options: Any
+    name: str,
+    over: str | None,
+    compiled: bool = False,
+    dp: str | None = None,
+    prepared: Callable[[meta.Model], meta.Model] = lambda net: net,
+    **options: Any,
 ) -> dict[str, Held]:
-    """Train a model of `MODELS` for some steps; return its arrays."""
+    """Train a model of `MODELS` for some steps, on this rank's rows; return its arrays.
+
+    prepared: what is done to the model before its step is made.
+    """
     make, inputs, plan = MODELS[name]
+    if dp is not None or options:  # each rank's rows count alike
+        inputs = (inputs[0], inputs[0]) if len(inputs) == 2 else inputs
     net = made(make)
     if over is not None:
         dist.tensor_parallel(net, plan, over)
@@ -165,10 +175,8 @@ def trained(
         each = len(inputs[0]) // dist.size(dp)
         rows = slice(each * dist.rank(dp), each * dist.rank(dp) + each)
     given = [meta.array(x[rows]) for x in inputs]
-    dy = meta.ones(net(*given).shape, "float64")
-    if dp is None and not dy.shape:
-        dy = meta.array(1.0, "float64")
-    step = meta.optim.with_adamw(1e-2, over=dp, **options)(net)
+    dy = meta.full(net(*given).shape, 1.0, "float64")
+    step = meta.optim.with_adamw(1e-2, over=dp, **options)(prepared(net))
     run = meta.vm.compile(step, dy, *given) if compiled else step
     for _ in range(3):
         run(dy, *given)
