@@ -4,11 +4,13 @@ import sys
 import tempfile
 
 import numpy as np
+import torch
 
 import meta
 from meta import distributed as dist
 from meta.base import config
 from meta.train import Accuracy, Batches
+from tests.distributed import parallel
 from tests.distributed.test_fit import OPTIMIZERS, arrays, assert_equal, likeliest
 from tests.distributed.test_fit import run as fit_on
 from tests.distributed.test_simulated import CALLS, values
@@ -63,6 +65,8 @@ with dist.Mesh({"dp": count}):
     cases = [(name, zero) for name in MAKERS for zero in STAGES]
     states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
     run = fitted({"dp": count})
+with dist.Mesh({"tp": count}):
+    divided = {name: parallel.trained(name, "tp", True) for name in ["gpt2"]}
 dist.end()
 for mine, wanted in zip(found, dist.simulate(count).run(rank)[here], strict=True):
     assert mine.dtype == wanted.dtype
@@ -73,4 +77,10 @@ for case, state in states.items():
         message = f"{case}: {key}"
         np.testing.assert_allclose(value, singles[case[0]][key], 1e-10, 1e-13, err_msg=message)
 assert_equal(run, fitted(None))
+for name, parts in divided.items():
+    whole = parallel.trained(name, None, True)
+    for key, (value, placement) in parts.items():
+        wanted = placement.part(torch.from_numpy(whole[key][0]), {"tp": here}).numpy()
+        np.testing.assert_allclose(value, wanted, 1e-9, 1e-11, err_msg=f"{name}: {key}")
+    assert any(placement.splits for _, placement in parts.values())
 print(f"rank {here} of {count}: {len(found)} results agree")
