@@ -7,8 +7,10 @@ it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -54,28 +56,60 @@ def _save(
         raise unwritable(target, error) from error
 
 
+class TensorFile:
+    """The tensors of a file, each read when it is asked for.
+
+    Raises FormatError for a file that is missing, damaged or of another format, here and later.
+
+    Attributes
+    ----------
+    names: of the tensors.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        with self._readable():
+            require_file(path)
+            opened: Callable[..., Any] = safetensors.safe_open
+            file = opened(os.fspath(path), framework="pt")
+            self.names = list(file.keys())
+            said = file.metadata() or {}
+        self._file = file
+        self._pairs = {key.removeprefix(_PAIRS) for key in said if key.startswith(_PAIRS)}
+        for name in self._pairs - set(self.names):
+            raise self._no_pair(name)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        with self._readable():
+            tensor: torch.Tensor = self._file.get_tensor(name)
+        if name not in self._pairs:
+            return tensor
+        if tensor.dtype is not torch.float64 or tensor.shape[-1:] != (2,):
+            raise self._no_pair(name)
+        return torch.view_as_complex(tensor.contiguous())
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, safetensors.SafetensorError) as error:
+            raise FormatError(
+                "this file cannot be read as safetensors",
+                found=f"{os.fspath(self._path)}: {error}",
+                hint="write weights with meta.model.save_weights, or any safetensors writer",
+            ) from error
+
+    def _no_pair(self, name: str) -> FormatError:
+        return FormatError(
+            "the file says of a tensor that it is complex, which it is not",
+            expected="pairs of float64",
+            found=f"{name!r} of {os.fspath(self._path)}",
+        )
+
+
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
     """Return the tensors of a file by name; FormatError if it is missing, damaged or of another
     format.
     """
-    try:
-        require_file(path)
-        with safetensors.safe_open(os.fspath(path), framework="pt") as file:
-            found = {name: file.get_tensor(name) for name in list(file.keys())}
-            said = [key for key in file.metadata() or {} if key.startswith(_PAIRS)]
-    except (OSError, safetensors.SafetensorError) as error:
-        raise FormatError(
-            "this file cannot be read as safetensors",
-            found=f"{os.fspath(path)}: {error}",
-            hint="write weights with meta.model.save_weights, or any safetensors writer",
-        ) from error
-    for name in (key.removeprefix(_PAIRS) for key in said):
-        pair = found.get(name)
-        if pair is None or pair.dtype is not torch.float64 or pair.shape[-1:] != (2,):
-            raise FormatError(
-                "the file says of a tensor that it is complex, which it is not",
-                expected="pairs of float64",
-                found=f"{name!r} of {os.fspath(path)}",
-            )
-        found[name] = torch.view_as_complex(pair.contiguous())
-    return found
+    file = TensorFile(path)
+    return {name: file[name] for name in file.names}

@@ -3,118 +3,58 @@
 ::
 
     step-00000100/
-        model.safetensors      the model's state, under its own names (`meta.model.load_weights`)
-        training.safetensors   all else that the training step keeps: moments, counters, ...
-        checkpoint.json        format, version, hashes of the files, position in the data, random
-                               state, state of the callbacks
+        model.safetensors        the model's arrays, under its own names
+                                 (`meta.model.load_weights`); absent if ranks have parts of them
+        rank-00000.safetensors   what else rank 0 writes: moments, counters, parts of arrays;
+        rank-00001.safetensors   and so on, one for each rank
+        checkpoint.json          the manifest: format, version, hashes of the files, the mesh, who
+                                 wrote which part of which array (`parts.py`), position in the
+                                 data, random state, state of the callbacks
 
-A checkpoint is written under another name, flushed to the disk, and renamed, so a process may be
-killed at any moment. Nothing in it is run when it is read.
+A checkpoint is written under another name, flushed to the disk, and renamed by the first rank when
+all have written their parts, so any process may be killed at any moment. It is read on any mesh.
+Nothing in it is run when it is read.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import fcntl
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from meta.base.dtype import FROM_TORCH, TO_TORCH
-from meta.base.errors import ArgumentError, FormatError
+from meta.base.errors import ArgumentError, DistributedError, FormatError
 from meta.base.files import checksum, read_file, sha256, writing
-from meta.runtime.tensor_file import read_tensors, write_tensors
+from meta.runtime.ndarray import ndarray
+from meta.runtime.placement import Placement
+from meta.runtime.tensor_file import TensorFile, write_tensors
+from meta.runtime.world import current
+from meta.train.parts import Written, number_of, shared_out
+from meta.train.plain import from_plain, to_plain
+from meta.train.team import ALONE, Team
 
-NUMBERS = "biufc"
-"""Kinds of numpy's dtypes that are kept: no objects, no text."""
-
-
-def to_plain(value: Any, where: str) -> Any:
-    """Return a value as what `json` writes; ArgumentError, naming the place, for other objects."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
-        return to_plain(value.item(), where)
-    if isinstance(value, list):
-        return [to_plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
-    if isinstance(value, dict):
-        if all(isinstance(k, str) and not k.startswith("$") for k in value):
-            return {k: to_plain(v, f"{where}[{k!r}]") for k, v in value.items()}
-        return {"$dict": [to_plain(list(item), where) for item in value.items()]}
-    if isinstance(value, tuple):
-        return {"$tuple": to_plain(list(value), where)}
-    if isinstance(value, bytes | bytearray):
-        return {"$bytes": base64.b64encode(value).decode("ascii")}
-    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS:
-        return {"$numpy": _bytes(value.dtype.str, value.shape, value.tobytes())}
-    if isinstance(value, torch.Tensor) and value.dtype in FROM_TORCH:
-        raw = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        return {"$tensor": _bytes(FROM_TORCH[value.dtype], value.shape, raw)}
-    raise ArgumentError(
-        f"{where} cannot be kept in a checkpoint",
-        expected="None, numbers, text, bytes, arrays, and lists, tuples and dicts of them",
-        found=type(value).__name__,
-    )
-
-
-def from_plain(value: Any) -> Any:
-    """Return the value that `to_plain` was given; FormatError for what it does not write."""
-    if isinstance(value, list):
-        return [from_plain(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if not any(isinstance(k, str) and k.startswith("$") for k in value):
-        return {k: from_plain(v) for k, v in value.items()}
-    try:
-        ((kind, content),) = value.items()
-        return _from_marked(kind, content)
-    except (ValueError, KeyError, TypeError, RuntimeError, binascii.Error) as error:
-        raise FormatError("this state is damaged", found=str(error)) from error
-
-
-def _from_marked(kind: str, content: Any) -> Any:
-    if kind == "$tuple":
-        return tuple(from_plain(content))
-    if kind == "$bytes":
-        return base64.b64decode(content, validate=True)
-    if kind == "$dict":
-        return dict(map(from_plain, content))
-    if kind == "$numpy":
-        dtype = np.dtype(content["dtype"])
-        if dtype.kind not in NUMBERS:
-            raise ValueError(f"an array of {dtype}")
-        return np.frombuffer(_raw(content), dtype).reshape(content["shape"])
-    if kind == "$tensor":
-        raw, of = _raw(content), TO_TORCH[content["dtype"]]
-        flat = torch.frombuffer(raw, dtype=of) if raw else torch.empty(0, dtype=of)
-        return flat.reshape(content["shape"])
-    raise ValueError(f"unknown mark {kind!r}")
-
-
-def _bytes(dtype: str, shape: Sequence[int], raw: bytes) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": list(shape), "data": base64.b64encode(raw).decode("ascii")}
-
-
-def _raw(content: dict[str, Any]) -> bytearray:
-    return bytearray(base64.b64decode(content["data"], validate=True))
-
-
-SCHEMA, VERSION = "meta.train.checkpoint", 1
-MODEL, TRAINING, RECORD = "model.safetensors", "training.safetensors", "checkpoint.json"
+SCHEMA, VERSION = "meta.train.checkpoint", 2
+MODEL, RECORD = "model.safetensors", "checkpoint.json"
+SECTIONS = ("model", "training")
 MAX_RECORD_BYTES = 256 << 20
 """Larger records are not ours."""
 _NAME = re.compile(r"step-(\d{8,})")
 _PART = ".part"
+
+
+def rank_file(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank-{rank:05d}.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +63,8 @@ class Checkpoint:
 
     Attributes
     ----------
-    step: how many steps were done. model, training: tensors by name. more: the rest of the run's
-    state, as it was given to `Checkpoints.write`.
+    step: how many steps were done. model, training: tensors by name, whole. more: the rest of the
+    run's state, as it was given to `Checkpoints.write` on the first rank.
     """
 
     step: int
@@ -185,66 +125,228 @@ class Checkpoints:
     def write(
         self,
         step: int,
-        model: Mapping[str, torch.Tensor],
-        training: Mapping[str, torch.Tensor],
+        model: Mapping[str, ndarray],
+        training: Mapping[str, ndarray],
         more: Mapping[str, Any],
+        team: Team = ALONE,
     ) -> Path:
         """Write a checkpoint, remove those that are too old, and return its folder.
 
+        All ranks of a team call it, each with its parts of the arrays and its state ``more``.
+
         Raises ArgumentError for state in ``more`` that cannot be written, and FileError if the
-        folder is full, read-only or gone; the checkpoints before are then as they were.
+        folder is full, read-only or gone, DistributedError where it is so on another rank; the
+        checkpoints before are then as they were.
         """
-        record = {
-            "schema": SCHEMA,
-            "version": VERSION,
-            "step": step,
-            "more": {k: to_plain(v, k) for k, v in more.items()},
-        }
+        draft = _Draft(team, step, {"model": model, "training": training})
+        state = _states(more, team)
         target = self.path(step)
         part = self._part(target)
-        with writing(self.folder):
-            part.mkdir()
-            try:
-                write_tensors(part / MODEL, model)
-                write_tensors(part / TRAINING, training)
-                record["files"] = {name: sha256(part / name) for name in (MODEL, TRAINING)}
-                text = json.dumps({**record, "checksum": checksum(record)})
-                (part / RECORD).write_text(text, encoding="utf-8")
-                for path in (*part.iterdir(), part):
-                    _flush(path)
+
+        def begin() -> None:
+            with writing(self.folder):
+                part.mkdir()
+
+        def finish() -> None:
+            with writing(self.folder):
+                _write_record(part, draft.record(state, files))
                 os.rename(part, target)
-            finally:
+                _flush(self.folder)
+
+        def forget() -> None:
+            with writing(self.folder):
+                for old in self.steps()[: -self.keep]:
+                    # It goes under another name first: half of a checkpoint is none.
+                    gone = self._part(self.path(old))
+                    os.rename(self.path(old), gone)
+                    shutil.rmtree(gone)
+
+        team.by_first("beginning a checkpoint", begin)
+        try:
+            files = team.each("writing its part of a checkpoint", partial(draft.write, part))
+            team.by_first("completing a checkpoint", finish)
+        finally:
+            if team.first:
                 shutil.rmtree(part, ignore_errors=True)
-            _flush(self.folder)
-            for old in self.steps()[: -self.keep]:
-                # It goes under another name first: half of a checkpoint is none.
-                part = self._part(self.path(old))
-                os.rename(self.path(old), part)
-                shutil.rmtree(part)
+        team.by_first("removing old checkpoints", forget)
         return target
 
-    def newest(self) -> Checkpoint | None:
-        """Read the newest checkpoint; None if there is none. See `read_checkpoint`."""
+    def newest(self) -> Stored | None:
+        """Open the newest checkpoint; None if there is none. See `Stored`."""
         steps = self.steps()
-        return read_checkpoint(self.path(steps[-1])) if steps else None
+        return Stored(self.path(steps[-1])) if steps else None
+
+
+class _Draft:
+    """A checkpoint that is being written: what this rank writes, and what the first one states."""
+
+    def __init__(self, team: Team, step: int, arrays: Mapping[str, Mapping[str, ndarray]]) -> None:
+        self.step = step
+        world = None if team.alone else current()
+        self.sizes = {} if world is None else world.sizes
+        self.place = {} if world is None else world.place
+        self.rank = 0 if world is None else world.rank
+        named = {f"{kind}/{n}": a for kind, its in arrays.items() for n, a in its.items()}
+        whole = not any(a.placement.splits for a in arrays["model"].values())
+        self.model = arrays["model"] if whole else {}
+        of_model = {f"model/{n}" for n in self.model}
+        self.arrays = {n: a for n, a in named.items() if n not in of_model}
+        self.written = {
+            **{n: Written(named[n].dtype, named[n].placement, {}) for n in of_model},
+            **shared_out(self.arrays, self.sizes),
+        }
+        self.whole_model = whole
+
+    def write(self, part: Path) -> dict[str, str]:
+        """Write this rank's files; return their hashes by name."""
+        files = {
+            rank_file(self.rank): {
+                n: a for n, a in self.arrays.items() if self.written[n].written_at(self.place)
+            }
+        }
+        if self.whole_model and self.rank == 0:
+            files[MODEL] = dict(self.model)
+        found = {}
+        with writing(part.parent):
+            for name, arrays in files.items():
+                write_tensors(part / name, {n: a.torch() for n, a in arrays.items()})
+                _flush(part / name)
+                found[name] = sha256(part / name)
+        return found
+
+    def record(self, state: list[Any], files: list[dict[str, str]]) -> dict[str, Any]:
+        """Return the manifest. State of a rank that is that of the first one is stated once."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "step": self.step,
+            "mesh": self.sizes,
+            "arrays": {name: written.record() for name, written in self.written.items()},
+            "more": state[0],
+            "ranks": {str(i): one for i, one in enumerate(state) if i and one is not None},
+            "files": {name: its for found in files for name, its in found.items()},
+        }
+
+
+def _states(more: Mapping[str, Any], team: Team) -> list[Any]:
+    """Return the state of each rank as JSON data; None for one that has that of the first rank."""
+    own: dict[str, Any] = {}
+
+    def plain() -> str:
+        own.update({k: to_plain(v, k) for k, v in more.items()})
+        return checksum(own)
+
+    hashes = team.each("its state", plain)
+    differs = team.first or checksum(own) != hashes[0]
+    given = team.gather(json.dumps(own) if differs else None, "the state of the run")
+    return [None if text is None else json.loads(text) for text in given]
+
+
+def _write_record(part: Path, record: dict[str, Any]) -> None:
+    missing = [name for name in record["files"] if not (part / name).is_file()]
+    if missing:
+        raise DistributedError(
+            "files of other ranks are not in the folder of checkpoints",
+            expected="one folder for all ranks",
+            found=f"{', '.join(missing)} not in {part.parent}",
+            hint="give a folder that the hosts of all ranks share",
+        )
+    text = json.dumps({**record, "checksum": checksum(record)})
+    (part / RECORD).write_text(text, encoding="utf-8")
+    _flush(part / RECORD)
+    _flush(part)
+
+
+class Stored:
+    """A checkpoint on disk, whose arrays are read one by one.
+
+    Raises FormatError for a folder that is damaged, no checkpoint, or of a later version.
+
+    Attributes
+    ----------
+    step: how many steps were done. more: the rest of the state, of the first rank. sizes: the mesh
+    of the run. written: by section and name, how arrays are written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        record = _record(self.folder)
+        try:
+            self.sizes: dict[str, int] = record["mesh"]
+            self._files: dict[str, str] = record["files"]
+            self.written: dict[str, dict[str, Written]] = {kind: {} for kind in SECTIONS}
+            for name, its in record["arrays"].items():
+                kind, _, own = name.partition("/")
+                self.written[kind][own] = Written.of(its, self.sizes)
+            names = {rank_file(rank) for rank in range(math.prod(self.sizes.values()))}
+            if self._files.keys() not in (names, names | {MODEL}):
+                raise ValueError(f"files {', '.join(self._files)}")
+            self.step: int = record["step"]
+            self.more: dict[str, Any] = {k: from_plain(v) for k, v in record["more"].items()}
+            self._ranks: dict[str, Any] = record["ranks"]
+        except (KeyError, TypeError, ValueError, AttributeError, DistributedError) as error:
+            raise _refusal(self.folder, f"{RECORD} is damaged: {error}") from error
+        self._open: dict[str, TensorFile] = {}
+
+    def check(self, team: Team = ALONE) -> None:
+        """Compare the files with their hashes, each on one rank; all ranks of a team call it."""
+        names = sorted(self._files)
+        own = 0 if team.alone else current().rank
+        count = 1 if team.alone else current().size
+        team.each("reading a checkpoint", lambda: self._check(names[own::count]))
+
+    def _check(self, names: list[str]) -> None:
+        for name in names:
+            path = self.folder / name
+            if not path.is_file() or sha256(path) != self._files[name]:
+                raise _refusal(self.folder, f"its file {name} is missing or damaged")
+
+    def state(self, team: Team = ALONE) -> dict[str, Any]:
+        """Return the rest of this rank's state; on another mesh that of the first rank."""
+        if team.alone or current().sizes != self.sizes:
+            return self.more
+        own = self._ranks.get(str(current().rank))
+        return self.more if own is None else {k: from_plain(v) for k, v in own.items()}
+
+    def part(
+        self, kind: str, name: str, placement: Placement, place: Mapping[str, int]
+    ) -> torch.Tensor:
+        """Return the part of an array that a rank has at a place, under a placement of its own."""
+        its = self.written[kind][name]
+        where = {split.over: 0 for split in placement.splits} | dict(place)
+        if its.placement == placement:
+            at = {**its.at, **{split.over: where[split.over] for split in placement.splits}}
+            return self._wrote(kind, name, number_of(at, self.sizes))
+        return placement.part(self.whole(kind, name), where)
+
+    def whole(self, kind: str, name: str) -> torch.Tensor:
+        """Return an array as a whole."""
+        return self.written[kind][name].whole(partial(self._wrote, kind, name), self.sizes)
+
+    def _wrote(self, kind: str, name: str, rank: int) -> torch.Tensor:
+        """Return what a rank wrote of an array."""
+        if kind == "model" and MODEL in self._files:
+            return self._file(MODEL)[name]
+        return self._file(rank_file(rank))[f"{kind}/{name}"]
+
+    def read(self) -> Checkpoint:
+        """Return all of it; FormatError if a file is damaged."""
+        self.check()
+        model, training = ({n: self.whole(k, n) for n in self.written[k]} for k in SECTIONS)
+        return Checkpoint(self.step, model, training, self.more)
+
+    def _file(self, name: str) -> TensorFile:
+        if name not in self._open:
+            self._open[name] = TensorFile(self.folder / name)
+        return self._open[name]
 
 
 def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Read one checkpoint's folder.
+    """Read one checkpoint's folder, with all arrays whole, whatever the mesh that it is of.
 
-    Raises FormatError for a folder that is damaged, no checkpoint, or of a later version.
+    Raises FormatError for a folder that is damaged, no checkpoint, or of another version.
     """
-    where = Path(folder)
-    record = _record(where)
-    for name, expected in record["files"].items():
-        if not (where / name).is_file() or sha256(where / name) != expected:
-            raise _refusal(where, f"its file {name} is missing or damaged")
-    return Checkpoint(
-        record["step"],
-        read_tensors(where / MODEL),
-        read_tensors(where / TRAINING),
-        {k: from_plain(v) for k, v in record["more"].items()},
-    )
+    return Stored(folder).read()
 
 
 def _record(where: Path) -> dict[str, Any]:
@@ -270,7 +372,7 @@ def _record(where: Path) -> dict[str, Any]:
 def _refusal(where: Path, what: str) -> FormatError:
     return FormatError(
         "this is no complete checkpoint",
-        expected=f"a folder with {MODEL}, {TRAINING} and {RECORD}",
+        expected=f"a folder with {RECORD}, and the files of all ranks",
         found=f"{where}: {what}",
         hint="remove the folder to go on from the checkpoint before it",
     )

@@ -216,10 +216,10 @@ class Run:
         self.team.same(step, "the newest checkpoint", "give a folder that all ranks see")
         if found is None:
             return
-        self._saved.load(found)
+        self._saved.load(found, self.team)
         self.step = self.record.first_step = self._saved_at = found.step
         self.record.checkpoint = self._checkpoints.path(found.step)
-        before = found.more.get("base_rate", self._base_rate)  # absent in older checkpoints
+        before = found.more["base_rate"]
         if self._schedule is None and before != self._base_rate and self.team.first:
             warnings.warn(
                 f"the run goes on with the learning rate of its checkpoint, which began with "

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from meta.base.dtype import FROM_TORCH
-from meta.base.errors import DistributedError, FormatError
+from meta.base.errors import FormatError
 from meta.model.model import Model
 from meta.model.state import listed
 from meta.runtime.ndarray import ndarray
+from meta.runtime.world import current
 from meta.train.callback import Callback
-from meta.train.checkpoint import Checkpoint, Checkpoints
+from meta.train.checkpoint import SECTIONS, Checkpoints, Stored
 from meta.train.data import Feed
+from meta.train.parts import Written
 from meta.train.team import ALONE, Team
 
 
@@ -37,48 +36,39 @@ class Saved:
     callbacks: Sequence[Callback]
 
     def write(self, checkpoints: Checkpoints, step: int, team: Team = ALONE) -> Path:
-        """Write a checkpoint, on the first rank; all call it. Return its folder."""
-        model, training = self._arrays()
-        parts = [n for n, a in {**model, **training}.items() if a.placement.splits]
-        if parts:
-            raise DistributedError(
-                "a checkpoint of arrays of which ranks have parts", found=listed(parts)
-            )
+        """Write a checkpoint; all ranks call it. Return its folder."""
         more = {
             "base_rate": self.base_rate,
             "feed": self.feed.state(),
             "callbacks": [[type(c).__name__, s] for c in self.callbacks if (s := c.state())],
         }
-        team.by_first(
-            "writing a checkpoint",
-            lambda: checkpoints.write(
-                step,
-                {name: a.torch() for name, a in model.items()},
-                {name: a.torch() for name, a in training.items()},
-                more,
-            ),
-        )
-        return checkpoints.path(step)
+        return checkpoints.write(step, *self._arrays(), more, team)
 
-    def load(self, checkpoint: Checkpoint) -> None:
-        """Put a checkpoint back; FormatError if it is of another run."""
-        model, training = self._arrays()
-        _require_fit(model, checkpoint.model, "the model")
-        _require_fit(training, checkpoint.training, "the optimizer")
+    def load(self, stored: Stored, team: Team = ALONE) -> None:
+        """Put a checkpoint back, of whatever mesh it is; all ranks call it.
+
+        Raises FormatError if it is damaged, or of another run.
+        """
+        stored.check(team)
+        state = stored.state(team)
+        sections = dict(zip(SECTIONS, self._arrays(), strict=True))
+        _require_fit(sections["model"], stored.written["model"], "the model")
+        _require_fit(sections["training"], stored.written["training"], "the optimizer")
         stateful = [c for c in self.callbacks if c.state()]
-        kept = checkpoint.more["callbacks"]
+        kept = state["callbacks"]
         if [type(c).__name__ for c in stateful] != [name for name, _ in kept]:
             raise FormatError(
                 "the callbacks are others than those of the checkpoint",
                 expected=[name for name, _ in kept],
                 found=[type(c).__name__ for c in stateful],
             )
-        for own, given in ((model, checkpoint.model), (training, checkpoint.training)):
-            for name, array in own.items():
-                array.update(given[name])
-        for callback, (_, state) in zip(stateful, kept, strict=True):
-            callback.load_state(state)
-        self.feed.load_state(checkpoint.more["feed"])
+        place = {} if team.alone else current().place
+        for kind, arrays in sections.items():
+            for name, array in arrays.items():
+                array.update(stored.part(kind, name, array.placement, place))
+        for callback, (_, its) in zip(stateful, kept, strict=True):
+            callback.load_state(its)
+        self.feed.load_state(state["feed"])
 
     def _arrays(self) -> tuple[dict[str, ndarray], dict[str, ndarray]]:
         """Return the arrays of the model, and those of the training step that are not among them.
@@ -91,7 +81,7 @@ class Saved:
         return model, others
 
 
-def _require_fit(own: Mapping[str, ndarray], given: Mapping[str, torch.Tensor], what: str) -> None:
+def _require_fit(own: Mapping[str, ndarray], given: Mapping[str, Written], what: str) -> None:
     unknown, missing = sorted(given.keys() - own.keys()), sorted(own.keys() - given.keys())
     if unknown or missing:
         raise FormatError(
@@ -101,11 +91,11 @@ def _require_fit(own: Mapping[str, ndarray], given: Mapping[str, torch.Tensor], 
             hint="train another model, or with another optimizer, in another folder",
         )
     for name, array in own.items():
-        tensor = given[name]
-        if tuple(tensor.shape) != array.shape or FROM_TORCH[tensor.dtype] != array.dtype:
+        dtype, shape = given[name].dtype, given[name].placement.shape
+        if shape != array.placement.shape or dtype != array.dtype:
             raise FormatError(
                 f"the checkpoint is of another run: {name!r} of {what} has another type",
-                expected=f"{array.dtype}{list(array.shape)}",
-                found=f"{FROM_TORCH[tensor.dtype]}{list(tensor.shape)}",
+                expected=f"{array.dtype}{list(array.placement.shape)}",
+                found=f"{dtype}{list(shape)}",
                 hint="train another model in another folder",
             )

@@ -17,9 +17,9 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
 from meta.model.model import Model
 from meta.op import broadcast_from
-from meta.runtime.agreement import difference
+from meta.runtime.agreement import difference, ranks_text
 from meta.runtime.world import current, group_of, sizes_of
-from meta.train.checkpoint import from_plain, to_plain
+from meta.train.plain import from_plain, to_plain
 
 LOOK_SECONDS = 0.5
 """The ranks exchange what each of them knows about this often."""
@@ -95,6 +95,27 @@ class Team:
         if told is not None:
             raise DistributedError(f"the first rank failed in {what}", found=told)
         return result
+
+    def each(self, what: str, function: Callable[[], Any]) -> list[Any]:
+        """Let every rank call a function; return the results of all, plain data.
+
+        The error of a rank is raised there, and is a DistributedError elsewhere.
+        """
+        result, error = None, None
+        try:
+            result = function()
+        except Exception as raised:
+            error = raised
+        told = None if error is None else f"{type(error).__name__}: {error}"
+        given = self.gather((result, told), what)
+        if error is not None:
+            raise error
+        failed = {rank: text for rank, (_, text) in enumerate(given) if text is not None}
+        if failed:
+            raise DistributedError(
+                f"{ranks_text(failed)} failed in {what}", found=next(iter(failed.values()))
+            )
+        return [its for its, _ in given]
 
     @contextmanager
     def within_first(self, what: str, block: Any) -> Iterator[None]:

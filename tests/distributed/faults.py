@@ -144,6 +144,10 @@ FAULTS: dict[str, tuple[Callable[[int], None], dict[str, int]]] = {
 }
 
 
+WITH_EXIT = ("is late", "keeper is killed", "leaves")
+"""Those in which the interpreter is ended, too."""
+
+
 def rank_of(name: str) -> Callable[[int], None]:
     """Return what a rank does."""
     fault, sizes = FAULTS[name]
@@ -174,7 +178,8 @@ def main(folder: Path, names: list[str]) -> None:
         ranks = 1
         for size in count[name].values():
             ranks *= size
-        report[name] = start(ranks, rank_of(name), folder / name, name != "keeper is killed").wait()
+        agent, whole_exit = name != "keeper is killed", name in WITH_EXIT
+        report[name] = start(ranks, rank_of(name), folder / name, agent, whole_exit).wait()
     print(json.dumps(report))
 
 

@@ -6,6 +6,7 @@ process does, as torchrun's agent.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import socket
@@ -64,8 +65,17 @@ def free_port() -> int:
         return port
 
 
-def start(count: int, main: Callable[[int], None], folder: Path, agent: bool = False) -> Ranks:
-    """Start ranks, each of which calls ``main`` with its number and ends as any program does."""
+def start(
+    count: int,
+    main: Callable[[int], None],
+    folder: Path,
+    agent: bool = False,
+    whole_exit: bool = False,
+) -> Ranks:
+    """Start ranks, each of which calls ``main`` with its number and ends as any program does; but
+    for the end of the interpreter, which takes a second of a process with all these modules, unless
+    ``whole_exit``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     pids: list[int] = []
@@ -87,8 +97,19 @@ def start(count: int, main: Callable[[int], None], folder: Path, agent: bool = F
             MASTER_PORT=str(port),
             TORCHELASTIC_USE_AGENT_STORE=str(agent),
         )
-        main(rank)
-        sys.exit(0)
+        if whole_exit:
+            main(rank)
+            sys.exit(0)
+        code = 0
+        try:
+            main(rank)
+        except BaseException as error:
+            code = 1
+            sys.excepthook(type(error), error, error.__traceback__)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     return Ranks(pids, folder, keeper, began)
 
 

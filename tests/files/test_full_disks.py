@@ -22,29 +22,30 @@ from meta.train.log import CSVLog, JSONLog
 from tests.files.places import full, no_inodes, read_only
 
 SMALL, LARGE = {"w": torch.zeros(100)}, {"w": torch.zeros(1 << 16)}
+FEW, MANY = {"w": meta.zeros(100)}, {"w": meta.zeros(1 << 16)}
 
 
 def test_checkpoints(tmp_path: Path) -> None:
     with full(tmp_path / "disk") as disk:
         kept = Checkpoints(disk / "run", keep=3)
-        kept.write(1, SMALL, SMALL, {"position": 1})
+        kept.write(1, FEW, FEW, {"position": 1})
         before = sorted(p.name for p in (disk / "run").rglob("*"))
         with pytest.raises(FileError, match=str(disk / "run")) as caught:
-            kept.write(2, LARGE, SMALL, {})
+            kept.write(2, MANY, FEW, {})
         assert "make room" in str(caught.value) and isinstance(caught.value, OSError)
         assert sorted(p.name for p in (disk / "run").rglob("*")) == before
         found = kept.newest()
         assert found is not None and found.step == 1 and found.more == {"position": 1}
-        kept.write(3, SMALL, SMALL, {})  # there is room for a small one again
+        kept.write(3, FEW, FEW, {})  # there is room for a small one again
         assert kept.steps() == [1, 3]
 
 
 def test_a_checkpoint_where_only_the_record_has_no_room(tmp_path: Path) -> None:
     with full(tmp_path / "disk") as disk:
         kept = Checkpoints(disk / "run", keep=1)
-        kept.write(1, SMALL, SMALL, {})
+        kept.write(1, FEW, FEW, {})
         with pytest.raises(FileError):
-            kept.write(2, SMALL, SMALL, {"text": "x" * (1 << 16)})
+            kept.write(2, FEW, FEW, {"text": "x" * (1 << 16)})
         assert kept.steps() == [1] and kept.newest() is not None
 
 
@@ -52,7 +53,7 @@ def test_a_folder_of_checkpoints_that_goes(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path / "run", keep=1)
     (tmp_path / "run").rmdir()
     with pytest.raises(FileError, match="run"):
-        kept.write(1, SMALL, SMALL, {})
+        kept.write(1, FEW, FEW, {})
 
 
 def test_tensors_replace_nothing(tmp_path: Path) -> None:

@@ -170,7 +170,8 @@ def while_writing(folder: Path, every: int) -> dict[str, Any]:
         if not killed(dying(partial(train, where, "batches", steps), number)):
             break
         if where.exists():
-            Checkpoints(where, 2).newest()  # it is readable
+            newest = Checkpoints(where, 2).newest()
+            assert newest is None or newest.read()  # it is readable
         killed(partial(train, where, "batches", steps))
         if not same(last(folder / "undisturbed", steps), last(where, steps)):
             wrong.append(number)

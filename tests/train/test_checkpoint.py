@@ -18,15 +18,16 @@ from meta.base.errors import ArgumentError, FormatError
 from meta.model import Linear
 from meta.optim import with_adam, with_sgd
 from meta.train import fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints, from_plain, to_plain
+from meta.train.checkpoint import Checkpoints
+from meta.train.plain import from_plain, to_plain
 from meta.train.random_state import capture, preserved, restore
 from tests.train import problem
 from tests.train.problem import CLASSES, FEATURES, held_out, loss, network, same
 
 
 def written(folder: Path) -> Path:
-    model = {"w": torch.arange(3.0)}
-    training = {"step": torch.tensor(7), "half": torch.ones(2, dtype=torch.bfloat16)}
+    model = {"w": meta.arange(3.0)}
+    training = {"step": meta.array(7), "half": meta.ones((2,), "bfloat16")}
     return Checkpoints(folder, 2).write(7, model, training, {"where": (1, {"a": b"\x00"})})
 
 
@@ -35,7 +36,8 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert found.step == 7 and found.more == {"where": (1, {"a": b"\x00"})}
     assert found.model["w"].tolist() == [0, 1, 2]
     assert found.training["step"].item() == 7 and found.training["half"].dtype == torch.bfloat16
-    assert Checkpoints(tmp_path, 2).newest() is not None
+    newest = Checkpoints(tmp_path, 2).newest()
+    assert newest is not None and newest.step == 7
     assert Checkpoints(tmp_path / "new", 2).newest() is None
 
 
@@ -56,7 +58,7 @@ def truncate(name: str) -> Callable[[Path], None]:
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "model cut": (truncate("model.safetensors"), "model.safetensors is missing or damaged"),
-    "training cut": (truncate("training.safetensors"), "training.safetensors is missing or damag"),
+    "training cut": (truncate("rank-00000.safetensors"), "rank-00000.safetensors is missing or d"),
     "record cut": (truncate("checkpoint.json"), "checkpoint.json cannot be read"),
     "no model": (lambda p: (p / "model.safetensors").unlink(), "model.safetensors is missing"),
     "no record": (lambda p: (p / "checkpoint.json").unlink(), "checkpoint.json cannot be read"),
@@ -66,7 +68,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
         "cannot be read",
     ),
     "other schema": (edit(schema="other"), "of something else"),
-    "later version": (edit(version=2), "another version of the format"),
+    "later version": (edit(version=3), "another version of the format"),
     "step changed": (edit(step=8), "was changed"),
     "files changed": (edit(files={}), "was changed"),
     "binary": (lambda p: (p / "checkpoint.json").write_bytes(b"\xff\xfe") and None, "cannot be"),
@@ -79,7 +81,9 @@ def test_damage_is_told(name: str, tmp_path: Path) -> None:
     folder = written(tmp_path)
     damage(folder)
     with pytest.raises(FormatError, match=message) as caught:
-        Checkpoints(tmp_path, 2).newest()
+        newest = Checkpoints(tmp_path, 2).newest()
+        assert newest is not None
+        newest.read()
     assert str(folder) in str(caught.value)
 
 
