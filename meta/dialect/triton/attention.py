@@ -39,7 +39,7 @@ MASKS = {None: 0, "bool": 1}
 Sizes = tuple[int, int, int, int]
 """Rows of queries and of keys at a time, warps, and stages of a pipeline."""
 FORWARD: dict[tuple[bool, int], Sizes] = {
-    (True, 64): (64, 64, 4, 3),
+    (True, 64): (64, 32, 4, 3),
     (True, 128): (128, 64, 8, 2),
     (True, 256): (64, 32, 8, 2),
     (False, 64): (64, 32, 4, 2),
@@ -48,7 +48,7 @@ FORWARD: dict[tuple[bool, int], Sizes] = {
 }
 """By whether numbers are half, and the width of a head up to which the sizes hold."""
 BACKWARD: dict[tuple[bool, int], Sizes] = {
-    (True, 64): (64, 64, 4, 2),
+    (True, 64): (64, 64, 4, 1),
     (True, 128): (64, 64, 8, 1),
     (True, 256): (32, 32, 4, 1),
     (False, 64): (32, 32, 4, 2),
