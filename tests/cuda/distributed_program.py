@@ -16,7 +16,7 @@ from meta import op
 from meta.dialect import only
 from meta.vm.graph_steps import GraphStep
 from tests.distributed.test_simulated import CALLS, values
-from tests.distributed.training import MAKERS, trained
+from tests.distributed.training import MAKERS, STAGES, trained
 
 RUNS = 4
 count = int(sys.argv[1])
@@ -147,13 +147,15 @@ kept: list[Any] = []
 dist.init("cuda", timeout=60)
 mesh = dist.Mesh({"dp": count})
 here, results = dist.rank("dp"), everything("cuda")
-states = {name: trained(name, True, "dp", "cuda", look) for name in MAKERS}
+cases = [(name, zero) for name in MAKERS for zero in STAGES]
+states = {case: trained(case[0], True, "dp", "cuda", look, case[1]) for case in cases}
 overlaps()
 dist.end()
 for mine, wanted in zip(results, dist.simulate(count).run(everything, "cpu")[here], strict=True):
     np.testing.assert_allclose(mine, wanted, 1e-6, 1e-9)
-for name, state in states.items():
-    alone = trained(name, True, device="cuda")
+singles = {name: trained(name, True, device="cuda") for name in MAKERS}
+for case, state in states.items():
     for key, value in state.items():
-        np.testing.assert_allclose(value, alone[key], 1e-10, 1e-13, err_msg=f"{name}: {key}")
+        message = f"{case}: {key}"
+        np.testing.assert_allclose(value, singles[case[0]][key], 1e-10, 1e-13, err_msg=message)
 print(f"rank {here} of {count}: {len(results)} results and {len(kept)} steps agree")

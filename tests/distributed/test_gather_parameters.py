@@ -206,7 +206,8 @@ class Deep(meta.Model):
 
 def test_memory_of_a_rank() -> None:
     """Of P bytes of parameters, four ranks keep 3 P each of parameters and moments without ZeRO,
-    1.5 P with stages 1 and 2, 0.75 P with stage 3; and what a step takes beside falls, too.
+    1.5 P with stages 1 and 2, 0.75 P with stage 3. Beside, a step takes all gradients (0, 1), parts
+    of parameters and gradients (1, 2), or parts of gradients and a few whole parameters (3).
     """
 
     def rank(zero: int) -> Any:
@@ -222,7 +223,8 @@ def test_memory_of_a_rank() -> None:
     for zero, share in enumerate((3, 1.5, 1.5, 0.75)):
         assert found[zero][0] == pytest.approx(share * p, rel=0.001)
     peaks = [peak for _, peak, _ in found.values()]
-    # All gradients at once, these and parts of parameters, parts only, a few parameters only.
-    assert peaks == sorted(peaks, reverse=True)
-    assert peaks[2] < 0.55 * p and peaks[3] < 0.4 * p < p < peaks[0]
+    totals = [kept + peak for kept, peak, _ in found.values()]
+    assert totals == sorted(totals, reverse=True)
+    assert p < peaks[0] < 1.2 * p < peaks[1] < 1.7 * p
+    assert peaks[3] < 0.4 * p < peaks[2] < 0.6 * p
     assert found[3][2] > 0
