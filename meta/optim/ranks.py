@@ -11,7 +11,12 @@ from typing import Any
 from meta import op
 from meta.model.gathered import split_flat
 from meta.model.model import Model
-from meta.passes.distributed.flat_parts import gathered, part_of, reduced_part
+from meta.passes.distributed.flat_parts import (
+    gathered_together,
+    part_of,
+    reduced_together,
+    small_ones,
+)
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.world import size_of
@@ -58,15 +63,22 @@ class Ranks:
         """Return which part of a parameter's gradient this rank has."""
         return array.placement if self.zero == 1 else self.placement(array)
 
-    def mean(self, gradient: Any) -> Any:
-        """Return the mean of a gradient over the ranks, or this rank's part of it."""
-        own = gradient.dtype
-        wide = gradient if self.dtype is None else op.astype(gradient, self.dtype)
+    def means(self, gradients: Arrays) -> dict[str, Any]:
+        """Return the means of gradients over the ranks, or this rank's parts of them."""
+        wide = {
+            n: g if self.dtype is None else op.astype(g, self.dtype) for n, g in gradients.items()
+        }
+        means: dict[str, Any] = {}
         if self.zero > 1:
-            mean = reduced_part(wide, self.split, "mean")
+            for names in small_ones(wide):
+                found = reduced_together([wide[n] for n in names], self.split, "mean")
+                means |= dict(zip(names, found, strict=True))
         else:
-            mean = op.all_reduce(wide, self.over, self.size, "mean")
-        return mean if self.dtype is None else op.astype(mean, own)
+            for name, gradient in wide.items():
+                means[name] = op.all_reduce(gradient, self.over, self.size, "mean")
+        if self.dtype is None:
+            return {n: means[n] for n in gradients}
+        return {n: op.astype(means[n], g.dtype) for n, g in gradients.items()}
 
     def parts(self, arrays: Arrays, params: Mapping[str, ndarray]) -> dict[str, Any]:
         """Return this rank's parts of parameters, or of what is like them, by name."""
@@ -74,8 +86,11 @@ class Ranks:
 
     def put(self, parts: Arrays, params: Mapping[str, ndarray]) -> None:
         """Write the parameters from the parts of all ranks."""
-        for name, part in parts.items():
-            op.assign(params[name], gathered(part, self.split, params[name].shape))
+        for names in small_ones({n: params[n] for n in parts}):
+            shapes = [params[n].shape for n in names]
+            found = gathered_together([parts[n] for n in names], self.split, shapes)
+            for name, whole in zip(names, found, strict=True):
+                op.assign(params[name], whole)
 
 
 def gradient_norm(gradients: Arrays, placements: Mapping[str, Placement]) -> Any:

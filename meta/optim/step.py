@@ -195,7 +195,7 @@ class TrainingStep(Model):
         # A parameter that the result does not depend on stays as it is.
         y, gradients = self.gradient.of_used(dy, *inputs, **named)
         if self.ranks is not None:
-            gradients = {n: self.ranks.mean(g) for n, g in gradients.items()}
+            gradients = self.ranks.means(gradients)
         factor: Any = 1.0
         skip = None
         if self.accumulation is not None:

@@ -85,7 +85,7 @@ def test_the_bound(widths: list[int], limit: int | None) -> None:
     count = len(widths) - 1
     sizes = [4 * a * b for a, b in pairwise(widths)]
     parts = dict.fromkeys(range(2, 2 + count), SPLIT)
-    found = gather_parameters(module, parts=parts, limit=limit)
+    found = gather_parameters(module, parts=parts, limit=limit, small=0)
     if limit is not None:
         assert most_in_flight(found) <= max(limit, *sizes)
     named = gathers(found)
@@ -107,18 +107,36 @@ def test_it_changes_nothing() -> None:
     wanted = meta.vm.compile(module)(*map(meta.array, arrays))
     parts = dict.fromkeys(range(2, len(arrays)), SPLIT)
 
-    def rank(limit: int | None) -> Any:
+    def rank(limit: int | None, small: int) -> Any:
         given = [
             meta.array(SPLIT.part(meta.array(a).torch(), dist.rank("dp")) if i in parts else a)
             for i, a in enumerate(arrays)
         ]
-        found = meta.vm.compile(gather_parameters(module, parts=parts, limit=limit))(*given)
+        options: dict[str, Any] = {"parts": parts, "limit": limit, "small": small}
+        found = meta.vm.compile(gather_parameters(module, **options))(*given)
         return [y.numpy() for y in (found[0], *found[1])]
 
-    for limit in (0, None):
-        for results in dist.simulate(2).run(rank, limit):
+    for limit, small in ((0, 0), (None, 0), (None, 200), (2000, 1000)):
+        for results in dist.simulate(2).run(rank, limit, small):
             for mine, expected in zip(results, (wanted[0], *wanted[1]), strict=True):
                 np.testing.assert_allclose(mine, expected.numpy(), 1e-5, 1e-6)
+
+
+def test_small_parameters_are_gathered_together() -> None:
+    """Two of 32 and 60 bytes in one exchange, as far as there is room for them."""
+    module = network([8, 1, 15, 30, 8])
+    parts = dict.fromkeys(range(2, 6), SPLIT)
+    # w2, of 15 * 30 numbers, needs most.
+    for room, count in ((0, 0), (60, 1), (91, 1), (92, 2), (10**6, 2)):
+        found = gather_parameters(module, parts=parts, limit=1800 + room, small=100)
+        text = str(found)
+        together = text.count("concat((%w0, %w1))")
+        assert together == (count == 2)
+        assert most_in_flight(found) <= 1800 + room
+        # The second one, which is needed in the backward pass, too, has stayed.
+        assert len([n for n in gathers(found) if n == "w1: float32"]) == (
+            {0: 2, 1: 2, 2: 0}[count] if room < 10**6 else 0
+        )
 
 
 def test_views_and_casts_are_made_again() -> None:
@@ -135,7 +153,7 @@ def test_views_and_casts_are_made_again() -> None:
       %a: bfloat16[3, 4] = matmul_nt(%u, %e)
       return %a
     }""")
-    found = gather_parameters(module, parts={1: SPLIT, 2: SPLIT}, limit=0)
+    found = gather_parameters(module, parts={1: SPLIT, 2: SPLIT}, limit=0, small=0)
     meta.ir.verify(found, typed=True)
     assert gathers(found) == ["w: bfloat16", "v: bfloat16", "w: bfloat16"]
     drawn = np.random.default_rng(0)
@@ -191,10 +209,10 @@ def test_a_program_that_writes_to_a_parameter() -> None:
 
 
 class Deep(meta.Model):
-    """Twelve layers of 64 x 64 + 64 numbers."""
+    """Twelve layers of 128 x 128 + 128 numbers."""
 
     def build(self) -> None:
-        self.layers = [meta.model.Linear(64, 64) for _ in range(12)]
+        self.layers = [meta.model.Linear(128, 128) for _ in range(12)]
 
     @meta.model.trace
     def forward(self, x: Any) -> Any:
@@ -212,13 +230,13 @@ def test_memory_of_a_rank() -> None:
 
     def rank(zero: int) -> Any:
         step = optim.with_adamw(over="dp", zero=zero)(Deep())
-        arguments = meta.array(1.0), meta.ones((2, 64))
+        arguments = meta.array(1.0), meta.ones((2, 128))
         run = meta.vm.compile(step, *arguments)
         text = str(step.program(*arguments).module)
-        again = len(re.findall(r"all_gather\(", text)) - len(list(step.model.parameters()))
+        again = len(re.findall(r"all_gather\(", text)) - 13  # twelve weights, and all biases
         return sum(a.nbytes for a in step.state().values()), run.memory().peak, again
 
-    p = 12 * (64 * 64 + 64) * 4
+    p = 12 * (128 * 128 + 128) * 4
     found = {zero: dist.simulate(4).run(rank, zero)[0] for zero in range(4)}
     for zero, share in enumerate((3, 1.5, 1.5, 0.75)):
         assert found[zero][0] == pytest.approx(share * p, rel=0.001)

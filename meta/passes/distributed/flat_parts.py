@@ -1,16 +1,26 @@
 """Flat parts of arrays, in operators: the elements in a row are cut into as many equal parts as
 there are ranks along an axis of the mesh, with zeros behind the last one (`Split` without an axis).
 
-So every shape can be split, a part is a contiguous range, and each exchange is one collective.
+So every shape can be split, a part is a contiguous range, and each exchange is one collective. What
+is small is exchanged together, in one for many arrays: that costs a copy, and spares the time that
+a collective takes whatever its size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
 from meta import op
+from meta.base.dtype import bits
 from meta.runtime.placement import Split
+
+SMALL = 32 * 1024
+"""Arrays of at most so many bytes are exchanged together,"""
+TOGETHER = 1024 * 1024
+"""up to so many bytes at a time."""
 
 
 def _row(x: Any, split: Split) -> Any:
@@ -41,3 +51,59 @@ def gathered(part: Any, split: Split, shape: tuple[int, ...]) -> Any:
     if row.shape[0] != count:
         row = op.strided_slice(row, (0,), (count,))
     return op.reshape(row, shape)
+
+
+def small_ones(arrays: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Yield the names of arrays that are exchanged together: of one dtype, in their order. What is
+    not small is alone.
+    """
+    open_: dict[str, tuple[list[str], int]] = {}
+    for name, x in arrays.items():
+        size = prod(x.shape) * bits(x.dtype) // 8
+        if size > SMALL:
+            yield [name]
+            continue
+        names, total = open_.get(x.dtype, ([], 0))
+        if total + size > TOGETHER:
+            yield names
+            names, total = [], 0
+        open_[x.dtype] = [*names, name], total + size
+    for names, _ in open_.values():
+        yield names
+
+
+def reduced_together(arrays: Sequence[Any], split: Split, reduction: str) -> list[Any]:
+    """Return `reduced_part` of each of several arrays of one dtype, by one exchange."""
+    if len(arrays) == 1:
+        return [reduced_part(arrays[0], split, reduction)]
+    rows = [op.reshape(_row(x, split), (split.size, -1)) for x in arrays]
+    row = op.reshape(op.concat(rows, axis=1), (-1,))
+    part = op.reduce_scatter(row, split.over, split.size, reduction)
+    return [
+        op.strided_slice(part, (start,), (end,)) for start, end in _ranges(r.shape[1] for r in rows)
+    ]
+
+
+def gathered_together(
+    parts: Sequence[Any], split: Split, shapes: Sequence[tuple[int, ...]], dtype: str | None = None
+) -> list[Any]:
+    """Return `gathered` of several parts of one dtype, by one exchange; in ``dtype``, if given."""
+    joined = parts[0] if len(parts) == 1 else op.concat(list(parts))
+    joined = joined if dtype is None else op.astype(joined, dtype)
+    if len(parts) == 1:
+        return [gathered(joined, split, shapes[0])]
+    rows = op.reshape(op.all_gather(joined, split.over, split.size), (split.size, -1))
+    found = []
+    for (start, end), shape in zip(_ranges(p.shape[0] for p in parts), shapes, strict=True):
+        row = op.reshape(op.strided_slice(rows, (0, start), (split.size, end)), (-1,))
+        count = prod(shape)
+        if row.shape[0] != count:
+            row = op.strided_slice(row, (0,), (count,))
+        found.append(op.reshape(row, shape))
+    return found
+
+
+def _ranges(lengths: Iterable[int]) -> list[tuple[int, int]]:
+    """Return where arrays of these lengths begin and end that lie one behind the other."""
+    ends = [0, *accumulate(lengths)]
+    return list(pairwise(ends))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import cast
@@ -27,16 +27,18 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core.tracing import Symbol, Trace
 from meta.passes.calls import base_op, named_args, tensor_of, view_source, written_atoms
-from meta.passes.distributed.flat_parts import gathered
+from meta.passes.distributed.flat_parts import SMALL, gathered, gathered_together
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.placement import Split
 
+Kind = tuple[Var, str | None]
+"""What is gathered: a parameter, in its own dtype (None) or another one."""
 IN_A_ROW = 4
 """So many bindings have room for their parameters at the same time."""
 
 
 def gather_parameters(
-    module: Module, *, parts: Mapping[int, Split], limit: int | None = None
+    module: Module, *, parts: Mapping[int, Split], limit: int | None = None, small: int = SMALL
 ) -> Module:
     """Let main take flat parts of parameters, and gather them before they are used.
 
@@ -53,7 +55,10 @@ def gather_parameters(
     ----------
     parts: by the number of a parameter of main, how it is split, which is `Split` without an axis.
     limit: bytes, but at least what the binding that needs most needs; None: what the four bindings
-        in a row need that need most, so that gathers for the next ones may run beside a binding.
+        in a row need that need most, so that gathers for the next ones may run beside a binding,
+        and as much as a quarter of it for what is small.
+    small: parameters of at most so many bytes are gathered together where the first is used, and
+        stay, as far as the limit leaves room for them beside the binding that needs most.
 
     Raises DistributedError for a program that writes to such a parameter.
 
@@ -73,7 +78,7 @@ def gather_parameters(
     """
     if not parts:
         return module
-    main = _Gathered(module.main, parts, limit).function()
+    main = _Gathered(module.main, parts, limit, small).function()
     return module.with_functions({**module.functions, "main": main})
 
 
@@ -100,7 +105,7 @@ class _Look:
         return _Look(self.whole, steps, self.dtype, self.skipped)
 
     @property
-    def kind(self) -> tuple[Var, str | None]:
+    def kind(self) -> Kind:
         """What is gathered for it."""
         return self.whole, self.dtype
 
@@ -134,7 +139,9 @@ def _is_cast(step: Binding) -> bool:
 class _Gathered:
     """The gathers of one function; see `gather_parameters`."""
 
-    def __init__(self, main: Function, parts: Mapping[int, Split], limit: int | None) -> None:
+    def __init__(
+        self, main: Function, parts: Mapping[int, Split], limit: int | None, small: int
+    ) -> None:
         self.main = main
         self.splits = {main.params[i]: split for i, split in parts.items()}
         self.held = {
@@ -147,7 +154,7 @@ class _Gathered:
         needed = [dict.fromkeys(self._looked_at(uses(b.value))) for b in self.bindings]
         self.needed = [list(one) for one in needed]
         self.needed.append(list(dict.fromkeys(self._looked_at(operands(main.body.result)))))
-        self.users: dict[tuple[Var, str | None], list[int]] = {}
+        self.users: dict[Kind, list[int]] = {}
         self.last: dict[Expr, int] = {}
         for i, atoms in enumerate(self.needed):
             for kind in {self.looks[atom].kind for atom in atoms}:
@@ -155,8 +162,13 @@ class _Gathered:
             at_end = i == len(self.bindings)
             read = operands(main.body.result) if at_end else uses(self.bindings[i].value)
             self.last.update(dict.fromkeys(read, i))
-        self.limit = self._most(IN_A_ROW) if limit is None else max(limit, self._most(1))
-        self.live: dict[tuple[Var, str | None], _Instance] = {}
+        least, most = self._most(1), self._most(IN_A_ROW)
+        room = most // 4 if limit is None else max(limit - least, 0)
+        self.kept = dict(self._small(small, room))
+        kept = sum(self.kept.values())
+        self.limit = most if limit is None else max(limit, least) - kept
+        self.live: dict[Kind, _Instance] = {}
+        self.stays: dict[Kind, _Instance] = {}
         self.items: list[Binding] = []
 
     def _looked_at(self, atoms: object) -> list[Expr]:
@@ -187,9 +199,9 @@ class _Gathered:
         self.looks[binding.var] = self.looks[source].then(binding)
         return True
 
-    def _sizes(self, number: int) -> dict[tuple[Var, str | None], int]:
+    def _sizes(self, number: int) -> dict[Kind, int]:
         """Return the bytes that a binding needs of each parameter."""
-        found: dict[tuple[Var, str | None], int] = {}
+        found: dict[Kind, int] = {}
         for atom in self.needed[number]:
             look = self.looks[atom]
             found[look.kind] = max(found.get(look.kind, 0), look.bytes())
@@ -199,13 +211,25 @@ class _Gathered:
         """Return the most bytes that so many users of parameters in a row need."""
         users = [sizes for i in range(len(self.needed)) if (sizes := self._sizes(i))]
         rows = (users[i : i + count] for i in range(max(len(users) - count, 0) + 1))
-        together: list[dict[tuple[Var, str | None], int]] = []
+        together: list[dict[Kind, int]] = []
         for row in rows:
             together.append({})
             for sizes in row:
                 for kind, size in sizes.items():
                     together[-1][kind] = max(together[-1].get(kind, 0), size)
         return max(sum(sizes.values()) for sizes in together)
+
+    def _small(self, small: int, room: int) -> Iterator[tuple[Kind, int]]:
+        """Yield what is gathered together and stays, with its bytes: the smallest ones."""
+        sizes: dict[Kind, int] = {}
+        for look in self.looks.values():
+            if look.kind in self.users:
+                sizes[look.kind] = max(sizes.get(look.kind, 0), look.bytes())
+        for kind, size in sorted(sizes.items(), key=lambda item: item[1]):
+            room -= size
+            if size > small or room < 0:
+                return
+            yield kind, size
 
     def function(self) -> Function:
         """Return main with the gathers in place."""
@@ -219,7 +243,10 @@ class _Gathered:
 
     def _with_gathered(self, number: int, block: Block) -> Block:
         """Gather what a binding needs, and return it with what it needs in place."""
-        sizes = self._sizes(number)
+        needed = self._sizes(number)
+        if self.kept and not self.kept.keys().isdisjoint(needed):
+            self._gather_small(number)
+        sizes = {k: n for k, n in needed.items() if k not in self.stays}
         missing = {k: n for k, n in sizes.items() if k not in self.live}
         after: list[Var] = []
         for kind, size in sizes.items():
@@ -240,7 +267,7 @@ class _Gathered:
     def _in_flight(self) -> int:
         return sum(instance.size for instance in self.live.values())
 
-    def _next(self, kind: tuple[Var, str | None], number: int) -> float:
+    def _next(self, kind: Kind, number: int) -> float:
         """Return the number of the next user of what was gathered."""
         return next((i for i in self.users[kind] if i > number), inf)
 
@@ -265,7 +292,27 @@ class _Gathered:
                 return [self.items[-1].var]
         return []
 
-    def _gather(self, kind: tuple[Var, str | None], after: list[Var]) -> Var:
+    def _gather_small(self, number: int) -> None:
+        """Gather all that is small, one exchange for each dtype."""
+        alike: dict[tuple[str, str | None, Split], list[Kind]] = {}
+        for kind in self.kept:
+            own = tensor_of(kind[0]).dtype
+            alike.setdefault((own, kind[1], self.splits[kind[0]]), []).append(kind)
+        for (_, dtype, split), kinds in alike.items():
+            wholes = [whole for whole, _ in kinds]
+            shapes = [tensor_of(whole).static_shape for whole in wholes]
+            trace = Trace()
+            trace.site = lambda: None
+            held = [self.held[whole] for whole in wholes]
+            parts = [Symbol(trace, part, tensor_of(part)) for part in held]
+            found = trace.run(gathered_together, parts, split, shapes, dtype)
+            self.items += trace.builder.bindings
+            for kind, symbol in zip(kinds, found, strict=True):
+                self.stays[kind] = _Instance(self.kept[kind], number)
+                self.stays[kind].made[kind[0]] = symbol.atom
+        self.kept = {}
+
+    def _gather(self, kind: Kind, after: list[Var]) -> Var:
         """Gather a parameter when other values are known."""
         whole, dtype = kind
         trace = Trace()
@@ -289,7 +336,7 @@ class _Gathered:
     def _seen(self, atom: Expr) -> Var:
         """Return what takes the place of a parameter, or of a view or cast of it."""
         look = self.looks[atom]
-        made = self.live[look.kind].made
+        made = (self.stays.get(look.kind) or self.live[look.kind]).made
         current = made[look.whole]
         for i, step in enumerate(look.steps):
             if i == look.skipped:
