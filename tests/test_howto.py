@@ -143,7 +143,8 @@ def test_the_triton_page_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_on_many_devices_runs(tmp_path: Path) -> None:
-    printed = _run_page("../distributed.md", tmp_path)
+    printed = _run_page("../distributed.md", tmp_path, cwd=tmp_path)
+    assert (tmp_path / "net.json").exists()
     assert printed.startswith("[[1.5, 3.0], [1.5, 3.0], [1.5, 3.0], [1.5, 3.0]]\n")
     assert "the ranks call different collectives" in printed and "\nTrue\n" in printed
     assert "reduce_from(float32[2, 4]): dense of parts" in printed  # of the tensor parallel model

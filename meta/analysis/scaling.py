@@ -14,7 +14,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.dialect.core import FUSED
-from meta.ir import Binding, Block, Call, GlobalVar, If, Module, type_of
+from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, operands, type_of
 from meta.op.core import Op
 from meta.passes.calls import base_op, typed_args
 from meta.passes.lifetimes import type_bytes
@@ -248,17 +248,21 @@ def _product(sizes: Any) -> int:
     return count
 
 
+_Started = tuple[str, tuple[Expr, ...]]
+"""A collective that goes on: its axis, and its arguments."""
+
+
 @dataclass
 class _Clock:
     """Where a rank is.
 
     now: when the last kernel ends. free: when the last exchange does. pending: what was started and
-    is not waited for: its axis and bytes, the number of its row, and when it ends.
+    is not waited for: its axis and arguments, the number of its row, and when it ends.
     """
 
     now: float = 0.0
     free: float = 0.0
-    pending: list[tuple[tuple[str, int], int, float]] = field(default_factory=list)
+    pending: list[tuple[_Started, int, float]] = field(default_factory=list)
     rows: list[ExchangeRow] = field(default_factory=list)
 
     def copy(self) -> _Clock:
@@ -339,28 +343,29 @@ class _Walk:
         args = dict(zip(op.schema.names, typed_args(op, call), strict=True))
         over, size = args["over"], args["size"]
         reach = self._reach(op, over, size)
-        given = sum(map(type_bytes, _leaves(args.get("x"))))
+        what = over, tuple(atom for atom in operands(call) if atom is not call.callee)
         if op.name == WAIT:
-            self._wait((over, given), clock)
+            self._wait(what, clock)
             return
         pattern = _pattern(op)
         if pattern == "nothing":
             clock.now += self.factor * self.predictor.binding(binding).total
             return
+        given = sum(map(type_bytes, _leaves(args["x"])))
         count = max(given, type_bytes(type_of(binding.var)))
         time, algorithm = self.links.time(pattern, count, reach)
         begin = max(clock.now, clock.free)
         clock.free = begin + time
         exposed = 0.0
         if op.name.endswith(STARTED):
-            clock.pending.append(((over, given), len(clock.rows), clock.free))
+            clock.pending.append((what, len(clock.rows), clock.free))
         else:
             exposed, clock.now = clock.free - clock.now, clock.free
         row = ExchangeRow(op.name, over, reach, count, algorithm, time, exposed, binding.span)
         clock.rows.append(row)
 
-    def _wait(self, what: tuple[str, int], clock: _Clock) -> None:
-        """Wait for the first that was started of those along an axis and of so many bytes."""
+    def _wait(self, what: _Started, clock: _Clock) -> None:
+        """Wait for what was started."""
         for place, (started, row, end) in enumerate(clock.pending):
             if started == what:
                 del clock.pending[place]
@@ -398,7 +403,5 @@ def _pattern(op: Op) -> str:
 
 
 def _leaves(argument: Any) -> tuple[Any, ...]:
-    """Return the types of an argument: one, or several, or none."""
-    if argument is None:
-        return ()
+    """Return the types of an argument: one, or several."""
     return argument if isinstance(argument, tuple) else (argument,)

@@ -18,7 +18,7 @@ from meta.analysis import memory, scaling
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DeviceError, DistributedError
 from meta.ir import Module, parse
-from meta.passes import dispatch, infer_type
+from meta.passes import bucket_collectives, dispatch, infer_type, schedule_collectives
 from meta.passes.links import Link, Links
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_peaks
@@ -86,6 +86,33 @@ def test_kernels_that_were_measured_as_a_whole() -> None:
     assert "(0% measured, on cpu)" in str(scaling(SUM, 2, LINKS))
     with pytest.raises(ArgumentError, match="kernels take some time"):
         scaling(SUM, 2, kernels=0.0)
+
+
+def test_what_goes_on_beside_kernels_is_hidden() -> None:
+    text = program(
+        "%g = exp(%x)",
+        '%a = all_reduce(%g, over="dp", size=2, reduction="sum")',
+        "%h = tanh(%x)",
+        "%k = exp(%h)",
+        "%z = add(%a, %k)",
+    )
+    with meta.dialect.only("torch", "gloo"):
+        whole = dispatch(bucket_collectives(text), device=CPU)
+        module = schedule_collectives(whole, device=CPU)
+    assert "_start" in str(module) and "collective_wait" in str(module)
+    one, three = KERNELS / 2, (3 * 3200) / 100 + 1
+    for bandwidth, exposed in ((100.0, 0.0), (20.0, 7 + 3200 / 20 - KERNELS)):
+        links = Links(Link("inside", bandwidth, {"ring": 1.0}, startup=5.0), LINKS.between, 2)
+        exchange = 5 + 2 * 1 + 3200 / bandwidth
+        report = scaling(module, 2, links)
+        assert report.communication == pytest.approx(exchange)
+        assert report.exposed == pytest.approx(exposed)
+        assert report.rows[0].exposed == pytest.approx(exposed)
+        assert report.total == pytest.approx(3 * one + three + exposed)
+        before = scaling(whole, 2, links)
+        assert before.exposed == before.rows[0].exposed == pytest.approx(exchange)
+        assert report.at_best <= report.total <= before.total
+    assert scaling(module, 1024, LINKS).total > scaling(module, 2, LINKS).total
 
 
 def test_a_gather_depends_on_the_ranks() -> None:

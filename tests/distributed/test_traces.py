@@ -15,6 +15,7 @@ from meta.cli.main import main
 from meta.vm import merge_traces
 
 AXES = {"dp": 2, "tp": 2}
+NAMES = ["exp", "multi_tensor_all_reduce", "tanh_in_place", "all_gather"]
 
 
 def program(x: Any) -> Any:
@@ -62,7 +63,7 @@ def test_a_file_for_each_rank(files: list[Path]) -> None:
         assert names["process_name"] == {"name": f"rank {rank} (dp={rank // 2}, tp={rank % 2})"}
         assert names["process_sort_index"] == {"sort_index": rank}
         found = launches(read(file), rank)
-        assert [e["name"] for e in found] == ["exp", "all_reduce", "tanh_in_place", "all_gather"]
+        assert [e["name"] for e in found] == NAMES
         told = [{n: e["args"].get(n) for n in ("over", "ranks", "bytes")} for e in found]
         assert told[0] == told[2] == {"over": None, "ranks": None, "bytes": None}
         assert told[1] == {"over": "dp", "ranks": 2, "bytes": 48}
@@ -90,6 +91,34 @@ def test_clocks_are_set_by_collectives(files: list[Path], tmp_path: Path) -> Non
         assert found[rank] == pytest.approx(shifts[rank] - by, abs=1e-3)
     for one, other in zip(read(tmp_path / "all.json"), read(tmp_path / "others.json"), strict=True):
         assert one.get("ts") == pytest.approx(other.get("ts"), abs=1e-3)
+
+
+def test_what_goes_on_beside_kernels_has_a_line_of_its_own(tmp_path: Path) -> None:
+    def beside(x: Any) -> Any:
+        total = dist.all_reduce(meta.exp(x), "dp")
+        return total + meta.tanh(meta.matmul(x, x))
+
+    def rank() -> Path:
+        x = meta.ones((8, 8))
+        run = meta.vm.compile(meta.model.trace(beside), x)
+        assert "collective_wait" in str(run.module)
+        written: Path = run.profile(x, repeat=1).chrome_trace(tmp_path / "net.json")
+        return written
+
+    found = dist.simulate(2).run(rank)
+    merge_traces(found, tmp_path / "all.json")
+    for rank in range(2):
+        events = launches(read(tmp_path / "all.json"), rank)
+        start, wait = (
+            next(e for e in events if e["name"] == name)
+            for name in ("multi_tensor_all_reduce_start", "collective_wait")
+        )
+        (flight,) = (e for e in events if e["tid"] == 1)
+        assert flight["name"] == "multi_tensor_all_reduce" and flight["args"]["bytes"] == 256
+        assert flight["ts"] == start["ts"]
+        assert flight["ts"] + flight["dur"] == pytest.approx(wait["ts"] + wait["dur"])
+        between = [e["name"] for e in events if start["ts"] < e["ts"] < wait["ts"]]
+        assert any("matmul" in name for name in between), between
 
 
 def test_ranks_without_a_common_collective_keep_their_times(
