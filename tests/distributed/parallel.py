@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,12 +131,16 @@ def held(arrays: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Held]:
     return {n: (a.numpy(), like[n].placement) for n, a in arrays.items()}
 
 
-def joined(ranks: Sequence[dict[str, Held]], axes: Sequence[str] = ("tp",)) -> dict[str, Any]:
-    """Return whole arrays of what the ranks along the last axis have."""
+def joined(ranks: Sequence[dict[str, Held]], tp: int = 0) -> dict[str, Any]:
+    """Return whole arrays of what ranks have, on a mesh of so many along its last axis, "tp"; all
+    of them unless given, and otherwise along "dp" and "tp".
+    """
     found = {}
     for name, (_, placement) in ranks[0].items():
         parts = [torch.from_numpy(r[name][0]) for r in ranks]
-        found[name] = placement.join(lambda at, p=parts: p[at.get("tp", 0)]).numpy()
+        found[name] = placement.join(
+            lambda at, p=parts: p[at.get("dp", 0) * tp + at.get("tp", 0)]
+        ).numpy()
     return found
 
 
@@ -157,28 +162,36 @@ def trained(
     over: str | None,
     compiled: bool = False,
     dp: str | None = None,
-    prepared: Callable[[meta.Model], meta.Model] = lambda net: net,
+    device: str = "cpu",
+    dtype: str = "float64",
+    half: str | None = None,
+    dropout: float = 0.0,
+    look: Callable[[Any], None] = lambda run: None,
     **options: Any,
 ) -> dict[str, Held]:
     """Train a model of `MODELS` for some steps, on this rank's rows; return its arrays.
 
-    prepared: what is done to the model before its step is made.
+    half: the dtype of mixed precision. look: is given what was run, at the end.
     """
     make, inputs, plan = MODELS[name]
     if dp is not None or options:  # each rank's rows count alike
         inputs = (inputs[0], inputs[0]) if len(inputs) == 2 else inputs
-    net = made(make)
+    net = made(partial(make, dropout))
+    net.to(device=device, dtype=dtype)
     if over is not None:
         dist.tensor_parallel(net, plan, over)
     rows = slice(None)
     if dp is not None:
         each = len(inputs[0]) // dist.size(dp)
         rows = slice(each * dist.rank(dp), each * dist.rank(dp) + each)
-    given = [meta.array(x[rows]) for x in inputs]
-    dy = meta.full(net(*given).shape, 1.0, "float64")
+    drawn = [x if x.dtype == "int64" else x.astype(dtype) for x in inputs]
+    given = [meta.array(x[rows], device=device) for x in drawn]
+    computed = net if half is None else meta.amp.autocast(net, half)
+    dy = meta.full(computed(*given).shape, 1.0, dtype, device)
     # The gradient of a key's bias is 0 but for rounding, which a smaller eps would make large.
-    step = meta.optim.with_adamw(1e-2, eps=1e-4, over=dp, **options)(prepared(net))
+    step = meta.optim.with_adamw(1e-2, eps=1e-4, over=dp, **options)(computed)
     run = meta.vm.compile(step, dy, *given) if compiled else step
     for _ in range(3):
         run(dy, *given)
+    look(run)
     return held(net.state(), net.state())
