@@ -32,14 +32,14 @@ def joined_torch(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def gradient(dy: Any, w: Any, up: Any, act: Any, gate: Any) -> Any:
     """The gradients of act = silu(gate) and of up, of which the layer behind reads the product."""
     dz = op.matmul(dy, w)
-    return op.multiply(dz, act), op.silu_dx(gate, op.multiply(dz, up))
+    return op.concat((op.multiply(dz, act), op.silu_dx(gate, op.multiply(dz, up))), 0)
 
 
 def gradient_torch(
     dy: torch.Tensor, w: torch.Tensor, up: torch.Tensor, act: torch.Tensor, gate: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> torch.Tensor:
     dz = dy @ w
-    return dz * act, torch.ops.aten.silu_backward(dz * up, gate)
+    return torch.cat((dz * act, torch.ops.aten.silu_backward(dz * up, gate)))
 
 
 def _layer(rows: int, width: int, inner: int) -> list[Kernel]:

@@ -15,6 +15,7 @@ import platform
 import subprocess
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -123,10 +124,12 @@ def compiled(kernel: Kernel) -> bytes:
     command = linker()
     if command is None:
         raise OSError("no linker was found, by which kernels become libraries: ld, lld or gcc")
-    source = importlib.import_module("meta.dialect.cutlass.source.compile")
     with tempfile.TemporaryDirectory() as folder:
         written, linked = Path(folder, "kernel.o"), Path(folder, "kernel.so")
-        source.write_object(kernel, written, symbol(kernel))
+        with warnings.catch_warnings():  # quack's, of names that it imports from the DSL
+            warnings.simplefilter("ignore", DeprecationWarning)
+            source = importlib.import_module("meta.dialect.cutlass.source.compile")
+            source.write_object(kernel, written, symbol(kernel))
         subprocess.run(
             [*command, "-o", os.fspath(linked), os.fspath(written)], check=True, capture_output=True
         )
