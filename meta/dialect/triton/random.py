@@ -17,7 +17,9 @@ from meta.runtime.philox import keep_threshold
 
 DTYPES = ("float16", "bfloat16", "float32")
 LEVEL = 4
-"""Below all others, until it is measured."""
+"""Below TVM's, whose kernel compiled programs fuse with its neighbours; alone, of half precision on
+an H200, this one takes 0.9 of the time of that.
+"""
 MOST_ELEMENTS = 2**33
 """As many as there are, four at a time, with 31 bits."""
 
