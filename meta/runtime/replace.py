@@ -6,6 +6,8 @@ they were.
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from meta.runtime.array_key import ArrayKey
@@ -14,13 +16,15 @@ from meta.runtime.placement import Placement
 
 count = 0
 """How many tensors were exchanged in this process."""
+_counting = threading.Lock()
 
 
 def replace_tensor(array: ndarray, tensor: torch.Tensor) -> None:
     """Let an array be in the memory of a tensor of the same shape, strides, dtype and device."""
     global count
     array.tensor = tensor
-    count += 1
+    with _counting:  # simulated ranks are threads
+        count += 1
 
 
 def replace_part(array: ndarray, tensor: torch.Tensor, key: ArrayKey, placement: Placement) -> None:

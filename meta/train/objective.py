@@ -12,6 +12,7 @@ from meta.base.dtype import is_float, promote
 from meta.base.errors import ArgumentError
 from meta.base.source import definition_span
 from meta.ir import TensorType
+from meta.model.gathered import as_whole
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.model.wrapper import Wrapper
@@ -98,7 +99,8 @@ class OverRanks(Wrapper):
 
 def loss_dtype(objective: Model, batch: Batch) -> str:
     """Return the dtype of an objective's result, by tracing it."""
-    type_ = objective.program(batch.inputs, batch.targets).module.main.result_type
+    with as_whole(objective):
+        type_ = objective.program(batch.inputs, batch.targets).module.main.result_type
     assert isinstance(type_, TensorType)
     return type_.dtype
 

@@ -391,7 +391,8 @@ class Run:
         """Evaluate, and put into the record what was found."""
         of_average = self._watching.of_average
         self.team.share_arrays(self._objective, trained=False)
-        with self.training_step.averaged() if of_average else nullcontext():
+        step = self.training_step
+        with step.averaged() if of_average else nullcontext(), step.gathered():
             found: dict[str, float] = evaluator.run(self._watching.eval_data)
         if of_average is not None:
             found["average"] = float(of_average)

@@ -99,11 +99,12 @@ OF_RANKS: dict[str, Callable[[], Any]] = {
     **OPTIMIZERS,
     "reduced in float64": lambda: with_sgd(0.1, over="dp", reduce_dtype="float64"),
     "in parts": lambda: with_adamw(1e-2, ema=0.5, over="dp", zero=2),
+    "parameters in parts": lambda: with_adamw(1e-2, ema=0.5, over="dp", zero=3),
 }
 """With options that only ranks have; one rank has those of `OPTIMIZERS`, or of `PLAIN`."""
 PLAIN = {
     "reduced in float64": lambda: with_sgd(0.1),
-    "in parts": lambda: with_adamw(1e-2, ema=0.5),
+    **dict.fromkeys(("in parts", "parameters in parts"), lambda: with_adamw(1e-2, ema=0.5)),
 }
 
 
