@@ -223,6 +223,60 @@ def test_a_model_of_parts_is_called_while_it_is_gathered() -> None:
         np.testing.assert_array_equal(y, first)
 
 
+def test_mixed_precision() -> None:
+    """Weights are gathered in bfloat16; numbers are those without ZeRO, bit for bit."""
+
+    def rank(zero: int) -> Any:
+        net = Net()
+        for array in net.parameters():
+            array.update(meta.array(np.random.default_rng(0).standard_normal(array.shape)))
+        step = optim.with_adamw(0.1, over="dp", zero=zero)(meta.amp.autocast(net, "bfloat16"))
+        x, y = meta.full((2, 6), 0.5 + dist.rank("dp")), meta.ones((2, 1))
+        run = meta.vm.compile(step, meta.array(1.0), x, y)
+        for _ in range(2):
+            run(meta.array(1.0), x, y)
+        text = str(step.program(meta.array(1.0), x, y).module)
+        assert ("bfloat16[48] = all_gather" in text) == (zero == 3)
+        return {n: dist.whole(a).numpy() for n, a in step.state().items()}
+
+    whole = dist.simulate(2).run(rank, 0)[0]
+    for zero in SPLIT:
+        for state in dist.simulate(2).run(rank, zero):
+            for name, value in state.items():
+                np.testing.assert_array_equal(value, whole[name], err_msg=f"{zero} {name}")
+
+
+@pytest.mark.parametrize("zero", [1, 3])
+def test_beside_tensor_parallelism(zero: int) -> None:
+    """Two by two ranks: layers are divided along one axis, parts of them along the other."""
+    drawn = np.random.default_rng(0)
+    x, y = (drawn.standard_normal((4, n)) for n in (6, 1))
+    weights = [drawn.standard_normal(a.shape) for a in Net().parameters()]
+
+    def rank(zero: int | None) -> Any:
+        net, rows = Net(), slice(0, 4)
+        for array, value in zip(net.parameters(), weights, strict=True):
+            array.update(meta.array(value))
+        net.to(dtype="float64")
+        options: dict[str, Any] = {}
+        if zero is not None:
+            dist.tensor_parallel(net, {"first": "column", "last": "row"})
+            rows = slice(2 * dist.rank("dp"), 2 * dist.rank("dp") + 2)
+            options = {"over": "dp", "zero": zero}
+        step = optim.with_sgd(0.1, momentum=0.9, clip_norm=1.0, **options)(net)
+        for _ in range(2):
+            step(meta.array(1.0, "float64"), meta.array(x[rows]), meta.array(y[rows]))
+        with step.gathered():
+            loss = net(meta.array(x), meta.array(y)).numpy()
+        return {n: dist.whole(a).numpy() for n, a in step.state().items()} | {"loss": loss}
+
+    alone = rank(None)
+    for state in dist.simulate({"dp": 2, "tp": 2}).run(rank, zero):
+        for name, value in state.items():
+            # The norm is one of float32.
+            np.testing.assert_allclose(value, alone[name], 1e-6, 1e-7, err_msg=name)
+
+
 def test_frozen_parameters_are_split_too() -> None:
     def rank(zero: int) -> Any:
         net = Net()
