@@ -67,8 +67,9 @@ def linear_cross_entropies(
 
     x: (n, d), floating point. linear_weight: (c, d), linear_bias: (c,), of the same dtype; the
     scores are ``x @ linear_weight.T + linear_bias``. target: labels (n,), any integer dtype.
-    Results: ``logsumexp(scores, 1) - scores[i, target[i]]``, 0 for a row whose label is -100, and
-    the logsumexp of each row; (n,), float64 if x is, else float32. Gradients flow through both, as
+    Results: ``logsumexp(scores, 1) - scores[i, target[i]]``, 0 for a row whose label is -100, NaN
+    beside it where a score is infinite, as torch's; and the logsumexp of each row, which is
+    infinite there; (n,), float64 if x is, else float32. Gradients flow through both, as
     of a penalty of the squared logsumexp (z-loss). Raises TypeInferError for other types, and
     IndexOutOfRange for labels that are no class: on CUDA with META_CHECK_INDICES only, without it
     their rows are left out.
@@ -91,7 +92,8 @@ def linear_cross_entropies_dxwb(
 
     dloss, dlogsumexp: gradients of its results, (n,), which logsumexp is the second of. Those of
     scores are ``exp(scores - logsumexp) * (dloss + dlogsumexp) - hot * dloss``, with hot 1 at each
-    row's label, else 0; dloss counts as 0 where the label is -100. In half precision they are
+    row's label, else 0; dloss counts as 0 where the label is -100. They are NaN where logsumexp is
+    infinite. In half precision they are
     rounded once before the products. Results: types of x, linear_weight and linear_bias.
     """
     rows = _of_rows(x, linear_weight, target, linear_bias)

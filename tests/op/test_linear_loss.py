@@ -112,15 +112,36 @@ def test_infinite_scores_as_torch_has_them() -> None:
     bias = BIAS.clone()
     bias[[2, 11]] = -torch.inf
     x, weight, labels = meta.array(X), meta.array(WEIGHT), meta.array(LABELS)
-    for value in (0.0, torch.nan):
+    for value, reduction in product((0.0, torch.nan, torch.inf), ("none", "mean")):
         bias[5] = value
         found = meta.linear_cross_entropy(
-            x, weight, labels, linear_bias=meta.array(bias), reduction="none"
+            x, weight, labels, linear_bias=meta.array(bias), reduction=reduction
         )
-        check(found, by_torch(X, WEIGHT, LABELS, linear_bias=bias, reduction="none"), 1e-9, 1e-9)
-    bias[5] = torch.inf  # torch has NaN for all classes
+        check(found, by_torch(X, WEIGHT, LABELS, linear_bias=bias, reduction=reduction), 1e-9, 1e-9)
     _, total = op.linear_cross_entropies(x, weight, labels, meta.array(bias))
-    assert total.torch().isinf().all()
+    assert (total.torch() == torch.inf).all()
+
+
+@pytest.mark.usefixtures("pieces")
+@pytest.mark.parametrize("where", ["row", "class"])
+def test_gradients_of_infinite_scores_as_torch_has_them(where: str) -> None:
+    """One row has an infinite score, also where its label is ignored; or one class has them."""
+    x, weight, bias = X.clone(), WEIGHT.abs(), BIAS.clone()
+    if where == "row":
+        x[1:3] = torch.finfo(x.dtype).max
+    else:
+        bias[5] = torch.inf
+    labels = LABELS.clone()
+    labels[2] = -100
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
+    F.cross_entropy(F.linear(*leaves), labels, reduction="none").sum().backward()
+    arrays = [meta.array(t) for t in (x, weight, bias)]
+    for array in arrays:
+        array.requires_grad = True
+    given = arrays[0], arrays[1], meta.array(labels)
+    y = meta.linear_cross_entropy(*given, linear_bias=arrays[2], reduction="sum")
+    assert y.torch().isnan()
+    check(meta.grad.grad(y, arrays), [t.grad for t in leaves], 1e-9, 1e-9)
 
 
 @pytest.mark.usefixtures("pieces")

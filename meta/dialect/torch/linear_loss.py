@@ -96,6 +96,11 @@ class _Labels:
         return (self.target - begin).clamp_(0, end - begin - 1)[:, None], inside
 
 
+def _known(logsumexp):
+    """Return NaN where a score is infinite: a softmax of it has no probabilities, as in torch."""
+    return logsumexp.masked_fill(logsumexp == torch.inf, torch.nan)
+
+
 def _losses(x, linear_weight, target, linear_bias, out):
     losses, logsumexp = out
     labels = _Labels(target, len(linear_weight))
@@ -110,7 +115,7 @@ def _losses(x, linear_weight, target, linear_bias, out):
         most.masked_fill_(most.isinf(), 0)  # infinities do not cancel
         total = scores.sub_(most[:, None]).exp_().sum(1).log_().add_(most)
         torch.logaddexp(logsumexp, total, out=logsumexp)
-    torch.sub(logsumexp, picked, out=losses).masked_fill_(~labels.counts, 0)
+    torch.sub(_known(logsumexp), picked, out=losses).masked_fill_(~labels.counts, 0)
 
 
 def _gradients(dloss, dlogsumexp, x, linear_weight, target, logsumexp, linear_bias, out):
@@ -118,7 +123,7 @@ def _gradients(dloss, dlogsumexp, x, linear_weight, target, logsumexp, linear_bi
     labels = _Labels(target, len(linear_weight))
     own = dloss.masked_fill(~labels.counts, 0)
     share = (own + dlogsumexp)[:, None]
-    pieces = Scores(x, linear_weight)
+    pieces, logsumexp = Scores(x, linear_weight), _known(logsumexp)
     whole = pieces.sums(dx)
     for begin, end, scores in pieces:
         if linear_bias is not None:

@@ -63,6 +63,18 @@ def _label(target, r, row, classes):
 
 
 @triton.jit
+def _finite(peak):
+    """Return maxima by which exponentials are shifted: infinities do not cancel."""
+    return tl.where(tl.abs(peak) == float("inf"), 0.0, peak)
+
+
+@triton.jit
+def _of_softmax(logsumexp):
+    """Return NaN where a score is infinite: a softmax of it has no probabilities, as in torch."""
+    return tl.where(logsumexp == float("inf"), float("nan"), logsumexp)
+
+
+@triton.jit
 def losses_of_tile(
     x, weight, bias, target, most, total, picked, rows, classes, WIDTH: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -76,7 +88,7 @@ def losses_of_tile(
     c = tile * BLOCK_N + tl.arange(0, BLOCK_N)
     scores = _scores(x, weight, bias, r, c, rows, classes, WIDTH, BLOCK_M, BLOCK_N, BLOCK_K)
     peak = tl.max(scores, 1)
-    shift = tl.where(peak == -float("inf"), 0.0, peak)
+    shift = _finite(peak)
     row = r < rows
     at = tile.to(tl.int64) * rows + r
     tl.store(most + at, peak, mask=row)
@@ -103,14 +115,14 @@ def losses_of_rows(
         peaks = tl.load(most + at, mask=inside, other=-float("inf"))
         parts = tl.load(total + at, mask=inside, other=0.0)
         larger = tl.maximum(peak, tl.max(peaks, 0))
-        shift = tl.where(larger == -float("inf"), 0.0, larger)
+        shift = _finite(larger)
         sums = sums * tl.exp(peak - shift) + tl.sum(parts * tl.exp(peaks - shift[None, :]), 0)
         peak = larger
-    known = tl.where(peak == -float("inf"), 0.0, peak) + tl.log(sums)
+    known = _finite(peak) + tl.log(sums)
     counts = _label(target, r, row, classes) >= 0
     picked = tl.load(losses + r, mask=row & counts, other=0.0)
     tl.store(logsumexp + r, known, mask=row)
-    tl.store(losses + r, tl.where(counts, known - picked, 0.0), mask=row)
+    tl.store(losses + r, tl.where(counts, _of_softmax(known) - picked, 0.0), mask=row)
 
 
 @triton.jit
@@ -131,7 +143,8 @@ def slopes_of_tile(
     label = _label(target, r, row, classes)
     own = tl.load(dloss + r, mask=row & (label >= 0), other=0.0)
     share = own + tl.load(dlogsumexp + r, mask=row, other=0.0)
-    slope = tl.exp(scores - tl.load(logsumexp + r, mask=row, other=0.0)[:, None]) * share[:, None]
+    known = _of_softmax(tl.load(logsumexp + r, mask=row, other=0.0))
+    slope = tl.exp(scores - known[:, None]) * share[:, None]
     slope -= tl.where(label[:, None] == c[None, :], own[:, None], 0.0)
     inside = row[:, None] & (local < STRIDE)[None, :]
     at = slopes + r[:, None] * STRIDE + local[None, :]

@@ -90,11 +90,20 @@ def test_infinite_scores() -> None:
     for value in (0.0, torch.inf, torch.nan):
         bias[12] = value
         arrays = [meta.array(t) for t in (x, weight, labels, bias)]
+        for array in (*arrays[:2], arrays[3]):
+            array.requires_grad = True
         with interpreted(), prefer("triton"):
-            losses, _ = meta.op.linear_cross_entropies(*arrays)
-        scores = F.linear(x.float(), weight.float(), bias.float())
+            losses, total = meta.op.linear_cross_entropies(*arrays)
+            meta.sum(losses).backward()
+        wide = [t.float().requires_grad_() for t in (x, weight, bias)]
+        scores = F.linear(*wide)
         expected = F.cross_entropy(scores, labels, reduction="none")
-        torch.testing.assert_close(losses.torch(), expected, equal_nan=True)
+        expected.sum().backward()
+        torch.testing.assert_close(losses.torch(), expected.detach(), equal_nan=True)
+        torch.testing.assert_close(total.torch(), scores.detach().logsumexp(1), equal_nan=True)
+        for array, leaf in zip((*arrays[:2], arrays[3]), wide, strict=True):
+            found, near = array.grad.torch().float(), {"rtol": 3e-3, "atol": 3e-3}
+            torch.testing.assert_close(found, leaf.grad, equal_nan=True, **near)
 
 
 def _units(name: str, dtype: str, bias: bool) -> Any:
