@@ -20,9 +20,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from textwrap import wrap
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -95,44 +97,49 @@ def _grown(sample: Any) -> Any:
     return pytree.tree_map(leaf, (sample.input, tuple(sample.args), dict(sample.kwargs)))
 
 
-def _results(entry: Any, sample: Any, gradients: bool) -> tuple[Any, Any]:
-    """Return the result of a sample, and the gradients of its tensors."""
+def _results(
+    entry: Any, sample: Any, gradients: bool, dy: Sequence[torch.Tensor] | None = None
+) -> tuple[Any, Any, Sequence[torch.Tensor]]:
+    """Return the result of a sample, the gradients of its tensors, and those of the result that
+    they are computed of: random ones where none are given.
+    """
     given, args, kwargs = _grown(sample)
     torch.manual_seed(0)
     result = entry(given, *args, **kwargs)
     if not gradients:
-        return result, ()
+        return result, (), ()
     outputs = [t for t in pytree.tree_leaves(result) if getattr(t, "requires_grad", False)]
     leaves = pytree.tree_leaves((given, args, kwargs))
     inputs = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
     if not outputs or not inputs:
-        return result, ()
+        return result, (), ()
     torch.manual_seed(1)
-    dy = [torch.randn_like(t) for t in outputs]
-    found = torch.autograd.grad(outputs, inputs, dy, allow_unused=True)
-    return result, found
+    given_dy = [torch.randn_like(t) for t in outputs] if dy is None else dy
+    return result, torch.autograd.grad(outputs, inputs, given_dy, allow_unused=True), given_dy
 
 
 def _check(entry: Any, sample: Any, gradients: bool, dialect: str) -> None:
     """Raise AssertionError for a sample whose results are others inside of `enable`."""
-    expected = _results(entry, sample, gradients)
+    *expected, dy = _results(entry, sample, gradients)
     with meta.dialect.prefer(dialect), interop.enable(device="cpu"):
-        found = _results(entry, sample, gradients)
+        *found, _ = _results(entry, sample, gradients)
 
-    def exact() -> Any:
-        wide = pytree.tree_map(widened, (sample.input, tuple(sample.args), dict(sample.kwargs)))
-        return entry(wide[0], *wide[1], **wide[2])
+    def exact(which: int) -> Any:
+        given = sample.input, tuple(sample.args), dict(sample.kwargs)
+        given, args, kwargs = pytree.tree_map(widened, given)
+        wide = SimpleNamespace(input=given, args=args, kwargs=kwargs)
+        return _results(entry, wide, gradients, list(map(widened, dy)))[which]
 
-    for what, ours, theirs in zip(("result", "gradient"), found, expected, strict=True):
+    names = "result", "gradient"
+    for i, (what, ours, theirs) in enumerate(zip(names, found, expected, strict=True)):
         pairs = [pytree.tree_leaves(ours), pytree.tree_leaves(theirs)]
         for a, b in zip(*pairs, strict=True):
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _is_dense(b):
-                assert a.stride() == b.stride(), f"{what}: strides {b.stride()}, not {a.stride()}"
+                assert a.stride() == b.stride(), f"{what}: strides {a.stride()}, not {b.stride()}"
         if not _is_dense(*pairs[1]):
             continue
         ours, theirs = (pytree.tree_map_only(torch.Tensor, _plain, s) for s in (ours, theirs))
-        more = exact if what == "result" else lambda: None
-        compare(ours, theirs, GRADIENT_TOLERANCE, what, more)
+        compare(ours, theirs, GRADIENT_TOLERANCE, what, partial(exact, i))
 
 
 def _is_dense(*values: Any) -> bool:

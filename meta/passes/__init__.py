@@ -58,6 +58,7 @@ from meta.passes.promote_refs import promote_refs
 from meta.passes.random_calls import explicit_keys, split_dropout
 from meta.passes.rematerialize import rematerialize
 from meta.passes.simplify import simplify
+from meta.passes.split_patterns import split_patterns
 from meta.passes.split_updates import split_updates
 from meta.passes.tune import configure, tune
 
@@ -105,6 +106,7 @@ __all__ = [
     "schedule_collectives",
     "simplify",
     "split_dropout",
+    "split_patterns",
     "split_updates",
     "tune",
 ]

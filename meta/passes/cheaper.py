@@ -45,9 +45,11 @@ def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None
         return changed
     best, most = changed, 0.0
     ruled: Counter[Launch] | None = None
+    lowered: list[Module] = [changed]
     for other in others:
-        if structural_equal(other, changed):
+        if any(structural_equal(other, one) for one in lowered):
             continue
+        lowered.append(other)
         ruled = _launches(changed, device, lower) if ruled is None else ruled
         found = _launches(other, device, lower)
         if ruled is None or found is None:

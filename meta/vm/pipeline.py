@@ -82,6 +82,7 @@ STEPS = (
     # Who runs what.
     PassStep(2, passes.fuse_dialect),  # several calls for which a backend has one kernel
     PassStep(2, passes.tune),  # measures what was never measured, where that is asked for
+    PassStep(2, passes.split_patterns),  # where their calls were measured to take less
     PassStep(2, passes.plan_dialects),  # by costs, the kernels of a whole program together
     PassStep(0, passes.dispatch),  # each call names its kernel
     PassStep(2, passes.fuse_operators),  # neighbours that one kernel can run
@@ -261,8 +262,13 @@ def _bound(
     if "device" in step.parameters:
         options["device"] = device
     if "lower" in step.parameters:
-        options["lower"] = partial(_all, following)
+        options["lower"] = partial(_all, tuple(p for p in following if _decides_kernels(p)))
     return partial(step.run, **options) if options else step.run
+
+
+def _decides_kernels(step: Pass) -> bool:
+    """Whether programs before this pass may be told by their kernels only after it."""
+    return getattr(step, "func", step) is not passes.plan_memory
 
 
 def _all(following: tuple[Pass, ...], module: Module) -> Module:

@@ -302,6 +302,16 @@ def test_equal_numbers_of_other_kinds_are_other_calls() -> None:
         assert repr(one) == repr(two) == repr(wanted)
 
 
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated:UserWarning")
+def test_results_without_elements_lie_as_pytorchs() -> None:
+    for shape in ((0, 3, 3), (2, 0, 3, 3)):
+        x = torch.empty(shape)
+        expected = torch.cholesky(x)
+        with mirror(), interop.enable(["cholesky"], device="cpu"), meta.dialect.prefer("mirror"):
+            found = torch.cholesky(x)
+        assert found.stride() == expected.stride() and served() == {"cholesky": "mirror"}
+
+
 def test_channels_last_is_kept() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     with interop.enable(device="cpu"), meta.dialect.prefer("tvm"):
