@@ -131,3 +131,30 @@ def test_it_is_what_runs(dtype: str) -> None:
     meta.random.seed(1)
     torch.testing.assert_close(step(dy)[0].torch(), runs[0], rtol=0, atol=0)
     assert not torch.equal(*runs)
+
+
+@pytest.mark.parametrize("written", ["places", "distances"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_alibi_that_is_written_out(dtype: torch.dtype, written: str) -> None:
+    """Of the place of keys, as Bloom's, or of the distance: the kernel reads no numbers."""
+    b, h, s, d = 2, 4, 256, 64
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+    rows, keys = torch.arange(s)[:, None], torch.arange(s)
+    numbers = slopes[:, None, None] * (keys if written == "places" else keys - rows)
+    parts = [torch.randn(b, h, s, d).to("cuda", dtype) for _ in range(3)]
+
+    @meta.model.trace
+    def attention(query: Any, key: Any, value: Any) -> Any:
+        scores = query @ op.permute_dims(key, (0, 1, 3, 2)) * 0.125
+        scores = op.astype(scores, "float32") + meta.array(numbers, device="cuda")
+        scores = op.where(meta.array(keys > rows, device="cuda"), -1e9, scores)
+        return op.astype(op.softmax(scores), query.dtype) @ value
+
+    arrays = [*map(meta.array, parts)]
+    run = meta.vm.compile(attention, *arrays)
+    assert run.kernels()["triton.fused_attention"] == 1 and "slopes=" in str(run.module)
+    scores = parts[0].double() @ parts[1].double().mT * 0.125 + numbers.cuda().double()
+    weights = scores.masked_fill((keys > rows).cuda(), -torch.inf).softmax(-1)
+    wanted = weights @ parts[2].double()
+    found = run(*arrays).torch().double()
+    torch.testing.assert_close(found, wanted, rtol=BOUNDS[dtype], atol=2 * BOUNDS[dtype])
