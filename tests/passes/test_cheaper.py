@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import meta
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.dialect.core import Cost
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Key
@@ -200,3 +201,31 @@ def test_programs_are_compared_once_per_rule() -> None:
     assert len(lowered) == 2
     assert "NHWC" in text(changed)
     assert text(channels_last(changed, device=CPU, lower=again)) == text(changed)
+
+
+@pytest.mark.parametrize(
+    ("module", "rule"),
+    [
+        (IMAGES, "channels_last"),
+        (DEEP, "channels_last"),
+        (ROWS, "align_products"),
+        (PROJECTIONS, "join_products"),
+    ],
+)
+def test_of_equal_programs_one_is_lowered(
+    module: Module, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rule's and the one that was given, though a plan of layouts gives one of them again; and
+    not as far as to where results live.
+    """
+    measured(module, rule, by_operator())
+    lowered: list[Module] = []
+
+    def predicted(module: Module, device: Device) -> Predictor:
+        lowered.append(module)
+        return Predictor(module, device)
+
+    monkeypatch.setattr(sys.modules["meta.passes.cheaper"], "Predictor", predicted)
+    pipeline(CPU)(module)
+    assert len(lowered) == 2
+    assert not any("arena=" in text(one) for one in lowered)
