@@ -23,6 +23,8 @@ from meta.runtime.world import current, group_of, size_of
 
 COLUMN, ROW, VOCABULARY, WHOLE = "column", "row", "vocabulary", "whole"
 STYLES = (COLUMN, ROW, VOCABULARY, WHOLE)
+_HABITS = {"ColwiseParallel": COLUMN, "RowwiseParallel": ROW}
+"""By the name of a class of torch, the style that is meant."""
 _AXES_OF_STYLE = {COLUMN: 0, ROW: 1}
 """Which of `Model.feature_axes` is cut: that of output, or of input features."""
 
@@ -54,8 +56,9 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     rank drops by itself.
 
     Raises UnknownName for a pattern that names nothing, ArgumentError for a plan that does not fit,
-    a size that is no multiple of the ranks, and a model without a plan, DistributedError if the
-    mesh has no such axis, or its ranks do not draw the same random numbers.
+    a size that is no multiple of the ranks, a model without a plan, and one whose forward is not
+    traced, DistributedError if the mesh has no such axis, or its ranks do not draw the same random
+    numbers, or divide the model in different ways.
 
     >>> import meta
     >>> from meta import distributed as dist
@@ -70,6 +73,9 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     if plan is None:
         plan = tensor_parallel_plan(model, over)
     splits = _splits(model, plan, over, ranks)
+    for inner in model.models():
+        if type(inner).forward is not Model.forward:
+            inner.traced_entry()  # what is not traced would compute with parts as they are
     if ranks == 1:
         return model
     state = model.state()
@@ -227,6 +233,7 @@ def _of_entry(
             f"the plan divides {path!r} in a way that is not known",
             expected=expected,
             found=repr(how),
+            hint=f'write "{habit}"' if (habit := _HABITS.get(type(style).__name__)) else None,
         )
     return {
         name: (array, _split(name, array, axis, over, ranks, joined))

@@ -71,7 +71,7 @@ def test_updates(name: str, compiled: bool) -> None:
 
 
 # One reduction behind the attention and one behind the two linear layers, as Megatron has them,
-# one of the embedded words; of the scores the largest, and the two of the cross entropy.
+# one of the embedded words; of the scores the largest, and what the cross entropy adds up.
 @pytest.mark.parametrize("name", ["gpt2", "bert", "llama"])
 def test_collectives_of_a_layer(name: str) -> None:
     make, inputs, _ = MODELS[name]
@@ -91,8 +91,8 @@ def test_collectives_of_a_layer(name: str) -> None:
 
     forward, calls = dist.simulate({"tp": 2}).run(rank)[0]
     layers = 2
-    assert forward == {"reduce_from": 3 + 2 * layers, "copy_to": 1 + 2 * layers, "all_reduce": 1}
-    assert calls["reduce_from"] == 3 + 2 * layers
+    assert forward == {"reduce_from": 2 + 2 * layers, "copy_to": 1 + 2 * layers, "all_reduce": 1}
+    assert calls["reduce_from"] == 2 + 2 * layers
     # Backward, of each input of parts the sum of its gradients, and forward the largest score.
     assert calls["all_reduce"] == 1 + 2 * layers + 1
     assert not calls["all_gather"] and not calls["gather_from"]
@@ -274,6 +274,7 @@ def test_whole_weights_are_loaded() -> None:
 ERRORS: list[tuple[Callable[[], Any], Any, type[Exception], str]] = [
     (mlp, {"1": "column"}, ArgumentError, "'1' is a GELU, of which it is not known what 'column'"),
     (mlp, {"0": "columns"}, ArgumentError, "divides '0' in a way that is not known"),
+    (mlp, {"0": type("ColwiseParallel", (), {})()}, ArgumentError, 'write "column"'),
     (mlp, {"0.weight": 2}, ArgumentError, r"divides '0.weight' in a way that is not known"),
     (mlp, {"0": ("column", 0)}, ArgumentError, "not known"),
     (mlp, {"0": ("column", 2)}, ArgumentError, "'0.weight' is not divided by 5 ranks"),
@@ -306,6 +307,13 @@ def test_models_that_do_not_fit() -> None:
         plan = {"net.model.embed_tokens": "column", "net.lm_head": "vocabulary"}
         dist.tensor_parallel(net, plan)
 
+    class Eager(meta.Model):
+        def build(self) -> None:
+            self.layer = meta.model.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.layer.weight
+
     def apart() -> None:
         meta.random.seed(dist.rank("tp"))
         dist.tensor_parallel(mlp(), {"0": "column"})
@@ -314,6 +322,11 @@ def test_models_that_do_not_fit() -> None:
         dist.tensor_parallel(mlp(), {"0": "column" if dist.rank("tp") else "row"})
 
     for function, kind, match in (
+        (
+            lambda: dist.tensor_parallel(Eager(), {"layer": "column"}),
+            ArgumentError,
+            "Eager.forward is not traced",
+        ),
         (twice, ArgumentError, "'0.weight' is divided already"),
         (tied, ArgumentError, "are one array, which the plan divides in two ways"),
         (apart, DistributedError, "draw different random numbers"),

@@ -36,7 +36,8 @@ def softmax(at: Site) -> Any:
     axis = normalize_axis(at["axis"], x.ndim)
     if axis != x.cut.axis:
         return at.run(x.cut)
-    shifted, total = _exponentials(at, wide(x.value), axis)
+    shifted = _shifted(at, wide(x.value), axis)
+    total = ranks.summed(op.sum(op.exp(shifted), axis, True), f"exponentials of {at.op.name}")
     total = op.copy_to(total, ranks.over, ranks.size)
     ranks.exchange("copy_to", total, "parts are computed from it")
     if at.op is op.softmax:
@@ -46,14 +47,10 @@ def softmax(at: Site) -> Any:
     return at.result(op.astype(made, at.type.dtype), x.cut)
 
 
-def _exponentials(at: Site, scores: Any, axis: int) -> tuple[Any, Any]:
-    """Return scores less the largest of all ranks, and the sum of all exponentials of these; of the
-    extent 1 along the axis.
-    """
+def _shifted(at: Site, scores: Any, axis: int) -> Any:
+    """Return scores less the largest of all ranks along the axis that is cut."""
     largest = at.ranks.largest(op.max(scores, axis, True), f"the largest score of {at.op.name}")
-    shifted = op.subtract(scores, largest)
-    terms = op.sum(op.exp(shifted), axis, True)
-    return shifted, at.ranks.summed(terms, f"exponentials of {at.op.name}")
+    return op.subtract(scores, largest)
 
 
 @rule(op.take_along_axis)
@@ -106,13 +103,14 @@ def cross_entropy(at: Site) -> Any:
     if scores.cut != Cut(1) or at["classes"] is not None:
         return None
     classes = scores.shape[1]
-    shifted, total = _exponentials(at, wide(scores.value), 1)
+    shifted = _shifted(at, wide(scores.value), 1)
     labels = ranks.whole(target, at.why).value
     labels = labels if labels.dtype == "int64" else op.astype(labels, "int64")
     counts = op.not_equal(labels, IGNORED)
     column = op.expand_dims(as_classes(op.where(counts, labels, 0), classes), 1)
-    term = _picked(at, shifted, column, 1, classes // ranks.size)
-    score = ranks.summed(term, "the label's score")
+    score = _picked(at, shifted, column, 1, classes // ranks.size)
+    terms = op.concat((op.sum(op.exp(shifted), 1, True), score), 1)
+    total, score = op.split(ranks.summed(terms, "exponentials, and the label's score"), 2, 1)
     losses = op.squeeze(op.subtract(op.log(total), score), 1)
     number = op.sum(op.astype(counts, losses.dtype))
     mean = op.divide(op.sum(op.where(counts, losses, 0.0)), number)
