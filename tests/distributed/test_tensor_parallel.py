@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -349,31 +350,41 @@ def test_a_mesh_that_is_planned() -> None:
     assert "reduce_from" in str(program.module)
 
 
-def test_fit() -> None:
-    """A run of data parallel training of a divided model, evaluated, is that of one rank."""
+def fitted(mesh: Any, folder: Path | None, epochs: int) -> Any:
+    """Train and evaluate on this rank; return the record and the shape of a weight."""
     drawn = np.random.default_rng(7)
     labels = drawn.integers(0, 4, 24)
     data = drawn.normal(size=(24, 6)) + 2 * np.eye(4, 6)[labels], labels
+    net = made(mlp)
+    if mesh is not None:
+        dist.tensor_parallel(net, MODELS["mlp"][2])
+    record = meta.train.fit(
+        net,
+        lambda scores, labels: meta.cross_entropy(scores, labels),
+        meta.train.Batches(*data, 8, seed=2),
+        meta.optim.with_adamw(1e-2, eps=1e-4),
+        epochs=epochs,
+        executor="interpreter",
+        eval_data=meta.train.Batches(*data, 8),
+        checkpoint=folder,
+        mesh=mesh,
+    )
+    return record, net.state()["0.weight"].shape
 
-    def rank(mesh: Any) -> Any:
-        net = made(mlp)
-        if mesh is not None:
-            dist.tensor_parallel(net, MODELS["mlp"][2])
-        batches = meta.train.Batches(*data, 8, seed=2)
-        record = meta.train.fit(
-            net,
-            lambda scores, labels: meta.cross_entropy(scores, labels),
-            batches,
-            meta.optim.with_adamw(1e-2),
-            epochs=2,
-            executor="interpreter",
-            eval_data=meta.train.Batches(*data, 8),
-            mesh=mesh,
-        )
-        return record.losses, record.evaluations[-1]["loss"], net.state()["0.weight"].shape
 
-    losses, evaluated, _ = rank(None)
-    sizes = {"dp": 2, "tp": 2}
-    for found in dist.simulate(sizes).run(rank, sizes):
-        np.testing.assert_allclose(found[0], losses, 1e-10)
-        assert found[1] == pytest.approx(evaluated, rel=1e-9) and found[2] == (6, 6)
+def test_a_run_goes_on_on_other_meshes(tmp_path: Path) -> None:
+    """Data parallel training of a divided model, evaluated, with checkpoints, is that of one rank;
+    also where it begins on two ranks, goes on on four, and ends on one.
+    """
+    record, _ = fitted(None, None, 3)
+    losses: list[float] = []
+    for epochs, mesh in ((1, {"dp": 1, "tp": 2}), (2, {"dp": 2, "tp": 2}), (3, None)):
+        run = partial(fitted, mesh, tmp_path / "run", epochs)
+        ranks = [run()] if mesh is None else dist.simulate(mesh).run(run)
+        for found, shape in ranks:
+            assert found.losses == ranks[0][0].losses
+            assert shape == ((12, 6) if mesh is None else (6, 6))
+        losses += map(float, ranks[0][0].losses)
+        evaluated = ranks[0][0].evaluations[-1]["loss"]
+        assert evaluated == pytest.approx(record.evaluations[epochs - 1]["loss"], rel=1e-9)
+    np.testing.assert_allclose(losses, record.losses, 1e-10)
