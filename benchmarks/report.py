@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+DISTRIBUTED = PAGE.with_name("distributed.md")
 END = "<!-- end -->"
 TEXT_COLUMNS = 2
 """Columns of text that a table begins with; the others are figures."""
@@ -102,16 +103,16 @@ def table_in_markdown(table: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *lines))
 
 
-def replace_section(begin: str, section: str) -> None:
-    """Put the section between the mark ``begin`` and the next `END` of docs/performance.md.
+def replace_section(begin: str, section: str, page: Path = PAGE) -> None:
+    """Put the section between the mark ``begin`` and the next `END` of a page.
 
     Lines of text are broken at 100 columns, rows of tables are not.
     """
     lines = [line if line.startswith("|") else fill(line, 100) for line in section.split("\n")]
     section = "\n".join(lines)
-    text = PAGE.read_text()
+    text = page.read_text()
     before, found, rest = text.partition(begin)
     _, end, after = rest.partition(END)
     if not found or not end:
-        raise SystemExit(f"{PAGE} has no marks {begin!r} and {END!r}")
-    PAGE.write_text(f"{before}{begin}\n\n{section}\n{END}{after}")
+        raise SystemExit(f"{page} has no marks {begin!r} and {END!r}")
+    page.write_text(f"{before}{begin}\n\n{section}\n{END}{after}")

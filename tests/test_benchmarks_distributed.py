@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import meta
 from tests.conftest import first_on_path
 
 ROOT = Path(__file__).parents[1]
@@ -180,3 +181,49 @@ def test_tiny_rows_on_gloo(row: str, tmp_path: Path) -> None:
     assert found["reference"] == "joined-x1" and len(found["contenders"]) == 6
     for name in ("meta-x2", "ddp-x2", "fsdp2-x2"):
         assert found["contenders"][name]["loss_apart"] < 1e-3, name
+
+
+def test_predictions(
+    benchmarks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    program = benchmarks("scaling")
+    file = tmp_path / "rows.jsonl"
+    lines = [
+        {"row": "gpt2", "contender": "meta", "ranks": 1, "ms": 4.0},
+        {"row": "gpt2", "contender": "meta", "ranks": 2, "ms": 5.0},
+        {"row": "gpt2", "contender": "ddp", "ranks": 1, "ms": 6.0},
+        {"row": "bert", "contender": "meta", "ranks": 1, "failed": "exit status 1"},
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert program.kept(file) == {"gpt2": 4.0}
+    step = meta.optim.with_adamw(1e-3, over="dp")
+    with meta.distributed.planned(2):
+        run = meta.vm.compile(step(meta.model.Linear(4, 3)), meta.ones((2, 3)), meta.ones((2, 4)))
+    monkeypatch.setattr(program, "program", lambda *_: run.module)
+    command = ["scaling.py", "--records", str(file), "--zero", "0", "--ranks", "2", "64"]
+    monkeypatch.setattr(sys, "argv", [*command, "--tiny", "--json"])
+    assert program.main() == 0
+    two, many = json.loads(capsys.readouterr().out)["rows"]
+    assert (two["ranks"], two["hosts"], many["ranks"], many["hosts"]) == ("2", "1", "64", "8")
+    assert 4.0 <= float(two["step, ms"]) <= float(many["step, ms"])
+    monkeypatch.setattr(sys, "argv", ["scaling.py", "--rows", "bert", "--records", str(file)])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert "no row has a step of one rank" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_predictions_of_a_tiny_network() -> None:
+    pytest.importorskip("transformers")
+    script = str(ROOT / "benchmarks" / "scaling.py")
+    options = ["--one", "gpt2=1.0", "--tiny", "--zero", "0", "3", "--ranks", "2", "8", "--json"]
+    done = subprocess.run(
+        [sys.executable, script, *options], env=first_on_path(ROOT), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["rows"]
+    assert [(r["ZeRO"], r["ranks"]) for r in found] == [
+        *(("none", "2"), ("none", "8"), ("3", "2"), ("3", "8"))
+    ]
+    memory = [float(r["memory of a rank, MB"]) for r in found]
+    assert memory[0] == memory[1] >= memory[2] >= memory[3]

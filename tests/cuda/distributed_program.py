@@ -5,6 +5,7 @@ beside simulated ranks on the CPU; and data parallel steps beside those of one G
 from __future__ import annotations
 
 import sys
+import tempfile
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,11 @@ import numpy as np
 import meta
 from meta import distributed as dist
 from meta import op
+from meta.base import config
+from meta.base.device import Device
 from meta.dialect import only
+from meta.dialect.core.cost_store import find
+from meta.passes.links import INSIDE, Link, Links, Reach, links_key
 from meta.vm.graph_steps import GraphStep
 from tests.distributed.test_simulated import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
@@ -143,6 +148,20 @@ def overlaps() -> None:
             )
 
 
+def measured() -> Link:
+    """Measure the link of the GPUs: what is predicted by it is about what was measured."""
+    with tempfile.TemporaryDirectory() as folder, config.override(META_CACHE_DIR=folder):
+        link = dist.measure_links("dp")
+        race = find(links_key(INSIDE, Device("cuda")))
+        assert link.measured and race is not None and len(race.costs) == 4, race
+        for cost in race.costs:
+            assert cost.forward is not None
+            size, reach = dict(cost.config)["bytes"], Reach(count, 1, count)
+            time, _ = Links(link, link).time("all_reduce", int(size), reach)
+            assert 0.6 < time / cost.forward.median < 1.6, (str(link), time, race.costs)
+    return link
+
+
 kept: list[Any] = []
 dist.init("cuda", timeout=60)
 mesh = dist.Mesh({"dp": count})
@@ -150,6 +169,7 @@ here, results = dist.rank("dp"), everything("cuda")
 cases = [(name, zero) for name in MAKERS for zero in STAGES]
 states = {case: trained(case[0], True, "dp", "cuda", look, case[1]) for case in cases}
 overlaps()
+link = measured()
 dist.end()
 for mine, wanted in zip(results, dist.simulate(count).run(everything, "cpu")[here], strict=True):
     np.testing.assert_allclose(mine, wanted, 1e-6, 1e-9)
@@ -158,4 +178,4 @@ for case, state in states.items():
     for key, value in state.items():
         message = f"{case}: {key}"
         np.testing.assert_allclose(value, singles[case[0]][key], 1e-10, 1e-13, err_msg=message)
-print(f"rank {here} of {count}: {len(results)} results and {len(kept)} steps agree")
+print(f"rank {here} of {count}: {len(results)} results and {len(kept)} steps agree; {link}")

@@ -1,0 +1,123 @@
+"""Predicts the training steps of distributed.py on meshes that are not there, on any machine.
+
+    python benchmarks/scaling.py --one gpt2=8.92 [--ranks 2 8 64 1024] [--zero 0 3]
+    python benchmarks/scaling.py --records FILE         # a step of one rank: what distributed.py
+                                                        # measured and wrote there
+    python benchmarks/scaling.py --one gpt2=8.92 --markdown  # also rewrites docs/distributed.md
+    python benchmarks/scaling.py --one gpt2=1 --tiny    # small networks: does all of it run?
+
+Each program is traced and compiled for the CPU, by a rank of a planned mesh, and never run. What
+its kernels take is the measured step of one rank, in milliseconds, spread over them by estimates;
+what its exchanges take follows from links: see `meta.analysis.scaling`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from command import add_names, parser_of
+from models.rank_contenders import PRECISION, RATE, WEIGHT_DECAY
+from models.rank_rows import RANK_ROWS
+from report import DISTRIBUTED, plain, replace_section, table_in_markdown
+
+import meta
+from meta.analysis import ScalingReport
+from meta.optim import with_adamw
+from meta.train.objective import Objective
+
+BEGIN = "<!-- written by benchmarks/scaling.py --markdown -->"
+HEAD = ["work", "ZeRO", "ranks", "hosts", "step, ms", "to one rank", "exchanges, ms"]
+HEAD += ["not hidden, ms", "exchanged, MB", "memory of a rank, MB"]
+
+
+def program(row: str, zero: int, ranks: int, tiny: bool) -> Any:
+    """Return the compiled step of a row for so many ranks."""
+    task = RANK_ROWS[row].task(tiny, 1)
+    inputs, targets = map(meta.array, task.batch())
+    with meta.distributed.planned(ranks), meta.dialect.only("torch", "gloo"):
+        model = Objective(task.ours(), task.loss)
+        step = with_adamw(RATE, weight_decay=WEIGHT_DECAY, over="dp", zero=zero)(model)
+        run = meta.amp.autocast(step, PRECISION)
+        return meta.vm.compile(run, meta.array(1.0), (inputs,), (targets,)).module
+
+
+def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> list[ScalingReport]:
+    """Return what is predicted for numbers of ranks, from the milliseconds of a step of one."""
+    found = []
+    module = None
+    for ranks in counts:
+        if module is None or zero:  # without parts, the program is for any number of ranks
+            module = program(row, zero, ranks, tiny)
+        found.append(meta.analysis.scaling(module, ranks, kernels=1e3 * one))
+        print(f"{row}, zero={zero}: {found[-1]}\n", file=sys.stderr, flush=True)
+    return found
+
+
+def line(row: str, one: float, zero: int, report: ScalingReport, tiny: bool) -> list[str]:
+    """Return a line of the table."""
+    return [
+        f"{RANK_ROWS[row].task(tiny, 1).what}: {one:g} ms",
+        str(zero or "none"),
+        str(report.ranks),
+        str(report.hosts),
+        f"{report.total / 1e3:.2f}",
+        f"{report.total / 1e3 / one:.2f}x",
+        f"{report.communication / 1e3:.2f}",
+        f"{report.exposed / 1e3:.2f}",
+        f"{sum(r.bytes for r in report.rows) / 2**20:.0f}",
+        f"{report.memory_bytes / 2**20:.0f}",
+    ]
+
+
+def kept(file: Path) -> dict[str, float]:
+    """Return the milliseconds of a step of one rank by row, of what distributed.py wrote."""
+    records = map(json.loads, file.read_text().splitlines())
+    ours = (r for r in records if (r["contender"], r["ranks"]) == ("meta", 1))
+    return {r["row"]: r["ms"] for r in ours if "failed" not in r}
+
+
+def _named(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    if name not in RANK_ROWS:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(RANK_ROWS)}")
+    return name, float(value)
+
+
+def main() -> int:
+    """Predict and print."""
+    parser = parser_of(__doc__)
+    add_names(parser, "--rows", RANK_ROWS)
+    parser.add_argument(
+        "--one", type=_named, nargs="+", default=[], metavar="ROW=MS", help="steps of one rank"
+    )
+    parser.add_argument("--records", type=Path, metavar="FILE", help="of distributed.py")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64, 1024])
+    parser.add_argument("--zero", type=int, nargs="+", choices=range(4), default=[0, 3])
+    parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="also rewrite docs/distributed.md")
+    options = parser.parse_args()
+    times = {**(kept(options.records) if options.records else {}), **dict(options.one)}
+    names = [name for name in options.rows if name in times]
+    if not names:
+        parser.error("no row has a step of one rank: --one ROW=MS, or --records FILE")
+    if options.markdown and options.tiny:
+        parser.error("--markdown is for full sizes")
+    table, figures = [HEAD], []
+    for name in names:
+        for zero in options.zero:
+            for report in reports(name, times[name], zero, options.ranks, options.tiny):
+                table.append(line(name, times[name], zero, report, options.tiny))
+                figures.append(dict(zip(HEAD, table[-1], strict=True)))
+    print(json.dumps({"rows": figures}) if options.json else plain(table))
+    if options.markdown:
+        replace_section(BEGIN, f"{table_in_markdown(table)}\n", DISTRIBUTED)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
