@@ -132,7 +132,7 @@ def test_who_is_there_at_the_same_time(benchmarks: Any) -> None:
     records = benchmarks("models.rank_records")
     run = records.Ranks(["meta", "ddp", "fsdp2"], [1, 2], 1, 1, 1, 1.0, "cuda", 70.0)
     keys = run.keys(joined=False)
-    assert keys == [("meta", 2), ("ddp", 2), ("fsdp2", 2), ("meta", 1), ("ddp", 1)]
+    assert keys == [("meta", 2), ("meta", 1), ("ddp", 2), ("ddp", 1), ("fsdp2", 2)]
     assert run.shifts(keys, 20.0) == [keys[:3], keys[3:]]
     assert run.shifts(keys, 100.0) == [[key] for key in keys]
 

@@ -63,14 +63,14 @@ class Ranks:
         return max(self.counts)
 
     def keys(self, joined: bool) -> list[Key]:
-        """Return contenders with their numbers of ranks, those that are compared most first. What
-        shards is for several ranks.
+        """Return contenders with their numbers of ranks: of one contender in a row, which take
+        turns even where not all have room. What shards is for several ranks.
         """
         alone = ("meta", "ddp")
         keys = [
             (name, count)
-            for count in sorted(self.counts, reverse=True)
             for name in self.contenders
+            for count in sorted(self.counts, reverse=True)
             if count > 1 or name in alone
         ]
         return [*keys, *([(JOINED, 1)] if joined else [])]
