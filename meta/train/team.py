@@ -135,7 +135,8 @@ class Team:
             return
         left = set() if trained else {id(a) for a in model.parameters() if a.requires_grad}
         for array in model.state().values():
-            if id(array) not in left and not array.placement.splits:
+            part = any(split.over == self.over for split in array.placement.splits)
+            if id(array) not in left and not part:
                 array.update(broadcast_from(array, self.over, self.count))
 
 

@@ -1,5 +1,6 @@
 """Run by each process of test_processes.py: every collective on Gloo, beside simulated ranks."""
 
+import random
 import sys
 import tempfile
 
@@ -9,12 +10,15 @@ import torch
 import meta
 from meta import distributed as dist
 from meta.base import config
-from meta.train import Accuracy, Batches
+from meta.model import Linear
+from meta.optim import with_sgd
+from meta.train import Accuracy, Batches, fit
 from tests.distributed import parallel
 from tests.distributed.test_fit import OPTIMIZERS, arrays, assert_equal, likeliest
 from tests.distributed.test_fit import run as fit_on
 from tests.distributed.test_simulated import CALLS, values
 from tests.distributed.training import MAKERS, STAGES, trained
+from tests.train.problem import CLASSES, DATA, FEATURES, loss
 
 count = int(sys.argv[1])
 
@@ -56,6 +60,19 @@ def fitted(mesh):
         return fit_on(mesh, OPTIMIZERS["accumulated"], eval_data=data, metrics=metrics)
 
 
+def shuffled(mesh, seed):
+    """Return losses of data that draw from torch's, Python's and numpy's generators."""
+    found = []
+    for data in ("loader", "loader with a generator", "Python's generator"):
+        net = Linear(FEATURES, CLASSES)
+        net.weight.update(meta.ones((CLASSES, FEATURES)))
+        net.bias.update(meta.zeros(CLASSES))
+        options = {"epochs": 2, "executor": "interpreter", "seed": seed, "mesh": mesh}
+        with meta.dialect.only("torch", "gloo"):
+            found += fit(net, loss, DATA[data](), with_sgd(0.1), **options).losses
+    return found
+
+
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
     figures = meta.array([measured()])
@@ -65,6 +82,12 @@ with dist.Mesh({"dp": count}):
     cases = [(name, zero) for name in MAKERS for zero in STAGES]
     states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
     run = fitted({"dp": count})
+    if count == 2:
+        seeded = shuffled({"dp": count}, 3)
+        random.seed(here)  # a run begins with the state of the first rank
+        np.random.seed(here)
+        torch.manual_seed(here)
+        unseeded = dist.all_gather(meta.array([shuffled({"dp": count}, None)]), "dp").numpy()
 with dist.Mesh({"tp": count}):
     divided = {name: parallel.trained(name, "tp", True) for name in ["gpt2"]}
 dist.end()
@@ -83,4 +106,7 @@ for name, parts in divided.items():
         wanted = placement.part(torch.from_numpy(whole[key][0]), {"tp": here}).numpy()
         np.testing.assert_allclose(value, wanted, 1e-9, 1e-11, err_msg=f"{name}: {key}")
     assert any(placement.splits for _, placement in parts.values())
+if count == 2:
+    np.testing.assert_allclose(seeded, shuffled(None, 3), 1e-5)
+    np.testing.assert_array_equal(unseeded[0], unseeded[1])
 print(f"rank {here} of {count}: {len(found)} results agree")

@@ -135,6 +135,66 @@ def test_executors(executor: str) -> None:
         assert_equal(found, alone)
 
 
+class Divided(meta.Model):
+    """Two layers whose hidden features may be divided over ranks, in float64."""
+
+    def build(self, dropout: float = 0.0) -> None:
+        self.up, self.drop, self.down = Linear(FEATURES, 8), Dropout(dropout), Linear(8, CLASSES)
+        self.to(dtype="float64")
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        """Return scores."""
+        return self.down(meta.relu(self.up(self.drop(x))))
+
+
+@pytest.mark.parametrize("zero", [0, 2])
+def test_a_grid(zero: int) -> None:
+    """Ranks along "tp" have parts of the model, and the same rows; also in an evaluation of what
+    ranks along "dp" begin with.
+    """
+    grid = {"dp": 2, "tp": 2}
+
+    def rank(mesh: Any) -> tuple[Any, Any, Any]:
+        meta.random.seed(1)
+        net = Divided()
+        if mesh:
+            dist.tensor_parallel(net, {"up": "column", "down": "row"})
+        options = {"over": "dp", "zero": zero} if mesh else {}
+        optimizer = with_sgd(0.1, 0.9, **options)
+        rows = Batches(*arrays(), 10, shuffle=False)
+        before = evaluate(net, loss, rows, executor="interpreter", mesh=mesh)
+        data = Batches(*arrays(), SIZE, drop_last=True)
+        record = fit(net, loss, data, optimizer, epochs=2, eval_data=rows, mesh=mesh,
+                     executor="interpreter")  # fmt: skip
+        state = dist.whole(record.training_step.state())
+        return record, {n: a.numpy() for n, a in state.items()}, before
+
+    alone = rank(None)
+    for found in dist.simulate(grid).run(rank, grid):
+        assert_equal(found[:2], alone[:2])
+        assert found[2] == pytest.approx(alone[2], rel=1e-12)
+
+
+def test_dropout_on_a_grid() -> None:
+    """The masks of a rank are those of its row of the grid: losses differ from another seed's."""
+    grid = {"dp": 2, "tp": 2}
+
+    def rank(seed: int) -> Any:
+        net = dist.tensor_parallel(Divided(0.5), {"up": "column", "down": "row"})
+        data = Batches(*arrays(), SIZE, drop_last=True)
+        return fit(net, loss, data, with_sgd(0.1), steps=3, mesh=grid, seed=seed,
+                   executor="interpreter").losses  # fmt: skip
+
+    def runs(seed: int) -> Any:
+        meta.random.seed(0)
+        return dist.simulate(grid).run(rank, seed)
+
+    first = runs(5)
+    assert first == runs(5) and first != runs(6)
+    assert first[0] == first[1] == first[2] == first[3]
+
+
 class Read:
     """Batches that a rank reads by itself: every other row."""
 

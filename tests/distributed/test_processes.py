@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import meta
 from meta.base.errors import DistributedError
 from tests.conftest import first_on_path
+from tests.distributed.interrupted import trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,3 +39,21 @@ def test_without_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         meta.distributed.init()
     with pytest.raises(DistributedError, match="there are no processes yet"):
         meta.distributed.Mesh(2)
+
+
+def test_ctrl_c_on_one_rank_ends_all_behind_the_same_step(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "interrupted.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=first_on_path(ROOT) | {"OMP_NUM_THREADS": "1", "META_PROGRESS": "off"},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    (step,) = report["steps"]
+    for rank in report["ranks"]:
+        assert rank["code"] == 0, rank["said"]
+        assert f"interrupted at step {step}; kept in " in rank["said"]
+    gone_on = trained(tmp_path / "kept", step + 5, 0)
+    assert gone_on.first_step == step and len(gone_on.losses) == 5
