@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from meta.base.device import Device
-from meta.dialect.core import FUSED, KERNEL, Cost
+from meta.dialect.core import FUSED, KERNEL
 from meta.dialect.core.costs import MARGIN
 from meta.dialect.core.dispatch import cheapest
 from meta.dialect.core.preference import Preference, current, tuning
 from meta.dialect.core.tuning import choice, chooses, race_of
 from meta.ir import Call, Function, Module, Type, bindings
-from meta.op.core import Op, View
+from meta.op.core import CallValues, Op, View
 from meta.passes.dead_code import dead_code
 from meta.passes.dispatch import prepared
 from meta.passes.inline import inline
+from meta.passes.work import work_of
 
 
 def split_patterns(module: Module, *, device: Device) -> Module:
@@ -57,30 +57,27 @@ def _is_slower(function: Function, device: Device, preference: Preference) -> bo
     together = None if race is None else choice(race, [dialect])
     if together is None or together.forward is None:
         return False
-    apart = _apart(function, device, preference)
-    if apart is None:
-        return False
-    median, p20 = _sum(apart)
-    return median < (1 - MARGIN) * together.forward.median and p20 < together.forward.p20
+    median = p20 = 0.0
+    for call in _calls(function, device):
+        cost = None if call is None else cheapest(call, preference)
+        if cost is None or cost.forward is None:
+            return False
+        median, p20 = median + cost.forward.median, p20 + cost.forward.p20
+        if median >= (1 - MARGIN) * together.forward.median:
+            return False  # before any other is measured
+    return p20 < together.forward.p20
 
 
-def _apart(function: Function, device: Device, preference: Preference) -> list[Cost] | None:
-    """Return what the calls of a pattern take by themselves; None unless all of that is known."""
-    found = []
+def _calls(function: Function, device: Device) -> list[CallValues | None]:
+    """Return the calls of a pattern that run a kernel, those that seem to take longest first; None
+    for what is no call of an operator.
+    """
+    found: list[tuple[float, CallValues | None]] = []
     for binding in bindings(function):
         value = binding.value
         if not isinstance(value, Call) or not isinstance(value.callee, Op):
-            return None
+            return [None]
         call = prepared(value.callee, value, device)
-        if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
-            continue  # it takes no time
-        cost = cheapest(call, preference)
-        if cost is None or cost.forward is None:
-            return None
-        found.append(cost)
-    return found
-
-
-def _sum(costs: Iterable[Cost]) -> tuple[float, float]:
-    times = [cost.forward for cost in costs if cost.forward is not None]
-    return sum(time.median for time in times), sum(time.p20 for time in times)
+        if call.callee is not None and not isinstance(call.out, View):
+            found.append((work_of(value).time, call if isinstance(call.out, Type) else None))
+    return [call for _, call in sorted(found, key=lambda pair: -pair[0])]
