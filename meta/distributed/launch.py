@@ -140,7 +140,10 @@ def _leave(why: str) -> None:
     """
     if not _watch:
         return
-    own = _watch.pop()
+    own = _watch[0]
+    if own.device is not None and not own.is_broken():
+        torch.cuda.synchronize()  # while it is watched whether what was launched comes to its end
+    _watch.clear()
     own.end(why)
     faulthandler.dump_traceback_later(own.limit, exit=True)
     try:
@@ -148,8 +151,6 @@ def _leave(why: str) -> None:
             # Kernels of NCCL wait for ever for a rank that is gone.
             dist.distributed_c10d._abort_process_group()
         elif dist.is_initialized():
-            if own.device is not None:
-                torch.cuda.synchronize()
             graph_ranks.release()
             dist.destroy_process_group()
     finally:

@@ -156,18 +156,24 @@ class Watch:
         """
         keys = [f"{name}/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], text)
+        # The last one says that all are there, so that each asks for one key only.
+        there = f"{name}/all"
+        if self._store.add(f"{name}/count", 1) == self.size:
+            self._store.set(there, "")
         deadline = time.monotonic() + self.limit - self.margin
-        while True:
-            missing = [r for r, key in enumerate(keys) if not self._store.check([key])]
-            if not missing:
-                return [self._store.get(key).decode() for key in keys]
+        pause = 0.001
+        while not self._store.check([there]):
             if self._failure or time.monotonic() > deadline:
-                who = "did not come" if self.size - len(missing) > 1 else "did not come to this one"
-                self._fail(f"{ranks_text(missing)} of {self.size} {who}{self._where(missing)}")
+                missing = [r for r, key in enumerate(keys) if not self._store.check([key])]
+                self._fail(
+                    f"{ranks_text(missing)} of {self.size} did not come{self._where(missing)}"
+                )
                 raise DistributedError(
                     WHAT, expected=f"all in {name} within {self.limit:g} s", found=self._failure
                 )
-            time.sleep(0.01)
+            time.sleep(pause)
+            pause = min(2 * pause, self._period)
+        return [one.decode() for one in self._store.multi_get(keys)]
 
     def _where(self, ranks: Sequence[int]) -> str:
         rows = self._rows(ranks)
@@ -192,9 +198,7 @@ class Watch:
                 self._fail(self._missing(axis, rows, silent, cause))
         except RuntimeError:
             if not self._failure:
-                self._failure = (
-                    f"the store is gone, and with it rank 0 or the launcher ({_said(cause)})"
-                )
+                self._failure = f"{GONE} ({_said(cause)})"
         return self._failure
 
     def _missing(
@@ -282,9 +286,12 @@ class Watch:
     def _look_at_device(self) -> None:
         """End the process if launched work does not come to its end."""
         now = time.monotonic()
-        while self._launched and self._launched[0][2].query():
-            self._launched.popleft()
-            self._got_on = now
+        try:
+            while self._launched and self._launched[0][2].query():
+                self._launched.popleft()
+                self._got_on = now
+        except RuntimeError:  # the device has failed, which whoever uses it next is told
+            self._launched.clear()
         if not self._launched:
             return
         call, since, _ = self._launched[0]

@@ -1,10 +1,12 @@
 """What goes wrong among ranks: run by test_faults.py, ``python -m tests.distributed.faults FOLDER
-NAMES``. Prints a report as JSON: by the fault's name, what became of each rank.
+NAMES [DEVICE]``. Prints a report as JSON: by the fault's name, what became of each rank. On "cuda"
+each has two ranks.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -23,6 +25,14 @@ LIMIT = 3.0
 """Seconds that a rank waits for others."""
 
 
+DEVICE = sys.argv[3] if len(sys.argv) > 3 and sys.argv[0].endswith("faults.py") else "cpu"
+
+
+def ones(count: int) -> Any:
+    """Return so many ones on the device."""
+    return meta.ones((count,), device=DEVICE)
+
+
 def program(function: Callable[[Any], Any]) -> Any:
     """Return a compiled program: the mean of a function's results along all axes."""
 
@@ -33,20 +43,20 @@ def program(function: Callable[[Any], Any]) -> Any:
             y = dist.all_reduce(y, axis, "mean")
         return y
 
-    return meta.vm.compile(traced, meta.ones(4))
+    return meta.vm.compile(traced, ones(4))
 
 
 def raises(rank: int) -> None:
-    """One rank of three raises in the user's code."""
+    """The last rank raises in the user's code."""
     run = program(meta.tanh)
-    if rank == 2:
+    if rank == dist.size("dp") - 1:
         raise ZeroDivisionError("mine")
-    run(meta.ones(4))
+    run(ones(4))
 
 
 def is_late(rank: int) -> None:
     """One rank of two takes long; the other one gives up, and its error is known to both."""
-    x = dist.all_reduce(meta.ones(4), "dp")
+    x = dist.all_reduce(ones(4), "dp")
     if rank:
         time.sleep(LIMIT + 1)
     try:
@@ -62,7 +72,7 @@ def is_late(rank: int) -> None:
 
 def is_killed(rank: int) -> None:
     """One rank of four is killed, in the middle of its steps."""
-    x = meta.ones(4)
+    x = ones(4)
     for step in range(20):
         if rank == 1 and step == 7:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -71,7 +81,7 @@ def is_killed(rank: int) -> None:
 
 def keeper_is_killed(rank: int) -> None:
     """The rank that keeps the store is killed."""
-    x = dist.all_reduce(meta.ones(4), "dp")
+    x = dist.all_reduce(ones(4), "dp")
     if rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     dist.all_reduce(x, "dp")
@@ -80,33 +90,34 @@ def keeper_is_killed(rank: int) -> None:
 def leaves(rank: int) -> None:
     """One rank of two comes to the end of its program before the other one."""
     if rank == 0:
-        dist.all_reduce(meta.ones(4), "dp")
+        dist.all_reduce(ones(4), "dp")
 
 
 def other_shapes(rank: int) -> None:
     """Eager calls that differ: an error on all ranks each time, after which they go on together."""
     for call in (
-        lambda: dist.all_reduce(meta.ones(3 + rank), "dp"),
-        lambda: dist.all_reduce(meta.ones(3).astype(("float32", "float64")[rank]), "dp"),
-        lambda: dist.all_reduce(meta.ones(3), "dp", ("sum", "max")[rank]),
-        lambda: dist.broadcast(meta.ones(3), "dp", rank),
-        lambda: (dist.all_gather, dist.all_reduce)[rank](meta.ones(3), "dp"),
+        lambda: dist.all_reduce(ones(3 + rank), "dp"),
+        lambda: dist.all_reduce(ones(3).astype(("float32", "float64")[rank]), "dp"),
+        lambda: dist.all_reduce(ones(3), "dp", ("sum", "max")[rank]),
+        lambda: dist.broadcast(ones(3), "dp", rank),
+        lambda: (dist.all_gather, dist.all_reduce)[rank](ones(3), "dp"),
     ):
         try:
             call()
         except DistributedError as error:
             print(f"told: {error}")
-    print("after:", dist.all_reduce(meta.ones(3), "dp").numpy().tolist())
+    print("after:", dist.all_reduce(ones(3), "dp").numpy().tolist())
 
 
 def other_programs(rank: int) -> None:
     """Compiled programs that differ, in what they compute and in a constant, on a mesh of two axes;
     and equal ones that are called in another order.
     """
-    number = meta.array([1.0, 2.0, 3.0, 4.0 + (rank == 3)])
+    last = dist.size("dp") * dist.size("tp") - 1
+    number = meta.array([1.0, 2.0, 3.0, 4.0 + (rank == last)], device=DEVICE)
     for make in (
         lambda: program(meta.exp if rank == 1 else meta.tanh),
-        lambda: program(lambda x: x * number.numpy()),
+        lambda: program(lambda x: x * number),
     ):
         try:
             make()
@@ -115,11 +126,12 @@ def other_programs(rank: int) -> None:
             print(f"told: {error}")
     both = [program(meta.exp), program(meta.tanh)]
     try:
-        both[rank % 4 >= 2](meta.ones(4))
-        print("not told")
+        if DEVICE == "cpu":  # on CUDA nothing is compared when a program is called
+            both[rank >= 2](ones(4))
+            print("not told")
     except DistributedError as error:
         print(f"told: {error}")
-    print("after:", both[0](meta.zeros(4)).numpy().tolist())
+    print("after:", both[0](0.0 * ones(4)).numpy().tolist())
 
 
 def does_not_come(rank: int) -> None:
@@ -151,33 +163,36 @@ WITH_EXIT = ("is late", "keeper is killed", "leaves")
 def rank_of(name: str) -> Callable[[int], None]:
     """Return what a rank does."""
     fault, sizes = FAULTS[name]
+    sizes = sizes if DEVICE == "cpu" else {axis: 2 if axis == "dp" else 1 for axis in sizes}
 
     def main(rank: int) -> None:
         if name == "does not come" and rank == 1:
             time.sleep(LIMIT + 1)
             return
         began = time.monotonic()
-        dist.init("cpu", timeout=LIMIT)
-        with meta.dialect.only("torch", "gloo"), dist.Mesh(sizes):
-            dist.all_reduce(meta.ones(1), "dp")
+        dist.init(DEVICE, timeout=LIMIT)
+        with meta.dialect.only("torch", "gloo", "nccl"), dist.Mesh(sizes):
+            dist.all_reduce(ones(1), "dp")
             began = time.monotonic()
             try:
                 fault(rank)
             finally:
                 print(f"\nit took {time.monotonic() - began:.3f} s")
         dist.end()
+        if name == "other shapes":
+            dist.init(DEVICE, timeout=LIMIT)
+            with dist.Mesh(sizes):
+                print("again:", dist.all_reduce(ones(1), "dp").numpy().tolist())
+            dist.end()
 
     return main
 
 
 def main(folder: Path, names: list[str]) -> None:
     """Print the report."""
-    count = {name: sizes for name, (_, sizes) in FAULTS.items()}
     report = {}
     for name in names:
-        ranks = 1
-        for size in count[name].values():
-            ranks *= size
+        ranks = math.prod(FAULTS[name][1].values()) if DEVICE == "cpu" else 2
         agent, whole_exit = name != "keeper is killed", name in WITH_EXIT
         report[name] = start(ranks, rank_of(name), folder / name, agent, whole_exit).wait()
     print(json.dumps(report))

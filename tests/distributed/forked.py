@@ -92,6 +92,7 @@ def start(
         os.dup2(said, 2)
         os.environ.update(
             RANK=str(rank),
+            LOCAL_RANK=str(rank),
             WORLD_SIZE=str(count),
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),
