@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from meta.base import config
 from meta.base.errors import DistributedError
-from meta.distributed.watch import Watch
+from meta.distributed.watch import GONE, WHAT, Watch
 from meta.runtime.world import ALONE, set_process
 from meta.vm import graph_ranks
 
@@ -58,17 +58,22 @@ def init(device: str | None = None, timeout: float = TIMEOUT) -> None:
     place = said["MASTER_ADDR"], int(said["MASTER_PORT"])
     store = _store(*place, keeps_store, timeout)
     client = PrefixStore(f"{prefix}/watch", _store(*place, False, timeout))
-    watch = Watch(client, rank, size, timeout, keeps_store, 0 if kind == "cuda" else None)
+    gpu = 0 if kind == "cuda" else None
+    try:
+        watch = Watch(client, rank, size, timeout, keeps_store, gpu)
+    except RuntimeError as error:
+        raise DistributedError(WHAT, found=GONE) from error
     try:
         watch.meet("init")
-        dist.init_process_group(
-            # Texts go from host to host, beside what the devices exchange.
-            "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
-            store=PrefixStore(f"{prefix}/groups", store),
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=timeout - watch.margin),
-        )
+        with watch.joining("init"):
+            dist.init_process_group(
+                # Texts go from host to host, beside what the devices exchange.
+                "cpu:gloo,cuda:nccl" if kind == "cuda" else "gloo",
+                store=PrefixStore(f"{prefix}/groups", store),
+                rank=rank,
+                world_size=size,
+                timeout=timedelta(seconds=timeout - watch.margin),
+            )
     except BaseException:
         watch.end("init failed")
         raise
@@ -104,9 +109,12 @@ def take_gpu(ordinal: int) -> None:
 
 def _store(host: str, port: int, keeps: bool, timeout: float) -> TCPStore:
     """Return a connection to the store of all ranks, which is begun if it is kept here."""
-    limit = timedelta(seconds=timeout)
+    # PyTorch may take twice as long to find that nobody answers.
+    limit = timedelta(seconds=timeout / 2)
     try:
-        return TCPStore(host, port, None, keeps, limit, wait_for_workers=False, multi_tenant=keeps)
+        store = TCPStore(host, port, None, keeps, limit, wait_for_workers=False, multi_tenant=keeps)
+        store.set_timeout(timedelta(seconds=timeout))
+        return store
     except RuntimeError as error:
         who = "the store cannot be begun" if keeps else "rank 0, or the launcher, does not answer"
         raise DistributedError(

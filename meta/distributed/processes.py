@@ -63,7 +63,8 @@ class Mesh:
         if len(set(said.values())) > 1:
             raise DistributedError("the ranks make different meshes", found=difference(said))
         self._before = current()
-        found = {axis: self._group(own, axis) for axis in self.sizes}
+        with own.joining(str(self)):
+            found = {axis: self._group(own, axis) for axis in self.sizes}
         kind = "cpu" if own.device is None else "cuda"
         names, ranks = tuple(self.sizes), torch.arange(count).reshape(*self.sizes.values())
         groups = [group.group for group in found.values()]

@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -71,6 +72,8 @@ class Watch:
         # What a device has yet to do, with the time of its launch; when it last got on.
         self._launched: deque[tuple[str, float, Any]] = deque()
         self._got_on = 0.0
+        # What groups are being made, and since when.
+        self._joining: tuple[str, float] | None = None
         self._main = threading.main_thread().ident
         self._stop = threading.Event()
         self._hook: Callable[..., Any] = sys.excepthook
@@ -90,6 +93,23 @@ class Watch:
     def leave(self) -> None:
         """Note that the innermost collective has returned."""
         self._within.pop()
+
+    @contextmanager
+    def joining(self, what: str) -> Iterator[None]:
+        """Let a block make groups with all other ranks. DistributedError if that fails; where it
+        takes longer than the limit, for which PyTorch does not care, the process ends.
+        """
+        self._joining = what, time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, DistributedError):
+                raise
+            found = self._found("", range(self.size), error)
+            expected = f"all {self.size} ranks in {what} within {self.limit:g} s"
+            raise DistributedError(WHAT, expected=expected, found=found) from error
+        finally:
+            self._joining = None
 
     def launched(self, call: str) -> None:
         """Note work on the current stream of the device, which is to come to its end."""
@@ -154,26 +174,31 @@ class Watch:
 
         Raises DistributedError, which names those that did not come within the limit.
         """
-        keys = [f"{name}/{rank}" for rank in range(self.size)]
-        self._store.set(keys[self.rank], text)
-        # The last one says that all are there, so that each asks for one key only.
-        there = f"{name}/all"
-        if self._store.add(f"{name}/count", 1) == self.size:
-            self._store.set(there, "")
-        deadline = time.monotonic() + self.limit - self.margin
-        pause = 0.001
-        while not self._store.check([there]):
-            if self._failure or time.monotonic() > deadline:
-                missing = [r for r, key in enumerate(keys) if not self._store.check([key])]
-                self._fail(
-                    f"{ranks_text(missing)} of {self.size} did not come{self._where(missing)}"
-                )
-                raise DistributedError(
-                    WHAT, expected=f"all in {name} within {self.limit:g} s", found=self._failure
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, self._period)
-        return [one.decode() for one in self._store.multi_get(keys)]
+        try:
+            keys = [f"{name}/{rank}" for rank in range(self.size)]
+            self._store.set(keys[self.rank], text)
+            # The last one says that all are there, so that each asks for one key only.
+            there = f"{name}/all"
+            if self._store.add(f"{name}/count", 1) == self.size:
+                self._store.set(there, "")
+            deadline = time.monotonic() + self.limit - self.margin
+            pause = 0.001
+            while not self._store.check([there]):
+                if self._failure or time.monotonic() > deadline:
+                    missing = [r for r, key in enumerate(keys) if not self._store.check([key])]
+                    self._fail(
+                        f"{ranks_text(missing)} of {self.size} did not come{self._where(missing)}"
+                    )
+                    raise DistributedError(
+                        WHAT, expected=f"all in {name} within {self.limit:g} s", found=self._failure
+                    )
+                time.sleep(pause)
+                pause = min(2 * pause, self._period)
+            return [one.decode() for one in self._store.multi_get(keys)]
+        except RuntimeError as error:
+            if isinstance(error, DistributedError):
+                raise
+            raise DistributedError(WHAT, found=f"{GONE} ({_said(error)})") from error
 
     def _where(self, ranks: Sequence[int]) -> str:
         rows = self._rows(ranks)
@@ -209,20 +234,21 @@ class Watch:
         cause: BaseException,
     ) -> str:
         """Return which ranks are missing in this one's last collective, and where they are."""
-        own = self._calls[axis]
+        own = self._calls.get(axis, 0)
         told = []
         for rank, row in rows.items():
             done = row.get("calls", {}).get(axis, 0)
-            behind = f"after {done - bool(row.get('in'))} of {own} collectives along {axis!r}"
+            behind = f", after {done - bool(row.get('in'))} of {own} collectives along {axis!r}"
+            behind = behind if axis else ""
             if rank == self.rank:
                 continue
             if row.get("ended"):
-                told.append(f"rank {rank} has left ({row['ended']}), {behind}")
+                told.append(f"rank {rank} has left ({row['ended']}){behind}")
             elif rank in silent:
                 told.append(f"rank {rank} is gone: it gives no sign of life any more")
             elif done < own:
                 at = f"in {row['in']}" if row["in"] else f"at {row['line']}"
-                told.append(f"rank {rank} did not come: it is {at}, {behind}")
+                told.append(f"rank {rank} did not come: it is {at}{behind}")
         return "; ".join(told) or f"all ranks are there, but: {_said(cause)}"
 
     # The store.
@@ -273,15 +299,33 @@ class Watch:
     def _watch(self) -> None:
         if self.device is not None:
             torch.cuda.set_device(self.device)
+        there = True
         while not self._stop.wait(self._period):
             try:
-                self._write_row()
-                self._read_failure()
+                if there:
+                    self._write_row()
+                    self._read_failure()
             except RuntimeError:  # the store is gone: with whom, the collectives will say
-                if self.device is None:
-                    return
+                there = False
             if self._launched:
                 self._look_at_device()
+            if self._joining is not None:
+                self._look_at_joining(*self._joining)
+
+    def _look_at_joining(self, what: str, since: float) -> None:
+        """End the process if groups are not made in time."""
+        if time.monotonic() - since < self._patience():
+            return
+        if not self._failure:
+            self._fail(self._stuck("", what))
+        if self._joining is not None:
+            self._end_process(
+                "", f"all {self.size} ranks in {what} within {self.limit:g} s", "what waits"
+            )
+
+    def _patience(self) -> float:
+        """Return the seconds for which what cannot be interrupted may wait."""
+        return min(5.0, self.limit / 4) if self._failure else self.limit - self.margin
 
     def _look_at_device(self) -> None:
         """End the process if launched work does not come to its end."""
@@ -296,23 +340,27 @@ class Watch:
             return
         call, since, _ = self._launched[0]
         waited = now - max(since, self._got_on)
-        if waited < (min(5.0, self.limit / 4) if self._failure else self.limit - self.margin):
+        if waited < self._patience():
             return
         if not self._failure:
-            self._fail(self._stuck(call))
+            self._fail(self._stuck(call, call))
+        expected = f"{call} to end on the device within {self.limit:g} s"
+        self._end_process(_operator(call), expected, "a kernel that waits")
+
+    def _end_process(self, op: str, expected: str, who: str) -> None:
         error = DistributedError(
             WHAT,
-            op=_operator(call),
-            expected=f"{call} to end on the device within {self.limit:g} s",
+            op=op or None,
+            expected=expected,
             found=self._failure,
-            hint="a kernel that waits for another rank cannot be interrupted: the process ends",
+            hint=f"{who} for another rank cannot be interrupted: the process ends",
         )
         error.span = None
         print(f"[rank{self.rank}]: {error}", file=sys.stderr, flush=True)
         os._exit(1)
 
-    def _stuck(self, call: str) -> str:
-        """Return why a device waits, as far as the rows of all ranks tell."""
+    def _stuck(self, call: str, what: str) -> str:
+        """Return why this rank waits in a call, as far as the rows of all ranks tell."""
         try:
             before = self._rows(range(self.size))
             time.sleep(2 * self._period)
@@ -328,10 +376,10 @@ class Watch:
                 told.append(f"rank {rank} is gone")
                 continue
             behind = [axis for axis, n in most.items() if row["calls"].get(axis, 0) < n]
-            if behind:
+            if call and behind:
                 at = f"in {row['in']}" if row["in"] else f"at {row['line']}"
                 told.append(f"rank {rank} did not come: it is {at}")
-        return "; ".join(told) or f"all ranks are there, and wait in {call} or what follows"
+        return "; ".join(told) or f"all ranks are there, and wait in {what} or what follows"
 
 
 def _said(cause: BaseException) -> str:

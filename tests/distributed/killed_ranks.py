@@ -104,13 +104,14 @@ def newest(folder: Path) -> int:
     return steps[-1] if steps else 0
 
 
-def told(ended: list[dict[str, Any]], victim: int) -> str:
+def unsaid(ended: list[dict[str, Any]], victim: int) -> str:
     """Return what is wrong with how ranks ended, of which one was killed; empty if nothing is."""
     for rank, its in enumerate(ended):
         if rank == victim and its["code"] != -signal.SIGKILL:
             return f"rank {rank} ended with {its['code']}"
         # The others say so, unless all was done but for their leaving.
-        said_so = its["code"] == 0 or (its["code"] == 1 and "DistributedError" in its["said"])
+        told = any(text in its["said"] for text in ("DistributedError", "do not go on together"))
+        said_so = its["code"] == 0 or (its["code"] == 1 and told)
         if rank != victim and not said_so:
             return f"rank {rank} ended with {its['code']}: {its['said']}"
     return ""
@@ -140,7 +141,7 @@ def at_random(folder: Path, count: int, kills: int) -> dict[str, Any]:
                 slowest = max(slowest, time.monotonic() - killed)
                 done += 1
                 resumed.append(begun)
-                problem = told(ended, victim)
+                problem = unsaid(ended, victim)
                 if problem or newest(where) < begun:
                     wrong.append(problem or f"step {begun} was lost")
         else:
@@ -172,7 +173,7 @@ def while_writing(folder: Path, every: int) -> dict[str, Any]:
             if ended[victim]["code"] == 0:
                 shutil.rmtree(where)
                 break
-            problem = told(ended, victim)
+            problem = unsaid(ended, victim)
             found = Checkpoints(where, 2).newest()
             if found is not None:
                 found.read()  # it is readable
