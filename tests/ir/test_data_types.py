@@ -204,10 +204,12 @@ def test_no_pass_forgets_the_data_types() -> None:
 
     What `vm/preparation.py` makes computes one tensor of others; `testing/run.py` wraps a function;
     `model/gradient.py` takes along those of the trace that it differentiates a part of. What
-    `vm/measuring/` makes is of one kernel, which takes tensors.
+    `vm/measuring/` makes is of one kernel, which takes tensors. `passes/distributed/
+    tensor_parallel.py` traces a program anew, and takes its data types along.
     """
     makers = {"ir/expr.py", "ir/parser.py", "model/trace.py"}
     makers |= {"vm/preparation.py", "testing/run.py", "model/gradient.py"}
+    makers |= {"passes/distributed/tensor_parallel.py"}
     makers |= {f"vm/measuring/{name}.py" for name in ("gradients", "isolated", "subject")}
     folders = ("ir", "op", "passes", "analysis", "vm", "model", "optim", "amp", "grad", "testing")
     root = Path(meta.__file__).parent
