@@ -14,7 +14,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.base.html import bytes_text, fragment, table, tag
 from meta.base.source import Span
 from meta.dialect.core import FUSED
-from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, operands, type_of
+from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, Var, operands, type_of
 from meta.op.core import Op
 from meta.passes.calls import base_op, typed_args
 from meta.passes.lifetimes import type_bytes
@@ -248,8 +248,8 @@ def _product(sizes: Any) -> int:
     return count
 
 
-_Started = tuple[str, tuple[Expr, ...]]
-"""A collective that goes on: its axis, and its arguments."""
+_Started = tuple[str, frozenset[Expr]]
+"""A collective that goes on: its axis, and its arguments and results."""
 
 
 @dataclass
@@ -343,7 +343,7 @@ class _Walk:
         args = dict(zip(op.schema.names, typed_args(op, call), strict=True))
         over, size = args["over"], args["size"]
         reach = self._reach(op, over, size)
-        what = over, tuple(atom for atom in operands(call) if atom is not call.callee)
+        what = over, frozenset(atom for atom in operands(call) if atom is not call.callee)
         if op.name == WAIT:
             self._wait(what, clock)
             return
@@ -358,7 +358,8 @@ class _Walk:
         clock.free = begin + time
         exposed = 0.0
         if op.name.endswith(STARTED):
-            clock.pending.append((what, len(clock.rows), clock.free))
+            made = {binding.var} if type_bytes(type_of(binding.var)) else set[Var]()
+            clock.pending.append(((over, what[1] | made), len(clock.rows), clock.free))
         else:
             exposed, clock.now = clock.free - clock.now, clock.free
         row = ExchangeRow(op.name, over, reach, count, algorithm, time, exposed, binding.span)

@@ -76,6 +76,10 @@ class _PlannedGroup:
         """Refuse."""
         self._refuse("a message")
 
+    def together(self) -> NoReturn:
+        """Refuse."""
+        self._refuse("what a program exchanges together")
+
     def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> NoReturn:
         """Refuse."""
         self._refuse("what a program starts")

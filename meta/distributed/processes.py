@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.distributed_c10d import _coalescing_manager
 
 from meta.base.errors import DistributedError
 from meta.distributed import beside
@@ -163,6 +164,13 @@ class _ProcessGroup:
                     calls.append(dist.P2POp(dist.irecv, out, group=self.group, group_peer=source))
             for work in dist.batch_isend_irecv(calls) if calls else ():
                 work.wait()
+
+    def together(self) -> AbstractContextManager[None]:
+        if self._watch.device is None:
+            return nullcontext()
+        # Without a device: that is for libraries that have no calls for several tensors.
+        found: AbstractContextManager[None] = _coalescing_manager(self.group)
+        return found
 
     def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
         return beside.start(run, written[0].device)

@@ -70,4 +70,10 @@ not_differentiable(
     *(op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait),
     why="it writes in place; all_reduce has a gradient",
 )
+not_differentiable(
+    *(op.all_gather_start, op.reduce_scatter_start),
+    *(op.multi_tensor_all_gather, op.multi_tensor_all_gather_start),
+    *(op.multi_tensor_reduce_scatter, op.multi_tensor_reduce_scatter_start),
+    why="a pass makes it; the collective itself has a gradient",
+)
 not_differentiable(op.axis_index, why="the result does not depend on a number")

@@ -56,6 +56,12 @@ def _rank(rank: int, size: int, name: str) -> None:
     require(0 <= rank < size, f"{name} is no rank", expected=expected, found=f"{name}={rank}")
 
 
+def _several(x: tuple[TensorType, ...]) -> None:
+    require(len(x) > 0, "there are no tensors", expected="at least one")
+    for t in x:
+        require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
+
+
 @op(collective=True)
 def all_reduce(x: Tensor, over: str, size: int, reduction: str = "sum") -> Tensor:
     """The sum over the ranks of their ``x``, elementwise; on every rank.
@@ -76,17 +82,16 @@ def multi_tensor_all_reduce(
 ) -> tuple[()]:
     """`all_reduce` of several tensors by one exchange, in place: a bucket of gradients.
 
-    x: n >= 1 tensors of one dtype, which `all_reduce` takes, and of any shapes. If they lie one
-    behind the other, nothing is copied: each at the next multiple of ``align`` bytes, and what is
-    between them is nobody's, and changes. So `meta.passes.plan_memory` places them. Returns x, the
-    arrays that were given. Raises TypeInferError for tensors of several dtypes, and as
-    `all_reduce`.
+    x: n >= 1 tensors of one dtype, which `all_reduce` takes, and of any shapes. Those that lie one
+    behind the other, each at the next multiple of ``align`` bytes, are one to it: what is between
+    them is nobody's, and changes. So `meta.passes.plan_memory` places them; with an align of 1 they
+    may lie anywhere. Returns x, the arrays that were given. Raises TypeInferError for tensors of
+    several dtypes, and as `all_reduce`.
     """
     require(align >= 1, "align counts bytes", expected="align >= 1", found=f"align={align}")
-    require(len(x) > 0, "there are no tensors", expected="at least one")
+    _several(x)
     for t in x:
         _reduced(t, size, reduction)
-        require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
     return ()
 
 
@@ -98,11 +103,14 @@ def multi_tensor_all_reduce_start() -> None:
 
 
 @op(collective=True)
-def collective_wait(x: tuple[InOut, ...], over: str, size: int) -> tuple[()]:
-    """The end of a collective that was started on ``x``: from here on its result is there. On CUDA
-    the device waits, and the host goes on. The pass `schedule_collectives` makes it.
+def collective_wait(
+    x: tuple[InOut, ...], over: str, size: int, given: tuple[Tensor, ...] = ()
+) -> tuple[()]:
+    """The end of a collective that was started: from here on its result ``x`` is there. On CUDA the
+    device waits, and the host goes on. The pass `schedule_collectives` makes it.
 
-    x, over, size: as in the start. TypeInferError for no tensors.
+    x: what the start returned, or was given to write to. over, size: as in the start. given: what
+    else it was given, which is read until now. TypeInferError for no tensors.
     """
     _checked(size)
     require(len(x) > 0, "there are no tensors", expected="at least one")
@@ -121,6 +129,11 @@ def all_gather(x: Tensor, over: str, size: int, axis: int = 0) -> Tensor:
     return _times(x, size, axis)
 
 
+@op(like=all_gather, collective=True, float8=True)
+def all_gather_start() -> None:
+    """The beginning of `all_gather`; see `multi_tensor_all_reduce_start`."""
+
+
 @op(collective=True)
 def reduce_scatter(
     x: Tensor, over: str, size: int, reduction: str = "sum", axis: int = 0
@@ -132,6 +145,48 @@ def reduce_scatter(
     """
     _reduced(x, size, reduction)
     return _part(x, size, axis)
+
+
+@op(collective=True, float8=True)
+def multi_tensor_all_gather(x: tuple[Tensor, ...], over: str, size: int) -> tuple[Tensor, ...]:
+    """`all_gather` along the first axis of several tensors, by one exchange on NCCL.
+
+    x: n >= 1 tensors of one dtype, each with an axis. Raises TypeInferError for others. The pass
+    `bucket_collectives` makes it.
+    """
+    _checked(size)
+    _several(x)
+    return tuple(_times(t, size, 0) for t in x)
+
+
+@op(like=multi_tensor_all_gather, collective=True, float8=True)
+def multi_tensor_all_gather_start() -> None:
+    """The beginning of `multi_tensor_all_gather`; see `multi_tensor_all_reduce_start`."""
+
+
+@op(collective=True)
+def multi_tensor_reduce_scatter(
+    x: tuple[Tensor, ...], over: str, size: int, reduction: str = "sum"
+) -> tuple[Tensor, ...]:
+    """`reduce_scatter` along the first axis of several tensors, by one exchange on NCCL.
+
+    x: n >= 1 tensors of one dtype. Raises TypeInferError for others, and as `reduce_scatter`. The
+    pass `bucket_collectives` makes it.
+    """
+    _several(x)
+    for t in x:
+        _reduced(t, size, reduction)
+    return tuple(_part(t, size, 0) for t in x)
+
+
+@op(like=multi_tensor_reduce_scatter, collective=True)
+def multi_tensor_reduce_scatter_start() -> None:
+    """The beginning of `multi_tensor_reduce_scatter`; see `multi_tensor_all_reduce_start`."""
+
+
+@op(like=reduce_scatter, collective=True)
+def reduce_scatter_start() -> None:
+    """The beginning of `reduce_scatter`; see `multi_tensor_all_reduce_start`."""
 
 
 @op(collective=True, float8=True)

@@ -6,8 +6,12 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 
+from meta import op
 from meta.ir import Binding, Block, Function, GraphNode, Module, operands, to_graph
 from meta.ir.visit import uses
+from meta.op.core.update import OPTIMIZERS
+from meta.passes.calls import called_op
+from meta.passes.distributed.schedule_collectives import STARTS
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
 from meta.passes.rewrite import each_function, with_inner_blocks, with_value
@@ -23,6 +27,11 @@ def memory_schedule(module: Module) -> Module:
     are the least. What is written in place moves too, so that the update of a parameter comes as
     soon as its gradient is there: nothing passes a write to what it reads or writes, nothing passes
     a call of a function, and random calls keep their order (`Effects`).
+
+    A training step whose gradients are reduced in place keeps its order: there a reduction begins
+    as soon as it can, beside the rest of the backward pass (`bucket_collectives`), where the least
+    memory would have casts and reductions wait for its end. Where `split_updates`, or parts of
+    gradients on each rank, save memory, that comes first.
 
     >>> from meta.ir import parse
     >>> print(memory_schedule(parse('''
@@ -45,7 +54,20 @@ def memory_schedule(module: Module) -> Module:
       return %f
     }
     """
+    if _exchanges_gradients(module.main):
+        return each_function(module, lambda f: f if f is module.main else _function(f, module))
     return each_function(module, lambda f: _function(f, module))
+
+
+MANY_UPDATES = 8
+"""From so many calls on, updates are apart to save memory."""
+
+
+def _exchanges_gradients(main: Function) -> bool:
+    called = [called_op(b.value) for b in main.body.bindings]
+    updates = sum(one in OPTIMIZERS for one in called)
+    exchanges = {one for one in called if one in STARTS}
+    return 0 < updates < MANY_UPDATES and exchanges == {op.multi_tensor_all_reduce}
 
 
 def _function(function: Function, module: Module) -> Function:

@@ -208,11 +208,22 @@ def _placed(inside: list[int], live: Lifetimes, module: Module) -> tuple[dict[in
         kernel = fused_function(live.bindings[binding].value, module)
         together = kernel is not None and ADJACENT in kernel.attrs
         pieces.setdefault(-1 - binding if together else number, []).append(number)
+    key_of = {number: key for key, piece in pieces.items() for number in piece}
     for row in _rows(live):
-        if all(pieces.get(number) == [number] for number in row):  # else its kernel copies
-            for number in row[1:]:
-                del pieces[number]
-            pieces[row[0]] = row
+        # What has no place, or is in a piece whose order is another one, is exchanged apart.
+        placed = [number for number in row if number in key_of]
+        keys: list[int] = []
+        for i, number in enumerate(placed):
+            piece = pieces[key_of[number]]
+            if placed[i : i + len(piece)] == piece:
+                keys.append(key_of[number])
+        joined = [number for key in keys for number in pieces[key]]
+        for key in keys[1:]:
+            del pieces[key]
+        for number in joined:
+            key_of[number] = keys[0]
+        if keys:
+            pieces[keys[0]] = joined
     offsets, size = plan([_lifetime([live.buffers[n] for n in p]) for p in pieces.values()])
     places: dict[int, int] = {}
     for piece, at in zip(pieces.values(), offsets, strict=True):

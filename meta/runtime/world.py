@@ -67,6 +67,11 @@ class Group(Protocol):
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Write, on the second rank of each pair, the first one's x; elsewhere nothing."""
 
+    def together(self) -> AbstractContextManager[None]:
+        """Let the exchanges of a block be one: all of them are calls of one method, with one
+        reduction, and their results are there behind the block.
+        """
+
     def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
         """Let a function that calls other methods, and writes to these tensors, run beside what
         follows; return what waits for it. Nobody looks at the tensors before.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -138,4 +138,10 @@ class _Agreed:
         with ExitStack() as stack:
             for group in groups:
                 stack.enter_context(group.running(self.name, self.digest))
-            yield
+            try:
+                yield
+            except BaseException:
+                # Nothing goes on writing to the program's memory. What else fails is due to this.
+                with suppress(Exception):
+                    world.finish_all()
+                raise

@@ -125,6 +125,10 @@ class Silent:
     def send(self, out: torch.Tensor, x: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
         """Do nothing."""
 
+    def together(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
+
     def start(self, run: Callable[[], None], written: list[torch.Tensor]) -> Callable[[], None]:
         """Run at once what exchanges nothing."""
         run()

@@ -118,34 +118,36 @@ class Deep(meta.Model):
         return op.mean(x * x)
 
 
-def overlapped(*disabled: str, **sizes: float) -> dict[str, Any]:
-    """Train on this rank's rows with these buckets; return the state."""
+def overlapped(*disabled: str, zero: int = 0, **sizes: float) -> dict[str, Any]:
+    """Train on this rank's rows with these buckets; return the model's arrays."""
     meta.random.seed(3)
     net = Deep()
     net.to(device="cuda")
-    step = meta.optim.with_sgd(0.1, 0.9, over="dp")(net)
+    step = meta.optim.with_sgd(0.1, 0.9, over="dp", zero=zero)(net)
     drawn = np.random.default_rng(dist.rank("dp"))
     dy = meta.array(1.0, "float32", device="cuda")
     batches = [drawn.standard_normal((512, 64)).astype("float32") for _ in range(4)]
     arrays = [meta.array(x, device="cuda") for x in batches]
-    with meta.PassContext(disabled=disabled, config={"bucket_collectives": sizes}):
+    options = {"bucket_collectives": sizes, "schedule_collectives": {"apart_mib": 64.0}}
+    with meta.PassContext(disabled=disabled, config=options):
         run = meta.vm.compile(step, dy, arrays[0], cuda_graph=True)
     for i in range(40):
         run(dy, arrays[i % len(arrays)])
     look(run)
-    started = run.kernels().get("nccl.multi_tensor_all_reduce_start", 0)
-    assert bool(started) != bool(disabled), run.kernels()
-    return {n: a.numpy() for n, a in step.state().items()}
+    started = any(name.endswith("_start") for name in run.kernels())
+    assert started != bool(disabled), run.kernels()
+    return {n: a.numpy() for n, a in net.state().items()}
 
 
 def overlaps() -> None:
     """What runs on a second stream has the same results, but for the order of sums."""
     expected = overlapped("schedule_collectives", "bucket_collectives")
-    for sizes in ({}, {"first_mib": 0.0, "bucket_mib": 0.0}, {"first_mib": 0.1, "bucket_mib": 0.3}):
-        for name, value in overlapped(**sizes).items():
-            np.testing.assert_allclose(
-                value, expected[name], 1e-4, 1e-6, err_msg=f"{sizes}: {name}"
-            )
+    for zero in (0, 1, 2):
+        for size in (0.0, 0.3, 25.0):
+            found = overlapped(zero=zero, first_mib=min(1.0, size / 3), bucket_mib=size)
+            for name, value in found.items():
+                said = f"zero={zero}, {size} MiB: {name}"
+                np.testing.assert_allclose(value, expected[name], 1e-4, 1e-6, err_msg=said)
 
 
 def measured() -> Link:

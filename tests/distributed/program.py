@@ -73,6 +73,18 @@ def shuffled(mesh, seed):
     return found
 
 
+def beside(zero):
+    """Return a state after steps whose exchanges run beside other work, one for each gradient."""
+
+    def look(run):
+        assert any(name.endswith("_start") for name in run.kernels()), run.kernels()
+
+    options = {"first_mib": 0.0, "bucket_mib": 0.0}, {"apart_mib": 64.0}
+    passes = "bucket_collectives", "schedule_collectives"
+    with meta.PassContext(config=dict(zip(passes, options, strict=True))):
+        return trained("scaled", True, "dp", zero=zero, look=look)
+
+
 dist.init("cpu", timeout=60)
 with dist.Mesh({"dp": count}):
     figures = meta.array([measured()])
@@ -81,6 +93,7 @@ with dist.Mesh({"dp": count}):
     here, found = dist.rank("dp"), rank()
     cases = [(name, zero) for name in MAKERS for zero in STAGES]
     states = {case: trained(case[0], True, "dp", zero=case[1]) for case in cases}
+    states |= {("scaled", f"{zero}, beside"): beside(zero) for zero in STAGES}
     run = fitted({"dp": count})
     if count == 2:
         seeded = shuffled({"dp": count}, 3)

@@ -13,11 +13,15 @@ import torch
 import meta
 from meta import distributed as dist
 from meta import op
+from meta.base import config
 from meta.base.errors import DistributedError
+from meta.dialect import only
+from meta.runtime.world import current
 from meta.vm import PassContext
 from tests.distributed.training import MAKERS, trained
 
 SMALL = {"bucket_collectives": {"first_mib": 0.0, "bucket_mib": 0.0}}
+SEVERAL = {"bucket_collectives": {"first_mib": 1e-4, "bucket_mib": 2e-4, "share": 1}}
 
 
 def same(found: list[Any], expected: list[Any]) -> None:
@@ -27,7 +31,7 @@ def same(found: list[Any], expected: list[Any]) -> None:
             np.testing.assert_array_equal(value, other[key], err_msg=key)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow), 4])
 @pytest.mark.parametrize("name", MAKERS)
 def test_steps_are_the_same_bit_for_bit(name: str, count: int) -> None:
     """With a bucket for each gradient, so that most are in flight at a time."""
@@ -46,7 +50,7 @@ def test_steps_are_the_same_bit_for_bit(name: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [0.0, 1e-4, 1024.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed: int, limit: float) -> None:
     """Collectives anywhere in a program, along both axes of a mesh."""
     drawn = np.random.default_rng(seed)
@@ -57,8 +61,14 @@ def test_random_programs(seed: int, limit: float) -> None:
         values = [x, y]
         for kind, (i, j, k) in plan:
             a, b = values[i % len(values)], values[j % len(values)]
-            if kind < 4:
-                values.append(dist.all_reduce(unary[k % 5](a), ("dp", "tp")[k % 2], "mean"))
+            over = ("dp", "tp")[k % 2]
+            row = op.reshape(unary[k % 5](a), (-1,))
+            if kind < 2:
+                values.append(dist.all_reduce(unary[k % 5](a), over, "mean"))
+            elif kind == 2:
+                values.append(dist.all_gather(row, over)[3:9])
+            elif kind == 3:
+                values.append(dist.reduce_scatter(op.concat([row, row]), over, "mean"))
             elif kind < 6:
                 values.append(op.reshape(a, (-1,)) + op.reshape(b, (-1,)))
             else:
@@ -68,14 +78,38 @@ def test_random_programs(seed: int, limit: float) -> None:
     def rank() -> Any:
         own = np.random.default_rng(7 * dist.rank("dp") + dist.rank("tp"))
         x, y = (meta.array(own.standard_normal((2, 3))) for _ in range(2))
-        config = {**SMALL, "schedule_collectives": {"in_flight_mib": limit}}
-        with PassContext(config=config):
+        options = {
+            **(SEVERAL if seed % 2 else SMALL),
+            "schedule_collectives": {"in_flight_mib": limit, "apart_mib": 64.0},
+        }
+        with PassContext(config=options), only("torch", "gloo"):
             run = meta.vm.compile(meta.model.trace(body), x, y)
         return [r.numpy() for r in body(x, y)], [r.numpy() for r in run(x, y)]
 
     for eager, compiled in dist.simulate({"dp": 2, "tp": 2}).run(rank):
         for one, other in zip(eager, compiled, strict=True):
             np.testing.assert_allclose(one, other, 1e-12)
+
+
+def test_a_run_that_fails_leaves_nothing_in_flight() -> None:
+    """The error is that of the kernel, and the next run is right."""
+
+    def rank() -> Any:
+        def body(x: Any, y: Any) -> Any:
+            reduced = dist.all_reduce(x * 2.0, "dp")
+            return reduced + op.take(y, op.astype(y[0], "int64")), y
+
+        x = meta.array([1.0, 2.0, 3.0])
+        with PassContext(disabled=["memory_schedule"]):
+            run = meta.vm.compile(meta.model.trace(body), x, x)
+        assert run.kernels()["gloo.multi_tensor_all_reduce_start"] == 1
+        with pytest.raises(meta.errors.MetaError, match="out of range"):
+            run(x, meta.array([9.0, 0.0, 0.0]))
+        assert not current().pending
+        return run(x, meta.array([1.0, 5.0, 0.0]))[0].numpy().tolist()
+
+    with only("torch", "gloo"), config.override(META_CHECK_INDICES=True):
+        assert dist.simulate(2).run(rank) == [[9.0, 13.0, 17.0]] * 2
 
 
 def test_what_is_communicated_is_hidden() -> None:

@@ -19,7 +19,7 @@ def moved(name, *more, **errors):
     return OpCase(name, samples=[*MOVED, *more], oracle=itself, dialects=("torch",), **errors)
 
 
-def reduced(name, *more):
+def reduced(name, *more, **options):
     return OpCase(
         name,
         samples=[
@@ -37,6 +37,7 @@ def reduced(name, *more):
             error(B(2), *ALONE, match="bool is not reduced"),
             error(I(2, low=0, high=2), *ALONE, "mean", match="mean of integers"),
         ],
+        **options,
     )
 
 
@@ -50,6 +51,8 @@ CASES = [
     reduced("all_reduce", sample(F(), *ALONE)),
     reduced("reduce_to", sample(F(), *ALONE)),
     reduced("reduce_scatter", sample(F(2, 3), *ALONE, "sum", 1)),
+    reduced("reduce_scatter_start", sample(F(2, 3), *ALONE, "sum", 1), grad=False),
+    moved("all_gather_start", sample(F(2, 3), *ALONE, 1), errors=[NO_RANK], grad=False),
     moved(
         "all_gather",
         sample(F(2, 3), *ALONE, 1),
@@ -91,6 +94,24 @@ CASES = [
         oracle=itself,
         dialects=("torch",),
         errors=[NO_RANK],
+    ),
+    *(
+        OpCase(
+            name,
+            samples=[sample((F(4, 6), F(2), F(0, 3)), *ALONE)],
+            oracle=lambda x, over, size, *_: tuple(one.clone() for one in x),
+            dialects=("torch",),
+            grad=False,
+            errors=[
+                error((F(2),), "dp", 0, match="there is no rank"),
+                error((), *ALONE, match="no tensors"),
+                error((F(2), C([1.0], "float16")), *ALONE, match="x has several dtypes"),
+            ],
+        )
+        for name in (
+            *("multi_tensor_all_gather", "multi_tensor_all_gather_start"),
+            *("multi_tensor_reduce_scatter", "multi_tensor_reduce_scatter_start"),
+        )
     ),
     *(
         OpCase(

@@ -169,6 +169,66 @@ func @main(%x: float32[4]) -> float32[] {{
     assert buckets(lines) == ["(%g,)", "(%d,)"]
 
 
+@pytest.mark.parametrize(
+    ("values", "in_a_row"),
+    [("%g, %a, %b", True), ("%x, %g, %a, %b", True), ("%g, %b, %a", False), ("%a, %g", False)],
+)
+def test_results_that_lie_side_by_side_already(values: str, in_a_row: bool) -> None:
+    """What a kernel wants adjacent stays so, and is in a bucket if that leaves it as it is."""
+    attrs = 'attrs(fused="torch", adjacent=True)'
+    text = f"""
+func @main(%x: float32[4, 16]) -> float32[] {{
+  %g: float32[4, 16] = torch.full(shape=(4, 16), fill_value=1.0, dtype="float32")
+  %t: (float32[4, 16], float32[4, 16]) = @both(%x)
+  %a: float32[4, 16] = %t.0
+  %b: float32[4, 16] = %t.1
+  %u: () = gloo.multi_tensor_all_reduce(({values}), over="dp", size=2, align=64)
+  %n: float32[] = torch.multi_tensor_norm((%g, %a, %b))
+  return %n
+}}
+
+func @both(%x: float32[4, 16]) -> (float32[4, 16], float32[4, 16]) {attrs} {{
+  %p: float32[4, 16] = exp(%x)
+  %q: float32[4, 16] = sin(%x)
+  return (%p, %q)
+}}"""
+    with only("torch", "gloo"):
+        offsets = plan_memory(parse(text), device=CPU).main.attrs["offsets"]
+    at = {(i, j): begin for i, j, begin in offsets}
+    g, a, b = at[0, 0], at[1, 0], at[1, 1]
+    assert (b == a + 256 and (a == g + 256) == in_a_row) or not in_a_row
+
+
+def test_parts_are_exchanged_in_groups() -> None:
+    """Gathers come behind the update of what they gather; other axes stay alone."""
+    lines = bucketed(
+        """
+func @main(%x: float32[4], %y: float32[6], %g: float32[8], %h: float32[2, 6]) -> float32[12] {
+  %a: float32[4] = reduce_scatter(%g, over="dp", size=2)
+  %k: float32[12] = reshape(%h, shape=(12,))
+  %b: float32[6] = reduce_scatter(%k, over="dp", size=2)
+  %c: float32[2, 3] = reduce_scatter(%h, over="dp", size=2, axis=1)
+  %u: () = multi_tensor_sgd((%x, %y), (%a, %b), (), 0.1)
+  %d: float32[8] = all_gather(%x, over="dp", size=2)
+  %e: float32[8] = exp(%d)
+  %v: () = multi_tensor_axpby((%a,), (%x,), 1.0, 1.0)
+  %f: float32[12] = all_gather(%y, over="dp", size=2)
+  %w: float32[8] = all_gather(%x, over="dp", size=2)
+  %z: float32[] = sum(%w)
+  %r: float32[12] = add(%f, %z)
+  return %r
+}""",
+        share=1,
+    )
+    names = [line.partition(" = ")[0] for line in lines]
+    assert names == [
+        *("%k", "%bucket", "%a", "%b", "%c", "%u", "%bucket_1", "%d", "%f", "%e", "%v", "%w"),
+        *("%z", "%r"),
+    ]
+    assert lines[1] == '%bucket = multi_tensor_reduce_scatter((%g, %k), over="dp", size=2)'
+    assert lines[6] == '%bucket_1 = multi_tensor_all_gather((%x, %y), over="dp", size=2)'
+
+
 def test_one_rank_and_other_programs_are_left_alone() -> None:
     module = parse(gradients(4, 4).replace("size=2", "size=1"))
     assert bucket_collectives(module) is module

@@ -129,6 +129,35 @@ def test_memory_is_in_use_until_the_wait() -> None:
     assert last["ga"] > waits[0] and last["gb"] > waits[1]
 
 
+def test_gathers_begin_before_and_reductions_beside() -> None:
+    """A view of a result waits for nothing; what is read by an exchange stays until its end."""
+    module = scheduled(
+        f"""
+func @main(%x: float32[8], %w: float32[4]) -> float32[4] {{
+  %a: float32[8] = exp(%x)
+  %g: float32[8] = all_gather(%w, {SUM})
+  %v: float32[2, 4] = reshape(%g, shape=(2, 4))
+  %b: float32[8] = tanh(%a)
+  %c: float32[2, 4] = cos(%v)
+  %d: float32[8] = reshape(%c, shape=(8,))
+  %e: float32[8] = add(%b, %d)
+  %s: float32[4] = reduce_scatter(%e, {SUM})
+  %k: float32[8] = sin(%b)
+  %l: float32[4] = strided_slice(%k, begin=(0,), end=(4,))
+  %m: float32[4] = add(%s, %l)
+  return %m
+}}""",
+        apart_mib=64.0,
+    )
+    assert lines(module) == [
+        *("start %w", "%a", "%v", "%b", "wait (%g,)", "%c", "%d", "%e", "start %e"),
+        *("%k", "%l", "wait (%s,)", "%m"),
+    ]
+    assert "given=(%w,)" in str(module)
+    last = {buffer.name: buffer.last for buffer in Lifetimes(module.main, module).buffers}
+    assert last["e"] == lines(module).index("wait (%s,)")
+
+
 UPDATE = f"""
 func @main(%x: float32[8], %y: float32[8], %z: float32[8], %r: float32[]) {{
   %a: float32[8] = exp(%x)

@@ -76,6 +76,9 @@ class _Taped:
 
         return exchange
 
+    def together(self) -> Any:
+        return self._group.together()
+
     def start(self, run: Any, written: list[torch.Tensor]) -> Any:
         waits: list[Any] = []
 

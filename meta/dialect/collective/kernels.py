@@ -21,7 +21,7 @@ def shared(call):
     return "there is no other rank" if call.args.size == 1 else None
 
 
-def _reducible(call):
+def reducible(call):
     """Return why a call that reduces is declined, or None."""
     dtype = call.args.x.dtype
     known = getattr(torch, dtype) in KNOWN
@@ -39,7 +39,7 @@ def kernel(base, when=shared):
     return register
 
 
-def _bytes(x):
+def as_bytes(x):
     """Return a tensor that is only moved as one of a dtype that the libraries know."""
     return x if x.dtype in KNOWN else (x if x.ndim else x[None]).view(torch.uint8)
 
@@ -60,21 +60,24 @@ def group_of(over, size):
     return current().group(over, size)
 
 
-@kernel(op.all_reduce, _reducible)
+@kernel(op.all_reduce, reducible)
 def all_reduce(x, over, size, reduction, out):
     out.copy_(x)
     group_of(over, size).all_reduce(out, reduction)
 
 
-@kernel(op.reduce_from, _reducible)
+@kernel(op.reduce_from, reducible)
 def reduce_from(x, over, size, out):
     all_reduce(x, over, size, "sum", out)
 
 
 @kernel(op.all_gather)
 def all_gather(x, over, size, axis, out):
+    if axis % x.ndim == 0:  # the ranks' parts lie one behind the other
+        group_of(over, size).all_gather(as_bytes(out.view(size, *x.shape)), as_bytes(x))
+        return
     parts = x.new_empty((size, *x.shape))
-    group_of(over, size).all_gather(_bytes(parts), _bytes(x))
+    group_of(over, size).all_gather(as_bytes(parts), as_bytes(x))
     _joined(parts, axis % x.ndim, out)
 
 
@@ -89,7 +92,7 @@ def scatter_to(x, over, size, axis, out):
     out.copy_(x.narrow(axis, group_of(over, size).rank * extent, extent))
 
 
-@kernel(op.reduce_scatter, _reducible)
+@kernel(op.reduce_scatter, reducible)
 def reduce_scatter(x, over, size, reduction, axis, out):
     parts = _cut(x, size, axis)
     group_of(over, size).reduce_scatter(out, parts, reduction)
@@ -99,17 +102,17 @@ def reduce_scatter(x, over, size, reduction, axis, out):
 def all_to_all(x, over, size, split_axis, concat_axis, out):
     given = _cut(x, size, split_axis)
     parts = torch.empty_like(given)
-    group_of(over, size).all_to_all(_bytes(parts), _bytes(given))
+    group_of(over, size).all_to_all(as_bytes(parts), as_bytes(given))
     _joined(parts, concat_axis % x.ndim, out)
 
 
 @kernel(op.broadcast_from)
 def broadcast_from(x, over, size, root, out):
     out.copy_(x)
-    group_of(over, size).broadcast(_bytes(out), root)
+    group_of(over, size).broadcast(as_bytes(out), root)
 
 
-@kernel(op.reduce_to, _reducible)
+@kernel(op.reduce_to, reducible)
 def reduce_to(x, over, size, reduction, root, out):
     all_reduce(x, over, size, reduction, out)
     if group_of(over, size).rank != root:
@@ -120,13 +123,13 @@ def reduce_to(x, over, size, reduction, root, out):
 def gather_to(x, over, size, axis, root, out):
     all_gather(x, over, size, axis, out)
     if group_of(over, size).rank != root:
-        _bytes(out).zero_()
+        as_bytes(out).zero_()
 
 
 @kernel(op.scatter_from)
 def scatter_from(x, over, size, axis, root, out):
     group, parts = group_of(over, size), _cut(x, size, axis)
-    group.broadcast(_bytes(parts), root)
+    group.broadcast(as_bytes(parts), root)
     out.copy_(parts[group.rank])
 
 
@@ -134,8 +137,8 @@ def scatter_from(x, over, size, axis, root, out):
 def send_recv(x, over, size, sources, targets, out):
     one = isinstance(sources, int)
     pairs = [(sources, targets)] if one else list(zip(sources, targets, strict=True))
-    _bytes(out).zero_()
-    group_of(over, size).send(_bytes(out), _bytes(x), pairs)
+    as_bytes(out).zero_()
+    group_of(over, size).send(as_bytes(out), as_bytes(x), pairs)
 
 
 @kernel(op.axis_index)

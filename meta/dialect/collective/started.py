@@ -4,10 +4,20 @@ What was started is noted at the world of the rank, by the address of its first 
 somebody waits for it.
 """
 
+from contextlib import nullcontext
+
 import torch
 
 from meta import op
-from meta.dialect.collective.kernels import KNOWN, kernel, shared
+from meta.dialect.collective.kernels import (
+    KNOWN,
+    all_gather,
+    as_bytes,
+    kernel,
+    reduce_scatter,
+    reducible,
+    shared,
+)
 from meta.runtime.world import current
 
 
@@ -18,31 +28,35 @@ def _reducible(call):
     return shared(call) if known else f"the libraries do not reduce {dtype}"
 
 
-def in_a_row(tensors, align):
-    """Return tensors that lie one behind the other as one, what is between them included; None for
-    others. See `meta.op.multi_tensor_all_reduce`.
+def rows(tensors, align):
+    """Return tensors in flat pieces: those that lie one behind the other as one, what is between
+    them included. See `meta.op.multi_tensor_all_reduce`. The pieces are the same on all ranks, as
+    the plan of a program's memory is; where nobody planned (align 1) each tensor is one.
     """
-    first = tensors[0]
-    storage = first.untyped_storage()
-    end = first.data_ptr()
+    found = []
     for one in tensors:
-        begin = -(-end // align) * align
-        if one.data_ptr() != begin or one.untyped_storage().data_ptr() != storage.data_ptr():
-            return None
-        end = begin + one.nbytes
-    count = (end - first.data_ptr()) // first.itemsize
+        memory, begin = one.untyped_storage().data_ptr(), one.data_ptr()
+        for row in found:
+            if align > 1 and row[0] == memory and -(-row[2] // align) * align == begin:
+                row[2] = begin + one.nbytes
+                break
+        else:
+            found.append([memory, one, begin + one.nbytes])
+    return [_flat(first, (end - first.data_ptr()) // first.itemsize) for _, first, end in found]
+
+
+def _flat(first, count):
+    """Return so many elements from the first one of a compact tensor on."""
     row = torch.empty(0, dtype=first.dtype, device=first.device)
-    return row.set_(storage, first.storage_offset(), (count,), (1,))
+    return row.set_(first.untyped_storage(), first.storage_offset(), (count,), (1,))
 
 
 def _all_reduce(tensors, group, reduction, align):
     """Reduce compact tensors with elements, in place, by one exchange."""
-    row = in_a_row(tensors, align)
-    whole = torch.cat([one.reshape(-1) for one in tensors]) if row is None else row
-    group.all_reduce(whole, reduction)
-    if row is None:
-        parts = whole.split([one.numel() for one in tensors])
-        torch._foreach_copy_([one.view(-1) for one in tensors], list(parts))
+    pieces = rows(tensors, align)
+    with group.together() if len(pieces) > 1 else nullcontext():
+        for one in pieces:
+            group.all_reduce(one, reduction)
 
 
 def _with_elements(tensors):
@@ -58,12 +72,65 @@ def multi_tensor_all_reduce(x, over, size, reduction, align):
 
 @kernel(op.multi_tensor_all_reduce_start, _reducible)
 def multi_tensor_all_reduce_start(x, over, size, reduction, align):
-    world, tensors = current(), _with_elements(x)
+    group, tensors = current().group(over, size), _with_elements(x)
     if tensors:
-        group = world.group(over, size)
-        world.pending[tensors[0].data_ptr()] = group.start(
-            lambda: _all_reduce(tensors, group, reduction, align), tensors
-        )
+        _start(group, lambda: _all_reduce(tensors, group, reduction, align), tensors)
+
+
+@kernel(op.all_gather_start)
+def all_gather_start(x, over, size, axis, out):
+    if out.numel():
+        group = current().group(over, size)
+        _start(group, lambda: all_gather(x, over, size, axis, out), [out])
+
+
+@kernel(op.reduce_scatter_start, reducible)
+def reduce_scatter_start(x, over, size, reduction, axis, out):
+    if out.numel():
+        group = current().group(over, size)
+        _start(group, lambda: reduce_scatter(x, over, size, reduction, axis, out), [out])
+
+
+def _gather_each(group, x, out):
+    with group.together():
+        for one, whole in zip(x, out, strict=True):
+            if one.numel():
+                group.all_gather(as_bytes(whole.view(group.size, *one.shape)), as_bytes(one))
+
+
+def _reduce_each(group, x, reduction, out):
+    with group.together():
+        for one, part in zip(x, out, strict=True):
+            if one.numel():
+                group.reduce_scatter(part, one.view(group.size, *part.shape), reduction)
+
+
+@kernel(op.multi_tensor_all_gather)
+def multi_tensor_all_gather(x, over, size, out):
+    _gather_each(current().group(over, size), x, out)
+
+
+@kernel(op.multi_tensor_reduce_scatter, _reducible)
+def multi_tensor_reduce_scatter(x, over, size, reduction, out):
+    _reduce_each(current().group(over, size), x, reduction, out)
+
+
+@kernel(op.multi_tensor_all_gather_start)
+def multi_tensor_all_gather_start(x, over, size, out):
+    group, written = current().group(over, size), _with_elements(out)
+    if written:
+        _start(group, lambda: _gather_each(group, x, out), written)
+
+
+@kernel(op.multi_tensor_reduce_scatter_start, _reducible)
+def multi_tensor_reduce_scatter_start(x, over, size, reduction, out):
+    group, written = current().group(over, size), _with_elements(out)
+    if written:
+        _start(group, lambda: _reduce_each(group, x, reduction, out), written)
+
+
+def _start(group, run, written):
+    current().pending[written[0].data_ptr()] = group.start(run, written)
 
 
 @kernel(op.collective_wait)

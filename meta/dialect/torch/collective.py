@@ -13,13 +13,31 @@ def alone(call):
 
 for _base in (
     *(op.all_reduce, op.all_gather, op.reduce_scatter, op.all_to_all, op.broadcast_from),
-    *(op.reduce_to, op.gather_to, op.scatter_from, op.reduce_from),
+    *(
+        op.all_gather_start,
+        op.reduce_scatter_start,
+        op.reduce_to,
+        op.gather_to,
+        op.scatter_from,
+        op.reduce_from,
+    ),
     *(op.gather_from, op.scatter_to),
 ):
 
     @dialect.kernel(_base, when=alone)
     def itself(x, out):
         out.copy_(x)
+
+
+for _base in (
+    *(op.multi_tensor_all_gather, op.multi_tensor_all_gather_start),
+    *(op.multi_tensor_reduce_scatter, op.multi_tensor_reduce_scatter_start),
+):
+
+    @dialect.kernel(_base, when=alone)
+    def themselves(x, out):
+        for one, copy in zip(x, out, strict=True):
+            copy.copy_(one)
 
 
 for _base in (op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait):

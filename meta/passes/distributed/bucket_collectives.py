@@ -1,4 +1,4 @@
-"""Gradients that are reduced over the ranks together, in buckets, without copies."""
+"""Values that are exchanged between the ranks together, in buckets, without copies."""
 
 from __future__ import annotations
 
@@ -15,19 +15,34 @@ from meta.ir import (
     Module,
     TensorType,
     Tuple,
+    TupleGetItem,
     TupleType,
+    Type,
     Var,
     operands,
     substitute,
+    type_of,
 )
 from meta.ir.visit import uses
+from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
-from meta.passes.calls import base_op, called_op, has_effect, is_pure, new_call, view_source
+from meta.passes.calls import (
+    base_op,
+    called_op,
+    has_effect,
+    is_pure,
+    named_args,
+    new_call,
+    tensor_of,
+    view_source,
+)
 from meta.passes.lifetimes import type_bytes
 from meta.passes.plan_memory import ALIGNMENT
 from meta.passes.rewrite import with_main
 
 MIB = 1 << 20
+SHARE = 16
+"""The part of what is exchanged out of place, in all, that may be at a time: its inverse."""
 Key = tuple[int, int, int]
 """Where a binding comes: behind which one of the program, in which turn there, and where it was."""
 _OWN, _BEFORE, _BUCKET, _AFTER = range(4)
@@ -35,16 +50,20 @@ _OWN, _BEFORE, _BUCKET, _AFTER = range(4)
 
 
 def bucket_collectives(
-    module: Module, *, bucket_mib: float = 25.0, first_mib: float = 1.0
+    module: Module, *, bucket_mib: float = 25.0, first_mib: float = 1.0, share: int = SHARE
 ) -> Module:
-    """Make one in-place collective of several `all_reduce` of main, such as those of gradients.
+    """Make one collective of several of main, such as those of gradients.
 
-    A bucket has values of one dtype that are reduced alike, in the order in which they are ready,
+    A bucket has values of one dtype that are exchanged alike, in the order in which they are ready,
     up to ``bucket_mib`` MiB; the first one is smaller (``first_mib``), so that it can begin early,
     and a larger value is alone. It comes as soon as its last value is there, the casts before it
-    and behind it next to it, and before any of its results is needed. `plan_memory` lets the values
-    lie one behind the other, so that nothing is copied. What is not this program's own memory, or
-    is needed as it was, is copied first; what the caller gets is left alone.
+    and behind it next to it, and before any of its results is needed.
+
+    `all_reduce` is done in place. `plan_memory` lets the values lie one behind the other, so that
+    nothing is copied. What is not this program's own memory, or is needed as it was, is copied
+    first; what the caller gets is left alone. `all_gather` and `reduce_scatter` along the first
+    axis, as of ZeRO, are calls of one group of NCCL's, wherever their values lie. What they are
+    given and return is in memory together: so a bucket has at most one ``share``-th of all of them.
 
     Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB 2020,
     section 3.2.3, whose sizes the defaults are.
@@ -67,11 +86,11 @@ def bucket_collectives(
       return %z
     }
     """
-    if not any(_reduction(b) for b in module.main.body.bindings):
+    if not any(_exchange(b) for b in module.main.body.bindings):
         return module
     main = _Main(module, Buffers(module.main, Summaries(module)))
     limits = round(bucket_mib * MIB), round(first_mib * MIB)
-    made = main.with_buckets(list(main.buckets(*limits)))
+    made = main.with_buckets(list(main.buckets(*limits, share)))
     stands_for = {y: main.final(y) for y in main.results}
     body = substitute(Block(tuple(made), module.main.body.result), stands_for)
     return with_main(module, body.bindings)
@@ -79,18 +98,19 @@ def bucket_collectives(
 
 @dataclass
 class _Part:
-    """A value that is reduced.
+    """A value that is exchanged.
 
     at: the number of the binding that does so. x, y: before and after. kind: what those of a bucket
-    have in common. ready: the number of the binding after which x can be there. need: that of the
-    first one that reads y. before: casts and views of which x is made, which may come at once.
-    after: those of y. copied: whether x is another's memory.
+    have in common: operator, dtype and options. ready: the number of the binding after which x can
+    be there. need: that of the first one that reads y. before: casts and views of which x is made,
+    which may come at once.
+    after: those of y. copied: whether x, which is to be written, is another's memory.
     """
 
     at: int
     x: Expr
     y: Var
-    kind: tuple[Any, ...]
+    kind: tuple[Op, str, tuple[Any, ...]]
     bytes: int
     ready: int = -1
     need: int = 0
@@ -114,29 +134,43 @@ class _Main:
             for atom in set(uses(binding.value)):
                 self.readers.setdefault(atom, []).append(i)
                 self.of_memory.setdefault(buffers.of(atom), []).append(i)
-        self.reduced = {b.var for b in self.bindings if _reduction(b)}
-        # What casts and views of what is reduced are: it comes where it is, or behind a bucket.
-        self.follows = set[Expr](self.reduced)
+        self.writers: dict[Expr, list[int]] = {}
+        for i, binding in enumerate(self.bindings):
+            for memory in buffers.written_by(binding):
+                self.writers.setdefault(memory, []).append(i)
+        self.exchanged = {b.var for b in self.bindings if _exchange(b)}
+        # What casts and views of what is exchanged are: it comes where it is, or behind a bucket.
+        self.follows = set[Expr](self.exchanged)
         for i, binding in enumerate(self.bindings):
             if self._source(i) in self.follows:
                 self.follows.add(binding.var)
         self.parts = [p for i, b in enumerate(self.bindings) if (p := self._part(i, b)) is not None]
 
     def _part(self, at: int, binding: Binding) -> _Part | None:
-        """Return what a binding reduces, if its result is this function's own."""
-        found = _reduction(binding)
+        """Return what a binding exchanges; of what is reduced in place, if it is our own."""
+        found = _exchange(binding)
         type_ = binding.var.type
         if found is None or not isinstance(type_, TensorType) or not type_.is_static:
             return None
-        x, *kind = found
-        mine = self.buffers.of(binding.var)
-        if mine in self.buffers.leaving or mine in self.buffers.written:
-            return None
-        part = _Part(at, x, binding.var, (type_.dtype, *kind), type_bytes(type_))
+        called, x, options = found
+        size = max(type_bytes(type_of(x)), type_bytes(type_))
+        part = _Part(at, x, binding.var, (called, type_.dtype, options), size)
         part.ready = self._ready(x, part.before)
         part.need = self._need(binding.var, part)
         memory = self.buffers.of(x)
-        later = any(i > part.ready and i != at for i in self._reads(memory, part))
+        if called is not op.all_reduce:
+            # It is read where the bucket is, between the writes that it is between here.
+            for i in self.writers.get(memory, ()):
+                if i < at:
+                    part.ready = max(part.ready, i)
+                else:
+                    part.need = min(part.need, i)
+            return part
+        mine = self.buffers.of(binding.var)
+        if mine in self.buffers.leaving or mine in self.buffers.written:
+            return None
+        reads = (i for i in self._reads(memory) if i != at)
+        later = any(i > part.ready or self.bindings[i].var in self.exchanged for i in reads)
         part.copied = later or not self._is_own(memory)
         return part
 
@@ -158,10 +192,10 @@ class _Main:
         first = len(self.bindings)
         for i in self.readers.get(var, ()):
             reader = self.bindings[i].var
-            if reader in self.reduced:  # which may come right behind this one
+            if reader in self.exchanged:  # which may come right behind this one
                 return part.at
             if self._source(i) is None or any(
-                self.bindings[j].var in self.reduced for j in self.readers.get(reader, ())
+                self.bindings[j].var in self.exchanged for j in self.readers.get(reader, ())
             ):
                 first = min(first, i)
             else:
@@ -185,7 +219,7 @@ class _Main:
             return None
         return source if self.buffers.of(source) not in self.buffers.written else None
 
-    def _reads(self, memory: Expr, part: _Part) -> Iterator[int]:
+    def _reads(self, memory: Expr) -> Iterator[int]:
         """Yield the numbers of the bindings that read some memory, views of it left out."""
         for i in self.of_memory.get(memory, ()):
             call = self.bindings[i].value
@@ -202,19 +236,21 @@ class _Main:
         kept = memory in self.buffers.written or memory in self.buffers.leaving
         return made and not kept and not has_effect(self.bindings[at])
 
-    def buckets(self, limit: int, first: int) -> Iterator[list[_Part]]:
+    def buckets(self, limit: int, first: int, share: int) -> Iterator[list[_Part]]:
         """Yield the values that are reduced together, in the order in which they are ready."""
         kinds: dict[tuple[Any, ...], list[_Part]] = {}
         for part in sorted(self.parts, key=lambda p: (p.ready, p.at)):
             kinds.setdefault(part.kind, []).append(part)
-        for parts in kinds.values():
+        for (called, *_), parts in kinds.items():
             bucket: list[_Part] = []
-            room = first
+            all_of_it = sum(part.bytes for part in parts)
+            most = limit if called is op.all_reduce else min(limit, all_of_it // share)
+            room = min(first, most)
             for part in parts:
                 full = sum(p.bytes for p in bucket) + part.bytes > room
                 if bucket and (full or part.ready >= min(p.need for p in (*bucket, part))):
                     yield bucket
-                    bucket, room = [], limit
+                    bucket, room = [], most
                 bucket.append(part)
             yield bucket
 
@@ -229,25 +265,35 @@ class _Main:
         placed: list[tuple[Key, Binding]] = []
         moved: dict[int, Key] = {}
         for bucket in sorted(buckets, key=lambda b: (b[-1].ready, min(p.at for p in b))):
-            if len(bucket) == 1 and bucket[0].copied:
+            called, dtype, options = bucket[0].kind
+            in_place = called is op.all_reduce
+            if len(bucket) == 1 and (bucket[0].copied or not in_place):
                 continue
             at = max(p.ready for p in bucket)
             first = self.bindings[min(p.at for p in bucket)]
-            values: list[Expr] = []
             for part in bucket:
                 moved |= {i: (part.ready, _BEFORE, i) for i in part.before}
                 moved |= {i: (at, _AFTER, i) for i in part.after}
                 moved[part.at] = (-2, 0, 0)  # left out
+            if not in_place:
+                values = Tuple(tuple(part.x for part in bucket))
+                call = new_call(_TOGETHER[called], values, *options)
+                made = Var("bucket", TupleType(tuple(map(_type, bucket))))
+                placed.append(((at, _BUCKET, len(placed)), Binding(made, call, first.span)))
+                for i, part in enumerate(bucket):
+                    field_ = Binding(part.y, TupleGetItem(made, i), self.bindings[part.at].span)
+                    placed.append(((at, _BUCKET, len(placed)), field_))
+                continue
+            row: list[Expr] = []
+            for part in bucket:
                 value = part.x
                 if part.copied:
                     value = Var(part.y.name, part.y.type)
-                    copy = Binding(value, new_call(op.astype, part.x, part.kind[0]), first.span)
+                    copy = Binding(value, new_call(op.astype, part.x, dtype), first.span)
                     placed.append(((part.ready, _BEFORE, part.at), copy))
                 self.results[part.y] = value
-                values.append(value)
-            call = new_call(
-                op.multi_tensor_all_reduce, Tuple(tuple(values)), *bucket[0].kind[1:], ALIGNMENT
-            )
+                row.append(value)
+            call = new_call(_TOGETHER[called], Tuple(tuple(row)), *options, ALIGNMENT)
             together = Binding(Var("bucket", TupleType(())), call, first.span)
             placed.append(((at, _BUCKET, len(placed)), together))
         for i, binding in enumerate(self.bindings):
@@ -255,15 +301,38 @@ class _Main:
         return [b for key, b in sorted(placed, key=lambda pair: pair[0]) if key[0] > -2]
 
 
-def _reduction(binding: Binding) -> tuple[Expr, str, int, str] | None:
-    """Return what a binding reduces over several ranks, over which and how; None if nothing."""
+_TOGETHER = {
+    op.all_reduce: op.multi_tensor_all_reduce,
+    op.all_gather: op.multi_tensor_all_gather,
+    op.reduce_scatter: op.multi_tensor_reduce_scatter,
+}
+"""By collective, the one of several tensors."""
+
+
+def _exchange(binding: Binding) -> tuple[Op, Expr, tuple[Any, ...]] | None:
+    """Return the collective that a binding is, what it is given, and its options; None for what is
+    none, or not between several ranks, or along another axis than the first.
+    """
     call = binding.value
     called = called_op(call)
-    if called is op.all_reduce:
-        x, over, size, reduction = call.args  # type: ignore[attr-defined]
-    elif called is op.reduce_from:
-        x, over, size = call.args  # type: ignore[attr-defined]
-        reduction = "sum"
-    else:
+    if called is None or not isinstance(call, Call) or not called.collective:
         return None
-    return (x, over, size, reduction) if size > 1 else None
+    args = named_args(called, call)
+    x: Any = args.get("x")
+    over, size = args["over"], args["size"]
+    if size == 1:
+        return None
+    if called is op.reduce_from:
+        all_reduce: Op = op.all_reduce
+        return all_reduce, x, (over, size, "sum")
+    if called is op.all_reduce:
+        return called, x, (over, size, args["reduction"])
+    if called in (op.all_gather, op.reduce_scatter) and args["axis"] % tensor_of(x).ndim == 0:
+        options = (args["reduction"],) if called is op.reduce_scatter else ()
+        return called, x, (over, size, *options)
+    return None
+
+
+def _type(part: _Part) -> Type:
+    assert part.y.type is not None
+    return part.y.type

@@ -14,25 +14,32 @@ from meta.ir import (
     Module,
     TensorType,
     Tuple,
+    TupleGetItem,
     TupleType,
     Var,
     to_graph,
     type_of,
 )
 from meta.op.core.update import OPTIMIZERS, RATES
-from meta.passes.calls import called_op, named_args, type_if_atom, view_source
+from meta.passes.calls import called_op, named_args, new_call, type_if_atom, view_source
 from meta.passes.dispatch import dispatch
-from meta.passes.distributed.bucket_collectives import MIB
+from meta.passes.distributed.bucket_collectives import MIB, SHARE
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.rewrite import with_main
 
-STARTS = {op.multi_tensor_all_reduce: op.multi_tensor_all_reduce_start}
-"""By collective, the operator that begins it. Both write to their first argument."""
+STARTS = {
+    op.multi_tensor_all_reduce: op.multi_tensor_all_reduce_start,
+    op.all_gather: op.all_gather_start,
+    op.multi_tensor_all_gather: op.multi_tensor_all_gather_start,
+    op.reduce_scatter: op.reduce_scatter_start,
+    op.multi_tensor_reduce_scatter: op.multi_tensor_reduce_scatter_start,
+}
+"""By collective, the operator that begins it. The first of them writes to its first argument."""
 
 
 def schedule_collectives(
-    module: Module, *, device: Device, in_flight_mib: float = 1024.0
+    module: Module, *, device: Device, in_flight_mib: float = 1024.0, apart_mib: float = 64.0
 ) -> Module:
     """Split the collectives of main into a start and a wait, with other work between them.
 
@@ -40,6 +47,11 @@ def schedule_collectives(
     first one that depends on it. At most ``in_flight_mib`` MiB are in flight at a time: before more
     start, the oldest are waited for. Starts keep the order of what they depend on, which is that of
     the program, so it is the same on all ranks. One with no kernel between the two is left whole.
+
+    Gathers and scattered sums, which are not done in place, take memory for what they are given and
+    return meanwhile: at most ``apart_mib`` MiB and a sixteenth of all of them, but at least one at
+    a time. A sum is waited for before another one starts that would be too much; a gather starts
+    when what was gathered before is used up. With an ``apart_mib`` of 0 they stay whole.
 
     An update of all parameters would wait for the last collective: the parameters whose gradients
     that one brings are updated by a call of their own, behind the others.
@@ -72,17 +84,22 @@ align=64)
     }
     """
     parted = _with_parted_updates(module)
-    flights = [f for f in _flights(parted) if f.has_work]
+    wanted = [f for f in _flights(parted) if f.has_work]
+    flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
     if not flights:
         return module
-    placed = _placed(parted, flights, in_flight_mib * MIB)
+    apart = sum(f.bytes for f in flights if f.is_apart)
+    limits = in_flight_mib * MIB, min(apart_mib * MIB, apart / SHARE)
+    _delay_gathers(parted, flights, limits[1])
+    placed = _placed(parted, flights, limits)
     return dispatch(with_main(parted, placed), device=device)
 
 
 @dataclass(eq=False)
 class _Flight:
     """A collective by the number of its binding: what starts it behind binding ``begin``, and what
-    waits for it before binding ``end``; whether work can run beside it.
+    waits for it before binding ``end``; whether work can run beside it. is_apart: whether what it
+    returns is other memory than what it is given.
     """
 
     at: int
@@ -93,6 +110,12 @@ class _Flight:
     start: Binding
     wait: Binding
     has_work: bool
+    is_apart: bool
+
+    @property
+    def is_gather(self) -> bool:
+        """Whether the result is larger than what is given, which is waited for late then."""
+        return self.is_apart and type_bytes(type_of(self.values)) == self.bytes
 
 
 def _flights(module: Module) -> Iterator[_Flight]:
@@ -101,15 +124,17 @@ def _flights(module: Module) -> Iterator[_Flight]:
     if not any(called_op(b.value) in STARTS for b in main.body.bindings):
         return
     nodes = to_graph(main.body, Effects(main, Lifetimes(main, module)).places)
+    # A view reads nothing: who reads it does.
     first_after = [len(nodes)] * len(nodes)
-    for node in nodes:
+    for node in reversed(nodes):
+        at = first_after[node.position] if _is_view(node.binding) else node.position
         for before in (*node.inputs, *node.after):
-            first_after[before.position] = min(first_after[before.position], node.position)
+            first_after[before.position] = min(first_after[before.position], at)
     split = set[int]()
     for node in nodes:
         call = node.binding.value
         start = STARTS.get(called_op(call))
-        if start is None or not isinstance(call, Call):
+        if start is None or not isinstance(call, Call) or call.args[2] == 1:
             continue
         needed = {n.position for n in (*node.inputs, *node.after)}
         # What another one is needed for comes where it is, behind the wait.
@@ -121,12 +146,19 @@ def _flights(module: Module) -> Iterator[_Flight]:
             split.add(node.position)
         values, over, size = call.args[:3]
         var, span = node.binding.var, node.binding.span
-        wait = Call(op.collective_wait, (values, over, size))
+        count = type_bytes(type_of(values))
+        wait = new_call(op.collective_wait, values, over, size)
+        if start is not op.multi_tensor_all_reduce_start:
+            given = values if isinstance(values, Tuple) else Tuple((values,))
+            values = var if isinstance(var.type, TupleType) else Tuple((var,))
+            count = max(count, type_bytes(var.type))
+            wait = new_call(op.collective_wait, values, over, size, given)
         yield _Flight(
-            *(node.position, begin, end, values, type_bytes(type_of(values))),
+            *(node.position, begin, end, values, count),
             Binding(var, Call(start, call.args), span),
             Binding(Var("wait", TupleType(())), wait, span),
             has_work,
+            start is not op.multi_tensor_all_reduce_start,
         )
 
 
@@ -135,7 +167,15 @@ def _is_work(binding: Binding) -> bool:
     call = binding.value
     if not isinstance(call, Call):
         return bool(call.spec.blocks)
-    return called_op(call) not in STARTS and view_source(call) is None
+    return called_op(call) not in STARTS and not _is_view(binding)
+
+
+def _is_view(binding: Binding) -> bool:
+    """Whether a binding is one memory seen otherwise, or a field of a tuple."""
+    call = binding.value
+    return isinstance(call, TupleGetItem) or (
+        isinstance(call, Call) and view_source(call) is not None
+    )
 
 
 def _with_parted_updates(module: Module) -> Module:
@@ -188,7 +228,27 @@ def _parted(binding: Binding, late: frozenset[int], live: Lifetimes) -> list[Bin
     return [first, Binding(binding.var, calls[1], binding.span)]
 
 
-def _placed(module: Module, flights: list[_Flight], limit: float) -> Iterator[Binding]:
+def _delay_gathers(module: Module, flights: list[_Flight], limit: float) -> None:
+    """Let gathers start later, at their place at the latest, where more than ``limit`` bytes would
+    be gathered and not used up yet.
+    """
+    live = Lifetimes(module.main, module)
+    # When the results are used up, and how many bytes they are.
+    gathered: list[tuple[int, int]] = []
+    for flight in flights:
+        if not flight.is_gather:
+            continue
+        while gathered and flight.bytes + sum(count for _, count in gathered) > limit:
+            first = min(gathered)
+            gathered.remove(first)
+            flight.begin = max(flight.begin, min(first[0], flight.at))
+        last = max(live.buffers[number].last for number in live.of(flight.values))
+        gathered.append((last, flight.bytes))
+
+
+def _placed(
+    module: Module, flights: list[_Flight], limits: tuple[float, float]
+) -> Iterator[Binding]:
     """Yield the bindings of main with starts and waits in place."""
     bindings = module.main.body.bindings
     begun: dict[int, list[_Flight]] = {}
@@ -204,7 +264,10 @@ def _placed(module: Module, flights: list[_Flight], limit: float) -> Iterator[Bi
         if 0 <= i < len(bindings) and i not in whole:
             yield bindings[i]
         for flight in begun.get(i, ()):
-            while flying and flight.bytes + sum(f.bytes for f in flying) > limit:
-                yield flying.pop(0).wait
+            for kinds, limit in zip(((False, True), (True,)), limits, strict=True):
+                waits = [f for f in flying if flight.is_apart in kinds and f.is_apart in kinds]
+                while waits and flight.bytes + sum(f.bytes for f in waits) > limit:
+                    flying.remove(waits[0])
+                    yield waits.pop(0).wait
             flying.append(flight)
             yield flight.start
