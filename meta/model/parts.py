@@ -47,9 +47,11 @@ def traced_view(model: Model | None) -> Iterator[bool]:
     if model is None or (_whole.get() and model.records):
         yield False
         return
-    whole = model.records and any(m._divided for m in model.models())
+    # The arrays say it, not the model: they may be another model's, too.
+    arrays = list(model.state().values()) if model.records else []
+    whole = any(_axis_splits(a) for a in arrays)
     token = _whole.set(whole)
-    arrays = [a for a in model.state().values() if a.placement.splits] if whole else []
+    arrays = [a for a in arrays if a.placement.splits] if whole else []
     before = [(a, a.tensor, a.key) for a in arrays]
     try:
         for array, _, key in before:

@@ -174,6 +174,12 @@ SHAPES: dict[str, tuple[Callable[..., Any], Any, dict[str, Any], int]] = {
         {"w": 1},
         2,
     ),
+    "squeezed": (
+        lambda x, w: op.squeeze(op.matmul(x[:1], w)) * op.squeeze(op.expand_dims(w, 0))[:3],
+        [(6, 4)],
+        {"w": 1},
+        1,
+    ),
     "repeated": (
         lambda x, w: op.repeat(op.matmul(x, w), 2, 0) - op.cumsum(op.repeat(w, 2, 1)[:4, :8], 1)[0],
         [(6, 8)],

@@ -20,6 +20,7 @@ from tests.distributed.parallel import (
     WORDS,
     gpt2,
     gradients,
+    held,
     joined,
     llama,
     made,
@@ -388,3 +389,41 @@ def test_a_run_goes_on_on_other_meshes(tmp_path: Path) -> None:
         evaluated = ranks[0][0].evaluations[-1]["loss"]
         assert evaluated == pytest.approx(record.evaluations[epochs - 1]["loss"], rel=1e-9)
     np.testing.assert_allclose(losses, record.losses, 1e-10)
+
+
+class Convolutions(meta.Model):
+    """A convolution, which has no rule for parts, statistics that are written, and linear layers."""
+
+    def build(self) -> None:
+        self.conv, self.norm = meta.model.Conv2d(2, 4, 3), meta.model.BatchNorm(4)
+        self.up, self.down = meta.model.Linear(16, 6), meta.model.Linear(6, 2)
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        """Return two numbers for each image of 4 x 4."""
+        y = meta.op.relu(self.norm(self.conv(x)))
+        return self.down(meta.gelu(self.up(y.reshape((y.shape[0], -1)))))
+
+
+def test_what_has_no_rule_is_gathered() -> None:
+    """Also where another layer, which is no part of the model, has one of its arrays."""
+
+    def rank(over: str | None) -> Any:
+        net: Any = made(Convolutions)
+        if over is not None:
+            dist.tensor_parallel(net, {"up": "column", "down": "row", "conv.weight": 0}, over)
+        x = meta.array(np.random.default_rng(0).standard_normal((5, 2, 4, 4)))
+        step = meta.optim.with_sgd(0.1)(net)
+        for _ in range(2):
+            step(meta.ones((5, 2), "float64"), x)
+        other = meta.model.Linear(6, 2).to(dtype="float64")
+        other.weight = net.down.weight
+        return held(net.state(), net.state()), other(meta.ones((3, 6), "float64")) - other.bias
+
+    alone, y = rank(None)
+    found = dist.simulate({"tp": 2}).run(rank, "tp")
+    whole = joined([arrays for arrays, _ in found])
+    for key, (value, _) in alone.items():
+        np.testing.assert_allclose(whole[key], value, **TIGHT, err_msg=key)
+    for _, other in found:
+        np.testing.assert_allclose(other.numpy(), y.numpy(), **TIGHT)
