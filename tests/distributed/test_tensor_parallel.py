@@ -392,7 +392,7 @@ def test_a_run_goes_on_on_other_meshes(tmp_path: Path) -> None:
 
 
 class Convolutions(meta.Model):
-    """A convolution, which has no rule for parts, statistics that are written, and linear layers."""
+    """A convolution, which has no rule for parts, written statistics, and linear layers."""
 
     def build(self) -> None:
         self.conv, self.norm = meta.model.Conv2d(2, 4, 3), meta.model.BatchNorm(4)
