@@ -18,8 +18,10 @@ from meta.analysis import memory, scaling
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, DeviceError, DistributedError
 from meta.ir import Module, parse
+from meta.model import zoo
 from meta.passes import bucket_collectives, dispatch, infer_type, schedule_collectives
 from meta.passes.links import Link, Links
+from meta.train.objective import Objective
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_peaks
 
@@ -160,7 +162,7 @@ def compiled(**options: Any) -> Any:
     return meta.vm.compile(step, meta.ones((8, 4)), meta.ones((8, 16)))
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2])
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
 def test_memory_is_that_of_a_simulated_mesh(zero: int) -> None:
     def rank() -> tuple[str, Any]:
         run = compiled(zero=zero)
@@ -178,6 +180,28 @@ def test_memory_is_that_of_a_simulated_mesh(zero: int) -> None:
         with dist.planned(8):
             more = scaling(compiled(zero=zero).module, 8)
         assert more.memory.arguments < report.memory.arguments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_memory_of_a_divided_transformer(zero: int) -> None:
+    sizes = {"dp": 2, "tp": 2}
+    off = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)
+    config = zoo.GPT2Config(vocab_size=512, n_embd=64, n_layer=2, n_head=4, n_positions=32, **off)
+    ids = meta.ones((2, 32), "int64")
+
+    def made() -> Any:
+        net = dist.tensor_parallel(zoo.GPT2LMHeadModel(config), over="tp")
+        objective = Objective(net, zoo.causal_lm_loss)
+        step = meta.optim.with_adamw(1e-3, over="dp", zero=zero)(objective)
+        with meta.dialect.only("torch", "gloo"):
+            return meta.vm.compile(step, meta.array(1.0), (ids,), (ids,))
+
+    with dist.planned(sizes):
+        report = scaling(made().module, sizes)
+    assert {row.over for row in report.rows} == {"dp", "tp"}
+    for found in dist.simulate(sizes).run(lambda: made().memory()):
+        assert report.memory_bytes == found.arguments + found.constants + found.peak
 
 
 def test_a_planned_mesh_exchanges_nothing() -> None:
