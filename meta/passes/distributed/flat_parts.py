@@ -32,10 +32,11 @@ def _row(x: Any, split: Split) -> Any:
     return op.pad(row, ((0, behind),)) if behind else row
 
 
-def part_of(x: Any, split: Split, device: object) -> Any:
-    """Return this rank's part of x, which is the same on all ranks along the axis; a copy."""
+def part_of(x: Any, split: Split, place: Any) -> Any:
+    """Return this rank's part of x, which is the same on all ranks along the axis; a copy. place:
+    `axis_index` of the axis.
+    """
     rows = op.reshape(_row(x, split), (split.size, -1))
-    place = op.axis_index(split.over, split.size, str(device))
     return op.take(rows, place, axis=0, mode="fast")
 
 
