@@ -82,12 +82,10 @@ class Ranks:
 
     def parts(self, arrays: Arrays, params: Mapping[str, ndarray]) -> dict[str, Any]:
         """Return this rank's parts of parameters, or of what is like them, by name."""
-places: dict[str, Any] = {}
-        for device in {str(params[n].device) for n in arrays}:
+        places: dict[str, Any] = {}
+        for device in dict.fromkeys(str(params[n].device) for n in arrays):
             places[device] = op.axis_index(self.over, self.size, device)
-        return {
-            n: part_of(x, self.split, places[str(params[n].device)]) for n, x in arrays.items()
-        }
+        return {n: part_of(x, self.split, places[str(params[n].device)]) for n, x in arrays.items()}
 
     def put(self, parts: Arrays, params: Mapping[str, ndarray]) -> None:
         """Write the parameters from the parts of all ranks."""
