@@ -262,7 +262,9 @@ def _bound(
     if "device" in step.parameters:
         options["device"] = device
     if "lower" in step.parameters:
-        options["lower"] = partial(_all, tuple(p for p in following if _decides_kernels(p)))
+        if step.run is not passes.rematerialize:  # the others ask for kernels, not for memory
+            following = tuple(p for p in following if _decides_kernels(p))
+        options["lower"] = partial(_all, following)
     return partial(step.run, **options) if options else step.run
 
 
