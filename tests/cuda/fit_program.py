@@ -1,4 +1,4 @@
-"""Run by each process of test_fit_distributed.py: runs of `fit` on several GPUs beside those of one
+"""Run by each process of test_distributed.py: runs of `fit` on several GPUs beside those of one
 GPU, a checkpoint that goes on with one, and masks of dropout.
 """
 

@@ -1,4 +1,4 @@
-"""Run by each process of test_tensor_parallel.py: divided models on NCCL, in CUDA graphs, beside
+"""Run by each process of test_distributed.py: divided models on NCCL, in CUDA graphs, beside
 whole ones on one GPU.
 """
 
