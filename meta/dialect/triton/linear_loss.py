@@ -162,8 +162,8 @@ class _Layer:
         (self.rows, self.features), self.classes = self.x.static_shape, weight.static_shape[0]
         if 0 in self.x.static_shape:
             raise Unsupported("there is no row, or no feature")
-        if self.classes >= 1 << 31:
-            raise Unsupported(f"{self.classes} classes are counted in 32 bits")
+        if self.classes >= 1 << 30 or self.rows >= 1 << 23:
+            raise Unsupported(f"{self.rows} rows or {self.classes} classes are too many for 32 bits")
         self.call = call
         self.columns = ask("BLOCK_N", 128, (256,))
         self.warps = ask("num_warps", 8 if self.columns == 256 else 4, (8,))
