@@ -163,7 +163,7 @@ class _Layer:
         if 0 in self.x.static_shape:
             raise Unsupported("there is no row, or no feature")
         if self.classes >= 1 << 30 or self.rows >= 1 << 23:
-            raise Unsupported(f"{self.rows} rows or {self.classes} classes are too many for 32 bits")
+            raise Unsupported(f"{self.rows} rows of {self.classes} classes: places have 32 bits")
         self.call = call
         self.columns = ask("BLOCK_N", 128, (256,))
         self.warps = ask("num_warps", 8 if self.columns == 256 else 4, (8,))
