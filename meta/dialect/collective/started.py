@@ -5,6 +5,7 @@ somebody waits for it.
 """
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def rows(tensors, align):
     them included. See `meta.op.multi_tensor_all_reduce`. The pieces are the same on all ranks, as
     the plan of a program's memory is; where nobody planned (align 1) each tensor is one.
     """
-    found = []
+    found: list[list[Any]] = []
     for one in tensors:
         memory, begin = one.untyped_storage().data_ptr(), one.data_ptr()
         for row in found:
