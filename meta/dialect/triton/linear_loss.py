@@ -5,8 +5,8 @@ exponentials above it, and the label's score; a second kernel joins the tiles. I
 tiles are computed again, and become the gradients of scores: half precision factors of two products
 of torch's libraries, of some classes at a time.
 
-Of these rows times classes, 6 products of rows x classes x features become 8; no pass over scores
-in memory is left. As in FlashAttention (Dao et al., 2022), of which this is the idea.
+A step makes four products of rows x classes x features instead of three, and no pass over scores in
+memory. Recomputing tiles is the idea of FlashAttention (Dao et al., 2022).
 """
 
 from typing import Any
