@@ -89,7 +89,9 @@ class Launch:
             self._bind(parameter, value)
         self._run: Run | None = None
         self.unit: build.Unit | None = None
-        if device.kind == "cpu":
+        if 0 in self.grid:
+            self._run = _nothing
+        elif device.kind == "cpu":
             self._run = interpreted_run(self.source, self.bound, self.grid)
         else:
             self._prepare(options)
@@ -129,21 +131,19 @@ class Launch:
         variants = build.variants(self.source, self.bound)
         tuning = Tuning({}, options)
         self.unit = build.unit(self.source, variants, tuning, 10 * major + minor, "")
-        if may_begin() and 0 not in self.grid:
+        if may_begin():
             build.kernels.begin([self.unit])
 
-    def load(self) -> None:
-        """Load the compiled kernel on the device, compiling it now if nobody has."""
-        if 0 in self.grid:
-            self._run = _nothing
-        elif self._run is None and self.unit is not None:
+    def load(self) -> Run:
+        """Return the kernel, loaded on the device, and compiled now if nobody has."""
+        if self._run is None:
+            assert self.unit is not None
             plan = LaunchPlan(tuple(v.passed for v in self.unit.variants), self.grid)
             self._run = plan.bind(build.kernels(self.unit), self.device.ordinal)
+        return self._run
 
     def __call__(self, *values: Any) -> None:
-        if self._run is None:
-            self.load()
-        self._run(*values)  # type: ignore[misc]
+        (self._run or self.load())(*values)
 
 
 def _nothing(*values: Any) -> None:
