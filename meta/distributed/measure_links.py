@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Callable
 from statistics import quantiles
 
 import torch
@@ -15,7 +16,9 @@ from meta.base.errors import DistributedError
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Timing
 from meta.passes.links import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
+from meta.runtime.agreement import digest
 from meta.runtime.world import Group, group_of
+from meta.vm.graphs import CudaRecorder
 
 BYTES = {"cpu": (1 << 14, 1 << 18, 1 << 22), "cuda": (1 << 20, 1 << 24, 1 << 27, 1 << 29)}
 """By kind of device, of the tensors that are exchanged."""
@@ -58,20 +61,34 @@ def measure_links(over: str) -> Link:
 
 
 def _time(group: Group, count: int, device: Device) -> Timing:
-    """Return the microseconds of an all_reduce of so many bytes: of the slowest rank."""
+    """Return the microseconds of an all_reduce of so many bytes: of the slowest rank. On CUDA it is
+    in a graph, as in a compiled step, so that the host does not count.
+    """
     x = torch.zeros(count // 4, device=str(device))
 
-    def sample(times: int) -> float:
-        _wait(device)
-        started = time.perf_counter()
+    def several(times: int) -> None:
         for _ in range(times):
             group.all_reduce(x, "sum")
+
+    def seconds(run: Callable[[], object], times: int) -> float:
+        _wait(device)
+        started = time.perf_counter()
+        run()
         _wait(device)
         return (time.perf_counter() - started) / times
 
-    sample(WARM_UP)
-    times = max(1, round(LEAST / max(_slowest(group, [sample(WARM_UP)])[0], 1e-7)))
-    found = _slowest(group, [1e6 * sample(times) for _ in range(SAMPLES)])
+    def runs(times: int) -> Callable[[], object]:
+        if device.kind != "cuda":
+            return lambda: several(times)
+        return CudaRecorder(device).record(lambda: several(times))
+
+    # The ranks have agreed on what they call: they do not compare each call.
+    with group.running(what := f"times of all_reduce({count} bytes)", digest(what)):
+        seconds(lambda: several(WARM_UP), WARM_UP)
+        one = _slowest(group, [seconds(runs(WARM_UP), WARM_UP)])[0]
+        run = runs(times := max(1, round(LEAST / max(one, 1e-7))))
+        mine = [1e6 * seconds(run, times) for _ in range(SAMPLES)]
+    found = _slowest(group, mine)
     p20, _, _, p80 = quantiles(found, n=5, method="inclusive")
     return Timing(sorted(found)[SAMPLES // 2], p20, p80, SAMPLES)
 

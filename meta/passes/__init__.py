@@ -37,7 +37,12 @@ from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
 from meta.passes.dispatch import dispatch
-from meta.passes.distributed import bucket_collectives, schedule_collectives
+from meta.passes.distributed import (
+    bucket_collectives,
+    gather_rows,
+    leave_room,
+    schedule_collectives,
+)
 from meta.passes.fold_batch_norm import fold_batch_norm
 from meta.passes.fold_constant import fold_constant
 from meta.passes.fuse_cross_entropy import fuse_cross_entropy
@@ -89,6 +94,7 @@ __all__ = [
     "fuse_cross_entropy",
     "fuse_dialect",
     "fuse_operators",
+    "gather_rows",
     "infer_type",
     "inline",
     "inplace_update",
@@ -96,6 +102,7 @@ __all__ = [
     "join_products",
     "keep_padding",
     "lambda_lift",
+    "leave_room",
     "memory_schedule",
     "narrow_before_views",
     "plan_dialects",

@@ -13,12 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
 from meta.base import config
 from meta.base.device import Device
 from meta.dialect.core.cost_store import find
 from meta.dialect.core.costs import Cost, Key, Race, Timing
 from meta.dialect.core.openv import Config
 from meta.passes.work import Work
+from meta.runtime import chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,22 @@ DEFAULTS = {
     ),
 }
 """By kind of device, rates that are rather low for today's: two cores of a CPU, a GPU of 2018."""
+SHARE = 0.7
+"""Of the rates of a data sheet, what large kernels reach."""
+
+
+def _of_sheet(bandwidth: float, half: float, float32: float, float64: float) -> Peaks:
+    """Return the peaks of a GPU with these terabytes and teraflops in a second."""
+    rates = {"float16": half, "bfloat16": half, "float32": float32, "float64": float64}
+    products = {dtype: SHARE * 1e6 * rate for dtype, rate in rates.items()}
+    return Peaks(SHARE * 1e6 * bandwidth, products, launch=1.5, gap=10.0)
+
+
+CHIPS = {
+    (8, 0): _of_sheet(1.9, 312, 19.5, 19.5),  # NVIDIA A100
+    (9, 0): _of_sheet(3.9, 989, 67, 67),  # NVIDIA H100 and H200: 3.35 and 4.8 TB/s
+}
+"""By compute capability, the rates of GPUs that are present, by NVIDIA's data sheets."""
 OTHER = DEFAULTS["cpu"]
 
 COPY, PRODUCT, LAUNCH, GAP = "copy", "product", "launch", "gap"
@@ -80,10 +99,16 @@ def peak_cost(of: str, work: int, time: Timing, dtype: str = "") -> Cost:
 
 
 def peaks_of(device: Device) -> Peaks:
-    """Return the peaks of a device as they were measured, or else the defaults of its kind."""
+    """Return the peaks of a device as they were measured, or else those of chips like it, or the
+    defaults of its kind.
+    """
     race = find(peaks_key(device))
     found = None if race is None else _from_race(race)
-    return DEFAULTS.get(device.kind, OTHER) if found is None else found
+    if found is not None:
+        return found
+    default = DEFAULTS.get(device.kind, OTHER)
+    present = device.kind == "cuda" and device.ordinal < torch.cuda.device_count()
+    return CHIPS.get(chip.of(device.ordinal).capability, default) if present else default
 
 
 def _from_race(race: Race) -> Peaks | None:

@@ -58,6 +58,7 @@ STEPS = (
     PassStep(0, passes.infer_type),  # every variable has a type
     PassStep(2, passes.inline),  # calls of small functions, and of those that are used once
     PassStep(1, passes.promote_refs),  # references that one function keeps to itself
+    PassStep(2, passes.gather_rows),  # of tables, between ranks, before casts are taken away
     PassStep(1, passes.explicit_keys),  # random kernels that draw nothing on the host, on CUDA
     PassStep(1, passes.split_dropout),  # where its key is known
     PassStep(1, passes.canonicalize),  # one spelling for one thing
@@ -90,6 +91,7 @@ STEPS = (
     # Where results live.
     PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
     PassStep(2, passes.schedule_collectives),  # beside other work
+    PassStep(2, passes.leave_room),  # by products, to collectives beside them
     PassStep(2, passes.inplace_update),  # results over operands that die
     PassStep(2, passes.configure),  # how fused kernels are launched, by their costs
     PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from ctypes import c_int, c_uint32, c_uint64
+from ctypes import c_int, c_int32, c_uint32, c_uint64
 from typing import TYPE_CHECKING
 
 from meta.dialect.core import Config, Unsupported
@@ -28,6 +28,8 @@ WORKSPACE = 32 << 20
 LISTED = 16
 """Algorithms besides the first that are worth measuring."""
 ALGORITHM, VERSION = "algorithm", "version"
+PROCESSORS = "processors"
+"""The configuration of a product that runs beside other work: for so many multiprocessors."""
 _HEAD = "x"  # before the number: a word in digits alone would be read as a decimal number
 
 
@@ -72,12 +74,18 @@ def config_of(algorithm: Algorithm) -> Config:
     return (ALGORITHM, _HEAD + text), (VERSION, lt.cublaslt().cublasLtGetVersion())
 
 
-def named(plan: ProductPlan, config: Config) -> Algorithm:
-    """Return the algorithm that a configuration names, for a plan's product.
+def chosen(plan: ProductPlan, config: Config) -> Algorithm:
+    """Return the algorithm of a plan's product in a configuration: the heuristic's, for the number
+    of multiprocessors that it says, if it does; or the one that it names.
 
     Raises Unsupported if it is none of this version, or not one for this product and device.
     """
     stated, version = dict(config), lt.cublaslt().cublasLtGetVersion()
+    processors = stated.pop(PROCESSORS, None)
+    if isinstance(processors, int) and processors > 0:
+        plan.operation.set(lt.DESC_PROCESSORS, c_int32(processors))
+    if (not stated and processors is not None) or not config:
+        return heuristic(plan, 1)[0]
     if set(stated) != {ALGORITHM, VERSION}:
         raise Unsupported(f"{config} does not name an algorithm of cuBLASLt")
     if stated[VERSION] != version:

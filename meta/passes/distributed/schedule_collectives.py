@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from meta import op
 from meta.base.device import Device
@@ -36,6 +37,8 @@ STARTS = {
     op.multi_tensor_reduce_scatter: op.multi_tensor_reduce_scatter_start,
 }
 """By collective, the operator that begins it. The first of them writes to its first argument."""
+FEW = 8
+"""Kernels that do not need a collective and follow on its start, where hardly any follow."""
 
 
 def schedule_collectives(
@@ -53,8 +56,8 @@ def schedule_collectives(
     a time. A sum is waited for before another one starts that would be too much; a gather starts
     when what was gathered before is used up. With an ``apart_mib`` of 0 they stay whole.
 
-    An update of all parameters would wait for the last collective: the parameters whose gradients
-    that one brings are updated by a call of their own, behind the others.
+    An update of all parameters would wait for the last collectives: the parameters whose gradients
+    these bring are updated by a call of their own, behind the others.
 
     The memory of what is communicated is in use until the wait. On CUDA a start runs on a second
     stream, also in a CUDA graph, and a wait lets the first stream wait for it; on the CPU another
@@ -179,53 +182,105 @@ def _is_view(binding: Binding) -> bool:
 
 
 def _with_parted_updates(module: Module) -> Module:
-    """Return the module with updates that several collectives end at in two: the last collective's
-    parameters come behind the others.
+    """Return the module with each update that waits for collectives that start at the end of a
+    program in two: the parameters whose gradients these bring come behind the others, and what is
+    made of these collectives between the two.
     """
     flights = list(_flights(module))
-    if not flights:
+    bindings = module.main.body.bindings
+    updates = [i for i, b in enumerate(bindings) if called_op(b.value) in OPTIMIZERS]
+    if not flights or not updates:
         return module
-    live = Lifetimes(module.main, module)
-    made: list[Binding] = []
-    for i, binding in enumerate(module.main.body.bindings):
-        ending = [f for f in flights if f.end == i]
-        parts = None
-        if len(ending) > 1:
-            last = max(ending, key=lambda f: f.begin)
-            parts = _parted(binding, live.of(last.values), live)
-        made += parts or [binding]
-    return with_main(module, made)
+    known = _Needs(module, flights)
+    parts: dict[int, list[Binding]] = {}
+    moved: set[int] = set()
+    for i in updates:
+        late = known.late(i)
+        last = [max(late, key=lambda f: f.begin)] if late else []
+        found = _parted(i, known, late) or _parted(i, known, last)
+        if found is not None:
+            first, between, second = found
+            parts[i] = [first, *(bindings[j] for j in between if j not in moved), second]
+            moved.update(between)
+    made = [parts.get(i, [b]) for i, b in enumerate(bindings) if i not in moved]
+    return with_main(module, [b for part in made for b in part])
 
 
-def _parted(binding: Binding, late: frozenset[int], live: Lifetimes) -> list[Binding] | None:
-    """Return an update as one of the parameters whose gradients are not ``late``, and one of the
-    others; None if it cannot be.
+class _Needs:
+    """What the bindings of main need of its collectives.
+
+    of: by the number of a binding, the numbers of the collectives that it follows on.
     """
+
+    def __init__(self, module: Module, flights: list[_Flight]) -> None:
+        self.bindings, self.flights = module.main.body.bindings, flights
+        self.live = Lifetimes(module.main, module)
+        self.effects = Effects(module.main, self.live)
+        self.nodes = to_graph(module.main.body, self.effects.places)
+        self.made = {b.var: i for i, b in enumerate(self.bindings)}
+        at = {flight.at for flight in flights}
+        self.of: list[frozenset[int]] = []
+        for node in self.nodes:
+            before = [n.position for n in (*node.inputs, *node.after)]
+            needed = frozenset[int]().union(*(self.of[i] for i in before))
+            self.of.append(needed | (at & {node.position}))
+
+    def late(self, end: int) -> list[_Flight]:
+        """Return the collectives with little beside them until a binding: few kernels follow on
+        their start that need none.
+        """
+        before = [f for f in self.flights if f.at < end]
+        alone = [_is_work(b) and not self.of[i] for i, b in enumerate(self.bindings[:end])]
+        return [f for f in before if sum(alone[f.begin + 1 :]) <= FEW]
+
+
+def _parted(
+    at: int, known: _Needs, late: list[_Flight]
+) -> tuple[Binding, list[int], Binding] | None:
+    """Return an update as that of the parameters whose gradients are there early, and that of the
+    others, which need ``late`` collectives; between them the numbers of bindings that only the
+    second one needs. None if it cannot be.
+    """
+    binding = known.bindings[at]
     call = binding.value
     update = called_op(call)
-    if update not in OPTIMIZERS or not isinstance(call, Call) or update is None:
-        return None
+    assert update is not None and isinstance(call, Call)
     args = named_args(update, call)
     lists = {n: a.fields for n, a in args.items() if isinstance(a, Tuple) and a.fields}
     count = len(lists.get("x", ()))
     rates = (type_if_atom(args[name]) for name in RATES)
     each_its_own = any(isinstance(t, TensorType) and t.shape == (count,) != (1,) for t in rates)
-    known = all(
+    whole = all(
         isinstance(args[s.name], Tuple | tuple) for s in update.slots if s.kind == "tensors"
     )
-    if each_its_own or not known:
+    if not late or each_its_own or not whole:
         return None
+    numbers = {flight.at for flight in late}
+    memory = frozenset[int]().union(*(known.live.of(flight.values) for flight in late))
+
+    def waits(atom: Any) -> bool:
+        made = known.made.get(atom, -1)
+        return bool(known.live.of(atom) & memory or (made >= 0 and known.of[made] & numbers))
+
     groups: tuple[list[int], list[int]] = [], []
-    for i in range(count):
-        groups[bool(live.of(lists["dx"][i]) & late)].append(i)
-    if not all(groups):
+    for i, gradient in enumerate(lists["dx"]):
+        groups[waits(gradient)].append(i)
+    others = [a for n, a in args.items() if n not in lists and isinstance(a, Expr)]
+    if not all(groups) or any(map(waits, others)):
+        return None
+    between = [i for i in range(at) if known.of[i] & numbers and i not in numbers]
+    # The first part writes memory: nothing that reads it may come behind.
+    inputs = {n.position for n in known.nodes[at].inputs}
+    ordered = {n.position for n in known.nodes[at].after} - inputs
+    writing = any(known.effects.writes(known.bindings[i]) for i in between)
+    if writing or not ordered.isdisjoint(between):
         return None
     calls = []
     for group in groups:
         own = {n: Tuple(tuple(fields[i] for i in group)) for n, fields in lists.items()}
         calls.append(Call(update, tuple(own.get(n, a) for n, a in args.items())))
     first = Binding(Var(binding.var.name, TupleType(())), calls[0], binding.span)
-    return [first, Binding(binding.var, calls[1], binding.span)]
+    return first, between, Binding(binding.var, calls[1], binding.span)
 
 
 def _delay_gathers(module: Module, flights: list[_Flight], limit: float) -> None:

@@ -1,0 +1,178 @@
+"""The gradient of an embedding's table between ranks: its rows are gathered, not the table
+reduced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from meta import op
+from meta.base.dtype import is_float
+from meta.ir import Binding, DefUse, Expr, Module, TensorType, Var
+from meta.op.core.tracing import Trace
+from meta.passes.buffers import Buffers, Definitions, Summaries
+from meta.passes.calls import OpCall, op_call, tensor_of, tensor_type
+from meta.passes.rewrite import bound_to, with_main
+
+REDUCTIONS = ("sum", "mean")
+
+
+def gather_rows(module: Module, *, narrow: bool = True) -> Module:
+    """Gather what ranks add to the rows of a table, where they would reduce the whole of it.
+
+    The gradient of an embedding has as many rows as the batch has tokens, `embedding_dx` puts them
+    into a table of zeros, and the table is what `all_reduce` would exchange, as the last of a step:
+    its gradient comes last. Instead all ranks gather the rows and their indices and each adds up
+    those of all, in the same order. It takes less as long as the rows of all ranks together are no
+    more than those of the table; else, and along a mesh of one, nothing changes.
+
+    Where the table is used otherwise, too, as that of GPT-2 by the product at its end, the other
+    part of its gradient is reduced by itself, in the dtype that it has, as soon as it is there.
+
+    >>> from meta.ir import parse
+    >>> print(gather_rows(parse('''
+    ... func @main(%dy: float32[4, 8], %i: int64[4], %g: float32[512, 8]) -> float32[512, 8] {
+    ...   %t: float32[512, 8] = embedding_dx(%dy, %i, num_weight=(512, 8))
+    ...   %x: float32[512, 8] = add(%g, %t)
+    ...   %y: float32[512, 8] = all_reduce(%x, over="dp", size=2, reduction="sum")
+    ...   return %y
+    ... }''')))
+    func @main(%dy: float32[4, 8], %i: int64[4], %g: float32[512, 8]) -> float32[512, 8] {
+      %0: int64[8] = all_gather(%i, over="dp", size=2)
+      %1: float32[8, 8] = all_gather(%dy, over="dp", size=2)
+      %2: float32[512, 8] = embedding_dx(%1, %0, num_weight=(512, 8))
+      %3: float32[512, 8] = all_reduce(%g, over="dp", size=2)
+      %y: float32[512, 8] = add(%3, %2)
+      return %y
+    }
+    """
+    main = module.main
+    if not any(_reduction(b) for b in main.body.bindings):
+        return module
+    known, uses = Definitions(main, Buffers(main, Summaries(module))), DefUse(main)
+    made: list[Binding] = []
+    gone: set[Var] = set()
+    for binding in main.body.bindings:
+        found = _found(binding, known, uses, narrow)
+        known.add(binding)
+        if found is None:
+            made.append(binding)
+            continue
+        made += _emitted(binding, found)
+        gone |= found.members
+    return with_main(module, [b for b in made if b.var not in gone])
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A reduced sum: the calls of `embedding_dx` in it, and what else, by atom; ``members`` are the
+    variables between. dtype: in which it is reduced, of which the other atoms are or become.
+    """
+
+    tables: tuple[OpCall, ...]
+    rest: tuple[Expr, ...]
+    over: str
+    size: int
+    reduction: str
+    dtype: str
+    cast: bool
+    members: frozenset[Var]
+
+    def emit(self, trace: Trace) -> Any:
+        """Return the reduced sum, by calls of operators."""
+        total: Any = None
+        for table in self.tables:
+            dy, indices = map(trace.symbols, table.args[:2])
+            dy = _as(dy, self.dtype)
+            dy = dy / self.size if self.reduction == "mean" else dy
+            places = op.all_gather(indices, self.over, self.size)  # they are there first
+            rows = op.all_gather(dy, self.over, self.size)
+            one = op.embedding_dx(rows, places, table.args[2])
+            total = one if total is None else op.add(total, one)
+        for atom in self.rest:
+            x = trace.symbols(atom)
+            x = _as(x, self.dtype) if self.cast else x
+            mean = op.all_reduce(x, self.over, self.size, self.reduction)
+            total = op.add(_as(mean, self.dtype), total)
+        return total
+
+
+def _emitted(binding: Binding, found: _Found) -> list[Binding]:
+    """Return the bindings that take the place of a sum; its variable stays."""
+    trace = Trace()
+    trace.site = lambda: binding.span
+    return bound_to(binding.var, trace.finish(trace.run(found.emit, trace)))
+
+
+def _as(x: Any, dtype: str) -> Any:
+    return x if x.dtype == dtype else op.astype(x, dtype)
+
+
+def _reduction(binding: Binding) -> OpCall | None:
+    """Return the call that a binding is, if it reduces over several ranks."""
+    call = op_call(binding.value)
+    if call is None or call.op is not op.all_reduce:
+        return None
+    _, _, size, reduction = call.args
+    return call if size > 1 and reduction in REDUCTIONS else None
+
+
+def _found(binding: Binding, known: Definitions, uses: DefUse, narrow: bool) -> _Found | None:
+    """Return the sum that a binding reduces, if tables are in it of which that pays."""
+    call = _reduction(binding)
+    whole = None if call is None else tensor_type(call.args[0])
+    if call is None or whole is None or not is_float(whole.dtype):
+        return None
+    atom, over, size, reduction = call.args
+    tables: list[OpCall] = []
+    rest: list[Expr] = []
+    members: set[Var] = set()
+    cast = False
+    pending = [atom]
+    while pending:
+        one = pending.pop(0)
+        made = op_call(known.get(one))
+        if made is None or not isinstance(one, Var) or len(uses.users(one)) != 1:
+            rest.append(one)
+            continue
+        if made.op is op.astype and one is atom:
+            cast = True  # whoever reduces chose the dtype
+            pending.insert(0, made.args[0])
+        elif made.op is op.add and all(_is_like(a, whole) for a in made.args[:2]):
+            pending[:0] = made.args[:2]
+        elif made.op is op.embedding_dx and _pays(made, size):
+            tables.append(made)
+        elif made.op is op.astype and narrow and not cast and _is_float(made.args[0]):
+            rest.append(made.args[0])
+        else:
+            rest.append(one)
+            continue
+        members.add(one)
+    if not tables:
+        return None
+    return _Found(
+        *(tuple(tables), tuple(rest), over, size, reduction, whole.dtype, cast),
+        frozenset(members),
+    )
+
+
+def _is_float(atom: Expr) -> bool:
+    type_ = tensor_type(atom)
+    return type_ is not None and is_float(type_.dtype)
+
+
+def _is_like(atom: Any, whole: TensorType) -> bool:
+    """Whether an atom is a tensor of the same shape, of numbers that are no integers."""
+    type_ = tensor_type(atom)
+    return type_ is not None and type_.shape == whole.shape and is_float(type_.dtype)
+
+
+def _pays(table: OpCall, size: int) -> bool:
+    """Whether the rows of all ranks are no more than those of the table."""
+    indices, whole = tensor_of(table.args[1]), table.args[2]
+    rows = whole if isinstance(whole, int) else whole[0]
+    if not (indices.is_static and indices.ndim and isinstance(rows, int)):
+        return False
+    return 0 < size * prod(indices.static_shape) <= rows
