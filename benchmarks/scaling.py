@@ -26,9 +26,13 @@ from report import DISTRIBUTED, plain, replace_section, table_in_markdown
 
 import meta
 from meta.analysis import ScalingReport
+from meta.base.device import Device
 from meta.optim import with_adamw
+from meta.passes.links import links_of
 from meta.train.objective import Objective
 
+LINKS = links_of(Device("cuda"))
+"""What GPUs are connected by, as measured, or else by default."""
 BEGIN = "<!-- written by benchmarks/scaling.py --markdown -->"
 HEAD = ["work", "ZeRO", "ranks", "hosts", "step, ms", "to one rank", "exchanges, ms"]
 HEAD += ["not hidden, ms", "exchanged, MB", "memory of a rank, MB"]
@@ -52,7 +56,7 @@ def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> l
     for ranks in counts:
         if module is None or zero:  # without parts, the program is for any number of ranks
             module = program(row, zero, ranks, tiny)
-        found.append(meta.analysis.scaling(module, ranks, kernels=1e3 * one))
+        found.append(meta.analysis.scaling(module, ranks, LINKS, kernels=1e3 * one))
         print(f"{row}, zero={zero}: {found[-1]}\n", file=sys.stderr, flush=True)
     return found
 

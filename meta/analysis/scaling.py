@@ -18,12 +18,10 @@ from meta.ir import Binding, Block, Call, Expr, GlobalVar, If, Module, Var, oper
 from meta.op.core import Op
 from meta.passes.calls import base_op, typed_args
 from meta.passes.lifetimes import type_bytes
-from meta.passes.links import PATTERNS, Links, Reach, links_of
+from meta.passes.links import PATTERNS, STARTED, WAIT, Links, Reach, links_of
 from meta.passes.predict import NO_TIME, Predictor, Time
 from meta.runtime.world import sizes_of
 
-STARTED, WAIT = "_start", "collective_wait"
-"""How names end of collectives that go on beside other work, and what waits for them."""
 OF_ANY_SIZE = frozenset(
     ("all_reduce", "multi_tensor_all_reduce", "reduce_from", "copy_to", "broadcast_from")
 ) | {"reduce_to", "axis_index", WAIT}
@@ -205,9 +203,9 @@ def scaling(
         of a program on one rank; they are spread over the kernels as predicted.
 
     A collective takes its place among the kernels, unless a pass has let it go on beside them:
-    such ones follow one another, and the step waits where the program does. What a kernel of a
-    collective copies on its own device is not counted, nor that kernels beside an exchange get
-    slower. Nothing is measured here.
+    such ones follow one another, and the step waits where the program does. Kernels beside an
+    exchange get slower, by ``link.beside``. What a kernel of a collective copies on its own device
+    is not counted. Nothing is measured here.
 
     Raises ArgumentError for a mesh that is none, DistributedError for a program of another mesh,
     DeviceError for a device that is not there.
@@ -264,6 +262,16 @@ class _Clock:
     free: float = 0.0
     pending: list[tuple[_Started, int, float]] = field(default_factory=list)
     rows: list[ExchangeRow] = field(default_factory=list)
+
+    def run(self, time: float, beside: float) -> None:
+        """Let a kernel run that takes so long by itself. What goes on beside it and the kernel hold
+        each other up.
+        """
+        longer = beside * min(time, max(0.0, self.free - self.now))
+        self.now += time + longer
+        if longer:
+            self.free += longer
+            self.pending = [(what, row, end + longer) for what, row, end in self.pending]
 
     def copy(self) -> _Clock:
         """Return another clock that goes on from here."""
@@ -336,7 +344,8 @@ class _Walk:
         if isinstance(value, Call) and op is not None and op.collective:
             self._collective(op, value, binding, clock)
         else:
-            clock.now += self.factor * self.predictor.binding(binding).total
+            time = self.factor * self.predictor.binding(binding).total
+            clock.run(time, self.links.beside)
         return clock
 
     def _collective(self, op: Op, call: Call, binding: Binding, clock: _Clock) -> None:

@@ -131,6 +131,10 @@ INFINIBAND = Link(
     _NETWORK_HOPS,
     source="an adapter of 400 Gbit/s for each device, by its data sheet; latencies: NCCL's table",
 )
+BESIDE_ON_CUDA = 0.8
+"""Of `Links`: on two H200 0.7 to 0.9 for data parallel training of GPT-2, BERT and ResNet-50."""
+STARTED, WAIT = "_start", "collective_wait"
+"""How names end of collectives that go on beside other work, and what waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +154,15 @@ class Links:
 
     Of several hosts each device has an adapter of its own: ranks that are on one host use the
     adapters of all of them.
+
+    beside: the microseconds that kernels take longer for each microsecond of an exchange that goes
+    on beside them. NCCL's kernels share the device's multiprocessors and memory with them.
     """
 
     inside: Link = field(default=NVLINK)
     between: Link = field(default=INFINIBAND)
     ranks_per_host: int = 8
+    beside: float = 0.0
 
     def __str__(self) -> str:
         return f"within hosts of {self.ranks_per_host}: {self.inside}; between: {self.between}"
@@ -265,7 +273,9 @@ def links_of(device: Device) -> Links:
     """Return the links of the machines that a device is of, as they were measured, or else the
     defaults.
     """
-    return Links(_kept(INSIDE, device, NVLINK), _kept(BETWEEN, device, INFINIBAND))
+    beside = BESIDE_ON_CUDA if device.kind == "cuda" else 0.0
+    inside, between = _kept(INSIDE, device, NVLINK), _kept(BETWEEN, device, INFINIBAND)
+    return Links(inside, between, beside=beside)
 
 
 def _kept(where: str, device: Device, default: Link) -> Link:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ import pytest
 import meta
 from meta import distributed as dist
 from meta.analysis import memory, scaling
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, DeviceError, DistributedError
 from meta.ir import Module, parse
 from meta.model import zoo
 from meta.passes import bucket_collectives, dispatch, infer_type, schedule_collectives
-from meta.passes.links import Link, Links
+from meta.passes.links import Link, Links, links_of
 from meta.train.objective import Objective
 from tests.passes import fake_costs
 from tests.passes.fake_costs import keep_peaks
@@ -115,6 +116,30 @@ def test_what_goes_on_beside_kernels_is_hidden() -> None:
         assert before.exposed == before.rows[0].exposed == pytest.approx(exchange)
         assert report.at_best <= report.total <= before.total
     assert scaling(module, 1024, LINKS).total > scaling(module, 2, LINKS).total
+
+
+def test_kernels_beside_an_exchange_are_slower() -> None:
+    text = program(
+        "%g = exp(%x)",
+        '%a = all_reduce(%g, over="dp", size=2, reduction="sum")',
+        "%h = tanh(%x)",
+        "%k = exp(%h)",
+        "%z = add(%a, %k)",
+    )
+    with meta.dialect.only("torch", "gloo"):
+        module = schedule_collectives(dispatch(bucket_collectives(text), device=CPU), device=CPU)
+    quick, slow = (
+        Links(Link("inside", bandwidth, {"ring": 1.0}, startup=5.0), LINKS.between, 2)
+        for bandwidth in (100.0, 20.0)
+    )
+    alone = scaling(module, 2, quick)
+    slower = scaling(module, 2, replace(quick, beside=0.5))
+    assert slower.total == pytest.approx(alone.total + 0.5 * alone.communication)
+    # All of the kernels are beside it: they hold it up as long as it holds them up.
+    assert slower.communication == alone.communication
+    both = scaling(module, 2, slow), scaling(module, 2, replace(slow, beside=0.5))
+    assert both[1].total == pytest.approx(both[0].total + 0.5 * KERNELS)
+    assert links_of(Device("cuda")).beside > 0 == links_of(CPU).beside
 
 
 def test_a_gather_depends_on_the_ranks() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from meta.base.device import CPU
+from meta.base.errors import ArgumentError
 from meta.dialect import only
 from meta.ir import Module, parse, verify
 from meta.passes import bucket_collectives, dispatch, schedule_collectives
@@ -196,3 +197,46 @@ def test_updates_that_stay_whole(rate: str) -> None:
 def test_programs_without_collectives_are_left_alone() -> None:
     module = parse("func @main(%x: float32[8]) -> float32[8] {\n  return %x\n}")
     assert schedule_collectives(module, device=CPU) is module
+
+
+LATE = f"""
+func @main(%x: float32[8], %y: float32[8], %z: float32[4, 2], %i: int64[4], %r: float32[]) {{
+  %a: float32[8] = exp(%x)
+  %ra: float32[8] = all_reduce(%a, {SUM})
+  %b: float32[8] = tanh(%y)
+  %rb: float32[8] = all_reduce(%b, {SUM})
+{{kernels}}
+  %d: float32[4, 2] = sin(%z)
+  %g: float32[8, 2] = all_gather(%d, {SUM})
+  %e: float32[4, 2] = embedding_dx(%g, const int64[8] [0, 1, 2, 3, 0, 1, 2, 3], num_weight=4)
+  %u: () = multi_tensor_sgd((%x, %y, %z), (%ra, %rb, %e), (), %r)
+  return ()
+}}"""
+
+
+def kernels(count: int) -> str:
+    """Return so many kernels that need no collective."""
+    return "\n".join(f"  %k{i}: float32[8] = cos(%y)" for i in range(count))
+
+
+def test_what_is_made_of_the_last_collectives_does_not_hold_up_the_update_of_the_others() -> None:
+    module = scheduled(LATE.replace("{kernels}", kernels(8)), apart_mib=64.0)
+    found = [one for one in lines(module) if not one.startswith("%k")]
+    assert found == [
+        *("%a", "start (%a,)", "%b", "start (%b,)", "%d", "start %d"),
+        *("wait (%a,)", "wait (%b,)", "%u", "wait (%g,)", "%e", "%u"),
+    ]
+
+
+def test_beside_the_update() -> None:
+    """Reductions start behind the last kernel; each part of the update is beside the next one."""
+    text = LATE.replace("{kernels}", kernels(1))
+    module = scheduled(text, apart_mib=64.0, beside="update", part_mib=0.0)
+    assert [one for one in lines(module) if not one.startswith("%k")] == [
+        *("%a", "%b", "%d", "start (%a,)", "start (%b,)", "start %d"),
+        *("wait (%a,)", "%u", "wait (%b,)", "%u", "wait (%g,)", "%e", "%u"),
+    ]
+    whole = scheduled(text, apart_mib=64.0, beside="update")  # none is worth a call of its own
+    assert lines(whole).count("%u") == 1
+    with pytest.raises(ArgumentError, match="'backward' or 'update'"):
+        scheduled(text, beside="forward")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from ctypes import c_int, c_int32, c_uint32, c_uint64
+from ctypes import c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64
 from typing import TYPE_CHECKING
 
 from meta.dialect.core import Config, Unsupported
@@ -30,6 +30,8 @@ LISTED = 16
 ALGORITHM, VERSION = "algorithm", "version"
 PROCESSORS = "processors"
 """The configuration of a product that runs beside other work: for so many multiprocessors."""
+SMALL_CLUSTER = 4
+"""Thread blocks of a cluster that find place beside NCCL's, of which four are together, too."""
 _HEAD = "x"  # before the number: a word in digits alone would be read as a decimal number
 
 
@@ -102,6 +104,24 @@ def chosen(plan: ProductPlan, config: Config) -> Algorithm:
     # The check leaves the bytes of its result alone.
     algorithm.workspace = checked.workspace
     return algorithm
+
+
+def _beside(found: list[Algorithm]) -> Algorithm:
+    """Return the first algorithm with small clusters: thread blocks of a large one have to find
+    place next to one another, which what else runs may have taken. Else the first one.
+    """
+    return next((one for one in found if _cluster(one) <= SMALL_CLUSTER), found[0])
+
+
+def _cluster(algorithm: Algorithm) -> int:
+    """Return the thread blocks of a cluster; those of shapes that are not known here are many."""
+    number, written = c_uint16(), c_size_t()
+    code = lt.cublaslt().cublasLtMatmulAlgoConfigGetAttribute(
+        ctypes.byref(algorithm), lt.ALGO_CLUSTER_SHAPE, ctypes.byref(number),
+        ctypes.sizeof(number), ctypes.byref(written),
+    )  # fmt: skip
+    lt.check(code, "cublasLtMatmulAlgoConfigGetAttribute")
+    return lt.CLUSTER_SHAPES.get(number.value, 2 * SMALL_CLUSTER)
 
 
 def _restored(text: str) -> Algorithm:

@@ -15,7 +15,7 @@ from meta.ir.visit import with_fresh_vars
 from meta.passes.calls import PRODUCTS, called_op, flat_atoms, named_args
 from meta.passes.dispatch import kernel_of, prepared
 from meta.passes.lifetimes import type_bytes
-from meta.passes.links import PATTERNS, links_of
+from meta.passes.links import PATTERNS, STARTED, WAIT, links_of
 from meta.passes.outline import Outlined
 from meta.passes.predict import Predictor
 from meta.passes.rewrite import with_value
@@ -28,7 +28,6 @@ SKEW = 40.0
 """Microseconds for which an exchange waits for the other ranks, besides what it takes: as measured
 on two H200.
 """
-STARTED, WAIT = "_start", "collective_wait"
 
 
 def leave_room(module: Module, *, device: Device, taken: int = 24, longer: float = 1.5) -> Module:

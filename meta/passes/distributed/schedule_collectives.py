@@ -8,6 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.device import Device
+from meta.base.errors import ArgumentError
 from meta.ir import (
     Binding,
     Call,
@@ -42,7 +43,13 @@ FEW = 8
 
 
 def schedule_collectives(
-    module: Module, *, device: Device, in_flight_mib: float = 1024.0, apart_mib: float = 64.0
+    module: Module,
+    *,
+    device: Device,
+    in_flight_mib: float = 1024.0,
+    apart_mib: float = 64.0,
+    beside: str = "backward",
+    part_mib: float = 8.0,
 ) -> Module:
     """Split the collectives of main into a start and a wait, with other work between them.
 
@@ -57,7 +64,10 @@ def schedule_collectives(
     when what was gathered before is used up. With an ``apart_mib`` of 0 they stay whole.
 
     An update of all parameters would wait for the last collectives: the parameters whose gradients
-    these bring are updated by a call of their own, behind the others.
+    these bring are updated by a call of their own, behind the others. With ``beside="update"``
+    gradients are reduced behind the backward pass, whose kernels nothing slows down then, and the
+    update is in as many calls as there are reductions, each beside the next reduction; but those of
+    less than ``part_mib`` MiB have none of their own.
 
     The memory of what is communicated is in use until the wait. On CUDA a start runs on a second
     stream, also in a CUDA graph, and a wait lets the first stream wait for it; on the CPU another
@@ -86,8 +96,17 @@ align=64)
       return %z
     }
     """
-    parted = _with_parted_updates(module)
+    if beside not in ("backward", "update"):
+        raise ArgumentError(
+            "exchanges run beside something else",
+            expected="'backward' or 'update'",
+            found=repr(beside),
+        )
+    behind = beside == "update"
+    parted = _with_parted_updates(module, part_mib * MIB if behind else None)
     wanted = [f for f in _flights(parted) if f.has_work]
+    if behind:
+        _delay_reductions(parted, wanted)
     flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
     if not flights:
         return module
@@ -181,10 +200,10 @@ def _is_view(binding: Binding) -> bool:
     )
 
 
-def _with_parted_updates(module: Module) -> Module:
-    """Return the module with each update that waits for collectives that start at the end of a
-    program in two: the parameters whose gradients these bring come behind the others, and what is
-    made of these collectives between the two.
+def _with_parted_updates(module: Module, least: float | None) -> Module:
+    """Return the module with updates that wait for collectives in parts, and what is made of these
+    collectives before the part that needs it: a part for each collective of at least so many bytes;
+    None: two parts, of which the second needs those that start at the end of the program.
     """
     flights = list(_flights(module))
     bindings = module.main.body.bindings
@@ -195,13 +214,12 @@ def _with_parted_updates(module: Module) -> Module:
     parts: dict[int, list[Binding]] = {}
     moved: set[int] = set()
     for i in updates:
-        late = known.late(i)
-        last = [max(late, key=lambda f: f.begin)] if late else []
-        found = _parted(i, known, late) or _parted(i, known, last)
-        if found is not None:
-            first, between, second = found
-            parts[i] = [first, *(bindings[j] for j in between if j not in moved), second]
-            moved.update(between)
+        ways = [known.late(i), known.last(i)] if least is None else [known.each(i, least)]
+        for turns in ways:
+            found = _parted(i, known, turns, moved)
+            if found is not None:
+                parts[i] = found
+                break
     made = [parts.get(i, [b]) for i, b in enumerate(bindings) if i not in moved]
     return with_main(module, [b for part in made for b in part])
 
@@ -225,21 +243,45 @@ class _Needs:
             needed = frozenset[int]().union(*(self.of[i] for i in before))
             self.of.append(needed | (at & {node.position}))
 
-    def late(self, end: int) -> list[_Flight]:
-        """Return the collectives with little beside them until a binding: few kernels follow on
-        their start that need none.
+    @property
+    def alone(self) -> list[bool]:
+        """Whether a binding runs a kernel that needs no collective."""
+        return [_is_work(b) and not self.of[i] for i, b in enumerate(self.bindings)]
+
+    def late(self, end: int) -> dict[int, int]:
+        """Return 1 for the collectives with little beside them until a binding: few kernels follow
+        on their start that need none.
         """
+        alone = self.alone[:end]
+        before = (f for f in self.flights if f.at < end)
+        return {f.at: 1 for f in before if sum(alone[f.begin + 1 :]) <= FEW}
+
+    def last(self, end: int) -> dict[int, int]:
+        """Return 1 for the collective that starts last."""
         before = [f for f in self.flights if f.at < end]
-        alone = [_is_work(b) and not self.of[i] for i, b in enumerate(self.bindings[:end])]
-        return [f for f in before if sum(alone[f.begin + 1 :]) <= FEW]
+        return {max(before, key=lambda f: f.begin).at: 1} if before else {}
+
+    def each(self, end: int, least: float) -> dict[int, int]:
+        """Return a number for each collective in order; small ones have that of the one before."""
+        turn, found = 0, dict[int, int]()
+        for flight in sorted((f for f in self.flights if f.at < end), key=lambda f: f.begin):
+            turn += flight.bytes >= least
+            found[flight.at] = turn
+        return found
+
+    def turn(self, atom: Any, turns: dict[int, int]) -> int:
+        """Return the largest number of the collectives that an atom needs; 0 for none."""
+        memory = self.live.of(atom)
+        needed = {f.at for f in self.flights if f.at in turns and memory & self.live.of(f.values)}
+        made = self.made.get(atom)
+        needed |= set() if made is None else self.of[made]
+        return max((turns[i] for i in needed if i in turns), default=0)
 
 
-def _parted(
-    at: int, known: _Needs, late: list[_Flight]
-) -> tuple[Binding, list[int], Binding] | None:
-    """Return an update as that of the parameters whose gradients are there early, and that of the
-    others, which need ``late`` collectives; between them the numbers of bindings that only the
-    second one needs. None if it cannot be.
+def _parted(at: int, known: _Needs, turns: dict[int, int], moved: set[int]) -> list[Binding] | None:
+    """Return an update in parts, by the ``turns`` of the collectives that its gradients need, and
+    before each part the bindings that are made of its collectives, which are noted as moved. None
+    if it cannot be.
     """
     binding = known.bindings[at]
     call = binding.value
@@ -253,34 +295,46 @@ def _parted(
     whole = all(
         isinstance(args[s.name], Tuple | tuple) for s in update.slots if s.kind == "tensors"
     )
-    if not late or each_its_own or not whole:
+    if not turns or each_its_own or not whole:
         return None
-    numbers = {flight.at for flight in late}
-    memory = frozenset[int]().union(*(known.live.of(flight.values) for flight in late))
-
-    def waits(atom: Any) -> bool:
-        made = known.made.get(atom, -1)
-        return bool(known.live.of(atom) & memory or (made >= 0 and known.of[made] & numbers))
-
-    groups: tuple[list[int], list[int]] = [], []
+    groups: dict[int, list[int]] = {}
     for i, gradient in enumerate(lists["dx"]):
-        groups[waits(gradient)].append(i)
+        groups.setdefault(known.turn(gradient, turns), []).append(i)
+    first = min(groups, default=0)
     others = [a for n, a in args.items() if n not in lists and isinstance(a, Expr)]
-    if not all(groups) or any(map(waits, others)):
+    if len(groups) < 2 or any(known.turn(a, turns) > first for a in others):
         return None
-    between = [i for i in range(at) if known.of[i] & numbers and i not in numbers]
+    between = {}
+    for i in range(at):
+        needed = [turns[j] for j in known.of[i] if j in turns]
+        if needed and max(needed) > first and i not in turns:
+            between[i] = max(needed)
     # The first part writes memory: nothing that reads it may come behind.
     inputs = {n.position for n in known.nodes[at].inputs}
     ordered = {n.position for n in known.nodes[at].after} - inputs
     writing = any(known.effects.writes(known.bindings[i]) for i in between)
     if writing or not ordered.isdisjoint(between):
         return None
-    calls = []
-    for group in groups:
-        own = {n: Tuple(tuple(fields[i] for i in group)) for n, fields in lists.items()}
-        calls.append(Call(update, tuple(own.get(n, a) for n, a in args.items())))
-    first = Binding(Var(binding.var.name, TupleType(())), calls[0], binding.span)
-    return first, between, Binding(binding.var, calls[1], binding.span)
+    made: list[Binding] = []
+    for turn in sorted(groups):
+        made += [known.bindings[i] for i in between if between[i] <= turn and i not in moved]
+        moved.update(i for i in between if between[i] <= turn)
+        own = {n: Tuple(tuple(fields[i] for i in groups[turn])) for n, fields in lists.items()}
+        part = Call(update, tuple(own.get(n, a) for n, a in args.items()))
+        var = binding.var if turn == max(groups) else Var(binding.var.name, TupleType(()))
+        made.append(Binding(var, part, binding.span))
+    behind = [i for i in between if i not in moved]
+    moved.update(behind)
+    return [*made, *(known.bindings[i] for i in behind)]
+
+
+def _delay_reductions(module: Module, flights: list[_Flight]) -> None:
+    """Let sums in place that are needed behind the last kernel that needs none start there."""
+    known = _Needs(module, flights)
+    last = max((i for i, alone in enumerate(known.alone) if alone), default=-1)
+    for flight in flights:
+        if not flight.is_apart and flight.end > last:
+            flight.begin = max(flight.begin, last)
 
 
 def _delay_gathers(module: Module, flights: list[_Flight], limit: float) -> None:
