@@ -26,6 +26,7 @@ from report import DISTRIBUTED, plain, replace_section, table_in_markdown
 
 import meta
 from meta.analysis import ScalingReport
+from meta.analysis.scaling import ExchangeRow
 from meta.base.device import Device
 from meta.optim import with_adamw
 from meta.passes.links import links_of
@@ -51,14 +52,23 @@ def program(row: str, zero: int, ranks: int, tiny: bool) -> Any:
 
 def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> list[ScalingReport]:
     """Return what is predicted for numbers of ranks, from the milliseconds of a step of one."""
-    found = []
+    found: list[ScalingReport] = []
     module = None
     for ranks in counts:
-        if module is None or zero:  # without parts, the program is for any number of ranks
+        # A program of sums alone is for any number of ranks; with parts, or where rows of a table
+        # are gathered, it is for one.
+        if module is None or {"all_gather", "reduce_scatter"} & set(
+            map(collective, found[-1].rows)
+        ):
             module = program(row, zero, ranks, tiny)
         found.append(meta.analysis.scaling(module, ranks, LINKS, kernels=1e3 * one))
         print(f"{row}, zero={zero}: {found[-1]}\n", file=sys.stderr, flush=True)
     return found
+
+
+def is_sum(row: ExchangeRow) -> bool:
+    """Whether a collective is a sum of whole tensors."""
+    return "all_reduce" in row.operator
 
 
 def line(row: str, one: float, zero: int, report: ScalingReport, tiny: bool) -> list[str]:

@@ -125,7 +125,9 @@ def test_one_contender_fails_and_the_others_go_on(
     assert records.compare(found, 2) == ("joined", 1)
     assert found["meta", 2]["loss_apart"] == 0.5
     bad = records.missed(found, 2, "cpu")
-    assert bad[:2] == ["ddp-x2 failed", "ddp-x1 failed"] and "meta-x2 losses" in bad
+    assert bad[:2] == ["ddp-x2 failed", "ddp-x1 failed"] and "meta-x2 losses" not in bad
+    found["fsdp2", 2]["loss_apart"] = 0.1  # which was as far
+    assert "meta-x2 losses" in records.missed(found, 2, "cpu")
 
 
 def test_who_is_there_at_the_same_time(benchmarks: Any) -> None:
@@ -157,6 +159,11 @@ def test_goals(benchmarks: Any) -> None:
     found["meta", 2] |= {"ms": 10.5, "graphs": [1, 0]}
     found["zero3", 2] |= {"peak_mb": 61.0, "loss_apart": float("inf")}
     bad = ["scaling", "to best", "zero3 memory", "meta-x2 is no single graph", "zero3-x2 losses"]
+    assert records.missed(found, 2, "cuda") == bad
+    found["zero3", 2] |= {"loss_apart": 0.12}
+    found["ddp", 2] |= {"loss_apart": 0.1}  # roundings have grown as much there
+    assert records.missed(found, 2, "cuda") == bad[:-1]
+    found["zero3", 2] |= {"loss_apart": 0.13}
     assert records.missed(found, 2, "cuda") == bad
     found["fsdp2", 2] = {"failed": "exit status 1"}
     row = {"row": "gpt2", "what": "GPT-2", "most": 2, "reference": ("ddp", 2), "missed": bad}
