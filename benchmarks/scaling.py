@@ -57,9 +57,7 @@ def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> l
     for ranks in counts:
         # A program of sums alone is for any number of ranks; with parts, or where rows of a table
         # are gathered, it is for one.
-        if module is None or {"all_gather", "reduce_scatter"} & set(
-            map(collective, found[-1].rows)
-        ):
+        if module is None or not all(map(is_sum, found[-1].rows)):
             module = program(row, zero, ranks, tiny)
         found.append(meta.analysis.scaling(module, ranks, LINKS, kernels=1e3 * one))
         print(f"{row}, zero={zero}: {found[-1]}\n", file=sys.stderr, flush=True)
