@@ -26,10 +26,10 @@ from report import DISTRIBUTED, plain, replace_section, table_in_markdown
 
 import meta
 from meta.analysis import ScalingReport
-from meta.analysis.scaling import ExchangeRow
 from meta.base.device import Device
 from meta.optim import with_adamw
 from meta.passes.links import links_of
+from meta.passes.timeline import Exchange
 from meta.train.objective import Objective
 
 LINKS = links_of(Device("cuda"))
@@ -64,7 +64,7 @@ def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> l
     return found
 
 
-def is_sum(row: ExchangeRow) -> bool:
+def is_sum(row: Exchange) -> bool:
     """Whether a collective is a sum of whole tensors."""
     return "all_reduce" in row.operator
 
@@ -72,7 +72,7 @@ def is_sum(row: ExchangeRow) -> bool:
 def line(row: str, one: float, zero: int, report: ScalingReport, tiny: bool) -> list[str]:
     """Return a line of the table."""
     return [
-        f"{RANK_ROWS[row].task(tiny, 1).what}: {one:g} ms",
+        f"{RANK_ROWS[row].task(tiny, 1).what}: {one:.4g} ms",
         str(zero or "none"),
         str(report.ranks),
         str(report.hosts),

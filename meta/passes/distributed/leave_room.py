@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from meta.base.device import Device
 from meta.base.errors import DispatchError
 from meta.dialect.core import DIALECTS, FUSED, DialectOp
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import Config, config_text
-from meta.ir import Binding, Call, Expr, GlobalVar, Module, type_of
+from meta.ir import Binding, Call, Expr, GlobalVar, Module, Var
 from meta.ir.visit import with_fresh_vars
-from meta.passes.calls import PRODUCTS, called_op, flat_atoms, named_args
+from meta.passes.calls import PRODUCTS, called_op, named_args
 from meta.passes.dispatch import kernel_of, prepared
-from meta.passes.lifetimes import type_bytes
-from meta.passes.links import PATTERNS, STARTED, WAIT, links_of
+from meta.passes.links import links_of
 from meta.passes.outline import Outlined
 from meta.passes.predict import Predictor
-from meta.passes.rewrite import with_value
+from meta.passes.rewrite import with_main, with_value
+from meta.passes.timeline import Clock, Timeline
 from meta.runtime import chip
 
 BY = "cublas"
 """The dialect whose products can be told how many multiprocessors there are."""
 PROCESSORS = "processors"
-SKEW = 40.0
-"""Microseconds for which an exchange waits for the other ranks, besides what it takes: as measured
-on two H200.
-"""
 
 
-def leave_room(module: Module, *, device: Device, taken: int = 24, longer: float = 1.5) -> Module:
+def leave_room(module: Module, *, device: Device, taken: int = 24) -> Module:
     """Let the products of main that run beside a collective be made for fewer multiprocessors.
 
     NCCL's kernels hold some of them as long as an exchange takes, and a product is divided into as
@@ -39,69 +35,32 @@ def leave_room(module: Module, *, device: Device, taken: int = 24, longer: float
     Made for ``taken`` multiprocessors less, it takes a little longer only.
 
     Which products run beside an exchange follows from the times that are measured or estimated for
-    kernels and links, those of links ``longer``, since both use the memory. 24 is what NCCL takes
-    on two H200. To be run after `schedule_collectives`; on CUDA only.
+    kernels and links. 24 is what NCCL takes on two H200. To be run after `schedule_collectives`; on
+    CUDA only.
     """
-    if device.kind != "cuda" or not any(_starts(b) for b in module.main.body.bindings):
+    among = set(_beside(module, device)) if device.kind == "cuda" else set()
+    if not among:
         return module
-    timeline = _Timeline(module, device, longer)
     room = _Room(module, device, chip.compiled_for(device).processors - taken)
-    made = [
-        room.beside(binding) if timeline.passes(binding) else binding
-        for binding in module.main.body.bindings
-    ]
-    functions = {**module.functions, **room.made.functions}
-    body = replace(module.main.body, bindings=tuple(made))
-    return module.with_functions({**functions, "main": replace(module.main, body=body)})
+    made = [room.beside(b) if b.var in among else b for b in module.main.body.bindings]
+    changed = with_main(module, made)
+    return changed.with_functions({**changed.functions, **room.made.functions})
 
 
-def _starts(binding: Binding) -> bool:
-    called = called_op(binding.value)
-    return called is not None and called.collective and called.name.endswith(STARTED)
-
-
-class _Timeline:
-    """The clock of a rank. now: when the last kernel ends; free: when the last exchange does."""
-
-    def __init__(self, module: Module, device: Device, longer: float) -> None:
-        self.predictor, self.links, self.longer = (
-            Predictor(module, device),
-            links_of(device),
-            longer,
-        )
-        self.now = self.free = 0.0
-        self.ends: dict[Expr, float] = {}
-
-    def passes(self, binding: Binding) -> bool:
-        """Let a binding run; return whether an exchange goes on when it begins."""
+def _beside(module: Module, device: Device) -> Iterator[Var]:
+    """Yield what is computed while an exchange goes on."""
+    sizes: dict[str, int] = {}
+    for binding in module.main.body.bindings:
         call, called = binding.value, called_op(binding.value)
-        beside = self.now < self.free
-        if called is None or not called.collective or not isinstance(call, Call):
-            self.now += self.predictor.binding(binding).total
-            return beside
-        args = named_args(called, call)
-        if called.name == WAIT:
-            atoms = (*flat_atoms(args["x"]), *flat_atoms(args["given"]))
-            self.now = max([self.now, *(self.ends[a] for a in atoms if a in self.ends)])
-            return False
-        pattern = PATTERNS[called.name.removesuffix(STARTED)]
-        if pattern == "nothing" or args["size"] == 1:
-            return False
-        took = self.longer * self._time(pattern, binding, args) + SKEW
-        self.free = max(self.now, self.free) + took
-        if called.name.endswith(STARTED):
-            self.ends |= dict.fromkeys((binding.var, *flat_atoms(args["x"])), self.free)
-        else:
-            self.now = self.free
-        return False
-
-    def _time(self, pattern: str, binding: Binding, args: dict[str, Any]) -> float:
-        """Return the microseconds of an exchange."""
-        over, size = args["over"], args["size"]
-        given = sum(type_bytes(type_of(atom)) for atom in flat_atoms(args["x"]))
-        count = max(given, type_bytes(type_of(binding.var)))
-        time, _ = self.links.time(pattern, count, self.links.reach({over: size}, over))
-        return time
+        if called is not None and called.collective and isinstance(call, Call):
+            args = named_args(called, call)
+            sizes[args["over"]] = args["size"]
+    timeline = Timeline(module, sizes, links_of(device), Predictor(module, device))
+    clock = Clock()
+    for binding in module.main.body.bindings:
+        if clock.now < clock.free:
+            yield binding.var
+        clock = timeline.binding(binding, clock)
 
 
 class _Room:
