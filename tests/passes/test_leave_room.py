@@ -32,7 +32,7 @@ def program(*kernels: str) -> Module:
 
 
 def beside(module: Module, slower: float = 1.0) -> list[str]:
-    """Return the products that begin while an exchange goes on, by links that are so many times slower."""
+    """Return the products that begin while an exchange goes on, by links so many times slower."""
     nvlink = replace(links.NVLINK, bandwidth=links.NVLINK.bandwidth / slower)
     with mock.patch.object(links, "NVLINK", nvlink):
         return [var.name for var in _beside(module, CUDA) if var.name in "bcdefg"]
