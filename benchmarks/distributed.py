@@ -25,6 +25,7 @@ holds are in `models/rank_records.py`.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -131,6 +132,13 @@ def read() -> argparse.Namespace:
         help=f"compare losses of so many steps ({LOSS_STEPS}) with one device's",
     )
     parser.add_argument("--reduce-dtype", choices=("float32", "bfloat16"), help="of gradients")
+    parser.add_argument(
+        "--passes",
+        type=json.loads,
+        metavar="JSON",
+        help="options of meta.PassContext, such as "
+        """'{"config": {"schedule_collectives": {"beside": "update"}}}'""",
+    )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for an answer (300)")
     parser.add_argument("--apart", action="store_true", help="one contender at a time")
     parser.add_argument("--no-compile", action="store_true", help="torch without torch.compile")
@@ -165,6 +173,8 @@ def main() -> int:
     flags = ["--tiny"] * options.tiny + ["--no-compile"] * (not compiler)
     if options.reduce_dtype is not None:
         flags += ["--reduce-dtype", options.reduce_dtype]
+    if options.passes is not None:
+        flags += ["--passes", json.dumps(options.passes)]
     turns = f"medians of {options.rounds} turns of {options.steps} steps"
     turns += ", of small networks" * options.tiny
     if options.device == "cuda":

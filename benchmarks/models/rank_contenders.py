@@ -10,8 +10,8 @@ ranks in one, whose losses are what those of several ranks have to be.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -44,7 +44,8 @@ class Place:
     ----------
     rank, ranks: which of how many. most: the ranks whose batches ``joined`` joins. device: "cpu" or
     "cuda:0". mesh: of `meta.distributed`, None for one rank. compiler: whether torch compiles.
-    reduce_dtype: in which gradients are averaged; None: their own, for FSDP2 float32.
+    reduce_dtype: in which gradients are averaged; None: their own, for FSDP2 float32. passes: the
+    options of `meta.PassContext` for `meta`.
     """
 
     rank: int
@@ -54,6 +55,7 @@ class Place:
     mesh: Any = None
     compiler: bool = True
     reduce_dtype: str | None = None
+    passes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -112,7 +114,8 @@ class RankContender:
         given = [(one, (meta.array(x),), (meta.array(y),)) for x, y in batches]
 
         def compiled() -> Call:
-            executable = self.executable = meta.vm.compile(run, *given[0])
+            with meta.PassContext(**place.passes):
+                executable = self.executable = meta.vm.compile(run, *given[0])
             return lambda number: executable(*given[number]).torch()
 
         return compiled

@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="steps of a turn")
     parser.add_argument("--timeout", type=float, required=True, help="of collectives, in seconds")
     parser.add_argument("--reduce-dtype")
+    parser.add_argument("--passes", type=json.loads, default={})
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
@@ -52,7 +53,7 @@ def main() -> None:
         meta.distributed.init(options.device, timeout=options.timeout)
         mesh = meta.distributed.Mesh({"dp": ranks})
     compiler, dtype = not options.no_compile, options.reduce_dtype
-    place = Place(rank, ranks, options.most, device, mesh, compiler, dtype)
+    place = Place(rank, ranks, options.most, device, mesh, compiler, dtype, options.passes)
     contender = RankContender(RANK_ROWS[options.row], options.contender, place, options.tiny)
     serve(contender, place, options.first, options.steps, answers)
 
