@@ -96,7 +96,6 @@ class LAMB(Adam):
     """
 
     operator = op.multi_tensor_lamb
-    of_elements = False
     defaults = AdamW.defaults | {"eps": 1e-6}
 
 
@@ -107,7 +106,6 @@ class LANS(Adam):
     """
 
     operator = op.multi_tensor_lans
-    of_elements = False
     defaults = LAMB.defaults
 
 

@@ -9,9 +9,9 @@ from math import prod, sqrt
 from typing import Any, ClassVar
 
 from meta import op
-from meta.base.dtype import promote
 from meta.optim.optimizer import Optimizer, Together
 from meta.optim.options import require_range
+from meta.optim.rounds import Held, Step, apply_in_rounds
 from meta.optim.step import step_maker
 from meta.runtime.ndarray import ndarray
 
@@ -23,27 +23,10 @@ SMALLEST = 2.0**-126
 
 
 class Composed(Optimizer):
-    """Base class of such algorithms. A subclass has `new_values`, and its state is
+    """Base class of such algorithms. A subclass has `new_values`, a generator, and its state is
     ``own_state_names``; gradients, masters, groups, loss scale and the writing are those of
-    `Optimizer`.
+    `Optimizer`, sums over parameters of which ranks have parts those of `meta.optim.rounds`.
     """
-
-    def new_values(
-        self,
-        x: Any,
-        g: Any,
-        state: Mapping[str, Any],
-        options: Mapping[str, Any],
-        rate: Any,
-        decay: float,
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the new values of a parameter and of its state.
-
-        x, g, state: the parameter, its gradient (scaled, clamped) and its state by name, all in
-        float32, or in float64 for such a parameter. options: those of its group. rate: the learning
-        rate, shape (), of that dtype. ``self.step_count`` is the number of this step, from 1.
-        """
-        raise NotImplementedError
 
     def apply(
         self,
@@ -53,40 +36,7 @@ class Composed(Optimizer):
         further: Mapping[str, Any],
     ) -> None:
         """Update the parameters of a call; see `Optimizer.apply`."""
-        written: list[tuple[list[Any], list[Any]]] = [([], []), ([], []), ([], [])]
-        masters, states, copies = written
-        factor, bound = further["factor"], further.get("clip_value")
-        for name, decay, multiple in zip(call.names, call.decays, call.rates, strict=True):
-            x = self.master.get(name, params[name])
-            wide = promote(x.dtype, "float32")
-            g = op.astype(gradients[name], wide)
-            if not isinstance(factor, float):
-                g = g * op.astype(factor, wide)
-            elif factor != 1.0:
-                g = g * factor
-            if bound is not None:
-                g = op.clip(g, -bound, bound)
-            kept = {kind: getattr(self, kind) for kind in self.own_state_names}
-            own = {kind: of[name] for kind, of in kept.items() if name in of}
-            rate = self.lr if multiple == 1 else self.lr * multiple
-            new, state = self.new_values(
-                op.astype(x, wide),
-                g,
-                {kind: op.astype(array, wide) for kind, array in own.items()},
-                call.options,
-                op.astype(rate, wide),
-                decay,
-            )
-            for place, value, array in (
-                (masters, new, x),
-                *((states, state[kind], array) for kind, array in own.items()),
-                *(((copies, new, params[name]),) if name in self.master else ()),
-            ):
-                place[0].append(value)
-                place[1].append(array)
-        for values, arrays in written:
-            if arrays:
-                op.multi_tensor_axpby(values, arrays, 1.0, 0.0, further["skip"])
+        apply_in_rounds(self, call, params, gradients, further)
 
 
 class Adafactor(Composed):
@@ -107,7 +57,7 @@ class Adafactor(Composed):
     """
 
     own_state_names = ("rows", "columns", "v")
-    of_elements = False
+    whole_names = ("rows", "columns")
     defaults: ClassVar[dict[str, Any]] = {
         "lr": 1e-2,
         "beta2_decay": 0.8,
@@ -130,6 +80,11 @@ class Adafactor(Composed):
             return {"v": shape}
         return {"rows": (*shape[:-1], 1), "columns": (*shape[:-2], 1, shape[-1])}
 
+    @classmethod
+    def of_matrices(cls, shape: Shape, options: Mapping[str, Any]) -> bool:
+        """Whether a parameter has two axes or more."""
+        return len(shape) > 1
+
     def new_values(
         self,
         x: Any,
@@ -138,34 +93,36 @@ class Adafactor(Composed):
         options: Mapping[str, Any],
         rate: Any,
         decay: float,
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the new values of a parameter and of its means."""
+        held: Held,
+    ) -> Step:
+        """Make the step of a parameter, which returns its new values and those of its means."""
         step = op.astype(self.step_count, x.dtype)
         fresh = op.pow(step, -options["beta2_decay"])
         square = g * g
-        if len(x.shape) < 2:
+        if "v" in state:
             new = {"v": _toward(state["v"], square, fresh)}
             v = new["v"]
         else:
-            new = {
-                kind: _toward(state[kind], op.mean(square, axis=axis, keepdims=True), fresh)
-                for kind, axis in (("rows", -1), ("columns", -2))
-            }
+            square = held.spread(square)
+            along = {"rows": -1, "columns": -2}
+            sums = yield [op.sum(square, axis=a, keepdims=True) for a in along.values()]
+            new = {}
+            for (kind, axis), total in zip(along.items(), sums, strict=True):
+                mean = total / max(1, square.shape[axis])
+                new[kind] = _toward(state[kind], mean, fresh)
             mean = op.mean(new["rows"], axis=-2, keepdims=True)
             v = new["rows"] * new["columns"] / op.maximum(mean, max(options["eps1"], SMALLEST))
+            v = held.part(v)
         u = g * op.rsqrt(op.maximum(v, max(options["eps1"] ** 2, SMALLEST)))
-        length = op.maximum(_rms(x), options["eps2"]) * op.minimum(rate, op.rsqrt(step))
-        length = length / op.maximum(_rms(u) / options["d"], 1.0)
+        squares = yield [op.sum(x * x), op.sum(u * u)]
+        rms_of_x, rms_of_u = (op.sqrt(square / held.count) for square in squares)
+        length = op.maximum(rms_of_x, options["eps2"]) * op.minimum(rate, op.rsqrt(step))
+        length = length / op.maximum(rms_of_u / options["d"], 1.0)
         return x * (1.0 - rate * decay) - length * u, new
 
 
 def _toward(old: Any, new: Any, share: Any) -> Any:
     return old + share * (new - old)
-
-
-def _rms(x: Any) -> Any:
-    """Return the root of the mean square of all elements."""
-    return op.sqrt(op.mean(x * x, axis=tuple(range(len(x.shape)))))
 
 
 QUINTIC = 3.4445, -4.7750, 2.0315
@@ -222,14 +179,14 @@ class Muon(Composed):
     @classmethod
     def state_shapes(cls, shape: Shape, options: Mapping[str, Any]) -> dict[str, Shape]:
         """Return the shapes of what is kept of a parameter of a shape."""
-        if len(shape) > 1 and options["orthogonal"]:
+        if cls.of_matrices(shape, options):
             return {"velocity": shape}
         return {"m": shape, "v": shape}
 
     @classmethod
-    def steps_by_element(cls, shape: Shape, options: Mapping[str, Any]) -> bool:
-        """Whether a parameter has AdamW's step."""
-        return len(shape) < 2 or not options["orthogonal"]
+    def of_matrices(cls, shape: Shape, options: Mapping[str, Any]) -> bool:
+        """Whether a parameter has Muon's step."""
+        return len(shape) > 1 and bool(options["orthogonal"])
 
     def apply(
         self,
@@ -253,17 +210,20 @@ class Muon(Composed):
         options: Mapping[str, Any],
         rate: Any,
         decay: float,
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return the new values of a matrix and of its velocity."""
+        held: Held,
+    ) -> Step:
+        """Make the step of a matrix, which returns its new values and those of its velocity."""
         momentum = options["momentum"]
         velocity = momentum * state["velocity"] + (1.0 - momentum) * g
         u = (1.0 - momentum) * g + momentum * velocity if options["nesterov"] else velocity
-        rows, columns = x.shape[0], prod(x.shape[1:])
+        u = held.whole(u)
+        shape, rows, columns = u.shape, u.shape[0], prod(u.shape[1:])
         u = op.reshape(u, (rows, columns))
-        u = op.reshape(orthogonal(u, options["ns_steps"], options["eps"]), x.shape)
+        u = op.reshape(orthogonal(u, options["ns_steps"], options["eps"]), shape)
         matching = 0.2 * sqrt(max(rows, columns))
         multiple = matching if options["match_rms_adamw"] else sqrt(max(1, rows / max(columns, 1)))
-        new = x * (1.0 - rate * decay) - rate * multiple * u
+        new = x * (1.0 - rate * decay) - rate * multiple * held.part(u)
+        yield []  # It needs no sums.
         return new, {"velocity": velocity}
 
 

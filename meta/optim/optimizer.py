@@ -34,6 +34,15 @@ from meta.optim.options import (
     require_range,
 )
 from meta.optim.ranks import gradient_norm
+from meta.optim.rounds import (
+    Held,
+    Step,
+    apply_in_rounds,
+    divided,
+    flat,
+    of_formula,
+    sums_wholes,
+)
 from meta.runtime.masters import add_master, followed, pairs_among
 from meta.runtime.ndarray import array, ndarray
 from meta.runtime.parts import part_of
@@ -109,8 +118,9 @@ class Optimizer(Model):
 
     Attributes
     ----------
-    lr: float32[]. step_count: float32[], the number of updates made. What an algorithm
-    keeps are dicts of arrays by the name of the parameter, as ``master`` is.
+    lr: float32[]. step_count: float32[], the number of updates made. placements: which part of each
+    parameter this rank updates, by name. What an algorithm keeps are dicts of arrays by the name of
+    the parameter, as ``master`` is.
     """
 
     operator: ClassVar[Op]
@@ -121,8 +131,8 @@ class Optimizer(Model):
     """What there is besides, which the operator does not take."""
     shares: ClassVar[tuple[str, ...]] = ()
     """The options in [0, 1). All other numbers are finite and not negative."""
-    of_elements = True
-    """Whether the step of an element depends on this element alone."""
+    whole_names: ClassVar[tuple[str, ...]] = ()
+    """What there is of a parameter that ranks have whole, even if they have parts of it."""
     defaults: ClassVar[dict[str, Any]] = {}
     """The options of the algorithm, ``lr`` first, under torch's names; those that all share come
     behind.
@@ -173,6 +183,7 @@ class Optimizer(Model):
             n: a for n, a in trained.items() if master_weights and bits(a.dtype) < bits(MASTER)
         }
         places = {n: a.placement for n, a in trained.items()} | dict(placements or {})
+        self.placements = places
         self.master = {n: array(part(a, places[n]), MASTER) for n, a in masters.items()}
         for name, master in self.master.items():
             master.placement = places[name]
@@ -183,12 +194,13 @@ class Optimizer(Model):
         for name in trained:
             x = self.master.get(name, trained[name])
             place = places[name]
-            if any(s.size > 1 for s in place.splits):
-                self._require_of_elements(name, place, stated_of[name])
-            for kind, shape in self.state_shapes(place.local, stated_of[name]).items():
-                kept = getattr(self, kind)[name] = zeros(shape, x.dtype, x.device)
-                if place.splits and shape == place.local:
+            self._require_updatable(name, place, stated_of[name])
+            for kind, shape in self.state_shapes(place.shape, stated_of[name]).items():
+                split = place.splits and kind not in self.whole_names
+                kept = zeros(place.local if split else shape, x.dtype, x.device)
+                if split:
                     kept.placement = place
+                getattr(self, kind)[name] = kept
 
     @classmethod
     def state_shapes(
@@ -200,21 +212,20 @@ class Optimizer(Model):
         return dict.fromkeys(cls.state_names, shape)
 
     @classmethod
-    def steps_by_element(cls, shape: tuple[int, ...], options: Mapping[str, Any]) -> bool:
-        """Whether the step of an element of a parameter of a shape depends on this element alone;
-        where it does not, a rank cannot update a part of the parameter.
-        """
-        return cls.of_elements
+    def of_matrices(cls, shape: tuple[int, ...], options: Mapping[str, Any]) -> bool:
+        """Whether the step of a parameter of a shape looks at its rows and columns."""
+        return False
 
-    def _require_of_elements(self, name: str, place: Placement, options: Mapping[str, Any]) -> None:
-        """Raise ArgumentError for a parameter of which parts cannot be updated."""
-        if not self.steps_by_element(place.shape, options):
+    def _require_updatable(self, name: str, place: Placement, options: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for a parameter of whose parts this rank cannot make a step."""
+        splits = divided(place)
+        if self.of_matrices(place.shape, options) and splits not in ([], [flat(place)]):
             raise ArgumentError(
-                f"{type(self).__name__} looks at the whole of a parameter, and this rank has a "
-                f"part of {name!r}",
-                expected="an algorithm whose step is one of elements, such as AdamW",
-                found=f"{place.local} of {place.shape}, along {[s.over for s in place.splits]}",
-                hint="zero=0, and no tensor parallelism of this parameter",
+                f"{type(self).__name__} looks at the rows and columns of a matrix, and tensor "
+                f"parallelism divides {name!r}",
+                expected="an algorithm of elements and norms, such as AdamW or LAMB",
+                found=f"{place.local} of {place.shape}, along {[s.over for s in splits]}",
+                hint="a plan that leaves it whole: zero=1, 2 and 3 share its state among ranks",
             )
 
     def _stated(self, stated: Mapping[str, Any]) -> dict[str, Any]:
@@ -314,6 +325,13 @@ class Optimizer(Model):
         """Update the parameters of a call; further: ``factor``, ``skip`` and perhaps
         ``clip_value``, as `update` has them.
         """
+        if sums_wholes(self.operator):
+            parts = {n for n in call.names if divided(self.placements[n])}
+            if parts:
+                apply_in_rounds(self, call.only(parts), params, gradients, further)
+                call = call.only(set(call.names) - parts)
+                if not call.names:
+                    return
         masters = [n for n in call.names if n in self.master]
         kept = [getattr(self, kind) for kind in self.state_names]
         of_operator = self.operator.schema.names
@@ -325,11 +343,31 @@ class Optimizer(Model):
             self._rate(call.rates),
             weight_decay=float(call.decays[0])
             if len(set(call.decays)) == 1
-            else self._constant(call.decays),
+            else self._constant(call.decays, "float64"),
             copies=[params[n] for n in masters],
             **{n: x for n, x in of_an_operator(call.options).items() if n in of_operator},
             **further,
         )
+
+    def new_values(
+        self,
+        x: Any,
+        g: Any,
+        state: Mapping[str, Any],
+        options: Mapping[str, Any],
+        rate: Any,
+        decay: float,
+        held: Held,
+    ) -> Step:
+        """Make the step of one parameter, which returns its new values and those of its state.
+
+        x, g, state: what this rank has of the parameter, its gradient (scaled, clamped) and its
+        state by name, all in float32, or in float64 for such a parameter. options: those of its
+        group. rate: the learning rate, shape (), of that dtype. held: which part of the parameter
+        this is. ``self.step_count`` is the number of this step, from 1.
+        """
+        numbers = {"step": self.step_count, "learning_rate": rate, "weight_decay": decay}
+        return of_formula(self.operator, x, g, state, of_an_operator(options) | numbers, held)
 
     def _calls(self, params: Mapping[str, Any], gradients: Mapping[str, Any]) -> list[Together]:
         """Return the calls that update all parameters that have a gradient."""
@@ -361,14 +399,14 @@ class Optimizer(Model):
             return self.lr
         if len(set(multiples)) == 1:
             return self.lr * multiples[0]
-        return op.multiply(self._constant(multiples), self.lr)
+        return op.multiply(self._constant(multiples, "float32"), self.lr)
 
-    def _constant(self, values: list[float]) -> ndarray:
+    def _constant(self, values: list[float], dtype: str) -> ndarray:
         """Return an array of numbers, the same for the same ones: an eager step copies nothing."""
-        key = (*values, self.lr.device)
+        key = (*values, dtype, self.lr.device)
         found = self._constants.get(key)
         if found is None:
-            found = array(values, "float32", device=self.lr.device)
+            found = array(values, dtype, device=self.lr.device)
             remember(self._constants, key, found, CONSTANTS)
         return found
 

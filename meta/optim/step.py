@@ -303,14 +303,15 @@ def training_step(
         the gradients, and their sums where they are accumulated. 3: also the parameters, frozen
         ones too: forward and backward pass gather a parameter before they use it
         (`gather_parameters`), and the model is called ``with step.gathered():`` only. Numbers are
-        those of 0, but for the order of sums. ArgumentError for an algorithm that looks at a
-        parameter as a whole: LAMB, LANS, Adafactor, Muon of matrices.
+        those of 0, but for the order of sums. What LAMB, LANS, Adafactor and Muon need of a whole
+        parameter is exchanged besides, see docs/distributed.md.
     reduce_dtype: the dtype in which gradients are averaged; None: their own.
     gather_limit: of ``zero=3``, the bytes of parameters that are gathered at a time, at least what
         the operator that needs most needs; None: what four operators in a row need.
 
-    Raises ArgumentError for options that do not fit, DistributedError if the mesh has no such axis
-    when a model is given.
+    Raises ArgumentError for options that do not fit; when a model is given, DistributedError if the
+    mesh has no such axis, and ArgumentError for Adafactor or Muon of matrices of which
+    `meta.distributed.tensor_parallel` leaves a rank a part.
     """
     kind.validate(lr, {**numbers, "maximize": maximize})
     require_clip(clip_norm, clip_value)

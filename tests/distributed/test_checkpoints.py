@@ -21,7 +21,7 @@ import meta
 from meta import distributed as dist
 from meta.base.errors import DistributedError, FileError, FormatError
 from meta.model import Linear, ReLU, Sequential
-from meta.optim import with_adamw, with_sgd
+from meta.optim import with_adafactor, with_adamw, with_lamb, with_lans, with_muon, with_sgd
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.tensor_file import TensorFile
@@ -262,21 +262,35 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize("parts", RUNS, ids=str)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+WHOLES = {
+    "lamb": partial(with_lamb, 1e-2, ema=0.9),
+    "lans": partial(with_lans, 1e-2, accumulate=2),
+    "adafactor": partial(with_adafactor, 1e-1),
+    "muon": partial(with_muon, 1e-2),
+}
+"""They look at parameters as a whole."""
+CASES = [
+    *((name, parts) for name in OPTIMIZERS for parts in RUNS),
+    *((name, [({"dp": 2}, 2), ({}, 0), ({"dp": 3}, zero)]) for name in WHOLES for zero in (1, 3)),
+]
+
+
+@pytest.mark.parametrize(("name", "parts"), CASES, ids=str)
 def test_a_run_goes_on_with_other_ranks(
     name: str, parts: list[tuple[dict[str, int], int]], tmp_path: Path
 ) -> None:
+    makers = {**OPTIMIZERS, **WHOLES}
+
     def run(steps: int, sizes: dict[str, int], zero: int, folder: Path | None) -> Any:
         def rank() -> Any:
             meta.random.seed(0)
             net = Sequential(Linear(FEATURES, 5), ReLU(), Linear(5, CLASSES))
             net.to(dtype="float64")
-            x, labels = arrays()
+            x, labels = (rows[:36] for rows in arrays())
             over = {"over": "dp", "zero": zero} if sizes else {}
             record = fit(
-                net, loss, Batches(x.astype("float64"), labels, 8, seed=1),
-                OPTIMIZERS[name](**over), steps=steps, checkpoint=folder, mesh=sizes or None,
+                net, loss, Batches(x.astype("float64"), labels, 12, seed=1),
+                makers[name](**over), steps=steps, checkpoint=folder, mesh=sizes or None,
                 executor="interpreter",
             )  # fmt: skip
             state = dist.whole(record.training_step.state())

@@ -156,6 +156,12 @@ class Traced:
         """How many totals there are."""
         return sum(len(sweep.totals) for sweep in self.sweeps)
 
+    def rounds(self) -> list[list[Expr]]:
+        """Return the totals; what those of a list add up needs none but those of lists before."""
+        levels = {x: i for x, i in _levels(self.stores).items() if x.kind == "total"}
+        last = max(levels.values(), default=0)
+        return [[x for x, at in levels.items() if at == i] for i in range(1, last + 1)]
+
 
 def nodes(*roots: Expr, through: bool = False) -> Iterator[Expr]:
     """Yield every node once, operands first; those of totals and derived numbers if ``through``."""
@@ -231,16 +237,21 @@ class Formula:
         return Traced(stores, _sweeps(stores))
 
 
+def _levels(stores: Stores) -> dict[Expr, int]:
+    """Return all nodes, operands first, each with how many totals there are one within another."""
+    level: dict[Expr, int] = {}
+    for node in nodes(*stores.values(), through=True):
+        below = (level[operand] for operand in node.operands if node.kind != "derived")
+        level[node] = max(below, default=0) + (node.kind == "total")
+    return level
+
+
 def _sweeps(stores: Stores) -> tuple[Sweep, ...]:
     """Cut a formula at its totals. What is stored is so as early, what is added up as late as can
     be, so that no sweep reads more than it has to.
     """
-    order = list(nodes(*stores.values(), through=True))
-    level: dict[Expr, int] = {}
-    for node in order:
-        below = (level[operand] for operand in node.operands if node.kind != "derived")
-        level[node] = max(below, default=0) + (node.kind == "total")
-    totals = [node for node in order if node.kind == "total"]
+    level = _levels(stores)
+    totals = [node for node in level if node.kind == "total"]
     when = dict.fromkeys(totals, max((level[x] for x in stores.values()), default=0) - 1)
 
     def before(root: Expr, sweep: int) -> None:
