@@ -223,7 +223,7 @@ class Muon(Composed):
         matching = 0.2 * sqrt(max(rows, columns))
         multiple = matching if options["match_rms_adamw"] else sqrt(max(1, rows / max(columns, 1)))
         new = x * (1.0 - rate * decay) - rate * multiple * held.part(u)
-        yield []  # It needs no sums.
+        yield from ()  # It needs no sums.
         return new, {"velocity": velocity}
 
 

@@ -8,7 +8,7 @@ call, so the ranks add up one vector in each, whatever the number of parameters.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -98,9 +98,10 @@ def flat(placement: Placement) -> Split | None:
 
 def in_rounds(
     steps: Mapping[str, Step], held: Mapping[str, Held]
-) -> dict[str, tuple[Any, dict[str, Any]]]:
-    """Return what the steps of parameters by name return, after all rounds."""
-    results: dict[str, tuple[Any, dict[str, Any]]] = {}
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield the name, the new value and the new state of each parameter, as soon as its step, one
+    of ``steps`` by name, returns them.
+    """
     sent: dict[str, Any] = dict.fromkeys(steps)
     while sent:
         asked: dict[str, list[Any]] = {}
@@ -108,10 +109,9 @@ def in_rounds(
             try:
                 asked[name] = steps[name].send(values)
             except StopIteration as end:
-                results[name] = end.value
+                yield name, *end.value
         _add_up(asked, held)
         sent = asked
-    return results
 
 
 def apply_in_rounds(
@@ -149,20 +149,15 @@ def apply_in_rounds(
             decay,
             held[name],
         )
-    written: list[tuple[list[Any], list[Any]]] = [([], []), ([], []), ([], [])]
-    masters, others, copies = written
-    for name, (new, state) in in_rounds(steps, held).items():
-        is_master = name in optimizer.master
-        for place, value, array in (
-            (masters, new, optimizer.master.get(name, params[name])),
-            *((others, state[kind], array) for kind, array in states[name].items()),
-            *(((copies, new, params[name]),) if is_master else ()),
-        ):
-            place[0].append(value)
-            place[1].append(array)
-    for values, arrays in written:
-        if arrays:
-            op.multi_tensor_axpby(values, arrays, 1.0, 0.0, further["skip"])
+    skip = further["skip"]
+    for name, new, state in in_rounds(steps, held):
+        written = [(optimizer.master.get(name, params[name]), new)]
+        written += [(array, state[kind]) for kind, array in states[name].items()]
+        if name in optimizer.master:
+            written.append((params[name], new))
+        for array, value in written:
+            value = _cast(value, array.dtype)
+            op.assign(array, value if skip is None else op.where(skip, array, value))
 
 
 def _held(optimizer: Optimizer, names: list[str]) -> dict[str, Held]:

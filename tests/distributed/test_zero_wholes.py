@@ -179,6 +179,31 @@ def test_one_exchange_for_the_norms_of_all_parameters() -> None:
     assert dist.simulate(2).run(rank) == [expected] * 2
 
 
+class Deep(meta.Model):
+    """Layers whose gradients are most of the memory."""
+
+    def build(self) -> None:
+        self.layers = meta.model.Sequential(*(meta.model.Linear(128, 128) for _ in range(8)))
+
+    @meta.model.trace
+    def forward(self, x: Any) -> Any:
+        """Return the mean square."""
+        y = self.layers(x)
+        return op.mean(y * y)
+
+
+@pytest.mark.parametrize("name", ["lamb", "adafactor", "muon"])
+def test_new_values_are_written_as_they_are_known(name: str) -> None:
+    """An update needs little more memory than all gradients."""
+
+    def rank() -> float:
+        step = WITHOUT_OPTIONS[name](over="dp", zero=2)(Deep())
+        executable = meta.vm.compile(step, meta.array(1.0), meta.ones((2, 128)))
+        return executable.memory().peak / (8 * 128 * 129 * 4)
+
+    assert max(dist.simulate(2).run(rank)) < 1.5
+
+
 ALONG = {"first": "column", "last": "row"}
 
 
