@@ -41,6 +41,7 @@ from meta.passes.distributed import (
     bucket_collectives,
     gather_rows,
     leave_room,
+    narrow_gathers,
     schedule_collectives,
 )
 from meta.passes.fold_batch_norm import fold_batch_norm
@@ -105,6 +106,7 @@ __all__ = [
     "leave_room",
     "memory_schedule",
     "narrow_before_views",
+    "narrow_gathers",
     "plan_dialects",
     "plan_memory",
     "prepare",

@@ -151,6 +151,7 @@ def join_casts(module: Module, *, device: Device, devices: tuple[str, ...] = ("c
     beginning, so that all copies are in memory at once, as they are when the backward pass begins.
     A parameter that is written before it is cast keeps its own cast, and so does one that is cast
     twice, as `rematerialize` lets it be; all do if no dialect that may be used has such a call.
+    A cast of what is gathered from other ranks comes with the gather (`schedule_collectives`).
     What is cast only to be returned, such as the gradients of weights, is cast at the end. On
     the CPU a launch costs little, and a cast close to its use finds the caches warm. To be run
     after `fuse_operators`.
@@ -222,17 +223,24 @@ def _floats(call: Call) -> bool:
 def _casts(main: Function, buffers: Buffers) -> list[tuple[Binding, Call]]:
     """Return the casts of parameters as they are at the beginning, whose results nobody writes."""
     parameters, written = set(main.params), set()
+    exchanges = (b.value for b in main.body.bindings if _is_exchange(b))
+    exchanged = {atom for value in exchanges for atom in uses(value)}
     found: list[tuple[Binding, Call]] = []
     for binding in main.body.bindings:
         call = binding.value
         if isinstance(call, Call) and base_op(call.callee) is op.astype:
-            own = buffers.of(binding.var) not in buffers.written
+            own = buffers.of(binding.var) not in buffers.written and binding.var not in exchanged
             fits = call.args[0] in parameters and _floats(call)
             if fits and own and buffers.of(call.args[0]) not in written:
                 found.append((binding, call))
         written |= buffers.written_by(binding)
     times = Counter((call.args[0], call.args[1]) for _, call in found)
     return [(binding, call) for binding, call in found if times[call.args[0], call.args[1]] == 1]
+
+
+def _is_exchange(binding: Binding) -> bool:
+    called = called_op(binding.value)
+    return called is not None and called.collective
 
 
 class _Readers:

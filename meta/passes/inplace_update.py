@@ -1,11 +1,12 @@
-"""Elementwise kernels that write their result over an operand that nobody needs any more."""
+"""Kernels that write their result over an operand that nobody needs any more."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from meta.dialect.core import FUSED, IN_PLACE, DialectOp
-from meta.dialect.core.fused import CONFIG
+from meta.base.device import Device
+from meta.dialect.core import DIALECTS, FUSED, IN_PLACE, DialectOp
+from meta.dialect.core.fused import CONFIG, KERNEL
 from meta.dialect.core.openv import config_text
 from meta.ir import (
     Binding,
@@ -22,15 +23,17 @@ from meta.ir import (
 )
 from meta.passes.call_graph import callees
 from meta.passes.calls import has_effect
-from meta.passes.lifetimes import Lifetimes
+from meta.passes.lifetimes import Lifetimes, type_bytes
 from meta.passes.outline import Outlined, function_of
 from meta.passes.rewrite import rewrite, with_value
 
-_ELEMENTWISE = ("elemwise", "broadcast")
+MIB = 1 << 20
+_ELEMENTWISE, _REDUCTION = ("elemwise", "broadcast"), ("comm_reduce",)
 
 
-def inplace_update(module: Module) -> Module:
-    """Let elementwise kernels write over an operand of theirs that dies.
+def inplace_update(module: Module, *, device: Device, least_mib: float = 16.0) -> Module:
+    """Let kernels write over an operand of theirs that dies: elementwise ones, and those of large
+    rows.
 
     A fused function gets the attribute ``in_place=k``: its result (the last one, if there are
     several) may take the memory of parameter ``k``, so its kernel does not assume that the two are
@@ -39,6 +42,11 @@ def inplace_update(module: Module) -> Module:
     included, and shares no memory with another operand. `plan_memory` then gives both one place.
 
     A call with a run-time number stays: the number would become part of the kernel.
+
+    So does a fused function with reductions, such as a softmax or the gradient of a cross entropy,
+    from ``least_mib`` MiB of result on, if its dialect says that its kernel has read what it
+    overwrites (`Dialect.overwrites`): on CUDA each row belongs to one thread block. Scores and
+    their gradient, often the largest of a training step, are then in memory once.
 
     >>> from meta.base.device import CPU
     >>> from meta.dialect import only
@@ -51,7 +59,7 @@ def inplace_update(module: Module) -> Module:
     ...   %b: int8[4] = add(%a, %x)
     ...   %c: int8[4] = cumsum(%b, axis=0)
     ...   return %c
-    ... }'''), device=CPU)))
+    ... }'''), device=CPU), device=CPU))
     func @main(%x: int8[4]) -> int8[4] {
       %a: int8[4] = tvm.cumsum(%x, axis=0)
       %b: int8[4] = @add_in_place(%a, %x)
@@ -64,7 +72,7 @@ def inplace_update(module: Module) -> Module:
       return %b
     }
     """
-    overwriting = _Overwriting(module)
+    overwriting = _Overwriting(module, device, least_mib * MIB)
     changed = rewrite(module, overwriting.rule)
     functions = {**changed.functions, **overwriting.made.functions}
     called = {name for function in functions.values() for name in callees(function)}
@@ -74,9 +82,11 @@ def inplace_update(module: Module) -> Module:
 
 
 class _Overwriting:
-    def __init__(self, module: Module) -> None:
-        self.functions = module.functions
+    def __init__(self, module: Module, device: Device, least: float) -> None:
+        self.functions, self.device, self.least = module.functions, device, least
         self.made = Outlined(module)
+        # By function and parameter, whether its kernel may write over that.
+        self._known: dict[tuple[Function, int], bool] = {}
         # By the variable of a binding: which argument of its kernel it overwrites.
         self._overwritten: dict[Var, int] = {}
         for function in module.functions.values():
@@ -90,20 +100,40 @@ class _Overwriting:
             kernel = self._kernel(binding)
             if kernel is None:
                 continue
-            which = _dying(kernel[2], binding.var, live)
-            if which is not None:
+            _, function, args = kernel
+            which = _dying(args, binding.var, live)
+            if which is not None and self._may(function, which):
                 self._overwritten[binding.var] = which
 
     def _kernel(self, binding: Binding) -> tuple[str, Function, tuple[Expr, ...]] | None:
-        """Return an elementwise call as that of a fused function, with a name for it."""
+        """Return a call that may overwrite as that of a fused function, with a name for it."""
         call = binding.value
         if not isinstance(call, Call):
             return None
         if isinstance(call.callee, GlobalVar):
             function = self.functions[call.callee.name]
-            fits = FUSED in function.attrs and all(map(_is_elementwise, function.body.bindings))
+            fits = FUSED in function.attrs and (_is_each(function) or self._is_large(function))
             return (call.callee.name, function, call.args) if fits else None
-        return _alone(binding, call) if _is_elementwise(binding) else None
+        if _is_kind(binding, _ELEMENTWISE):
+            return _alone(binding, call)
+        made = _alone(binding, call) if _is_kind(binding, _REDUCTION) else None
+        return made if made is not None and self._is_large(made[1]) else None
+
+    def _is_large(self, function: Function) -> bool:
+        """Whether a function makes one large result by a kernel that its backend compiles."""
+        result = function.result_type
+        compiled = KERNEL not in function.attrs and CONFIG not in function.attrs
+        return compiled and isinstance(result, TensorType) and type_bytes(result) >= self.least
+
+    def _may(self, function: Function, which: int) -> bool:
+        """Whether the kernel of a function may write over one of its parameters."""
+        if _is_each(function):
+            return True
+        if (function, which) not in self._known:
+            changed = replace(function, attrs={**function.attrs, IN_PLACE: which})
+            dialect = DIALECTS[function.attrs[FUSED]]
+            self._known[function, which] = dialect.overwrites(changed, self.device)
+        return self._known[function, which]
 
     def rule(self, binding: Binding) -> Binding:
         """Replace a call by one that overwrites what dies."""
@@ -117,13 +147,18 @@ class _Overwriting:
         return with_value(binding, Call(callee, args))
 
 
-def _is_elementwise(binding: Binding) -> bool:
-    """Whether a binding is computed element by element, by a dialect that makes functions of it."""
+def _is_each(function: Function) -> bool:
+    """Whether a fused function is computed element by element."""
+    return all(_is_kind(binding, _ELEMENTWISE) for binding in function.body.bindings)
+
+
+def _is_kind(binding: Binding, kinds: tuple[str, ...]) -> bool:
+    """Whether a binding is of these kinds of operators, by a dialect that makes functions of it."""
     call, type_ = binding.value, binding.var.type
     if not isinstance(call, Call) or not isinstance(call.callee, DialectOp) or has_effect(binding):
         return False
     fits = isinstance(type_, TensorType) and type_.is_static and type_.size > 0
-    return fits and call.callee.fusion in _ELEMENTWISE and call.callee.dialect.fuse is not None
+    return fits and call.callee.fusion in kinds and call.callee.dialect.fuse is not None
 
 
 def _alone(binding: Binding, call: Call) -> tuple[str, Function, tuple[Expr, ...]] | None:

@@ -59,6 +59,7 @@ STEPS = (
     PassStep(2, passes.inline),  # calls of small functions, and of those that are used once
     PassStep(1, passes.promote_refs),  # references that one function keeps to itself
     PassStep(2, passes.gather_rows),  # of tables, between ranks, before casts are taken away
+    PassStep(2, passes.narrow_gathers),  # of parameters that are cast to half precision
     PassStep(1, passes.explicit_keys),  # random kernels that draw nothing on the host, on CUDA
     PassStep(1, passes.split_dropout),  # where its key is known
     PassStep(1, passes.canonicalize),  # one spelling for one thing

@@ -4,6 +4,7 @@ no variable.
 
 from __future__ import annotations
 
+from meta.base.device import CPU
 from meta.ir import parse, verify
 from meta.passes import infer_type, inplace_update
 
@@ -23,6 +24,6 @@ func @f(%p: float32[8], %q: float32[8]) -> float32[8] attrs(fused="tvm") {
 
 
 def test_variants_share_no_variables() -> None:
-    made = inplace_update(infer_type(parse(TEXT)))
+    made = inplace_update(infer_type(parse(TEXT)), device=CPU)
     assert {"f", "f_in_place"} <= set(made.functions)
     verify(made, typed=True)

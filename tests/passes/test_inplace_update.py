@@ -9,19 +9,20 @@ import pytest
 
 import meta
 from meta import op
-from meta.base.device import CPU
+from meta.base.device import CPU, Device
 from meta.dialect import only
 from meta.dialect.core import IN_PLACE
 from meta.ir import Module, TupleType, parse, structural_equal
 from meta.model import trace
 from meta.passes import dispatch, infer_type, inplace_update, plan_memory
-from meta.passes.plan_memory import OFFSETS
+from meta.passes.plan_memory import OFFSETS, planned_peak
+from tests.emulator.operators import CUDA, emulated_cuda
 
 
 def updated(body: str, result: str = "%c", head: str = "%x: float32[8], %y: float32[8]") -> Module:
     module = infer_type(parse(f"func @main({head}) {{\n{body}\n return {result}\n}}"))
     with only("tvm"):
-        return inplace_update(dispatch(module, device=CPU))
+        return inplace_update(dispatch(module, device=CPU), device=CPU)
 
 
 def overwritten(module: Module) -> list[int]:
@@ -137,3 +138,56 @@ def test_the_last_of_several_results_is_written_in_place() -> None:
     assert several
     for _ in range(2):
         np.testing.assert_allclose(run(x, w, b).numpy(), expected.numpy(), 1e-4, 1e-4)
+
+
+SCORES = """
+func @main(%x: bfloat16[64, 4096], %t: int64[64], %dy: float32[]) -> bfloat16[64, 64] {
+  %s: bfloat16[64, 4096] = tvm.relu(%x)
+  %v: bfloat16[64, 64, 64] = reshape(%s, shape=(64, 64, 64))
+  %l: bfloat16[64, 64] = tvm.sum(%v, axis=(2,))
+  %d: bfloat16[64, 4096] = @gradient(%s, %dy, %t)
+  %y: bfloat16[64, 64] = tvm.matmul_nt(%d, %x)
+  return %y
+}
+func @gradient(%0: bfloat16[64, 4096], %dy: float32[], %t: int64[64]) -> bfloat16[64, 4096]
+    attrs(fused="tvm") {
+  %wide: float32[64, 4096] = tvm.astype(%0, dtype="float32")
+  %g: float32[64, 4096] = tvm.cross_entropy_dpred(%dy, %wide, %t)
+  %d: bfloat16[64, 4096] = tvm.astype(%g, dtype="bfloat16")
+  return %d
+}"""
+LARGE = 64 * 4096 * 2 / 2**20
+
+
+@pytest.mark.parametrize(
+    ("device", "least", "expected"), [(CUDA, LARGE, [0]), (CUDA, 2 * LARGE, []), (CPU, 0.0, [])]
+)
+def test_the_gradient_of_scores_takes_their_place(
+    device: Device, least: float, expected: list[int]
+) -> None:
+    """On CUDA, from a size on."""
+    module = infer_type(parse(SCORES))
+    with emulated_cuda():
+        found = inplace_update(module, device=device, least_mib=least)
+        assert overwritten(found) == expected
+        peaks = [planned_peak(m.main, m) for m in (module, found)]
+    size = 64 * 4096 * 2
+    assert peaks[0] == 2 * size
+    assert (peaks[1] < 1.1 * size) == bool(expected)
+    used_later = SCORES.replace("tvm.matmul_nt(%d, %x)", "tvm.matmul_nt(%d, %s)")
+    with emulated_cuda():
+        assert not overwritten(inplace_update(infer_type(parse(used_later)), device=CUDA))
+
+
+def test_one_call_with_a_reduction_takes_the_place() -> None:
+    text = """
+    func @main(%x: float32[64, 4096], %t: int64[64], %dy: float32[]) -> float32[64] {
+      %s: float32[64, 4096] = tvm.relu(%x)
+      %d: float32[64, 4096] = tvm.cross_entropy_dpred(%dy, %s, %t)
+      %y: float32[64] = tvm.sum(%d, axis=(1,))
+      return %y
+    }"""
+    with emulated_cuda():
+        found = inplace_update(infer_type(parse(text)), device=CUDA, least_mib=1.0)
+    assert overwritten(found) == [1]
+    assert "@cross_entropy_dpred_in_place(" in str(found)

@@ -22,7 +22,7 @@ EACH = """
 def joined(body: str, result: str = "(%a, %b, %c)", by: str = "torch") -> list[str]:
     """Return the names of the operators that are called; ``by``: the dialect to join them."""
     module = infer_type(parse(f"func @main({HEAD}) {{\n{body}\nreturn {result}\n}}"))
-    with only("torch"):
+    with only("torch", "gloo"):
         module = dispatch(module, device=CPU)
     with only(by):
         found = join_casts(module, device=CPU, devices=("cpu",))
@@ -47,6 +47,13 @@ def test_what_is_written_before_it_is_cast_stays() -> None:
     late = 'multi_tensor_axpby((%u,), (%t,), 1.0, 1.0)\n%d = astype(%t, dtype="float16")'
     names = joined(f"{EACH}%r = {late}", "(%a, %b, %c, %d)")
     assert names == ["torch.multi_tensor_cast", "torch.multi_tensor_axpby", "torch.astype"]
+
+
+def test_what_is_gathered_keeps_its_cast() -> None:
+    others = """%d = astype(%t, dtype="float16")
+    %g = all_gather(%d, over="dp", size=2)"""
+    names = joined(f"{EACH}{others}", "(%a, %b, %c, %g)")
+    assert names == ["torch.multi_tensor_cast", "torch.astype", "gloo.all_gather"]
 
 
 def test_what_is_computed_and_what_is_no_float_stay() -> None:

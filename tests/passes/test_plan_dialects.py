@@ -382,7 +382,7 @@ def test_configurations_are_those_of_kernels() -> None:
       %e: float32[64, 100] = torch.cumsum(%d, axis=0)
       return %e
     }""")
-    fused = inplace_update(fuse_operators(module))
+    fused = inplace_update(fuse_operators(module), device=CPU)
     assert text(fused).count("@parallel=0(") == 0
     attrs = {name: dict(f.attrs) for name, f in fused.functions.items()}
     assert "config" not in attrs["fused_exp_tanh"]

@@ -159,6 +159,56 @@ func @main(%x: float32[8], %w: float32[4]) -> float32[4] {{
     assert last["e"] == lines(module).index("wait (%s,)")
 
 
+def test_a_cast_comes_with_the_gather() -> None:
+    """Which would else wait for it; not past a write to what is cast."""
+    text = f"""
+func @main(%x: float32[8], %w: float32[4], %v: float32[4]) -> bfloat16[8] {{
+  %a: float32[8] = exp(%x)
+  %b: bfloat16[8] = astype(%a, dtype="bfloat16")
+  %c: bfloat16[8] = tanh(%b)
+  %n: bfloat16[4] = astype(%w, dtype="bfloat16")
+  %g: bfloat16[8] = all_gather(%n, {SUM})
+  %d: bfloat16[8] = add(%c, %g)
+  return %d
+}}"""
+    assert lines(scheduled(text)) == ["%n", "start %n", "%a", "%b", "%c", "wait (%g,)", "%d"]
+    twice = text.replace("%d: bf", "%k: bfloat16[8] = concat((%n, %n), axis=0)\n  %d: bf")
+    found = lines(scheduled(twice.replace("add(%c, %g)", "add(%k, %g)")))
+    assert found.index("%n") < found.index("start %n") < found.index("%k")
+    written = "%u: () = assign(%w, %v)\n  %g: bf"
+    found = lines(scheduled(text.replace("%g: bf", written)))
+    assert found.index("%n") < found.index("%u")
+
+
+def _kept(count: int, columns: int) -> str:
+    """Return a program that gathers values to use them twice, with a matrix in the middle."""
+    body = []
+    for i in range(count):
+        body += [f"%g{i}: float32[256] = all_gather(%w{i}, {SUM})"]
+        body += [f"%y{i + 1}: float32[256] = add(%y{i}, %g{i})"]
+    body += [f"%m: float32[256, {columns}] = broadcast_to(%r, shape=(256, {columns}))"]
+    body += [f"%n: float32[256, {columns}] = exp(%m)", "%s: float32[256] = sum(%n, axis=1)"]
+    body += [f"%z{count}: float32[256] = add(%s, %y{count})"]
+    body += [f"%z{i}: float32[256] = add(%z{i + 1}, %g{i})" for i in reversed(range(count))]
+    head = ", ".join(f"%w{i}: float32[128]" for i in range(count))
+    lines_of = "\n  ".join(["%r: float32[256, 1] = reshape(%y0, shape=(256, 1))", *body])
+    return (
+        f"func @main(%y0: float32[256], {head}) -> float32[256] {{\n  {lines_of}\n  return %z0\n}}"
+    )
+
+
+@pytest.mark.parametrize("columns", [1, 4096])
+def test_what_is_kept_does_not_hold_up_gathers_while_memory_is_free(columns: int) -> None:
+    count = 64
+    module = scheduled(_kept(count, columns), apart_mib=64.0)
+    # A sixteenth of all are four, of which there are soon more; the last one has nothing beside it.
+    assert str(module).count("all_gather_start(") == count - 1
+    with only("torch", "gloo"):
+        whole = dispatch(parse(_kept(count, columns)), device=CPU)
+    peak, least = (max(Lifetimes(m.main, m).live_bytes()) for m in (module, whole))
+    assert peak == least
+
+
 UPDATE = f"""
 func @main(%x: float32[8], %y: float32[8], %z: float32[8], %r: float32[]) {{
   %a: float32[8] = exp(%x)

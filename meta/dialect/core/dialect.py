@@ -98,6 +98,8 @@ class Dialect:
         self.patterns: dict[str, FusedPattern] = {}
         # Compiles a function of this dialect's operators to one kernel, if the backend can.
         self.fuse: Callable[[Function, Device], OpEnv] | None = None
+        # Whether its kernel of such a function that is not elementwise may write over a parameter.
+        self.overwrites: Callable[[Function, Device], bool] = lambda function, device: False
         self._loading, self._entered = threading.RLock(), False
         self._failure: Exception | None = None
         self._families: set[str] = set()

@@ -13,10 +13,12 @@ from tvm import te, tirx
 
 from meta.base.device import Device
 from meta.dialect.core import IN_PLACE, DialectOp, OpEnv
+from meta.dialect.tvm import schedule_cuda
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, COMPUTES, ELEMWISE, number_dtype
 from meta.dialect.tvm.lower import copied, prim_func
+from meta.dialect.tvm.target import for_device
 from meta.ir import Call, Expr, Function, TensorType, Tuple
 
 _ARITHMETIC = (ELEMWISE, BROADCAST, COMM_REDUCE)
@@ -30,6 +32,20 @@ def fuse(function: Function, device: Device) -> OpEnv:
     argument. With the attribute ``in_place`` the (last) result may take that parameter's
     memory.
     """
+    return deferred(_lowered(function), device)
+
+
+def overwrites(function: Function, device: Device) -> bool:
+    """Whether the kernel of a function with the attribute ``in_place`` that is not elementwise is
+    as fast as without it: on CUDA, where a row is read before the result is written over it.
+    """
+    if device.kind != "cuda" or isinstance(function.body.result, Tuple):
+        return False
+    return schedule_cuda.runs_in_place(_lowered(function), for_device(device))
+
+
+def _lowered(function: Function) -> tirx.PrimFunc:
+    """Return the function as a PrimFunc, not scheduled yet."""
     tensors: dict[Expr, te.Tensor] = {}
     # Names of variables may be anything ("0.weight"), and those of placeholders become source code.
     for i, param in enumerate(function.params):
@@ -49,7 +65,7 @@ def fuse(function: Function, device: Device) -> OpEnv:
     in_place = () if place is None else (place,)
     result = function.body.result
     outputs = [tensors[r] for r in (result.fields if isinstance(result, Tuple) else (result,))]
-    return deferred(prim_func(inputs, outputs, in_place=in_place), device)
+    return prim_func(inputs, outputs, in_place=in_place)
 
 
 def _leaves(tensors: Mapping[Expr, te.Tensor], apart: bool) -> Callable[[Any, str], Any]:
@@ -71,4 +87,4 @@ def _leaves(tensors: Mapping[Expr, te.Tensor], apart: bool) -> Callable[[Any, st
     return leaf
 
 
-dialect.fuse = fuse
+dialect.fuse, dialect.overwrites = fuse, overwrites

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from meta import op
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
@@ -13,12 +15,14 @@ from meta.ir import (
     Binding,
     Call,
     Expr,
+    GraphNode,
     Module,
     TensorType,
     Tuple,
     TupleGetItem,
     TupleType,
     Var,
+    operands,
     to_graph,
     type_of,
 )
@@ -38,6 +42,7 @@ STARTS = {
     op.multi_tensor_reduce_scatter: op.multi_tensor_reduce_scatter_start,
 }
 """By collective, the operator that begins it. The first of them writes to its first argument."""
+GATHERS = op.all_gather, op.multi_tensor_all_gather
 FEW = 8
 """Kernels that do not need a collective and follow on its start, where hardly any follow."""
 
@@ -121,7 +126,8 @@ align=64)
 class _Flight:
     """A collective by the number of its binding: what starts it behind binding ``begin``, and what
     waits for it before binding ``end``; whether work can run beside it. is_apart: whether what it
-    returns is other memory than what it is given.
+    returns is other memory than what it is given. casts: the numbers of bindings that come with the
+    start, as nothing else reads them.
     """
 
     at: int
@@ -133,6 +139,7 @@ class _Flight:
     wait: Binding
     has_work: bool
     is_apart: bool
+    casts: frozenset[int] = frozenset()
 
     @property
     def is_gather(self) -> bool:
@@ -153,16 +160,24 @@ def _flights(module: Module) -> Iterator[_Flight]:
         for before in (*node.inputs, *node.after):
             first_after[before.position] = min(first_after[before.position], at)
     split = set[int]()
+    followers: list[list[int]] = [[] for _ in nodes]
+    for node in nodes:
+        for one in {*node.inputs, *node.after}:
+            followers[one.position].append(node.position)
+    leaving = set(operands(main.body.result))
     for node in nodes:
         call = node.binding.value
         start = STARTS.get(called_op(call))
         if start is None or not isinstance(call, Call) or call.args[2] == 1:
             continue
-        needed = {n.position for n in (*node.inputs, *node.after)}
+        casts = {n for n in _casts(node, followers) if n.binding.var not in leaving}
+        inputs = [i for n in node.inputs for i in (n.inputs if n in casts else (n,))]
+        needed = {n.position for n in (*inputs, *node.after, *(a for c in casts for a in c.after))}
         # What another one is needed for comes where it is, behind the wait.
         begin = node.position if needed & split else max(needed, default=-1)
         end = first_after[node.position]
-        beside = (nodes[i].binding for i in range(begin + 1, end) if i != node.position)
+        own = {node.position, *(cast.position for cast in casts)}
+        beside = (nodes[i].binding for i in range(begin + 1, end) if i not in own)
         has_work = any(map(_is_work, beside))
         if has_work:
             split.add(node.position)
@@ -181,7 +196,18 @@ def _flights(module: Module) -> Iterator[_Flight]:
             Binding(Var("wait", TupleType(())), wait, span),
             has_work,
             start is not op.multi_tensor_all_reduce_start,
+            frozenset(cast.position for cast in casts),
         )
+
+
+def _casts(node: GraphNode, followers: list[list[int]]) -> set[GraphNode]:
+    """Return the casts that nothing before a gather, nor anything else, needs: of parts of
+    parameters, which are gathered narrow and written when they are updated.
+    """
+    if called_op(node.binding.value) not in GATHERS:
+        return set()
+    casts = {one for one in node.inputs if called_op(one.binding.value) is op.astype}
+    return {one for one in casts if min(followers[one.position]) == node.position}
 
 
 def _is_work(binding: Binding) -> bool:
@@ -339,20 +365,31 @@ def _delay_reductions(module: Module, flights: list[_Flight]) -> None:
 
 def _delay_gathers(module: Module, flights: list[_Flight], limit: float) -> None:
     """Let gathers start later, at their place at the latest, where more than ``limit`` bytes would
-    be gathered and not used up yet.
+    be gathered and not used up yet; not while so much memory is free, compared with the worst
+    moment of the program, that those are not counted which are there for a later use.
     """
     live = Lifetimes(module.main, module)
+    room = np.array(live.live_bytes())
+    room = room.max() - room
+    under_way = np.zeros(len(room), np.int64)
     # When the results are used up, and how many bytes they are.
     gathered: list[tuple[int, int]] = []
+    before = -1
     for flight in flights:
         if not flight.is_gather:
             continue
+        # In the order in which they are needed, since one waits for the other.
+        early = late = max(flight.begin, before)
         while gathered and flight.bytes + sum(count for _, count in gathered) > limit:
             first = min(gathered)
             gathered.remove(first)
-            flight.begin = max(flight.begin, min(first[0], flight.at))
+            late = max(late, min(first[0], flight.at))
         last = max(live.buffers[number].last for number in live.of(flight.values))
         gathered.append((last, flight.bytes))
+        taken = under_way[early + 1 : flight.at] + flight.bytes
+        full = (taken > np.minimum(limit, room[early + 1 : flight.at])).nonzero()[0]
+        flight.begin = before = min(late, early + 1 + int(full[-1]) if len(full) else early)
+        under_way[flight.begin + 1 : flight.at] += flight.bytes
 
 
 def _placed(
@@ -363,7 +400,7 @@ def _placed(
     begun: dict[int, list[_Flight]] = {}
     for flight in flights:
         begun.setdefault(flight.begin, []).append(flight)
-    whole = {flight.at for flight in flights}
+    whole = {i for flight in flights for i in (flight.at, *flight.casts)}
     # In the order of their starts.
     flying: list[_Flight] = []
     for i in range(-1, len(bindings) + 1):
@@ -379,4 +416,5 @@ def _placed(
                     flying.remove(waits[0])
                     yield waits.pop(0).wait
             flying.append(flight)
+            yield from (bindings[number] for number in sorted(flight.casts))
             yield flight.start

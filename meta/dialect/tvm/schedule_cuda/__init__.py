@@ -60,6 +60,14 @@ def schedule(function: tirx.PrimFunc, target: Target, knobs: Knobs | None = None
     return cuda_parameters.required(half_math.replaced(own))
 
 
+def runs_in_place(function: tirx.PrimFunc, target: Target) -> bool:
+    """Whether kernels of our own rules run a function whose results overwrite arguments as fast as
+    one whose results do not.
+    """
+    with deciding(knobs_of(function)), target:
+        return _own(function) is not None
+
+
 def _own(function: tirx.PrimFunc) -> tirx.PrimFunc | None:
     """Return the function as kernels of our own rules, None if they do not cover it."""
     sch = s_tir.Schedule(function, error_render_level="none")
@@ -114,13 +122,14 @@ def _kernels(
     inner = {part.stage.buffer for part in parts} - parameters
     kernels: list[Any] = []
     arrays: list[Any] = []
-    groups: list[list[KernelPart]] = []
+    groups: list[in_place.Group] = []
     while parts:
-        found = next(filter(None, (rule(parts, inner) for rule in KERNELS)), None)
+        tried = ((rule, rule(parts, inner)) for rule in KERNELS)
+        rule, found = next((one for one in tried if one[1] is not None), (None, None))
         if found is None:
             return None
         taken, made, between = found
-        groups.append(taken)
+        groups.append(in_place.Group(taken, rule is rows.kernel and rows.are_apart(taken)))
         kernels += made
         arrays += between
         parts = [part for part in parts if part not in taken]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -21,24 +22,40 @@ def overwriting(function: tirx.PrimFunc) -> set[tuple[Any, Any]]:
     return {(function.params[at], result) for at, result in zip(places, results, strict=True)}
 
 
-def safe(groups: Sequence[list[KernelPart]], inner: set[Any], pairs: set[tuple[Any, Any]]) -> bool:
+@dataclass(frozen=True)
+class Group:
+    """The parts of some kernels, in order. by_rows: whether it is one of `rows`, where a thread
+    reads the same elements of its row for each part, stores to those only, and reads no others.
+    """
+
+    parts: list[KernelPart]
+    by_rows: bool
+
+
+def safe(groups: Sequence[Group], inner: set[Any], pairs: set[tuple[Any, Any]]) -> bool:
     """Whether kernels of these parts, in this order, read all arguments before they change.
 
-    In the kernel that overwrites it, an argument may be read at the element that is written, by
-    stages that are no reductions: by the same thread, before it stores anything.
+    In the kernel that overwrites it, an argument may be read at the element that is written: by the
+    same thread, before it stores anything. A reduction reads other elements than the one that it
+    writes; one of rows does so before any part that comes behind it stores.
     """
     written: set[Any] = set()
-    made = {part.stage.buffer for group in groups for part in group}
+    made = {part.stage.buffer for group in groups for part in group.parts}
     for group in groups:
-        now = {part.stage.buffer for part in group} - inner
-        for part in group:
+        now = {part.stage.buffer for part in group.parts} - inner
+        stored: set[Any] = set()
+        for part in group.parts:
             for node in all_reads(part.value):
                 if node.source in made:
                     continue
-                if any((node.source, one) in pairs for one in written):
+                if any((node.source, one) in pairs for one in written | stored):
                     return False
-                own = not part.stage.reduce and at_axes(node.indices, part.stage.axes)
+                own = at_axes(node.indices, part.stage.axes)
+                if part.stage.reduce and not group.by_rows:
+                    own = False
                 if not own and any((node.source, one) in pairs for one in now):
                     return False
+            if group.by_rows:
+                stored.add(part.stage.buffer)
         written |= now
     return True

@@ -28,7 +28,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
     substituted,
     widest,
 )
-from meta.dialect.tvm.schedule_cuda.row_plan import RowPlan
+from meta.dialect.tvm.schedule_cuda.row_plan import LEAST_SHIFTED, MAX_VECTOR, RowPlan
 from meta.dialect.tvm.schedule_cuda.row_stages import (
     ELEMENT,
     REDUCED,
@@ -425,3 +425,11 @@ def kernel(parts: Sequence[KernelPart], inner: set[Any]) -> Made | None:
     taken = [member.part for member in members]
     outside = read_outside(taken, parts, inner)
     return taken, [RowKernel(layout, members, outside).emit()], []
+
+
+def are_apart(parts: Sequence[KernelPart]) -> bool:
+    """Whether a kernel of these parts reads nothing of a row but where it computes that row: for
+    sure where no vector has elements of two rows.
+    """
+    length = next(RowLayout.of(part).length for part in parts if part.stage.reduce)
+    return length % MAX_VECTOR == 0 or length < LEAST_SHIFTED
