@@ -66,7 +66,9 @@ def schedule_collectives(
     Gathers and scattered sums, which are not done in place, take memory for what they are given and
     return meanwhile: at most ``apart_mib`` MiB and a sixteenth of all of them, but at least one at
     a time. A sum is waited for before another one starts that would be too much; a gather starts
-    when what was gathered before is used up. With an ``apart_mib`` of 0 they stay whole.
+    when what was gathered before is used up, and also beside what is there for a later use, as long
+    as the worst moment of the program gets no worse. The cast of what is gathered comes with the
+    start. With an ``apart_mib`` of 0 they stay whole.
 
     An update of all parameters would wait for the last collectives: the parameters whose gradients
     these bring are updated by a call of their own, behind the others. With ``beside="update"``
