@@ -117,7 +117,8 @@ def _rmsprop(x, g, state, rate, decay, alpha=0.99, eps=1e-8, momentum=0.0):
     g = g + decay * x
     v = alpha * v + (1 - alpha) * g**2
     m = None if m is None else alpha * m + (1 - alpha) * g
-    u = g / ((v if m is None else v - m**2).sqrt() + eps)
+    variance = v if m is None else (v - m**2).clamp(min=0)  # the operator says so, torch does not
+    u = g / (variance.sqrt() + eps)
     velocity = None if velocity is None else momentum * velocity + u
     return x - rate * (u if velocity is None else velocity), v, m, velocity
 
