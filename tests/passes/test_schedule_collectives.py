@@ -278,6 +278,27 @@ def test_what_is_made_of_the_last_collectives_does_not_hold_up_the_update_of_the
     ]
 
 
+@pytest.mark.parametrize("options", [{}, {"beside": "update", "part_mib": 0.0}])
+def test_what_a_later_collective_needs_stays_before_it(options: dict[str, Any]) -> None:
+    """As with ZeRO, where what is gathered becomes a gradient, which is reduced."""
+    text = f"""
+func @main(%x: float32[8], %y: float32[8], %z: float32[4], %r: float32[]) {{
+  %a: float32[8] = exp(%x)
+  %ra: float32[8] = all_reduce(%a, {SUM})
+{kernels(9)}
+  %c: float32[4] = tanh(%z)
+  %g: float32[8] = all_gather(%c, {SUM})
+  %b: float32[8] = sin(%g)
+  %s: float32[4] = reduce_scatter(%b, {SUM})
+  %u: () = multi_tensor_sgd((%x, %z), (%ra, %s), (), %r)
+  return ()
+}}"""
+    module = scheduled(text, apart_mib=64.0, **options)
+    found = lines(module)
+    (reduced,) = (i for i, one in enumerate(found) if one in ("start %b", "%s"))
+    assert found.index("%b") < reduced < len(found) - 1 - found[::-1].index("%u")
+
+
 def test_beside_the_update() -> None:
     """Reductions start behind the last kernel; each part of the update is beside the next one."""
     text = LATE.replace("{kernels}", kernels(1))

@@ -341,7 +341,10 @@ def _parted(at: int, known: _Needs, turns: dict[int, int], moved: set[int]) -> l
     inputs = {n.position for n in known.nodes[at].inputs}
     ordered = {n.position for n in known.nodes[at].after} - inputs
     writing = any(known.effects.writes(known.bindings[i]) for i in between)
-    if writing or not ordered.isdisjoint(between):
+    # What stays where it is, such as a collective, needs nothing that comes later.
+    stay = (known.nodes[i] for i in range(at) if i not in between)
+    before = {n.position for node in stay for n in (*node.inputs, *node.after)}
+    if writing or not (ordered | before).isdisjoint(between):
         return None
     made: list[Binding] = []
     for turn in sorted(groups):
