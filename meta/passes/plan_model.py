@@ -221,6 +221,10 @@ class _Search:
             closed = [c for c in self._open if self._choices.until[c] <= number]
             for choice in closed:
                 self._close(choice)
+            # Only then: plans that agree in all that comes later are one.
+            if len(self._plans) > self._width:
+                best = sorted(self._plans.items(), key=lambda item: item[1][0])
+                self._plans = dict(best[: self._width])
         _, chosen = min(self._plans.values(), key=lambda plan: plan[0])
         found: list[int] = []
         while chosen:
@@ -255,9 +259,6 @@ class _Search:
         if opens:
             assert own is not None
             self._open.append(own)
-        if len(found) > self._width:
-            best = sorted(found.items(), key=lambda item: item[1][0])[: self._width]
-            found = dict(best)
         self._plans = found
 
     def _place(self, number: int) -> int:
