@@ -51,6 +51,14 @@ SUM = program(
     "%c = tanh(%b)",
 )
 KERNELS = 2 * (2 * 3200 / 100 + 1)
+BESIDE = program(
+    "%g = exp(%x)",
+    '%a = all_reduce(%g, over="dp", size=2, reduction="sum")',
+    "%h = tanh(%x)",
+    "%k = exp(%h)",
+    "%z = add(%a, %k)",
+)
+"""Two kernels can run beside its sum."""
 
 
 def test_a_sum_takes_its_place_among_kernels() -> None:
@@ -92,15 +100,8 @@ def test_kernels_that_were_measured_as_a_whole() -> None:
 
 
 def test_what_goes_on_beside_kernels_is_hidden() -> None:
-    text = program(
-        "%g = exp(%x)",
-        '%a = all_reduce(%g, over="dp", size=2, reduction="sum")',
-        "%h = tanh(%x)",
-        "%k = exp(%h)",
-        "%z = add(%a, %k)",
-    )
     with meta.dialect.only("torch", "gloo"):
-        whole = dispatch(bucket_collectives(text), device=CPU)
+        whole = dispatch(bucket_collectives(BESIDE), device=CPU)
         module = schedule_collectives(whole, device=CPU)
     assert "_start" in str(module) and "collective_wait" in str(module)
     one, three = KERNELS / 2, (3 * 3200) / 100 + 1
@@ -119,15 +120,8 @@ def test_what_goes_on_beside_kernels_is_hidden() -> None:
 
 
 def test_kernels_beside_an_exchange_are_slower() -> None:
-    text = program(
-        "%g = exp(%x)",
-        '%a = all_reduce(%g, over="dp", size=2, reduction="sum")',
-        "%h = tanh(%x)",
-        "%k = exp(%h)",
-        "%z = add(%a, %k)",
-    )
     with meta.dialect.only("torch", "gloo"):
-        module = schedule_collectives(dispatch(bucket_collectives(text), device=CPU), device=CPU)
+        module = schedule_collectives(dispatch(bucket_collectives(BESIDE), device=CPU), device=CPU)
     quick, slow = (
         Links(Link("inside", bandwidth, {"ring": 1.0}, startup=5.0), LINKS.between, 2)
         for bandwidth in (100.0, 20.0)
