@@ -21,6 +21,7 @@ from meta.base import collection, config
 from meta.base.device import Device
 from meta.base.errors import CaptureError
 from meta.base.source import Span
+from meta.dialect.cuda.graph_fills import fill_by_kernels
 from meta.runtime import random
 from meta.vm.code import Code
 from meta.vm.graph_regions import RegionStatus, key_registers
@@ -69,7 +70,7 @@ class CudaRecorder:
         with _ONE, torch.cuda.device(ordinal), collection.paused(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
-            graph = torch.cuda.CUDAGraph()
+            graph = torch.cuda.CUDAGraph(keep_graph=True)
             with torch.cuda.stream(stream):
                 # Other threads may allocate and copy meanwhile, and NCCL's looks at events.
                 graph.capture_begin(pool=self.pools[-1], capture_error_mode="thread_local")
@@ -80,6 +81,8 @@ class CudaRecorder:
                     self._abandon(graph)
                     raise
             here.wait_stream(stream)
+            fill_by_kernels(graph, ordinal)
+            graph.instantiate()
         return graph
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:

@@ -91,7 +91,7 @@ def test_the_struct_fits_its_limit() -> None:
 
 def test_empty_tensors_are_left_out_and_dtypes_are_apart() -> None:
     half, single = {"x": "float16"}, {"x": "float32"}
-    found = list_kernel.parts([half, single, half, half], [5, 1 << 15, 0, 7], (8,))
+    found = list_kernel.parts([half, single, half, half], [5, 2 * list_kernel.CHUNK, 0, 7], (8,))
     assert [(p.indices, p.blocks, p.first_chunk) for p in found] == [
         ((0, 3), 2, 0),
         ((1,), 2, 2),
