@@ -179,7 +179,7 @@ def test_tiny_rows_on_gloo(row: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     script = str(ROOT / "benchmarks" / "distributed.py")
     options = "--tiny --device cpu --contenders meta,ddp,fsdp2 --no-compile --rounds 1 --steps 1"
-    passes = json.dumps({"config": {"schedule_collectives": {"beside": "update"}}})
+    passes = json.dumps({"config": {"bucket_collectives": {"bucket_mib": 1.0}}})
     command = [sys.executable, script, *options.split(), "--rows", row, "--losses", "8", "--json"]
     command += ["--passes", passes]
     done = subprocess.run(

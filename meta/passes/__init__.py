@@ -40,7 +40,6 @@ from meta.passes.dispatch import dispatch
 from meta.passes.distributed import (
     bucket_collectives,
     gather_rows,
-    leave_room,
     narrow_gathers,
     schedule_collectives,
 )
@@ -103,7 +102,6 @@ __all__ = [
     "join_products",
     "keep_padding",
     "lambda_lift",
-    "leave_room",
     "memory_schedule",
     "narrow_before_views",
     "narrow_gathers",

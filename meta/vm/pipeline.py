@@ -92,7 +92,6 @@ STEPS = (
     # Where results live.
     PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
     PassStep(2, passes.schedule_collectives),  # beside other work
-    PassStep(3, passes.leave_room),  # by products, to collectives beside them
     PassStep(2, passes.inplace_update),  # results over operands that die
     PassStep(2, passes.configure),  # how fused kernels are launched, by their costs
     PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space

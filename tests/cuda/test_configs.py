@@ -48,14 +48,3 @@ func @main(%x: float16[128, 768], %w: float16[768, 768]) -> float16[128, 768] {{
     assert run.kernels() == {name: 1}
     out = run(meta.array(x), meta.array(w)).torch()
     assert distance([out], [x @ w.t()]) <= 1
-
-
-@pytest.mark.parametrize("processors", [16, 108])
-def test_a_product_for_fewer_multiprocessors(processors: int) -> None:
-    """As `leave_room` asks for beside collectives."""
-    x, w = normal(4096, 768), normal(3072, 768)
-    prepared = call("cublas", op.dense, x, w)
-    config = (("processors", processors),)
-    assert config_of(config_text(config)) == config
-    made = prepared.env.configured(config)
-    assert distance(prepared.run(made), prepared.run(prepared.env)) <= 1

@@ -53,11 +53,11 @@ def trained(
     return {n: dist.whole(a).numpy() for n, a in net.state().items()}, run.kernels()
 
 
-BESIDE_UPDATE = {
+EACH = {
     "bucket_collectives": {"first_mib": 0.0, "bucket_mib": 0.0},
-    "schedule_collectives": {"beside": "update", "part_mib": 0.0, "apart_mib": 64.0},
+    "schedule_collectives": {"apart_mib": 64.0},
 }
-"""Each gradient by itself, and the update of its parameter beside the next one."""
+"""Each gradient by itself."""
 MAKERS = {
     "adamw": lambda **options: meta.optim.with_adamw(1e-2, clip_norm=0.1, **options),
     "accumulated": lambda **options: meta.optim.with_sgd(0.5, 0.9, accumulate=2, **options),
@@ -75,7 +75,7 @@ def test_steps_are_those_of_one_rank(count: int, name: str, tied: bool) -> None:
         own = slice(dist.rank("dp") * each, (dist.rank("dp") + 1) * each)
         return trained(tied, MAKERS[name], own, "dp", **options)
 
-    for options in ({}, {"zero": 1}, {"reduce_dtype": "float64"}, {"config": BESIDE_UPDATE}):
+    for options in ({}, {"zero": 1}, {"reduce_dtype": "float64"}, {"config": EACH}):
         found = dist.simulate(count).run(lambda options=options: rank(**options))
         for arrays, kernels in found:
             assert any("all_gather" in kernel for kernel in kernels)

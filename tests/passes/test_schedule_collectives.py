@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from meta.base.device import CPU
-from meta.base.errors import ArgumentError
 from meta.dialect import only
 from meta.ir import Module, parse, verify
 from meta.passes import bucket_collectives, dispatch, schedule_collectives
@@ -278,8 +277,7 @@ def test_what_is_made_of_the_last_collectives_does_not_hold_up_the_update_of_the
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"beside": "update", "part_mib": 0.0}])
-def test_what_a_later_collective_needs_stays_before_it(options: dict[str, Any]) -> None:
+def test_what_a_later_collective_needs_stays_before_it() -> None:
     """As with ZeRO, where what is gathered becomes a gradient, which is reduced."""
     text = f"""
 func @main(%x: float32[8], %y: float32[8], %z: float32[4], %r: float32[]) {{
@@ -293,21 +291,7 @@ func @main(%x: float32[8], %y: float32[8], %z: float32[4], %r: float32[]) {{
   %u: () = multi_tensor_sgd((%x, %z), (%ra, %s), (), %r)
   return ()
 }}"""
-    module = scheduled(text, apart_mib=64.0, **options)
+    module = scheduled(text, apart_mib=64.0)
     found = lines(module)
     (reduced,) = (i for i, one in enumerate(found) if one in ("start %b", "%s"))
     assert found.index("%b") < reduced < len(found) - 1 - found[::-1].index("%u")
-
-
-def test_beside_the_update() -> None:
-    """Reductions start behind the last kernel; each part of the update is beside the next one."""
-    text = LATE.replace("{kernels}", kernels(1))
-    module = scheduled(text, apart_mib=64.0, beside="update", part_mib=0.0)
-    assert [one for one in lines(module) if not one.startswith("%k")] == [
-        *("%a", "%b", "%d", "start (%a,)", "start (%b,)", "start %d"),
-        *("wait (%a,)", "%u", "wait (%b,)", "%u", "wait (%g,)", "%e", "%u"),
-    ]
-    whole = scheduled(text, apart_mib=64.0, beside="update")  # none is worth a call of its own
-    assert lines(whole).count("%u") == 1
-    with pytest.raises(ArgumentError, match="'backward' or 'update'"):
-        scheduled(text, beside="forward")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from ctypes import c_int, c_int32, c_size_t, c_uint16, c_uint32, c_uint64
+from ctypes import c_int, c_uint32, c_uint64
 from typing import TYPE_CHECKING
 
 from meta.dialect.core import Config, Unsupported
@@ -28,10 +28,6 @@ WORKSPACE = 32 << 20
 LISTED = 16
 """Algorithms besides the first that are worth measuring."""
 ALGORITHM, VERSION = "algorithm", "version"
-PROCESSORS = "processors"
-"""The configuration of a product that runs beside other work: for so many multiprocessors."""
-SMALL_CLUSTER = 4
-"""Thread blocks of a cluster that find place beside NCCL's, of which four are together, too."""
 _HEAD = "x"  # before the number: a word in digits alone would be read as a decimal number
 
 
@@ -76,18 +72,12 @@ def config_of(algorithm: Algorithm) -> Config:
     return (ALGORITHM, _HEAD + text), (VERSION, lt.cublaslt().cublasLtGetVersion())
 
 
-def chosen(plan: ProductPlan, config: Config) -> Algorithm:
-    """Return the algorithm of a plan's product in a configuration: the heuristic's, for the number
-    of multiprocessors that it says, if it does; or the one that it names.
+def named(plan: ProductPlan, config: Config) -> Algorithm:
+    """Return the algorithm that a configuration names, for a plan's product.
 
     Raises Unsupported if it is none of this version, or not one for this product and device.
     """
     stated, version = dict(config), lt.cublaslt().cublasLtGetVersion()
-    processors = stated.pop(PROCESSORS, None)
-    if isinstance(processors, int) and processors > 0:
-        plan.operation.set(lt.DESC_PROCESSORS, c_int32(processors))
-    if (not stated and processors is not None) or not config:
-        return heuristic(plan, 1)[0]
     if set(stated) != {ALGORITHM, VERSION}:
         raise Unsupported(f"{config} does not name an algorithm of cuBLASLt")
     if stated[VERSION] != version:
@@ -104,24 +94,6 @@ def chosen(plan: ProductPlan, config: Config) -> Algorithm:
     # The check leaves the bytes of its result alone.
     algorithm.workspace = checked.workspace
     return algorithm
-
-
-def _beside(found: list[Algorithm]) -> Algorithm:
-    """Return the first algorithm with small clusters: thread blocks of a large one have to find
-    place next to one another, which what else runs may have taken. Else the first one.
-    """
-    return next((one for one in found if _cluster(one) <= SMALL_CLUSTER), found[0])
-
-
-def _cluster(algorithm: Algorithm) -> int:
-    """Return the thread blocks of a cluster; those of shapes that are not known here are many."""
-    number, written = c_uint16(), c_size_t()
-    code = lt.cublaslt().cublasLtMatmulAlgoConfigGetAttribute(
-        ctypes.byref(algorithm), lt.ALGO_CLUSTER_SHAPE, ctypes.byref(number),
-        ctypes.sizeof(number), ctypes.byref(written),
-    )  # fmt: skip
-    lt.check(code, "cublasLtMatmulAlgoConfigGetAttribute")
-    return lt.CLUSTER_SHAPES.get(number.value, 2 * SMALL_CLUSTER)
 
 
 def _restored(text: str) -> Algorithm:

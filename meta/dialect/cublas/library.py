@@ -24,15 +24,11 @@ OP_N, OP_T = 0, 1
 
 DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
 DESC_BIAS_BATCH_STRIDE, DESC_AUX_POINTER, DESC_AUX_LD = 10, 11, 12
-DESC_PROCESSORS = 15  # CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET
 DESC_A_SCALE_POINTER, DESC_B_SCALE_POINTER = 17, 18
 DESC_A_SCALE_MODE, DESC_B_SCALE_MODE, SCALE_PER_ROW = 31, 32, 3  # of cuBLASLt 12.9
 LAYOUT_BATCH_COUNT, LAYOUT_STRIDED_BATCH_OFFSET = 5, 6
 PREF_MAX_WORKSPACE_BYTES, PREF_REDUCTION_SCHEME_MASK, PREF_MIN_ALIGNMENT = 1, 3, (5, 6, 7, 8)
 REDUCTION_COMPUTE_TYPE, REDUCTION_ANY = 2, 7
-ALGO_CLUSTER_SHAPE = 8
-CLUSTER_SHAPES = {2: 1, 3: 2, 4: 4, 5: 2, 6: 4, 8: 4}
-"""Thread blocks of the clusters that have at most four, by ``cublasLtClusterShape_t``."""
 
 EPILOGUES = {
     "none": 1,
@@ -95,9 +91,6 @@ def cublaslt() -> ctypes.CDLL:
         getattr(library, f"cublasLt{kind}Destroy").argtypes = [pointer]
     library.cublasLtMatmulAlgoGetHeuristic.argtypes = [*[pointer] * 7, integer, pointer, pointer]
     library.cublasLtMatmulAlgoCheck.argtypes = [pointer] * 8
-    library.cublasLtMatmulAlgoConfigGetAttribute.argtypes = [
-        pointer, integer, pointer, size, pointer,
-    ]  # fmt: skip
     library.cublasLtGetVersion.restype = size
     # `cublasLtMatmul` has no types: a plan gives it arguments that are of C types already, which
     # is half the time of a call.

@@ -21,7 +21,7 @@ import torch
 from meta.dialect.core import Config, Unsupported
 from meta.dialect.cublas import algorithms
 from meta.dialect.cublas import library as lt
-from meta.dialect.cublas.algorithms import chosen
+from meta.dialect.cublas.algorithms import heuristic, named
 from meta.dialect.cublas.library import Descriptor
 from meta.dialect.cublas.problem import Problem
 
@@ -43,7 +43,7 @@ class ProductPlan:
         self.problem, self.device = problem, device
         self.operation = _operation(problem)
         self.layouts = _layouts(problem)
-        self.algorithm = chosen(self, config)
+        self.algorithm = named(self, config) if config else heuristic(self, 1)[0]
         self.workspace = int(self.algorithm.workspace)
         number = ctypes.c_double if problem.dtype == "float64" else ctypes.c_float
         self._numbers = number(1.0), number(1.0 if problem.addend else 0.0)

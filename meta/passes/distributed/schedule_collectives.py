@@ -10,7 +10,6 @@ import numpy as np
 
 from meta import op
 from meta.base.device import Device
-from meta.base.errors import ArgumentError
 from meta.ir import (
     Binding,
     Call,
@@ -53,8 +52,6 @@ def schedule_collectives(
     device: Device,
     in_flight_mib: float = 1024.0,
     apart_mib: float = 64.0,
-    beside: str = "backward",
-    part_mib: float = 8.0,
 ) -> Module:
     """Split the collectives of main into a start and a wait, with other work between them.
 
@@ -71,10 +68,7 @@ def schedule_collectives(
     start. With an ``apart_mib`` of 0 they stay whole.
 
     An update of all parameters would wait for the last collectives: the parameters whose gradients
-    these bring are updated by a call of their own, behind the others. With ``beside="update"``
-    gradients are reduced behind the backward pass, whose kernels nothing slows down then, and the
-    update is in as many calls as there are reductions, each beside the next reduction; but those of
-    less than ``part_mib`` MiB have none of their own.
+    these bring are updated by a call of their own, behind the others.
 
     The memory of what is communicated is in use until the wait. On CUDA a start runs on a second
     stream, also in a CUDA graph, and a wait lets the first stream wait for it; on the CPU another
@@ -103,17 +97,8 @@ align=64)
       return %z
     }
     """
-    if beside not in ("backward", "update"):
-        raise ArgumentError(
-            "exchanges run beside something else",
-            expected="'backward' or 'update'",
-            found=repr(beside),
-        )
-    behind = beside == "update"
-    parted = _with_parted_updates(module, part_mib * MIB if behind else None)
+    parted = _with_parted_updates(module)
     wanted = [f for f in _flights(parted) if f.has_work]
-    if behind:
-        _delay_reductions(parted, wanted)
     flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
     if not flights:
         return module
@@ -228,10 +213,10 @@ def _is_view(binding: Binding) -> bool:
     )
 
 
-def _with_parted_updates(module: Module, least: float | None) -> Module:
-    """Return the module with updates that wait for collectives in parts, and what is made of these
-    collectives before the part that needs it: a part for each collective of at least so many bytes;
-    None: two parts, of which the second needs those that start at the end of the program.
+def _with_parted_updates(module: Module) -> Module:
+    """Return the module with updates that wait for collectives in two parts, of which the second
+    needs those that start at the end of the program, and what is made of these collectives between
+    the two.
     """
     flights = list(_flights(module))
     bindings = module.main.body.bindings
@@ -242,8 +227,7 @@ def _with_parted_updates(module: Module, least: float | None) -> Module:
     parts: dict[int, list[Binding]] = {}
     moved: set[int] = set()
     for i in updates:
-        ways = [known.late(i), known.last(i)] if least is None else [known.each(i, least)]
-        for turns in ways:
+        for turns in (known.late(i), known.last(i)):
             found = _parted(i, known, turns, moved)
             if found is not None:
                 parts[i] = found
@@ -288,14 +272,6 @@ class _Needs:
         """Return 1 for the collective that starts last."""
         before = [f for f in self.flights if f.at < end]
         return {max(before, key=lambda f: f.begin).at: 1} if before else {}
-
-    def each(self, end: int, least: float) -> dict[int, int]:
-        """Return a number for each collective in order; small ones have that of the one before."""
-        turn, found = 0, dict[int, int]()
-        for flight in sorted((f for f in self.flights if f.at < end), key=lambda f: f.begin):
-            turn += flight.bytes >= least
-            found[flight.at] = turn
-        return found
 
     def turn(self, atom: Any, turns: dict[int, int]) -> int:
         """Return the largest number of the collectives that an atom needs; 0 for none."""
@@ -357,15 +333,6 @@ def _parted(at: int, known: _Needs, turns: dict[int, int], moved: set[int]) -> l
     behind = [i for i in between if i not in moved]
     moved.update(behind)
     return [*made, *(known.bindings[i] for i in behind)]
-
-
-def _delay_reductions(module: Module, flights: list[_Flight]) -> None:
-    """Let sums in place that are needed behind the last kernel that needs none start there."""
-    known = _Needs(module, flights)
-    last = max((i for i, alone in enumerate(known.alone) if alone), default=-1)
-    for flight in flights:
-        if not flight.is_apart and flight.end > last:
-            flight.begin = max(flight.begin, last)
 
 
 def _delay_gathers(module: Module, flights: list[_Flight], limit: float) -> None:
