@@ -8,9 +8,10 @@ code, and `launch.py` calls it. Compiling imports the DSL, which takes six secon
 or four for each kernel; a kernel serves all extents, and is kept on disk. What is kept runs
 without the DSL's compiler, by its runtime library alone.
 
-Its fused kernels were not measured yet, and its products of groups are faster than ATen's, but not
-than Triton's, so other dialects go first: fused kernels are used where the user prefers this
-dialect (``meta.dialect.prefer("cutlass")``), and products alone also where measuring chose them.
+Its fused kernels win with large gated layers, and lose with sums, which cuBLASLt does in the same
+kernel; its products of groups are faster than ATen's, but not than Triton's (docs/performance.md).
+So other dialects go first: fused kernels are used where the user prefers this dialect
+(``meta.dialect.prefer("cutlass")``), and products alone also where measuring chose them.
 
 quack's public functions launch at once. Kernels are therefore made one layer below, with names
 that a new version may change: versions are pinned (`VERSIONS`).
