@@ -68,7 +68,8 @@ gradients(
 )
 not_differentiable(
     *(op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait),
-    why="it writes in place; all_reduce has a gradient",
+    *(op.multi_tensor_all_gather_in_place, op.multi_tensor_all_gather_in_place_start),
+    why="it writes in place; all_reduce and all_gather have a gradient",
 )
 not_differentiable(
     *(op.all_gather_start, op.reduce_scatter_start),
@@ -76,4 +77,5 @@ not_differentiable(
     *(op.multi_tensor_reduce_scatter, op.multi_tensor_reduce_scatter_start),
     why="a pass makes it; the collective itself has a gradient",
 )
+not_differentiable(op.own_shard, why="it is there to be written to; scatter_to has a gradient")
 not_differentiable(op.axis_index, why="the result does not depend on a number")

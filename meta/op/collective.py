@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from meta.base.dtype import COMPLEX, is_float
 from meta.ir.types import UnknownDim
-from meta.op.core import DeviceName, InOut, Ints, Tensor, TensorType, op
+from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, View, op
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
 from meta.runtime.world import REDUCTIONS
@@ -54,6 +54,15 @@ def _part(x: TensorType, size: int, axis: int) -> TensorType:
 def _rank(rank: int, size: int, name: str) -> None:
     expected = f"0 <= {name} < {size}"
     require(0 <= rank < size, f"{name} is no rank", expected=expected, found=f"{name}={rank}")
+
+
+def _shard(x: TensorType, size: int) -> TensorType:
+    """Return the type of one of so many equal flat parts of a tensor."""
+    _checked(size)
+    fits = x.is_static and x.size % size == 0
+    expected = f"a known multiple of {size} elements"
+    require(fits, f"a tensor is not divided by {size} ranks", expected=expected, found=str(x))
+    return x.with_shape((x.size // size,))
 
 
 def _several(x: tuple[TensorType, ...]) -> None:
@@ -162,6 +171,27 @@ def multi_tensor_all_gather(x: tuple[Tensor, ...], over: str, size: int) -> tupl
 @op(like=multi_tensor_all_gather, collective=True, float8=True)
 def multi_tensor_all_gather_start() -> None:
     """The beginning of `multi_tensor_all_gather`; see `multi_tensor_all_reduce_start`."""
+
+
+@op(collective=True, float8=True)
+def multi_tensor_all_gather_in_place(x: tuple[InOut, ...], over: str, size: int) -> tuple[()]:
+    """Let every rank have the parts of all: each holds its own part of each ``x``, at its place
+    (`own_shard`), and gets the others. By one exchange on NCCL; nothing is copied, and no memory is
+    taken.
+
+    x: n >= 1 tensors of one dtype and of any shapes, with a number of elements that ``size``
+    divides, or TypeInferError is raised. Returns x, the arrays that were given. DistributedError as
+    `all_reduce`.
+    """
+    _several(x)
+    for t in x:
+        _shard(t, size)
+    return ()
+
+
+@op(like=multi_tensor_all_gather_in_place, collective=True, float8=True)
+def multi_tensor_all_gather_in_place_start() -> None:
+    """The beginning of `multi_tensor_all_gather_in_place`; see `multi_tensor_all_reduce_start`."""
 
 
 @op(collective=True)
@@ -307,3 +337,20 @@ def axis_index(over: str, size: int, device: DeviceName = "cpu") -> Tensor:
     """This rank's place along an axis of the mesh, as an int64 tensor without axes."""
     _checked(size)
     return TensorType((), "int64")
+
+
+@op(collective=True, float8=True)
+def own_shard(x: Tensor, over: str, size: int) -> Tensor:
+    """This rank's part of the elements of ``x`` in a row, which are cut into ``size`` equal parts;
+    a view: what is written to it is written to ``x``.
+
+    x: compact, of any shape; ``size`` divides the number of its elements, or TypeInferError is
+    raised. Result: one axis. Raises ArgumentError for an array that is not compact, and
+    DistributedError as `all_reduce`. See `multi_tensor_all_gather_in_place`.
+    """
+    return _shard(x, size)
+
+
+@own_shard.declare
+def _own_shard(call: CallValues) -> None:
+    call.out = View(0, call.out, (call.args.over, call.args.size))

@@ -13,6 +13,7 @@ from meta.model.gathered import split_flat
 from meta.model.model import Model
 from meta.passes.distributed.flat_parts import (
     gathered_together,
+    is_in_place,
     part_of,
     reduced_together,
     small_ones,
@@ -70,7 +71,7 @@ class Ranks:
         }
         means: dict[str, Any] = {}
         if self.zero > 1:
-            for names in small_ones(wide):
+            for names in small_ones(wide, self.split):
                 found = reduced_together([wide[n] for n in names], self.split, "mean")
                 means |= dict(zip(names, found, strict=True))
         else:
@@ -81,15 +82,27 @@ class Ranks:
         return {n: op.astype(means[n], g.dtype) for n, g in gradients.items()}
 
     def parts(self, arrays: Arrays, params: Mapping[str, ndarray]) -> dict[str, Any]:
-        """Return this rank's parts of parameters, or of what is like them, by name."""
+        """Return this rank's parts of parameters, or of what is like them, by name: as `part_of`,
+        views where they can be.
+        """
         places: dict[str, Any] = {}
         for device in dict.fromkeys(str(params[n].device) for n in arrays):
             places[device] = op.axis_index(self.over, self.size, device)
         return {n: part_of(x, self.split, places[str(params[n].device)]) for n, x in arrays.items()}
 
     def put(self, parts: Arrays, params: Mapping[str, ndarray]) -> None:
-        """Write the parameters from the parts of all ranks."""
-        for names in small_ones({n: params[n] for n in parts}):
+        """Write the parameters from the parts of all ranks, which `parts` returned."""
+        in_place: dict[tuple[str, str], list[Any]] = {}
+        copied: dict[str, ndarray] = {}
+        for name in parts:
+            param = params[name]
+            if is_in_place(param, self.split):
+                in_place.setdefault((param.dtype, str(param.device)), []).append(param)
+            else:
+                copied[name] = param
+        for together in in_place.values():
+            op.multi_tensor_all_gather_in_place(together, self.over, self.size)
+        for names in small_ones(copied, self.split):
             shapes = [params[n].shape for n in names]
             found = gathered_together([parts[n] for n in names], self.split, shapes)
             for name, whole in zip(names, found, strict=True):

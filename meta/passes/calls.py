@@ -132,6 +132,13 @@ def view_source(call: Call) -> Expr | None:
     return source
 
 
+def whole_source(call: Call) -> Expr | None:
+    """Return the atom all elements of which the result of a call is a view of; None for a part of
+    them (`meta.op.own_shard`), and for a new result.
+    """
+    return None if base_op(call.callee) is op.own_shard else view_source(call)
+
+
 def written_atoms(op: Op, call: Call) -> Iterator[Any]:
     """Yield the atoms that a call of an operator writes in place."""
     return (atom for slot in op.schema.written for atom in flat_atoms(call.args[slot]))

@@ -23,7 +23,7 @@ from meta.ir import Binding, Block, Call, Expr, Module, TensorType, Var, operand
 from meta.ir.visit import uses
 from meta.op.core.indices import checks_indices
 from meta.passes.buffers import Buffers, Summaries
-from meta.passes.calls import called_op, has_effect, new_call, tensor_of, view_source
+from meta.passes.calls import called_op, has_effect, new_call, tensor_of, whole_source
 from meta.passes.index_ranges import IndexRanges
 from meta.passes.outline import Outlined
 from meta.passes.rewrite import with_inner_blocks, with_value
@@ -419,6 +419,6 @@ def _growth(binding: Binding) -> int:
 def _is_view(binding: Binding) -> bool:
     """Whether a binding is another shape of a tensor, by numbers."""
     value, type_ = binding.value, binding.var.type
-    if not isinstance(value, Call) or view_source(value) is None:
+    if not isinstance(value, Call) or whole_source(value) is None:
         return False
     return isinstance(type_, TensorType) and type_.is_static

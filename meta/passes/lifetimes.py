@@ -32,6 +32,7 @@ from meta.ir import (
     Var,
     free_vars,
     operands,
+    type_of,
 )
 from meta.ir.visit import inner_blocks
 from meta.passes.calls import base_op, view_source
@@ -137,7 +138,9 @@ class Lifetimes:
         root = root if over is None else over
         old, new = self.buffers[root], self.buffers[number]
         dies = old.last == new.binding and not old.leaves
-        return root if dies and old.size == new.size else None
+        # An argument may be a view of a part of the buffer.
+        is_whole = old.size == type_bytes(type_of(args[which])) == new.size
+        return root if dies and is_whole else None
 
     def of(self, atom: Expr) -> frozenset[int]:
         """Return the numbers of the buffers that an atom may be, all those of a tuple."""

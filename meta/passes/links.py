@@ -240,6 +240,7 @@ PATTERNS = {
     "reduce_to": "all_reduce",
     "all_gather": "gather",
     "multi_tensor_all_gather": "gather",
+    "multi_tensor_all_gather_in_place": "gather",
     "gather_to": "gather",
     "gather_from": "gather",
     "reduce_scatter": "scatter",
@@ -250,6 +251,7 @@ PATTERNS = {
     "send_recv": "send",
     "scatter_to": "nothing",
     "axis_index": "nothing",
+    "own_shard": "nothing",
 }
 """By operator, what its kernels exchange (`meta.dialect.collective`), as `Links.time` calls it."""
 

@@ -11,7 +11,7 @@ from meta.ir import Binding, Block, Function, GraphNode, Module, operands, to_gr
 from meta.ir.visit import uses
 from meta.op.core.update import OPTIMIZERS
 from meta.passes.calls import called_op
-from meta.passes.distributed.schedule_collectives import STARTS
+from meta.passes.distributed.flights import STARTS
 from meta.passes.effects import Effects
 from meta.passes.lifetimes import Lifetimes
 from meta.passes.rewrite import each_function, with_inner_blocks, with_value
@@ -67,6 +67,8 @@ def _exchanges_gradients(main: Function) -> bool:
     called = [called_op(b.value) for b in main.body.bindings]
     updates = sum(one in OPTIMIZERS for one in called)
     exchanges = {one for one in called if one in STARTS}
+    # What is gathered where it lies takes no memory, whenever that is.
+    exchanges.discard(op.multi_tensor_all_gather_in_place)
     return 0 < updates < MANY_UPDATES and exchanges == {op.multi_tensor_all_reduce}
 
 

@@ -11,7 +11,22 @@ import torch
 
 from meta.base.errors import DistributedError
 from meta.runtime.placement import Placement
-from meta.runtime.world import group_of
+from meta.runtime.world import current, group_of
+
+
+def place_of(over: str, size: int) -> int:
+    """Return this rank's place along an axis of so many ranks; DistributedError if the mesh has
+    none. Along an axis of one rank no mesh is needed.
+    """
+    return current().group(over, size).rank if size > 1 else 0
+
+
+def own_shard(x: torch.Tensor, over: str, size: int) -> torch.Tensor:
+    """Return a view of this rank's part of the elements of a compact tensor; see
+    `meta.op.own_shard`.
+    """
+    count = x.numel() // size
+    return x.view(-1).narrow(0, place_of(over, size) * count, count)
 
 
 def further_splits(before: Placement, after: Placement) -> int:

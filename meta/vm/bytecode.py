@@ -26,6 +26,7 @@ KernelNumber = int
 BlockNumber = int
 Count = int
 PrimitiveName = str
+AxisName = str
 Details = tuple[str | int, ...]
 
 
@@ -157,6 +158,22 @@ class ViewTensor(Setting):
     form = "{out} = view {source} as {type}"
     source: Register
     type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class OwnShard(Setting):
+    """``out`` is this rank's part of the buffer of ``source``, one of ``size`` along an axis of the
+    mesh: a tensor with one axis, of a type. Which part it is, is known when it runs.
+    """
+
+    source: Register
+    type: TensorType
+    over: AxisName
+    size: Count
+
+    def __str__(self) -> str:
+        of = f"r{self.source} over {self.over!r}, one of {self.size}"
+        return f"r{self.out} = shard of {of}, as {self.type}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class _Walk:
                 self.roots[i.out] = frozenset({CONSTANT})
             case bc.Move():  # of two branches, perhaps
                 self.roots[i.out] = self.roots.get(i.out, _NONE) | self.of(i.source)
-            case bc.ViewTensor() | bc.GetItem():
+            case bc.ViewTensor() | bc.OwnShard() | bc.GetItem():
                 self.roots[i.out] = self.of(i.source)
             case bc.RunPrimitive():
                 self.primitive(i)

@@ -23,7 +23,7 @@ from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
 from meta.vm.code_analysis import verify_code
 from meta.vm.launch_checks import Bounds
 
-VERSION = 6
+VERSION = 7
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
@@ -350,6 +350,7 @@ _READERS: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "str": _Reader.function_name,
     "str | Register": _Reader.callee,
     "PrimitiveName": _Reader.primitive,
+    "AxisName": _Reader.string,
     "Details": _Reader.details,
     "bool": _Reader.flag,
     "Bounds": _Reader.bounds,

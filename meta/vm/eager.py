@@ -22,7 +22,7 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
-from meta.base.errors import DeviceError, IRError, OutOfMemory, TraceError
+from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.number import whole_range
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
@@ -50,6 +50,7 @@ from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.ndarray import as_array, described, ndarray
 from meta.runtime.no_gradient import recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
+from meta.runtime.parts import own_shard
 from meta.runtime.writes import require_writable
 from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
 
@@ -72,7 +73,8 @@ class DecidedCall:
     ----------
     value: the result, where it is known now (`kernel` and `view` are then None).
     kernel: the OpEnv's `run`. dialect: whose it is.
-    view: whether the result is the first tensor seen with another shape.
+    view: whether the result is the first tensor seen with another shape; shard: or of which axis,
+    with how many ranks, it is this rank's part.
     simple: for the usual case of exactly one compact result and nothing else written: what
     computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
@@ -82,13 +84,14 @@ class DecidedCall:
 
     __slots__ = (
         *("allocators", "bounds", "capturable", "compacts", "dialect", "fresh", "kernel", "key"),
-        *("keys", "op_name", "places", "simple", "single", "value", "view", "written"),
+        *("keys", "op_name", "places", "shard", "simple", "single", "value", "view", "written"),
     )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
         self.value: Any = None
         self.kernel: Callable[..., Any] | None = None
         self.view = isinstance(call.out, View)
+        self.shard = call.out.shard if isinstance(call.out, View) else None
         self.single = isinstance(call.out, TensorType | View)
         self.simple: tuple[Callable[..., Any], ArrayKey] | None = None
         self.fresh: Callable[..., Any] | None = None
@@ -146,6 +149,7 @@ class DecidedCall:
         assert self.fresh is not None
         other = object.__new__(DecidedCall)
         other.value, other.view, other.single, other.compacts = None, False, True, False
+        other.shard = None
         other.kernel = other.fresh = self.fresh
         other.simple, other.key, other.keys = (self.fresh, key), key, (key,)
         other.written, other.places, other.allocators = self.written, (), None
@@ -165,6 +169,8 @@ class DecidedCall:
         """Run in the general case; ``values`` are in `OpEnv.run` order."""
         if self.view:
             assert self.key is not None
+            if self.shard is not None:
+                return ndarray(self._own_shard(values[0], *self.shard), self.key)
             return ndarray(values[0].contiguous().view(self.key.shape), self.key)
         for place in self.places:
             require_writable(values[place], f"an argument of {self.op_name}")
@@ -187,6 +193,17 @@ class DecidedCall:
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))
         return results[0] if self.single else results
+
+    def _own_shard(self, x: torch.Tensor, over: str, size: int) -> torch.Tensor:
+        if not x.is_contiguous():
+            raise ArgumentError(
+                "a part of an array that is not compact would be a copy",
+                op=self.op_name,
+                expected="an array whose elements are in row-major order",
+                found=f"strides {x.stride()} of shape {tuple(x.shape)}",
+                hint="store it with meta.array(...)",
+            )
+        return own_shard(x, over, size)
 
 
 def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -213,7 +213,10 @@ class FunctionEmitter(Values):
             kernel, fills = KernelRef(call.callee.name, args), False  # type: ignore[attr-defined]
             sources += tuple(self.extent(name, op, span) for name in kernel.unbound)
         elif isinstance(values.out, View):
-            return self.emit(bc.ViewTensor, sources[0], values.out.type)
+            out = values.out
+            if out.shard is not None:
+                return self.emit(bc.OwnShard, sources[0], out.type, *out.shard)
+            return self.emit(bc.ViewTensor, sources[0], out.type)
         else:
             env = kernel_of(call.callee, values)
             assert env.dialect_op is not None

@@ -18,7 +18,8 @@ from meta.vm import bytecode as bc
 from meta.vm.code import FunctionCode, Kernel, KernelRef
 
 RANDOM_KEY = "random_key"
-_NEUTRAL = bc.AllocateTensor | bc.ViewTensor | bc.Release
+_VIEW = bc.ViewTensor | bc.OwnShard
+_NEUTRAL = bc.AllocateTensor | _VIEW | bc.Release
 _LOADED = bc.LoadConstant | bc.AllocateStorage
 
 
@@ -109,7 +110,7 @@ def regions(
                 while begin and isinstance(block[begin - 1], _NEUTRAL):
                     begin -= 1
             last = at
-        elif isinstance(instruction, bc.ViewTensor) and begin is not None and last == at - 1:
+        elif isinstance(instruction, _VIEW) and begin is not None and last == at - 1:
             last = at
     return found
 
@@ -133,7 +134,7 @@ def _region(
             continue
         ins.update((r, None) for r in i.reads if r not in made and r not in fixed)
         made.update(r for r in i.results if r not in fixed)
-        if isinstance(i, bc.ViewTensor) and (i.source in ins or i.source in views):
+        if isinstance(i, _VIEW) and (i.source in ins or i.source in views):
             views.add(i.out)
         if isinstance(i, bc.Invoke):
             if is_key(i):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +299,7 @@ class GraphStep:
     ) -> Replay:
         """Return what runs the recorded region."""
         memory = {buffer(t): r for r, t in copied.items() if t.numel()}
-        views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]] = []
+        views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]] = []
         fresh: list[tuple[bc.Register, torch.Tensor]] = []
         loans: dict[bc.Register, torch.Tensor] = {}
         same: dict[bc.Register, torch.Tensor] = {}
@@ -306,7 +307,7 @@ class GraphStep:
             tensor = own[r]
             source = memory.get(buffer(tensor))
             if source is not None:
-                views.append((r, source, tuple(tensor.shape)))
+                views.append((r, source, tuple(tensor.shape), tensor.storage_offset()))
             elif self.escapes(r) and not self.graphs.is_static(tensor):
                 if r in lent and tensor.numel():
                     loans[r] = tensor
@@ -362,7 +363,8 @@ class Replay:
     """A recorded region as a step.
 
     copied: registers to copy from, and where to, before; back: the other way, after. counted: what
-    is written in place besides. views: registers that are another one with another shape.
+    is written in place besides. views: registers that are another one, or a part of it, with
+    another shape: which one, the shape, and where the part begins.
     fresh: what is copied out. ready: what is handed on as it is, loans among it. released: what is
     forgotten. lot: the loans. kept: the static arguments, whose ids no others may get. holds: the
     loans of another program that it holds, and how many uses of each. take: copies from registers.
@@ -372,7 +374,7 @@ class Replay:
     copied: list[tuple[bc.Register, torch.Tensor]]
     back: list[tuple[bc.Register, torch.Tensor]]
     counted: list[torch.Tensor]
-    views: list[tuple[bc.Register, bc.Register, tuple[int, ...]]]
+    views: list[tuple[bc.Register, bc.Register, tuple[int, ...], int]]
     fresh: list[tuple[bc.Register, torch.Tensor]]
     ready: dict[bc.Register, torch.Tensor]
     released: tuple[bc.Register, ...]
@@ -400,8 +402,8 @@ class Replay:
             regs[r].copy_(tensor)
         if self.counted:  # a replay is not seen by the counters that the tape looks at
             increment_version(self.counted)
-        for r, source, shape in self.views:
-            regs[r] = regs[source].view(shape)
+        for r, source, shape, begin in self.views:
+            regs[r] = regs[source].view(-1)[begin : begin + prod(shape)].view(shape)
         for r, tensor in self.fresh:
             place = given.get(r)
             if place is None:

@@ -60,7 +60,7 @@ def _written(inside: Block) -> frozenset[bc.Register]:
     """Return what instructions write in place; of a view, what it is a view of."""
     roots: dict[bc.Register, bc.Register] = {}
     for i in inside:
-        if isinstance(i, bc.ViewTensor):
+        if isinstance(i, bc.ViewTensor | bc.OwnShard):
             roots[i.out] = roots.get(i.source, i.source)
     return frozenset(roots.get(r, r) for i in inside if isinstance(i, bc.Invoke) for r in i.written)
 

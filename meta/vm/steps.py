@@ -19,6 +19,7 @@ from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error
 from meta.ir import PRIMITIVES, TensorType
+from meta.runtime.parts import own_shard
 from meta.vm import bytecode as bc
 from meta.vm.bytecode import Operand, Register
 from meta.vm.code import Kernel
@@ -108,6 +109,8 @@ def plain_step(i: bc.Instruction, device: str) -> Step | None:
         case bc.ViewTensor(out, source, type_):
             shape = type_.static_shape
             return setting(out, lambda regs: regs[source].view(shape))
+        case bc.OwnShard(out, source, _, over, size):
+            return setting(out, lambda regs: own_shard(regs[source], over, size))
         case bc.Extent(out, source, axis):
             return setting(out, lambda regs: regs[source].shape[axis])
         case bc.RunPrimitive():

@@ -27,6 +27,7 @@ from meta.base.errors import MetaError
 from meta.base.source import Span
 from meta.ir import TensorType
 from meta.runtime.array_key import array_key
+from meta.runtime.parts import place_of
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, FunctionCode, Kernel, KernelRef
 from meta.vm.eager import allocator, compact_strides
@@ -67,7 +68,7 @@ def _returned_twice(block: Block) -> frozenset[bc.Register]:
     """Return the registers whose memory may be that of several results."""
     roots: dict[bc.Register, frozenset[bc.Register]] = {}
     for i in block:
-        if isinstance(i, bc.ViewTensor | bc.Move | bc.GetItem):
+        if isinstance(i, bc.ViewTensor | bc.OwnShard | bc.Move | bc.GetItem):
             sources = i.reads
             roots[i.out] = frozenset().union(*(roots.get(r, frozenset({r})) for r in sources))
     found = Counter(root for r in block[-1].reads for root in roots.get(r, frozenset({r})))
@@ -83,7 +84,9 @@ class _Writer:
     constants: frozenset[int] | None
     given: Given | None
     lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=lambda: {"view": _view, "MetaError": MetaError})
+    names: dict[str, Any] = field(
+        default_factory=lambda: {"view": _view, "place_of": place_of, "MetaError": MetaError}
+    )
     sites: dict[int, Site] = field(default_factory=dict)
 
     def function_of(self, block: Block) -> Run:
@@ -92,6 +95,8 @@ class _Writer:
         # Registers whose tensors are compact, and in whose memory no other's writes are counted.
         self.compact = set(range(params)) - self.shared
         self.allocators: dict[TensorType, str] = {}
+        # By axis and size, the variable that has this rank's place.
+        self.places: dict[tuple[str, int], str] = {}
         self.line("def run(args):", 0)
         if params:
             self.line(f"{', '.join(self.name(i) for i in range(params))}, = args")
@@ -136,6 +141,8 @@ class _Writer:
             case bc.ViewTensor():
                 if i.out not in self.fixed:
                     self.view(i)
+            case bc.OwnShard():
+                self.shard(i)
             case bc.Release():
                 self.line(f"{' = '.join(map(self.name, i.registers))} = None")
             case bc.Move():
@@ -182,6 +189,16 @@ class _Writer:
         strides = compact_strides(shape)
         known = self.known("v", i.out, shape), self.known("w", i.out, strides)
         self.line(f"{out} = view({source}, {known[0]}, {known[1]}, 0)")
+
+    def shard(self, i: bc.OwnShard) -> None:
+        """Take a part of a tensor: which one the mesh says, once a run."""
+        (count,), out, source = i.type.static_shape, self.name(i.out), self.name(i.source)
+        place = self.places.get((i.over, i.size))
+        if place is None:
+            place = self.places[i.over, i.size] = f"place{len(self.places):d}"
+            axis = self.known("axis", len(self.places), (i.over, i.size))
+            self.line(f"{place} = place_of(*{axis})")
+        self.line(f"{out} = {source}.view(-1).narrow(0, {place} * {count:d}, {count:d})")
 
     def invoke(self, at: int, i: bc.Invoke) -> None:
         kernel = self.program.code.kernels[i.kernel]

@@ -47,6 +47,11 @@ SEVERAL = [
     error((F(2),), *ALONE, "sum", 0, match="align counts bytes"),
 ]
 
+GATHERED = [
+    error((F(2), C([1.0], "float16")), *ALONE, match="x has several dtypes"),
+    error((F(2), F(3)), "dp", 2, match="not divided by 2 ranks"),
+]
+
 CASES = [
     reduced("all_reduce", sample(F(), *ALONE)),
     reduced("reduce_to", sample(F(), *ALONE)),
@@ -132,8 +137,18 @@ CASES = [
         for name, least, more in (
             ("multi_tensor_all_reduce", ("min", 64), SEVERAL),
             ("multi_tensor_all_reduce_start", ("max",), SEVERAL),
+            ("multi_tensor_all_gather_in_place", (), GATHERED),
+            ("multi_tensor_all_gather_in_place_start", (), GATHERED),
             ("collective_wait", (), ()),
         )
+    ),
+    OpCase(
+        "own_shard",
+        samples=[sample(F(4, 6), *ALONE), sample(F(2, 0), *ALONE), sample(B(), *ALONE)],
+        oracle=lambda x, over, size: x.reshape(-1),
+        dialects=(),
+        grad=False,
+        errors=[NO_RANK, error(F(3), "dp", 2, match="not divided by 2 ranks")],
     ),
     OpCase(
         "axis_index",

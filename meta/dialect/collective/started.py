@@ -99,6 +99,16 @@ def _gather_each(group, x, out):
                 group.all_gather(as_bytes(whole.view(group.size, *one.shape)), as_bytes(one))
 
 
+def _gather_in_place(group, tensors):
+    with group.together():
+        for one in tensors:
+            parts = one.view(group.size, -1)
+            own = parts[group.rank]
+            # NCCL lets what is given be its place in the result; others need not.
+            given = own if one.is_cuda else own.clone()
+            group.all_gather(as_bytes(parts), as_bytes(given))
+
+
 def _reduce_each(group, x, reduction, out):
     with group.together():
         for one, part in zip(x, out, strict=True):
@@ -109,6 +119,18 @@ def _reduce_each(group, x, reduction, out):
 @kernel(op.multi_tensor_all_gather)
 def multi_tensor_all_gather(x, over, size, out):
     _gather_each(current().group(over, size), x, out)
+
+
+@kernel(op.multi_tensor_all_gather_in_place)
+def multi_tensor_all_gather_in_place(x, over, size):
+    _gather_in_place(current().group(over, size), _with_elements(x))
+
+
+@kernel(op.multi_tensor_all_gather_in_place_start)
+def multi_tensor_all_gather_in_place_start(x, over, size):
+    group, tensors = current().group(over, size), _with_elements(x)
+    if tensors:
+        _start(group, lambda: _gather_in_place(group, tensors), tensors)
 
 
 @kernel(op.multi_tensor_reduce_scatter, _reducible)

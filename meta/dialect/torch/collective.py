@@ -40,16 +40,24 @@ for _base in (
             copy.copy_(one)
 
 
-for _base in (op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait):
+for _base in (
+    *(op.multi_tensor_all_reduce, op.multi_tensor_all_reduce_start, op.collective_wait),
+    *(op.multi_tensor_all_gather_in_place, op.multi_tensor_all_gather_in_place_start),
+):
 
     @dialect.kernel(_base, when=alone)
     def nothing(x):
-        """What one rank has is the sum."""
+        """What one rank has is the sum, and all parts."""
 
 
 @dialect.kernel(op.copy_to)
 def copy_to(x):
     return fresh(x)
+
+
+@dialect.kernel(op.own_shard, when=alone)
+def own_shard(x):
+    return fresh(x).view(-1)
 
 
 @dialect.kernel(op.send_recv, when=alone)

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A result that is the buffer of the argument in ``slot``, seen with the shape of ``type``."""
+    """A result that is the buffer of the argument in ``slot``, seen with the shape of ``type``.
+
+    shard: None, or an axis of the mesh and its number of ranks: of as many equal flat parts of that
+    buffer the result is then this rank's.
+    """
 
     slot: int
     type: TensorType
+    shard: tuple[str, int] | None = None
 
 
 class CallValues:

@@ -171,7 +171,9 @@ class _Main:
             return None
         reads = (i for i in self._reads(memory) if i != at)
         later = any(i > part.ready or self.bindings[i].var in self.exchanged for i in reads)
-        part.copied = later or not self._is_own(memory)
+        # Whether a part of some memory ends where the next value begins depends on the rank.
+        is_part = type_bytes(type_of(x)) != type_bytes(type_of(memory))
+        part.copied = later or is_part or not self._is_own(memory)
         return part
 
     def _ready(self, atom: Expr, before: set[int]) -> int:

@@ -1,9 +1,10 @@
 """Flat parts of arrays, in operators: the elements in a row are cut into as many equal parts as
 there are ranks along an axis of the mesh, with zeros behind the last one (`Split` without an axis).
 
-So every shape can be split, a part is a contiguous range, and each exchange is one collective. What
-is small is exchanged together, in one for many arrays: that costs a copy, and spares the time that
-a collective takes whatever its size.
+So every shape can be split, a part is a contiguous range, and each exchange is one collective.
+Where no zeros are needed a part is a view of its array. Of the others, what is small is exchanged
+together, in one for many arrays: that costs a copy, and spares the time that a collective takes
+whatever its size.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ SMALL = 32 * 1024
 """Arrays of at most so many bytes are exchanged together,"""
 TOGETHER = 1024 * 1024
 """up to so many bytes at a time."""
+ALIGNED = 16
+"""Bytes: where a part begins."""
 
 
 def _row(x: Any, split: Split) -> Any:
@@ -32,10 +35,20 @@ def _row(x: Any, split: Split) -> Any:
     return op.pad(row, ((0, behind),)) if behind else row
 
 
-def part_of(x: Any, split: Split, place: Any) -> Any:
-    """Return this rank's part of x, which is the same on all ranks along the axis; a copy. place:
-    `axis_index` of the axis.
+def is_in_place(x: Any, split: Split) -> bool:
+    """Whether the parts of x are seen and exchanged where they lie: they are of one length, and
+    each begins at an address that kernels read vectors from.
     """
+    count = prod(x.shape)
+    return count % split.size == 0 and count // split.size * bits(x.dtype) % (8 * ALIGNED) == 0
+
+
+def part_of(x: Any, split: Split, place: Any) -> Any:
+    """Return this rank's part of x, which is the same on all ranks along the axis: a view where
+    `is_in_place`, else a copy. place: `axis_index` of the axis, which a view does not need.
+    """
+    if is_in_place(x, split):
+        return op.own_shard(x, split.over, split.size)
     rows = op.reshape(_row(x, split), (split.size, -1))
     return op.take(rows, place, axis=0, mode="fast")
 
@@ -54,14 +67,15 @@ def gathered(part: Any, split: Split, shape: tuple[int, ...]) -> Any:
     return op.reshape(row, shape)
 
 
-def small_ones(arrays: Mapping[str, Any]) -> Iterator[list[str]]:
+def small_ones(arrays: Mapping[str, Any], split: Split) -> Iterator[list[str]]:
     """Yield the names of arrays that are exchanged together: of one dtype, in their order. What is
-    not small is alone.
+    not small is alone, and so is what `is_in_place`, of which `bucket_collectives` makes one
+    exchange without a copy.
     """
     open_: dict[str, tuple[list[str], int]] = {}
     for name, x in arrays.items():
         size = prod(x.shape) * bits(x.dtype) // 8
-        if size > SMALL:
+        if size > SMALL or is_in_place(x, split):
             yield [name]
             continue
         names, total = open_.get(x.dtype, ([], 0))

@@ -26,7 +26,14 @@ from meta.ir import (
 )
 from meta.ir.visit import uses
 from meta.op.core.tracing import Symbol, Trace
-from meta.passes.calls import base_op, named_args, tensor_of, view_source, written_atoms
+from meta.passes.calls import (
+    base_op,
+    named_args,
+    tensor_of,
+    view_source,
+    whole_source,
+    written_atoms,
+)
 from meta.passes.distributed.flat_parts import SMALL, gathered, gathered_together
 from meta.passes.lifetimes import type_bytes
 from meta.runtime.placement import Split
@@ -193,7 +200,7 @@ class _Gathered:
             )
         atoms = [a for a in operands(call) if isinstance(a, Var)]
         copies = base in (op.astype, op.permute_dims)
-        source = named_args(base, call)["x"] if copies else view_source(call)
+        source = named_args(base, call)["x"] if copies else whole_source(call)
         if atoms != [source] or source not in self.looks:
             return False
         self.looks[binding.var] = self.looks[source].then(binding)

@@ -18,7 +18,7 @@ from meta.ir import (
     operands,
     substitute,
 )
-from meta.passes.calls import new_call, op_call, tensor_of, tensor_type, view_source
+from meta.passes.calls import new_call, op_call, tensor_of, tensor_type, whole_source
 
 
 def narrow_gathers(module: Module) -> Module:
@@ -97,7 +97,7 @@ def _source(binding: Binding) -> Var | None:
     if not isinstance(call, Call) or op_call(call) is None:
         return None
     copies = call.callee in (op.astype, op.permute_dims, op.strided_slice)
-    source = call.args[0] if copies else view_source(call)
+    source = call.args[0] if copies else whole_source(call)
     atoms = [atom for atom in operands(call) if isinstance(atom, Var)]
     return source if isinstance(source, Var) and atoms == [source] else None
 

@@ -1,0 +1,304 @@
+"""Updates of parameters in parts, where they wait for collectives or collectives wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from meta import op
+from meta.ir import (
+    Binding,
+    Call,
+    Expr,
+    Module,
+    TensorType,
+    Tuple,
+    TupleType,
+    Var,
+    to_graph,
+    type_of,
+)
+from meta.op.core import Op
+from meta.op.core.update import OPTIMIZERS, RATES
+from meta.passes.calls import base_op, called_op, named_args, new_call, type_if_atom, written_atoms
+from meta.passes.distributed.flights import Flight, flights_of, is_work
+from meta.passes.effects import Effects
+from meta.passes.lifetimes import Lifetimes, Memory, type_bytes
+from meta.passes.rewrite import with_main
+
+FEW = 8
+"""Kernels that do not need a collective and follow on its start, where hardly any follow."""
+PARTS = 4
+"""Of what is gathered in place behind an update, about so many,"""
+LEAST = 8 << 20
+"""of so many bytes at least."""
+
+
+def with_parted_updates(module: Module) -> Module:
+    """Return the module with updates of main in parts, and what is made of collectives before the
+    part that needs it.
+
+    An update that waits for collectives is in two, of which the second needs those that start at
+    the end of the program. Behind an update, what is gathered in place
+    (`meta.op.multi_tensor_all_gather_in_place`) is in parts of about equal bytes, and so is the
+    update: the part of the one can go on beside the next of the other.
+    """
+    flights = list(flights_of(module))
+    bindings = module.main.body.bindings
+    updates = [i for i, b in enumerate(bindings) if called_op(b.value) in OPTIMIZERS]
+    gathers = [i for i, b in enumerate(bindings) if called_op(b.value) is _GATHER]
+    if not flights or not (updates or gathers):
+        return module
+    known = _Needs(module, flights)
+    parts: dict[int, list[Binding]] = {}
+    moved: set[int] = set()
+    for i in updates:
+        for turns in (known.late(i), known.last(i), None):
+            if turns == {}:
+                continue
+            found = _Update(i, known).parted(turns, moved)
+            if found is not None:
+                parts[i] = found
+                break
+    made = [b for i, one in enumerate(bindings) if i not in moved for b in parts.get(i, [one])]
+    return with_main(module, _with_parted_gathers(made, known.live))
+
+
+_GATHER = op.multi_tensor_all_gather_in_place
+
+
+class _Needs:
+    """What the bindings of main need of its collectives.
+
+    of: by the number of a binding, the numbers of the collectives that it follows on. gathered: by
+    memory, the number of the binding that gathers it in place, and how many bytes.
+    """
+
+    def __init__(self, module: Module, flights: list[Flight]) -> None:
+        self.bindings, self.flights = module.main.body.bindings, flights
+        self.live = Lifetimes(module.main, module)
+        self.effects = Effects(module.main, self.live)
+        self.nodes = to_graph(module.main.body, self.effects.places)
+        self.made = {b.var: i for i, b in enumerate(self.bindings)}
+        at = {flight.at for flight in flights}
+        self.of: list[frozenset[int]] = []
+        for node in self.nodes:
+            before = [n.position for n in (*node.inputs, *node.after)]
+            needed = frozenset[int]().union(*(self.of[i] for i in before))
+            self.of.append(needed | (at & {node.position}))
+        self.gathered: dict[Memory, tuple[int, int]] = {}
+        for i, binding in enumerate(self.bindings):
+            for atom in _gathered(binding):
+                for memory in self.live.memory(atom):
+                    self.gathered[memory] = i, type_bytes(type_of(atom))
+
+    @property
+    def alone(self) -> list[bool]:
+        """Whether a binding runs a kernel that needs no collective."""
+        return [is_work(b) and not self.of[i] for i, b in enumerate(self.bindings)]
+
+    def late(self, end: int) -> dict[int, int]:
+        """Return 1 for the collectives with little beside them until a binding: few kernels follow
+        on their start that need none.
+        """
+        alone = self.alone[:end]
+        before = (f for f in self.flights if f.at < end)
+        return {f.at: 1 for f in before if sum(alone[f.begin + 1 :]) <= FEW}
+
+    def last(self, end: int) -> dict[int, int]:
+        """Return 1 for the collective that starts last."""
+        before = [f for f in self.flights if f.at < end]
+        return {max(before, key=lambda f: f.begin).at: 1} if before else {}
+
+    def turn(self, atom: Any, turns: Mapping[int, int]) -> int:
+        """Return the largest number of the collectives that an atom needs; 0 for none."""
+        memory = self.live.of(atom)
+        needed = {f.at for f in self.flights if f.at in turns and memory & self.live.of(f.values)}
+        made = self.made.get(atom)
+        needed |= set() if made is None else self.of[made]
+        return max((turns[i] for i in needed if i in turns), default=0)
+
+    def bytes_behind(self, atoms: Sequence[Expr], at: int) -> int:
+        """Return how many bytes behind a binding are gathered where atoms are."""
+        memories = {memory for atom in atoms for memory in self.live.memory(atom)}
+        found = (self.gathered[m] for m in memories if m in self.gathered)
+        return sum(count for number, count in found if number > at)
+
+
+class _Update:
+    """An update of main, by the number of its binding.
+
+    lists: its lists of tensors, by name. gathered: for each parameter, how many bytes are gathered
+    behind the update.
+    """
+
+    def __init__(self, at: int, known: _Needs) -> None:
+        self.at, self.known = at, known
+        self.binding = known.bindings[at]
+        call, update = self.binding.value, called_op(self.binding.value)
+        assert update is not None and isinstance(call, Call)
+        self.call, self.update = call, update
+        self.args = named_args(update, call)
+        self.lists = {n: a.fields for n, a in self.args.items() if isinstance(a, Tuple) if a.fields}
+        self.count = len(self.lists.get("x", ()))
+        written = [self.lists[n] for n in ("x", "copies") if n in self.lists]
+        self.gathered = [known.bytes_behind(atoms, at) for atoms in zip(*written, strict=True)]
+
+    def parted(self, turns: Mapping[int, int] | None, moved: set[int]) -> list[Binding] | None:
+        """Return the update in parts, and before each part the bindings that are made of its
+        collectives, which are noted as moved; None if it cannot be.
+
+        turns: of collectives, which part needs them, 0 or 1. None: all parts need the same.
+        """
+        known, first = self.known, 0
+        slots = (s.name for s in self.update.slots if s.kind == "tensors")
+        if not all(isinstance(self.args[name], Tuple | tuple) for name in slots):
+            return None
+        groups: dict[int, list[int]] = {}
+        for i, gradient in enumerate(self.lists.get("dx", ())):
+            groups.setdefault(known.turn(gradient, turns or {}), []).append(i)
+        between: dict[int, int] = {}
+        if turns is not None:
+            first = min(groups, default=0)
+            others = [a for n, a in self.args.items() if n not in self.lists]
+            late = (known.turn(a, turns) > first for a in others if isinstance(a, Expr))
+            if len(groups) < 2 or any(late):
+                return None
+            between = self._between(turns, first)
+            if not self._may_move(between):
+                return None
+        pieces = [(turn, one) for turn in sorted(groups) for one in self._pieces(groups[turn])]
+        if len(pieces) < 2 or not all(self._is_row(one) for _, one in pieces):
+            return None
+        made: list[Binding] = []
+        for turn, piece in pieces:
+            due = [i for i in between if between[i] <= turn and i not in moved]
+            made += [known.bindings[i] for i in due]
+            moved.update(due)
+            made += self._part(piece, last=piece is pieces[-1][1])
+        behind = [i for i in between if i not in moved]
+        moved.update(behind)
+        return [*made, *(known.bindings[i] for i in behind)]
+
+    def _between(self, turns: Mapping[int, int], first: int) -> dict[int, int]:
+        """Return the bindings before the update that only later parts need, with whose turn."""
+        found = {}
+        for i in range(self.at):
+            needed = [turns[j] for j in self.known.of[i] if j in turns]
+            if needed and max(needed) > first and i not in turns:
+                found[i] = max(needed)
+        return found
+
+    def _may_move(self, between: Mapping[int, int]) -> bool:
+        """Whether bindings may come behind the first part of the update."""
+        known, nodes = self.known, self.known.nodes
+        # The first part writes memory: nothing that reads it may come behind.
+        inputs = {n.position for n in nodes[self.at].inputs}
+        ordered = {n.position for n in nodes[self.at].after} - inputs
+        writing = any(known.effects.writes(known.bindings[i]) for i in between)
+        # What stays where it is, such as a collective, needs nothing that comes later.
+        stay = (nodes[i] for i in range(self.at) if i not in between)
+        before = {n.position for node in stay for n in (*node.inputs, *node.after)}
+        return not writing and (ordered | before).isdisjoint(between)
+
+    def _pieces(self, members: list[int]) -> Iterator[list[int]]:
+        """Yield parameters in parts of which about equal bytes are gathered behind the update."""
+        whole = sum(self.gathered)
+        if not whole:
+            yield members
+            return
+        own = sum(self.gathered[i] for i in members)
+        count = min(max(1, round(PARTS * own / whole)), max(1, own // LEAST))
+        left, piece, taken = own, list[int](), 0
+        for i in members:
+            size = self.gathered[i]
+            is_full = taken >= LEAST and taken + size / 2 > own / count
+            if piece and is_full and left >= LEAST:
+                yield piece
+                piece, taken = [], 0
+            piece.append(i)
+            taken, left = taken + size, left - size
+        yield piece
+
+    def _rates(self) -> Iterator[tuple[str, TensorType]]:
+        """Yield the arguments that have a number for each parameter."""
+        for name in RATES:
+            type_ = type_if_atom(self.args[name])
+            if isinstance(type_, TensorType) and type_.shape == (self.count,) != (1,):
+                yield name, type_
+
+    def _is_row(self, piece: Sequence[int]) -> bool:
+        """Whether the numbers of a part of the parameters are there, as a part of those of all."""
+        return not any(self._rates()) or piece[-1] - piece[0] == len(piece) - 1
+
+    def _part(self, piece: Sequence[int], last: bool) -> Iterator[Binding]:
+        """Yield an update of some of the parameters."""
+        name, span = self.binding.var.name, self.binding.span
+        own: dict[str, Expr] = {
+            n: Tuple(tuple(fields[i] for i in piece)) for n, fields in self.lists.items()
+        }
+        for rate, type_ in self._rates():
+            own[rate] = var = Var(rate, type_.with_shape((len(piece),)))
+            ends = (piece[0],), (piece[-1] + 1,)
+            yield Binding(var, new_call(op.strided_slice, self.args[rate], *ends), span)
+        call = Call(self.call.callee, tuple(own.get(n, a) for n, a in self.args.items()))
+        yield Binding(self.binding.var if last else Var(name, TupleType(())), call, span)
+
+
+def _gathered(binding: Binding) -> tuple[Expr, ...]:
+    """Return what a binding gathers in place among several ranks."""
+    call = binding.value
+    if called_op(call) is not _GATHER:
+        return ()
+    assert isinstance(call, Call) and isinstance(call.args[0], Tuple)
+    return call.args[0].fields if call.args[2] > 1 else ()
+
+
+def _with_parted_gathers(bindings: Sequence[Binding], live: Lifetimes) -> Iterator[Binding]:
+    """Yield bindings with what is gathered in place in parts, each of what is written at about the
+    same time.
+    """
+    writer: dict[Memory, int] = {}
+    for number, binding in enumerate(bindings):
+        atoms = _gathered(binding)
+        groups: dict[int, list[Expr]] = {}
+        for atom in atoms:
+            written = max((writer.get(m, -1) for m in live.memory(atom)), default=-1)
+            groups.setdefault(written, []).append(atom)
+        enough = max(LEAST, sum(type_bytes(type_of(atom)) for atom in atoms) // (2 * PARTS))
+        parts = list(_together([groups[at] for at in sorted(groups)], enough))
+        for part in parts[:-1]:
+            var = Var(binding.var.name, TupleType(()))
+            yield Binding(var, _of(binding.value, part), binding.span)
+        if parts:
+            yield Binding(binding.var, _of(binding.value, parts[-1]), binding.span)
+        else:
+            yield binding
+        for memory in _written(binding.value, live):
+            writer[memory] = number
+
+
+def _of(value: Expr, atoms: Sequence[Expr]) -> Call:
+    """Return a call on several tensors as one on these."""
+    assert isinstance(value, Call)
+    return Call(value.callee, (Tuple(tuple(atoms)), *value.args[1:]))
+
+
+def _together(groups: Sequence[list[Expr]], enough: int) -> Iterator[list[Expr]]:
+    """Yield lists of atoms joined with the next ones until they have so many bytes."""
+    row: list[Expr] = []
+    for group in groups:
+        row += group
+        if sum(type_bytes(type_of(atom)) for atom in row) >= enough:
+            yield row
+            row = []
+    if row:
+        yield row
+
+
+def _written(value: Expr, live: Lifetimes) -> Iterator[Memory]:
+    """Yield the memory that a call of an operator writes in place."""
+    called: Op | None = base_op(value.callee) if isinstance(value, Call) else None
+    if called is not None and isinstance(value, Call):
+        for atom in written_atoms(called, value):
+            yield from live.memory(atom)
