@@ -175,9 +175,10 @@ def multi_tensor_all_gather_start() -> None:
 
 @op(collective=True, float8=True)
 def multi_tensor_all_gather_in_place(x: tuple[InOut, ...], over: str, size: int) -> tuple[()]:
-    """Let every rank have the parts of all: each holds its own part of each ``x``, at its place
-    (`own_shard`), and gets the others. By one exchange on NCCL; nothing is copied, and no memory is
-    taken.
+    """Gather, where they lie, the parts of several tensors of which each rank has its own.
+
+    What a rank has in its part of an ``x`` (`own_shard`), all ranks have there behind it. By one
+    exchange on NCCL; nothing is copied, and no memory is taken.
 
     x: n >= 1 tensors of one dtype and of any shapes, with a number of elements that ``size``
     divides, or TypeInferError is raised. Returns x, the arrays that were given. DistributedError as
@@ -341,8 +342,9 @@ def axis_index(over: str, size: int, device: DeviceName = "cpu") -> Tensor:
 
 @op(collective=True, float8=True)
 def own_shard(x: Tensor, over: str, size: int) -> Tensor:
-    """This rank's part of the elements of ``x`` in a row, which are cut into ``size`` equal parts;
-    a view: what is written to it is written to ``x``.
+    """This rank's part of ``x``, one of ``size`` equal parts of its elements in a row. A view.
+
+    What is written to the part is written to ``x``.
 
     x: compact, of any shape; ``size`` divides the number of its elements, or TypeInferError is
     raised. Result: one axis. Raises ArgumentError for an array that is not compact, and

@@ -225,8 +225,8 @@ class Deep(meta.Model):
 def test_memory_of_a_rank() -> None:
     """Of P bytes of parameters, four ranks keep 3 P each of parameters and moments without ZeRO,
     1.5 P with stages 1 and 2, 0.75 P with stage 3. Beside, a step takes all gradients (0, 1), parts
-    of parameters and gradients (1, 2), or parts of gradients and a few whole parameters (3). What
-    is exchanged beside other work is a layer more.
+    of gradients (2), or parts of gradients and a few whole parameters (3). What is exchanged beside
+    other work is a layer more.
     """
 
     def rank(zero: int, *disabled: str) -> Any:
@@ -249,6 +249,6 @@ def test_memory_of_a_rank() -> None:
     peaks = [peak for _, peak, _ in found.values()]
     totals = [kept + peak for kept, peak, _ in found.values()]
     assert totals == sorted(totals, reverse=True)
-    assert p < peaks[0] < 1.2 * p < peaks[1] < 1.7 * p
-    assert peaks[3] < 0.4 * p < peaks[2] < 0.6 * p
+    assert p < peaks[1] == peaks[0] < 1.05 * p
+    assert 0.25 * p < peaks[2] < peaks[3] < 0.4 * p
     assert found[3][2] > 0

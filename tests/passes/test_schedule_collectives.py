@@ -232,15 +232,62 @@ def test_the_last_gradients_do_not_hold_up_the_others() -> None:
     assert "multi_tensor_sgd((%z,), (%c,), " in second
 
 
-@pytest.mark.parametrize("rate", ["%r: float32[3]", "%r: float32[]"])
-def test_updates_that_stay_whole(rate: str) -> None:
-    """With a rate for each parameter; or where a number is made of all gradients."""
-    text = UPDATE.replace("%r: float32[]", rate)
-    if rate.endswith("[]"):
+def test_rates_of_each_parameter_are_cut_as_well() -> None:
+    module = scheduled(UPDATE.replace("%r: float32[]", "%r: float32[3]"))
+    names = "u", "learning_rate"
+    found = [str(b.value) for b in module.main.body.bindings if b.var.name in names]
+    ends = "begin=(0,), end=(2,)", "begin=(2,), end=(3,)"
+    assert found[::2] == [f"torch.strided_slice(%r, {one})" for one in ends]
+    assert all("learning_rate=%learning_rate" in one for one in found[1::2])
+
+
+@pytest.mark.parametrize("what", ["a row", "a number of all gradients"])
+def test_updates_that_stay_whole(what: str) -> None:
+    """Where the rates of a part do not lie in a row; or a number is made of all gradients."""
+    if what == "a row":
+        text = UPDATE.replace("%r: float32[]", "%r: float32[3]").replace("%rb, %rc)", "%rc, %rb)")
+        text = text.replace("(%x, %y, %z), (%ra, %rc", "(%x, %z, %y), (%ra, %rc")
+    else:
         norm = "%n: float32[] = multi_tensor_norm((%ra, %rb, %rc))\n  %u"
-        text = text.replace("%u", norm).replace("%r)", "%r, factor=%n)")
+        text = UPDATE.replace("%u", norm).replace("%r)", "%r, factor=%n)")
     names = [b.var.name for b in scheduled(text).main.body.bindings]
     assert names.count("u") == 1
+
+
+PARTS = "\n".join(f"  %o{i}: float32[2097152] = own_shard(%p{i}, {SUM})" for i in range(8))
+LISTS = {n: ", ".join(f"%{n}{i}" for i in range(8)) for n in "pog"}
+GATHERED = f"""
+func @main({LISTS["p"].replace(",", ": float32[4194304],")}: float32[4194304],
+           {LISTS["g"].replace(",", ": float32[2097152],")}: float32[2097152], %r: float32[]) {{
+{PARTS}
+  %u: () = multi_tensor_sgd(({LISTS["o"]}), ({LISTS["g"]}), (), %r)
+{{between}}
+  %t: () = multi_tensor_all_gather_in_place(({LISTS["p"]}), {SUM})
+  return ()
+}}"""
+
+
+def test_parts_are_gathered_beside_the_update_of_the_next() -> None:
+    """Eight parameters of 16 MiB in four parts; all are waited for at the end."""
+    module = scheduled(GATHERED.replace("{between}", ""), in_flight_mib=0.0)
+    found = [one for one in lines(module) if not one.startswith("%o")]
+    assert found == [
+        *("%u", "start (%p0, %p1)", "%u", "start (%p2, %p3)", "%u", "start (%p4, %p5)"),
+        *("%u", "%t", "wait (%p0, %p1)", "wait (%p2, %p3)", "wait (%p4, %p5)"),
+    ]
+
+
+def test_what_reads_parameters_comes_before_they_are_gathered() -> None:
+    average = f"  %v: () = multi_tensor_axpby(({LISTS['o']}), ({LISTS['g']}), 0.5, 0.5)"
+    module = scheduled(GATHERED.replace("{between}", average))
+    found = [one for one in lines(module) if not one.startswith("%o")]
+    assert found == ["%u", "%v", "%t"]
+
+
+def test_small_parameters_are_gathered_together() -> None:
+    small = GATHERED.replace("4194304", "4096").replace("2097152", "2048")
+    found = [one for one in lines(scheduled(small.replace("{between}", ""))) if one[:2] != "%o"]
+    assert found == ["%u", "%t"]
 
 
 def test_programs_without_collectives_are_left_alone() -> None:

@@ -39,7 +39,7 @@ def is_in_place(x: Any, split: Split) -> bool:
     """Whether the parts of x are seen and exchanged where they lie: they are of one length, and
     each begins at an address that kernels read vectors from.
     """
-    count = prod(x.shape)
+    count: int = prod(x.shape)
     return count % split.size == 0 and count // split.size * bits(x.dtype) % (8 * ALIGNED) == 0
 
 
