@@ -275,6 +275,30 @@ def test_parts_are_gathered_beside_the_update_of_the_next() -> None:
         *("%u", "start (%p0, %p1)", "%u", "start (%p2, %p3)", "%u", "start (%p4, %p5)"),
         *("%u", "%t", "wait (%p0, %p1)", "wait (%p2, %p3)", "wait (%p4, %p5)"),
     ]
+    whole = lines(scheduled(GATHERED.replace("{between}", ""), gathered_parts=1))
+    assert whole == [*(f"%o{i}" for i in range(8)), "%u", "%t"]
+
+
+def test_parts_whose_gradients_come_last_are_last() -> None:
+    """Also where rates of each parameter allow for parts in a row only."""
+    names = LISTS["g"].split(", ")
+    names[0], names[5] = "%s", "%t"
+    sums = (
+        "  %d: float32[2097152] = sin(%g0)",
+        "  %e: float32[2097152] = sin(%g5)",
+        f"  %s: float32[2097152] = all_reduce(%d, {SUM})",
+        f"  %t: float32[2097152] = all_reduce(%e, {SUM})",
+    )
+    text = GATHERED.replace(f"({LISTS['g']})", f"({', '.join(names)})").replace("%t:", "%v:")
+    text = text.replace("%r: float32[]", "%r: float32[8]").replace("{between}", "")
+    module = scheduled(text.replace("{\n", "{\n" + "\n".join(sums) + "\n", 1))
+    found = [one for one in lines(module) if one[:2] not in ("%o", "%l")]
+    assert found == [
+        *("%d", "start (%d,)", "%e", "start (%e,)"),
+        *("%u", "start (%p2, %p3)", "%u", "start (%p6, %p7)", "wait (%d,)", "%u"),
+        *("start (%p0, %p1)", "wait (%e,)", "%u", "%v"),
+        *("wait (%p2, %p3)", "wait (%p6, %p7)", "wait (%p0, %p1)"),
+    ]
 
 
 def test_what_reads_parameters_comes_before_they_are_gathered() -> None:

@@ -28,20 +28,18 @@ from meta.passes.rewrite import with_main
 
 FEW = 8
 """Kernels that do not need a collective and follow on its start, where hardly any follow."""
-PARTS = 4
-"""Of what is gathered in place behind an update, about so many,"""
 LEAST = 8 << 20
-"""of so many bytes at least."""
+"""A part of what is gathered in place behind an update has so many bytes at least."""
 
 
-def with_parted_updates(module: Module) -> Module:
+def with_parted_updates(module: Module, parts: int) -> Module:
     """Return the module with updates of main in parts, and what is made of collectives before the
     part that needs it.
 
     An update that waits for collectives is in two, of which the second needs those that start at
     the end of the program. Behind an update, what is gathered in place
-    (`meta.op.multi_tensor_all_gather_in_place`) is in parts of about equal bytes, and so is the
-    update: the part of the one can go on beside the next of the other.
+    (`meta.op.multi_tensor_all_gather_in_place`) is in about so many parts of equal bytes, and so is
+    the update: the part of the one can go on beside the next of the other.
     """
     flights = list(flights_of(module))
     bindings = module.main.body.bindings
@@ -50,18 +48,18 @@ def with_parted_updates(module: Module) -> Module:
     if not flights or not (updates or gathers):
         return module
     known = _Needs(module, flights)
-    parts: dict[int, list[Binding]] = {}
+    found: dict[int, list[Binding]] = {}
     moved: set[int] = set()
     for i in updates:
         for turns in (known.late(i), known.last(i), None):
             if turns == {}:
                 continue
-            found = _Update(i, known).parted(turns, moved)
-            if found is not None:
-                parts[i] = found
+            parted = _Update(i, known, parts).parted(turns, moved)
+            if parted is not None:
+                found[i] = parted
                 break
-    made = [b for i, one in enumerate(bindings) if i not in moved for b in parts.get(i, [one])]
-    return with_main(module, _with_parted_gathers(made, known.live))
+    made = [b for i, one in enumerate(bindings) if i not in moved for b in found.get(i, [one])]
+    return with_main(module, _with_parted_gathers(made, known.live, parts))
 
 
 _GATHER = op.multi_tensor_all_gather_in_place
@@ -128,12 +126,12 @@ class _Needs:
 class _Update:
     """An update of main, by the number of its binding.
 
-    lists: its lists of tensors, by name. gathered: for each parameter, how many bytes are gathered
-    behind the update.
+    parts: in how many parts all that is gathered behind it is. lists: its lists of tensors, by
+    name. gathered: for each parameter, how many bytes are gathered behind the update.
     """
 
-    def __init__(self, at: int, known: _Needs) -> None:
-        self.at, self.known = at, known
+    def __init__(self, at: int, known: _Needs, parts: int) -> None:
+        self.at, self.known, self.parts = at, known, parts
         self.binding = known.bindings[at]
         call, update = self.binding.value, called_op(self.binding.value)
         assert update is not None and isinstance(call, Call)
@@ -170,6 +168,8 @@ class _Update:
         pieces = [(turn, one) for turn in sorted(groups) for one in self._pieces(groups[turn])]
         if len(pieces) < 2 or not all(self._is_row(one) for _, one in pieces):
             return None
+        if turns is None:
+            pieces.sort(key=self._need)
         made: list[Binding] = []
         for turn, piece in pieces:
             due = [i for i in between if between[i] <= turn and i not in moved]
@@ -179,6 +179,12 @@ class _Update:
         behind = [i for i in between if i not in moved]
         moved.update(behind)
         return [*made, *(known.bindings[i] for i in behind)]
+
+    def _need(self, piece: tuple[int, list[int]]) -> int:
+        """Return 1 for parameters whose gradients come last, 0 for others."""
+        known = self.known
+        late = known.late(self.at) or known.last(self.at)
+        return max(known.turn(self.lists["dx"][i], late) for i in piece[1])
 
     def _between(self, turns: Mapping[int, int], first: int) -> dict[int, int]:
         """Return the bindings before the update that only later parts need, with whose turn."""
@@ -208,7 +214,7 @@ class _Update:
             yield members
             return
         own = sum(self.gathered[i] for i in members)
-        count = min(max(1, round(PARTS * own / whole)), max(1, own // LEAST))
+        count = min(max(1, round(self.parts * own / whole)), max(1, own // LEAST))
         left, piece, taken = own, list[int](), 0
         for i in members:
             size = self.gathered[i]
@@ -254,7 +260,9 @@ def _gathered(binding: Binding) -> tuple[Expr, ...]:
     return call.args[0].fields if call.args[2] > 1 else ()
 
 
-def _with_parted_gathers(bindings: Sequence[Binding], live: Lifetimes) -> Iterator[Binding]:
+def _with_parted_gathers(
+    bindings: Sequence[Binding], live: Lifetimes, count: int
+) -> Iterator[Binding]:
     """Yield bindings with what is gathered in place in parts, each of what is written at about the
     same time.
     """
@@ -265,7 +273,8 @@ def _with_parted_gathers(bindings: Sequence[Binding], live: Lifetimes) -> Iterat
         for atom in atoms:
             written = max((writer.get(m, -1) for m in live.memory(atom)), default=-1)
             groups.setdefault(written, []).append(atom)
-        enough = max(LEAST, sum(type_bytes(type_of(atom)) for atom in atoms) // (2 * PARTS))
+        whole = sum(type_bytes(type_of(atom)) for atom in atoms)
+        enough = max(LEAST, whole // (2 * count)) if count > 1 else whole
         parts = list(_together([groups[at] for at in sorted(groups)], enough))
         for part in parts[:-1]:
             var = Var(binding.var.name, TupleType(()))

@@ -22,6 +22,7 @@ def schedule_collectives(
     device: Device,
     in_flight_mib: float = 1024.0,
     apart_mib: float = 64.0,
+    gathered_parts: int = 4,
 ) -> Module:
     """Split the collectives of main into a start and a wait, with other work between them.
 
@@ -39,8 +40,9 @@ def schedule_collectives(
 
     An update of all parameters would wait for the last collectives: the parameters whose gradients
     these bring are updated by a call of their own, behind the others. What is gathered in place
-    behind an update, such as parameters that each rank has updated a part of, is in about four
-    parts, of at least 8 MiB, and so is the update: one is gathered beside the update of the next.
+    behind an update, such as parameters that each rank has updated a part of, is in about
+    ``gathered_parts`` parts, of at least 8 MiB, and so is the update: one is gathered beside the
+    update of the next. With 1 it is gathered behind the whole update.
 
     The memory of what is communicated is in use until the wait. On CUDA a start runs on a second
     stream, also in a CUDA graph, and a wait lets the first stream wait for it; on the CPU another
@@ -69,7 +71,7 @@ align=64)
       return %z
     }
     """
-    parted = with_parted_updates(module)
+    parted = with_parted_updates(module, gathered_parts)
     wanted = [f for f in flights_of(parted) if f.has_work]
     flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
     if not flights:
