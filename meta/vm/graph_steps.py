@@ -12,7 +12,7 @@ whoever gets a loan from a program, gives out a tensor with its memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
@@ -192,6 +192,7 @@ class GraphStep:
         if not pays and not recorded.replays:
             self.status.reason = "copying what it takes and hands on costs as much as it saves"
         shared = self.written.intersection(given) and share_memory(regs, given)
+        shared = shared or self.is_shared(regs, given)
         records = bool(pays and not self.status.reason and not shared)
         what = "is recorded" if records else f"is not recorded {self.status.reason}".strip()
         if not self.do_alike(what) or not records:
@@ -214,6 +215,18 @@ class GraphStep:
             self.status.graphs += 1
             return
         self.plain(regs)  # behind the block: what was made for the graph is free by then
+
+    def is_shared(self, regs: Registers, given: Sequence[bc.Register]) -> bool:
+        """Whether what would be copied is memory of something that would not, and is written: such
+        as a view of an array of the model that was made before the region.
+        """
+
+        def memory(registers: Iterable[bc.Register]) -> set[int]:
+            tensors = [regs[r] for r in registers if isinstance(regs[r], torch.Tensor)]
+            return {buffer(t) for t in tensors if t.numel()}
+
+        kept = memory({*self.region.ins, *self.written}.difference(given))
+        return bool(memory(given) & kept & memory(self.written))
 
     def recorded(
         self, regs: Registers, given: Sequence[bc.Register], lent: frozenset[bc.Register]

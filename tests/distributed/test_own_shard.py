@@ -21,6 +21,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.dialect import only
 from meta.passes.distributed import part_updates
 from meta.runtime.ndarray import ndarray
+from meta.vm.graph_steps import GraphStep
 from tests.vm.recorder import TapeRecorder, standing_in
 
 COUNTS = [1, 2, 3, 4]
@@ -281,6 +282,58 @@ def test_views_of_what_graphs_copy(tape: TapeRecorder) -> None:
     with only("torch", "gloo"):
         dist.simulate(2).run(rank)
     assert tape.replays > 0
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_views_between_two_graphs(
+    tape: TapeRecorder, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """What cannot be recorded is between a view of the model's and what writes to it: both are in
+    the second graph, or there is none.
+    """
+    steps = GraphStep.body
+
+    def failing(self: Any, own: Any) -> None:
+        for at, launched in enumerate(self.invokes):
+            if launched.name == "torch.sin":
+                self.running = at
+                raise ZeroDivisionError("not this one")
+        steps(self, own)
+
+    monkeypatch.setattr(GraphStep, "body", failing)
+
+    class Counter(meta.Model):
+        def build(self) -> None:
+            self.x = meta.model.parameter(meta.array(np.arange(8.0)))
+
+        @meta.model.trace
+        def forward(self, y: Any, more: Any) -> Any:
+            own = op.own_shard(self.x, "dp", 2)
+            for f in (op.sin, op.exp, op.tanh, op.cos, op.tanh, op.cos, op.tanh):
+                y = f(y)
+            added = more + op.astype(op.sum(y) * 0.0, "float64")
+            op.multi_tensor_axpby([added], [own], 1.0, 1.0)
+            y = op.cos(op.tanh(op.cos(y)))
+            op.multi_tensor_all_gather_in_place([self.x], "dp", 2)
+            return y + self.x
+
+    def rank() -> Any:
+        disabled = [] if late else ["schedule_collectives", "memory_schedule"]
+        counter, y = Counter(), meta.ones(8)
+        more = meta.full((4,), 1.0 + dist.rank("dp")).astype("float64")
+        with meta.PassContext(disabled=disabled):
+            run = meta.vm.compile(counter, y, more)
+        results = [run(y, more) for _ in range(5)]
+        difference = results[4] - results[3]
+        return counter.x.numpy(), difference.numpy()
+
+    with only("torch", "gloo"):
+        found = dist.simulate(2).run(rank)
+    added = np.repeat([1.0, 2.0], 4)
+    for x, difference in found:
+        np.testing.assert_array_equal(x, np.arange(8.0) + 5 * added)
+        np.testing.assert_allclose(difference, added, 1e-5)
+    assert (tape.replays > 0) == late
 
 
 @pytest.mark.parametrize("zero", [1, 2])

@@ -18,6 +18,7 @@ from meta.ir import (
     to_graph,
     type_of,
 )
+from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.op.core.update import OPTIMIZERS, RATES
 from meta.passes.calls import base_op, called_op, named_args, new_call, type_if_atom, written_atoms
@@ -60,6 +61,27 @@ def with_parted_updates(module: Module, parts: int) -> Module:
                 break
     made = [b for i, one in enumerate(bindings) if i not in moved for b in found.get(i, [one])]
     return with_main(module, _with_parted_gathers(made, known.live, parts))
+
+
+def with_late_shards(module: Module) -> Module:
+    """Return the module with `meta.op.own_shard` in main right before what reads it, so that one
+    CUDA graph has both: between two graphs a view that is written is memory of its own.
+    """
+    bindings = module.main.body.bindings
+    shards = {b.var: b for b in bindings if called_op(b.value) is op.own_shard}
+    if not shards:
+        return module
+    made: list[Binding] = []
+
+    def place(binding: Binding) -> None:
+        for atom in uses(binding.value):
+            if isinstance(atom, Var) and atom in shards:
+                place(shards.pop(atom))
+        made.append(binding)
+
+    for binding in [b for b in bindings if b.var not in shards]:
+        place(binding)
+    return with_main(module, [*made, *shards.values()])
 
 
 _GATHER = op.multi_tensor_all_gather_in_place

@@ -11,7 +11,7 @@ from meta.ir import Binding, Module
 from meta.passes.dispatch import dispatch
 from meta.passes.distributed.bucket_collectives import MIB, SHARE
 from meta.passes.distributed.flights import Flight, flights_of
-from meta.passes.distributed.part_updates import with_parted_updates
+from meta.passes.distributed.part_updates import with_late_shards, with_parted_updates
 from meta.passes.lifetimes import Lifetimes
 from meta.passes.rewrite import with_main
 
@@ -71,6 +71,7 @@ align=64)
       return %z
     }
     """
+    module = with_late_shards(module)
     parted = with_parted_updates(module, gathered_parts)
     wanted = [f for f in flights_of(parted) if f.has_work]
     flights = [f for f in wanted if apart_mib > 0 or not f.is_apart]
