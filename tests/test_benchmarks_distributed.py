@@ -178,17 +178,17 @@ def test_goals(benchmarks: Any) -> None:
 def test_tiny_rows_on_gloo(row: str, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     script = str(ROOT / "benchmarks" / "distributed.py")
-    options = "--tiny --device cpu --contenders meta,ddp,fsdp2 --no-compile --rounds 1 --steps 1"
+    options = "--tiny --device cpu --no-compile --rounds 1 --steps 1"
     passes = json.dumps({"config": {"bucket_collectives": {"bucket_mib": 1.0}}})
     command = [sys.executable, script, *options.split(), "--rows", row, "--losses", "8", "--json"]
-    command += ["--passes", passes]
+    command += ["--passes", passes, "--contenders", "meta,half,ddp,fsdp2"]
     done = subprocess.run(
         command, cwd=tmp_path, env=first_on_path(ROOT), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     (found,) = json.loads(done.stdout)["rows"]
-    assert found["reference"] == "joined-x1" and len(found["contenders"]) == 6
-    for name in ("meta-x2", "ddp-x2", "fsdp2-x2"):
+    assert found["reference"] == "joined-x1" and len(found["contenders"]) == 8
+    for name in ("meta-x2", "half-x2", "ddp-x2", "fsdp2-x2"):
         assert found["contenders"][name]["loss_apart"] < 1e-3, name
 
 

@@ -1,10 +1,12 @@
 """What distributed.py compares: `RankContender`, a row under one library on one of several ranks.
 
 ``meta``: data parallel; ``zero1``, ``zero2``, ``zero3``: with parts of the optimizer's arrays, the
-gradients, the parameters on each rank. ``ddp``: DistributedDataParallel with torch.compile and
-buckets of gradients that are views; on one rank torch.compile alone. ``fsdp2``: fully_shard of each
-block, which is compiled, and of the rest. ``joined``: `meta` on one device with the batches of all
-ranks in one, whose losses are what those of several ranks have to be.
+gradients, the parameters on each rank. ``half``: with parameters in bfloat16, as FSDP2 computes
+with, and their float32 masters, of which each rank has parts as with ``zero2``. ``ddp``:
+DistributedDataParallel with torch.compile and buckets of gradients that are views; on one rank
+torch.compile alone. ``fsdp2``: fully_shard of each block, which is compiled, and of the rest.
+``joined``: `meta` on one device with the batches of all ranks in one, whose losses are what those
+of several ranks have to be.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ RATE, WEIGHT_DECAY = 1e-4, 0.01
 BATCHES = 4
 """Different batches, which take turns while losses are compared."""
 JOINED = "joined"
-OURS = ("meta", "zero1", "zero2", "zero3")
+HALF = "half"
+OURS = ("meta", "zero1", "zero2", "zero3", HALF)
 THEIRS = ("ddp", "fsdp2")
 PRECISION = "bfloat16"
 Call = Callable[[int], torch.Tensor]
@@ -84,6 +87,8 @@ class RankContender:
             ours = task.ours().to(device=place.device)
             ours.load_state_dict(state_of(theirs))
             del theirs
+            if name == HALF and row.images:
+                raise ValueError("batch normalisation keeps its statistics in float32")
             self._compiled = self._of_meta(name, task, ours, batches, place)
         else:
             make = {"ddp": _data_parallel, "fsdp2": _fully_sharded}[name]
@@ -107,9 +112,13 @@ class RankContender:
         if place.ranks > 1:
             parallel = {"over": "dp", "reduce_dtype": place.reduce_dtype}
             if name != "meta":
-                parallel["zero"] = int(name.removeprefix("zero"))
-        step = with_adamw(RATE, weight_decay=WEIGHT_DECAY, **parallel)(Objective(model, task.loss))
-        run = meta.amp.autocast(step, PRECISION)
+                parallel["zero"] = 2 if name == HALF else int(name.removeprefix("zero"))
+        make = with_adamw(RATE, weight_decay=WEIGHT_DECAY, **parallel)
+        if name == HALF:
+            model = model.to(dtype=PRECISION)
+            run: Any = make(Objective(model, lambda s, t: task.loss(meta.astype(s, "float32"), t)))
+        else:
+            run = meta.amp.autocast(make(Objective(model, task.loss)), PRECISION)
         one = meta.array(1.0, device=place.device)
         given = [(one, (meta.array(x),), (meta.array(y),)) for x, y in batches]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.rank_contenders import JOINED, OURS, THEIRS
+from models.rank_contenders import HALF, JOINED, OURS, THEIRS
 from models.rank_groups import GroupFailed, RankGroup
 from models.rank_rows import RANK_ROWS
 
@@ -68,7 +68,7 @@ class Ranks:
         """Return contenders with their numbers of ranks: of one contender in a row, which take
         turns even where not all have room. What shards is for several ranks.
         """
-        alone = ("meta", "ddp")
+        alone = ("meta", HALF, "ddp")
         keys = [
             (name, count)
             for name in self.contenders
