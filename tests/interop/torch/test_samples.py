@@ -13,7 +13,7 @@ add addmm amax baddbmm cat clamp div|floor_rounding dot gather linalg.vector_nor
 nn.functional.batch_norm nn.functional.conv2d nn.functional.cross_entropy nn.functional.gelu
 nn.functional.layer_norm nn.functional.linear pow rsub softmax sum where
 """
-PARTS = 40
+PARTS = 80
 
 
 @pytest.mark.parametrize("entry", QUICK.split())
