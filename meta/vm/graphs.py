@@ -77,12 +77,12 @@ class CudaRecorder:
                 try:
                     body()
                     graph.capture_end()
+                    fill_by_kernels(graph, ordinal)
+                    graph.instantiate()
                 except BaseException:
                     self._abandon(graph)
                     raise
             here.wait_stream(stream)
-            fill_by_kernels(graph, ordinal)
-            graph.instantiate()
         return graph
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:

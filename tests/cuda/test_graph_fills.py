@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from meta.base.device import Device
+from meta.base.errors import DeviceError
 from meta.dialect.cuda import driver, graph_fills
 from meta.vm.graphs import CudaRecorder
 
@@ -96,5 +97,21 @@ def test_a_graph_without_any() -> None:
     x = torch.zeros(8, device="cuda")
     graph = CudaRecorder(Device("cuda")).try_out(lambda: x.add_(1))
     graph.replay()
+    torch.cuda.synchronize()
+    assert x.tolist() == [1.0] * 8
+
+
+def test_a_failure_leaves_the_recorder_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(8, device="cuda")
+    recorder = CudaRecorder(Device("cuda"))
+
+    def refuse(graph: torch.cuda.CUDAGraph, device: int) -> int:
+        raise DeviceError("the driver refuses")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("meta.vm.graphs.fill_by_kernels", refuse)
+        with pytest.raises(DeviceError, match="the driver refuses"):
+            recorder.try_out(lambda: x.add_(x + 1))
+    recorder.try_out(lambda: x.add_(x + 1)).replay()
     torch.cuda.synchronize()
     assert x.tolist() == [1.0] * 8

@@ -43,8 +43,7 @@ class Flight:
     """A collective by the number of its binding: what starts it behind binding ``begin``, and what
     waits for it before binding ``end``; whether work can run beside it. bytes: of the memory that
     it holds meanwhile. is_apart: whether what it returns is other memory than what it is given.
-    casts: the numbers of bindings that come with the
-    start, as nothing else reads them.
+    casts: the numbers of bindings that come with the start, as nothing else reads them.
     """
 
     at: int
