@@ -137,7 +137,7 @@ def read() -> argparse.Namespace:
         type=json.loads,
         metavar="JSON",
         help="options of meta.PassContext, such as "
-        """'{"config": {"bucket_collectives": {"bucket_mib": 50}}}'""",
+        """'{"config": {"bucket_collectives": {"bucket_mib": 25}}}'""",
     )
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for an answer (300)")
     parser.add_argument("--apart", action="store_true", help="one contender at a time")

@@ -41,8 +41,6 @@ from meta.passes.plan_memory import ALIGNMENT
 from meta.passes.rewrite import with_main
 
 MIB = 1 << 20
-SHARE = 16
-"""The part of what is exchanged out of place, in all, that may be at a time: its inverse."""
 Key = tuple[int, int, int]
 """Where a binding comes: behind which one of the program, in which turn there, and where it was."""
 _OWN, _BEFORE, _BUCKET, _AFTER = range(4)
@@ -50,7 +48,7 @@ _OWN, _BEFORE, _BUCKET, _AFTER = range(4)
 
 
 def bucket_collectives(
-    module: Module, *, bucket_mib: float = 25.0, first_mib: float = 1.0, share: int = SHARE
+    module: Module, *, bucket_mib: float = 50.0, first_mib: float = 1.0, share: int = 4
 ) -> Module:
     """Make one collective of several of main, such as those of gradients.
 
@@ -66,7 +64,8 @@ def bucket_collectives(
     given and return is in memory together: so a bucket has at most one ``share``-th of all of them.
 
     Li et al., "PyTorch distributed: experiences on accelerating data parallel training", VLDB 2020,
-    section 3.2.3, whose sizes the defaults are.
+    section 3.2.3. Buckets are twice as large as theirs: between two H100, where a step of GPT-2 is
+    9 ms, those of 25 MiB took 1 % longer, and scattered sums of 14 MiB 2 %.
 
     >>> from meta.ir import parse
     >>> print(bucket_collectives(parse('''

@@ -9,11 +9,14 @@ import numpy as np
 from meta.base.device import Device
 from meta.ir import Binding, Module
 from meta.passes.dispatch import dispatch
-from meta.passes.distributed.bucket_collectives import MIB, SHARE
+from meta.passes.distributed.bucket_collectives import MIB
 from meta.passes.distributed.flights import Flight, flights_of
 from meta.passes.distributed.part_updates import with_late_shards, with_parted_updates
 from meta.passes.lifetimes import Lifetimes
 from meta.passes.rewrite import with_main
+
+SHARE = 16
+"""The part of what is exchanged out of place, in all, that may be at a time: its inverse."""
 
 
 def schedule_collectives(
