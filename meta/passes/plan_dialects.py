@@ -24,7 +24,7 @@ from meta.op.core import CallValues, View
 from meta.passes.calls import called_op, has_effect
 from meta.passes.cheaper import cheaper
 from meta.passes.dispatch import prepared
-from meta.passes.fuse_operators import fusion_ranks
+from meta.passes.fusion_groups import fusion_ranks
 from meta.passes.lifetimes import type_bytes
 from meta.passes.manager import Pass
 from meta.passes.peaks import Peaks, peaks_of

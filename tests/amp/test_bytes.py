@@ -5,7 +5,6 @@ bytes than kernels that share a wide copy, need no more memory, and give the sam
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from meta.analysis import flops, memory
 from meta.base.device import CPU
 from meta.model import Model, zoo
 from meta.optim import with_adamw, with_sgd
+from meta.passes import fusion_groups
 from meta.vm.pipeline import pipeline
 from tests.amp.models import Loss, image_loss
 
@@ -40,9 +40,8 @@ def resnet() -> tuple[Model, tuple[Any, ...]]:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One wide result for all who read a cast, as without any of this."""
-    fusion = import_module("meta.passes.fuse_operators")  # the package has the pass of that name
-    growth = fusion._growth
-    monkeypatch.setattr(fusion, "_growth", lambda binding: min(growth(binding), 0))
+    growth = fusion_groups._growth
+    monkeypatch.setattr(fusion_groups, "_growth", lambda binding: min(growth(binding), 0))
     with meta.PassContext(disabled=["bypass_casts"]):
         yield
 

@@ -6,11 +6,11 @@ from meta.ir import Call, GlobalVar, Module, bindings, parse, structural_equal, 
 from meta.passes import fuse_operators
 
 
-def fused(parameters: str, body: str) -> Module:
+def fused(parameters: str, body: str, recompute: bool = False) -> Module:
     """Fuse a main with these parameters, and check that nothing is left to fuse."""
-    after = fuse_operators(parse(f"func @main({parameters}) {body}"))
+    after = fuse_operators(parse(f"func @main({parameters}) {body}"), recompute=recompute)
     verify(after, typed=False)
-    assert structural_equal(fuse_operators(after), after)
+    assert structural_equal(fuse_operators(after, recompute=recompute), after)
     return after
 
 
