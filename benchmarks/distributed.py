@@ -35,9 +35,9 @@ from typing import Any
 import torch
 from command import add_names, add_outputs, parser_of
 from models.rank_contenders import OURS, THEIRS
-from models.rank_records import Key, Ranks, Record, compare, missed, named, say
+from models.rank_records import Key, Ranks, Record, compare, missed, named
 from models.rank_rows import RANK_ROWS
-from report import conditions, conditions_cuda, has_compiler, write
+from report import conditions, conditions_cuda, has_compiler, say, write
 
 DEFAULT = ("meta", "ddp", "fsdp2", "zero3")
 LOSS_STEPS, FEW = 200, 4

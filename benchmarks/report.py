@@ -1,4 +1,6 @@
-"""What the benchmarks write: their conditions, a table for a terminal, a section of a page."""
+"""What the benchmarks write: their progress and conditions, a table for a terminal, a section of a
+page.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
@@ -22,6 +26,11 @@ DISTRIBUTED = PAGE.with_name("distributed.md")
 END = "<!-- end -->"
 TEXT_COLUMNS = 2
 """Columns of text that a table begins with; the others are figures."""
+
+
+def say(text: str) -> None:
+    """Print a line of progress with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def has_compiler() -> bool:

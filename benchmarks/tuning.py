@@ -36,7 +36,7 @@ from kernel_list_cuda import KERNELS, WIDE
 from kernels_cuda import DTYPES, compare, inputs_of, precise, timed
 from models.cuda_contenders import AUTOTUNED, Contender
 from models.cuda_rows import ROWS
-from report import conditions_cuda, write
+from report import conditions_cuda, say, write
 
 import meta
 from meta.base import config
@@ -118,10 +118,12 @@ def model(name: str, budget: float, compiler: bool) -> dict[str, Any]:
     again = Contender(ROWS[name], "meta", "cuda")
     with config.override(META_TUNE="off"):
         calls = {"untuned": made["meta"].compiled()}
+    say(f"{name}: compiled, untuned")
     begin = time.perf_counter()
     with meta.dialect.measured(budget):
         calls["tuned"] = again.compiled()
     seconds = time.perf_counter() - begin
+    say(f"{name}: tuned in {seconds:.0f} s")
     begin = time.perf_counter()
     if AUTOTUNED in made:
         calls[AUTOTUNED] = made[AUTOTUNED].compiled()
@@ -183,8 +185,11 @@ def worker(options: Any, name: str, folder: str, *flags: str) -> Iterator[dict[s
 
 
 def measured_twice(options: Any, name: str, folder: str) -> Iterator[dict[str, Any]]:
-    """Measure a model, and then in a second process what is left to be measured."""
+    """Measure a model, and then in a second process what is left to be measured: two records, the
+    first one without what the second process says, so that it is not lost with that.
+    """
     for record in worker(options, name, folder):
+        yield {**record, "second_tuning_s": None}
         (again,) = worker(options, name, folder, "--second")
         yield {**record, **again}
 
@@ -205,7 +210,9 @@ def missed(records: list[dict[str, Any]]) -> list[str]:
     if stale and statistics.geometric_mean(stale) < STALE_GAIN:
         found.append("stale operators gain less than 10 %")
     for r in models:
-        if r["second_tuning_s"] > 0:
+        if r["second_tuning_s"] is None:
+            found.append(f"{r['row']} ended before the second process")
+        elif r["second_tuning_s"] > 0:
             found.append(f"{r['row']} is measured twice")
         if abs(r["predicted_ms"] / r["ms"]["tuned"] - 1) > PREDICTED:
             found.append(f"{r['row']} is predicted wrong")
@@ -267,21 +274,23 @@ def main() -> int:
             found = model(options.worker, options.budget, not options.no_compile)
         print(json.dumps(found))
         return 0
-    records = [json.loads(line) for line in _lines(options.records)]
-    known = {r["row"] for r in records}
+    # Of a row's two records the later one counts.
+    lines = map(json.loads, _lines(options.records))
+    records = list({record["row"]: record for record in lines}.values())
+    known = {r["row"] for r in records if r.get("second_tuning_s", 0.0) is not None}
     with tempfile.TemporaryDirectory() as folder:
         for name in options.rows:
             if name in known or (name == OPERATORS and any("stale" in r for r in records)):
                 continue
-            print(name, file=sys.stderr, flush=True)
+            say(name)
             place = f"{folder}/{name}"
             if name == OPERATORS:
                 found = worker(options, name, place, "--filter", options.filter)
             else:
                 found = measured_twice(options, name, place)
             for record in found:
-                print(f"  {record['row']}: {gain(record):.3f}x", file=sys.stderr, flush=True)
-                records.append(record)
+                say(f"{record['row']}: {gain(record):.3f}x")
+                records = [r for r in records if r["row"] != record["row"]] + [record]
                 if options.records:
                     with options.records.open("a") as file:
                         file.write(json.dumps(record) + "\n")

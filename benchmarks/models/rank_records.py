@@ -8,12 +8,13 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from report import say
 
 from models.rank_contenders import HALF, JOINED, OURS, THEIRS
 from models.rank_groups import GroupFailed, RankGroup
@@ -239,8 +240,3 @@ def summary(record: Record) -> str:
     memory = f", {record['peak_mb']:.0f} MB" if "peak_mb" in record else ""
     graphs = f", graphs {record['graphs']}" if "graphs" in record else ""
     return f"{record['ms']:.3f} ms ({record['p20']:.3f} to {record['p80']:.3f}){memory}{graphs}"
-
-
-def say(text: str) -> None:
-    """Print a line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
