@@ -6,9 +6,10 @@
     python benchmarks/scaling.py --one gpt2=8.92 --markdown  # also rewrites docs/distributed.md
     python benchmarks/scaling.py --one gpt2=1 --tiny    # small networks: does all of it run?
 
-Each program is traced and compiled for the CPU, by a rank of a planned mesh, and never run. What
-its kernels take is the measured step of one rank, in milliseconds, spread over them by estimates;
-what its exchanges take follows from links: see `meta.analysis.scaling`.
+Each program is traced and compiled by a rank of a planned mesh, for a GPU if there is one, and
+never run. On the CPU it has the same exchanges, but kernels that keep more: its memory is an upper
+bound. What kernels take is the measured step of one rank, in milliseconds, spread over them by
+estimates; what exchanges take follows from links: see `meta.analysis.scaling`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from command import add_names, parser_of
 from models.rank_contenders import PRECISION, RATE, WEIGHT_DECAY
 from models.rank_rows import RANK_ROWS
@@ -39,18 +42,22 @@ HEAD = ["work", "ZeRO", "ranks", "hosts", "step, ms", "to one rank", "exchanges,
 HEAD += ["not hidden, ms", "exchanged, MB", "memory of a rank, MB"]
 
 
-def program(row: str, zero: int, ranks: int, tiny: bool) -> Any:
+def program(row: str, zero: int, ranks: int, tiny: bool, device: str) -> Any:
     """Return the compiled step of a row for so many ranks."""
     task = RANK_ROWS[row].task(tiny, 1)
-    inputs, targets = map(meta.array, task.batch())
-    with meta.distributed.planned(ranks), meta.dialect.only("torch", "gloo"):
-        model = Objective(task.ours(), task.loss)
+    one, inputs, targets = (meta.array(x, device=device) for x in (1.0, *task.batch()))
+    # On the CPU nothing is generated for programs that do not run.
+    kernels = meta.dialect.only("torch", "gloo") if device == "cpu" else nullcontext()
+    with meta.distributed.planned(ranks), kernels:
+        model = Objective(task.ours().to(device=device), task.loss)
         step = with_adamw(RATE, weight_decay=WEIGHT_DECAY, over="dp", zero=zero)(model)
         run = meta.amp.autocast(step, PRECISION)
-        return meta.vm.compile(run, meta.array(1.0), (inputs,), (targets,)).module
+        return meta.vm.compile(run, one, (inputs,), (targets,)).module
 
 
-def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> list[ScalingReport]:
+def reports(
+    row: str, one: float, zero: int, counts: list[int], tiny: bool, device: str
+) -> list[ScalingReport]:
     """Return what is predicted for numbers of ranks, from the milliseconds of a step of one."""
     found: list[ScalingReport] = []
     module = None
@@ -58,7 +65,7 @@ def reports(row: str, one: float, zero: int, counts: list[int], tiny: bool) -> l
         # A program of sums alone is for any number of ranks; with parts, or where rows of a table
         # are gathered, it is for one.
         if module is None or not all(map(is_sum, found[-1].rows)):
-            module = program(row, zero, ranks, tiny)
+            module = program(row, zero, ranks, tiny, device)
         found.append(meta.analysis.scaling(module, ranks, LINKS, kernels=1e3 * one))
         print(f"{row}, zero={zero}: {found[-1]}\n", file=sys.stderr, flush=True)
     return found
@@ -109,6 +116,12 @@ def main() -> int:
     parser.add_argument("--records", type=Path, metavar="FILE", help="of distributed.py")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 8, 64, 1024])
     parser.add_argument("--zero", type=int, nargs="+", choices=range(4), default=[0, 3])
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        help="what programs are compiled for; by default cuda if it is there",
+    )
     parser.add_argument("--tiny", action="store_true", help="small networks, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--markdown", action="store_true", help="also rewrite docs/distributed.md")
@@ -122,7 +135,8 @@ def main() -> int:
     table, figures = [HEAD], []
     for name in names:
         for zero in options.zero:
-            for report in reports(name, times[name], zero, options.ranks, options.tiny):
+            given = times[name], zero, options.ranks, options.tiny, options.device
+            for report in reports(name, *given):
                 table.append(line(name, times[name], zero, report, options.tiny))
                 figures.append(dict(zip(HEAD, table[-1], strict=True)))
     print(json.dumps({"rows": figures}) if options.json else plain(table))
