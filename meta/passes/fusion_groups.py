@@ -272,6 +272,8 @@ class FusionGroups:
         wanted, begin = [position], self._begin(group)
         while wanted:
             at = wanted.pop()
+            if at in calls:
+                continue
             own = _fusable(self.items[at], at)
             if own is None or own.rank > _BROADCAST or len(calls) == MAX_COPIES:
                 return None
@@ -282,7 +284,7 @@ class FusionGroups:
                 source = self._places.get(atom)
                 if source is None:
                     return None
-                if source not in calls and not group.computes(source):
+                if not group.computes(source):
                     wanted.append(source)
         members = [_fusable(self.items[at], at) for at in calls]
         joins = all(own and self._may_join(own, group, len(calls)) for own in members)

@@ -84,6 +84,23 @@ CASES: dict[str, tuple[str, list[str]]] = {
         }""",
         ["sigmoid multiply multiply", "matmul", "sigmoid multiply multiply", "sigmoid multiply"],
     ),
+    "two of a chain read one value of which nothing is kept": (
+        """{
+          %r: float32[4, 6] = tvm.sigmoid(%x)
+          %r1: float32[4, 6] = tvm.tanh(%r)
+          %r2: float32[4, 6] = tvm.negative(%r)
+          %s: float32[4, 6] = tvm.multiply(%r1, %r2)
+          %p: float32[4, 6] = tvm.multiply(%s, %y)
+          %d: float32[4, 6] = matmul(%p, %w)
+          %e: float32[4, 6] = tvm.multiply(%d, %s)
+          return %e
+        }""",
+        [
+            "sigmoid tanh negative multiply multiply",
+            "matmul",
+            "sigmoid tanh negative multiply multiply",
+        ],
+    ),
     "too long a chain": (
         """{
           %r: float32[4, 6] = tvm.sigmoid(%x)
