@@ -7,7 +7,7 @@
     python benchmarks/scaling.py --one gpt2=1 --tiny    # small networks: does all of it run?
 
 Each program is traced and lowered by a rank of a planned mesh, for a GPU if there is one, and never
-run. For the CPU it has the same exchanges, and needs up to a sixth more memory, since fewer kernels
+run. For the CPU it has the same exchanges, and needs up to a fifth more memory, since fewer kernels
 write over what they read. What kernels take is the measured step of one rank, in milliseconds,
 spread over them by estimates; what exchanges take follows from links: see `meta.analysis.scaling`.
 """
