@@ -226,13 +226,14 @@ def test_memory_of_a_rank() -> None:
     """Of P bytes of parameters, four ranks keep 3 P each of parameters and moments without ZeRO,
     1.5 P with stages 1 and 2, 0.75 P with stage 3. Beside, a step takes all gradients (0, 1), parts
     of gradients (2), or parts of gradients and a few whole parameters (3). What is exchanged beside
-    other work is a layer more.
+    other work is a layer more, in buckets that are no more than one.
     """
+    buckets = {"bucket_collectives": {"share": 16}}
 
     def rank(zero: int, *disabled: str) -> Any:
         step = optim.with_adamw(over="dp", zero=zero)(Deep())
         arguments = meta.array(1.0), meta.ones((2, 128))
-        with meta.PassContext(disabled=disabled):
+        with meta.PassContext(disabled=disabled, config=buckets):
             run = meta.vm.compile(step, *arguments)
         text = str(step.program(*arguments).module)
         again = len(re.findall(r"all_gather\(", text)) - 13  # twelve weights, and all biases
