@@ -13,6 +13,9 @@ add addmm amax baddbmm cat clamp div|floor_rounding dot gather linalg.vector_nor
 nn.functional.batch_norm nn.functional.conv2d nn.functional.cross_entropy nn.functional.gelu
 nn.functional.layer_norm nn.functional.linear pow rsub softmax sum where
 """
+THOUSANDS = ("nn.functional.max_pool1d", "nn.functional.max_pool2d", "nn.functional.max_pool3d")
+"""Operators whose samples take ten minutes: the `FIRST` of each dtype are run with the rest."""
+FIRST = 40
 
 
 @pytest.mark.parametrize("entry", QUICK.split())
@@ -24,6 +27,13 @@ def test_some_samples(entry: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_all_samples(entry: str) -> None:
+    found = run(entry, (), FIRST if entry in THOUSANDS else None)
+    assert not found.failures, "\n".join(found.failures)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("entry", THOUSANDS)
+def test_thousands_of_samples(entry: str) -> None:
     found = run(entry, (), None)
     assert not found.failures, "\n".join(found.failures)
 
