@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import meta
+from meta.base.device import Device
 from meta.ir import (
     Call,
     GlobalVar,
@@ -210,11 +211,12 @@ def test_what_is_computed_again(name: str) -> None:
     assert kernels(fused(PARAMETERS, body, recompute=True)) == expected
 
 
-def test_not_by_default_on_the_cpu() -> None:
-    body = CASES["a gate"][0]
-    assert kernels(fused(PARAMETERS, body)) == [
-        *("matmul", "matmul", "silu multiply", "matmul", "multiply", "silu_dx")
-    ]
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_by_default_on_cuda_alone(device: str) -> None:
+    body, again = CASES["a gate"]
+    found = fuse_operators(parse(f"func @main({PARAMETERS}) {body}"), device=Device(device))
+    kept = ["matmul", "matmul", "silu multiply", "matmul", "multiply", "silu_dx"]
+    assert kernels(found) == {"cpu": kept, "cuda": again}[device]
 
 
 TORCH = {
