@@ -5,16 +5,16 @@ Which dialect runs a call is chosen by `dispatch`, which finds what `tune` measu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from meta.base.device import Device
 from meta.base.progress import bar
 from meta.dialect.core import FUSED
-from meta.dialect.core.dispatch import cheapest
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import config_text
 from meta.dialect.core.preference import current, tuning
-from meta.dialect.core.tuning import choice, exhausted, race_of
+from meta.dialect.core.tuning import choice, measure_missing, race_of
 from meta.ir import Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import prepared
@@ -32,7 +32,7 @@ def tune(module: Module, *, device: Device) -> Module:
     >>> tune(program, device=CPU) is program
     True
     """
-    if tuning() != "on":
+    if tuning() != "on" or current().config is not None:
         return module
     found: dict[str, tuple[float, CallValues]] = {}
     for function in module.functions.values():
@@ -47,13 +47,16 @@ def tune(module: Module, *, device: Device) -> Module:
                 continue
             found[str(call)] = work_of(value).time, call
     longest_first = sorted(found.values(), key=lambda pair: -pair[0])
-    with bar(len(longest_first), "measuring kernels", delay=1.0) as progress:
-        for _, call in longest_first:
-            if exhausted():
-                break
-            cheapest(call, current())
-            progress.update()
+    _measure([call for _, call in longest_first], device)
     return module
+
+
+def _measure(subjects: Sequence[CallValues | Function], device: Device) -> None:
+    with bar(len(subjects), "measuring kernels", delay=1.0) as progress:
+        shown = 0
+        for done in measure_missing(subjects, device):
+            progress.update(done - shown)
+            shown = done
 
 
 def configure(module: Module, *, device: Device) -> Module:
@@ -79,5 +82,8 @@ def configure(module: Module, *, device: Device) -> Module:
             attrs[CONFIG] = config_text(found.config)
         return replace(function, attrs=attrs)
 
-    fused = any(FUSED in function.attrs for function in module.functions.values())
-    return each_function(module, rule) if fused and tuning() != "off" else module
+    fused = [function for function in module.functions.values() if FUSED in function.attrs]
+    if not fused or tuning() == "off":
+        return module
+    _measure(fused, device)
+    return each_function(module, rule)

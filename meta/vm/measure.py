@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
-from meta.dialect.core.tuning import MEASURER
+from meta.dialect.core.tuning import MEASURER, remaining
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
+from meta.runtime.out_of_memory import free_bytes
 from meta.vm.example_calls import ExampleCall, example_calls
+from meta.vm.measuring.arguments import MOST_BYTES
 from meta.vm.measuring.clocks import Clock
-from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest
+from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest, contests
 from meta.vm.measuring.listing import Costs
-from meta.vm.measuring.subject import function_subject, subject_of
+from meta.vm.measuring.subject import Subject, function_subject, subject_of
 
 HOW = ("graph", "eager")
 TUNING_PATIENCE = 1.0
@@ -108,7 +111,7 @@ def measure(
             expected=" or ".join(BUILT_IN),
             found=subject.device,
         )
-    rules = Rules(how, dialect, backward, budget, iters, configs, clock)
+    rules = Rules(how, dialect, backward, budget, iters, configs, clock=clock)
     return Costs(subject.title, contest(subject, rules))
 
 
@@ -137,26 +140,70 @@ def _single(op: Any, calls: list[ExampleCall]) -> ExampleCall | None:
     return needy[0] if needy else None
 
 
-def measured(what: CallValues | Function, device: Device, how: str) -> list[Cost]:
-    """Return the costs of a call, or of a fused function: what `MEASURER` is. There are none if
-    there is no room to measure beside the user's arrays.
+def measured(
+    what: Sequence[CallValues | Function], device: Device, how: str
+) -> Iterator[list[Cost]]:
+    """Iterate over the costs of calls and fused functions, in order, until the time is up: what
+    `MEASURER` is. There are none of one that has no room to be measured beside the user's arrays.
     """
-    if isinstance(what, Function):
-        subject = function_subject(what, device)
-    else:
-        subject = subject_of(ExampleCall(what, tuple(what.args)))
-    name = subject.name
-    lost = {
+    waiting = deque(what)
+    while waiting:
+        window = _window(waiting, device)
+        rules = [
+            Rules(
+                how,
+                left_out=_left_out(subject.name, device),
+                configs=MOST_CONFIGS,
+                compiled=FEW_CONFIGS,
+                near=NEAR,
+                far=FAR,
+            )
+            for subject in window
+        ]
+        found = contests(list(zip(window, rules, strict=True)))
+        for subject, costs in zip(window, found, strict=True):
+            if isinstance(costs, OutOfMemory):
+                yield []
+            else:
+                _note(subject.name, device, costs)
+                yield costs
+        if remaining() <= 0:
+            return
+
+
+def _window(waiting: deque[CallValues | Function], device: Device) -> list[Subject]:
+    """Take from the front what is measured side by side: what may be begun with the time that is
+    left, has room beside one another, and has no more calls of an operator than are needed to
+    learn who is far behind in it.
+    """
+    free = free_bytes(device)
+    room = MOST_BYTES if free is None else min(MOST_BYTES, free // 8)
+    most = max(1, min(WINDOW, int(min(remaining(), WINDOW))))
+    found: list[Subject] = []
+    counts: Counter[str] = Counter()
+    while waiting and len(found) < most:
+        what = waiting[0]
+        if isinstance(what, Function):
+            subject = function_subject(what, device)
+        else:
+            subject = subject_of(ExampleCall(what, tuple(what.args)))
+            counts[subject.name] += 1
+        known = any((op, where) == (subject.name, device) for op, _, where in _hopeless)
+        room -= sum(subject.bytes.values())
+        if found and (room < 0 or (not known and counts[subject.name] > ENOUGH)):
+            break
+        found.append(subject)
+        waiting.popleft()
+    return found
+
+
+def _left_out(name: str, device: Device) -> dict[str, str]:
+    """Return why dialects take no part in races of an operator, by their name."""
+    return {
         dialect: f"was {FAR_BEHIND:g} times as slow in {count} races of {name}, and never close"
         for (op, dialect, where), count in _hopeless.items()
         if (op, where) == (name, device) and count >= ENOUGH
     }
-    try:
-        found = contest(subject, Rules(how, left_out=lost, configs=FEW_CONFIGS, near=NEAR))
-    except OutOfMemory:
-        return []
-    _note(name, device, found)
-    return found
 
 
 def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
@@ -174,9 +221,14 @@ def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
             _hopeless[place] = _hopeless.get(place, 0) + 1
 
 
-FEW_CONFIGS, NEAR = 8, 0.1
-"""How many configurations of a kernel are worth it where many calls are measured, and how near a
-kernel has to be to the bandwidth of a copy so that nothing else is tried.
+FEW_CONFIGS, NEAR, FAR = 8, 0.1, 2.0
+"""How many configurations of a kernel are worth compiling where many calls are measured, how near a
+kernel has to be to the bandwidth of a copy so that nothing else is tried, and how many times as
+slow as another so that its configurations are not. They seldom gain more than a third.
+"""
+WINDOW = 16
+"""Races that go on side by side at most. A race takes less than a second: no more begin than there
+are seconds left.
 """
 FAR_BEHIND, ENOUGH = 3.0, 2
 """How many times as slow as the fastest a dialect has to be, and in how many races of an operator,

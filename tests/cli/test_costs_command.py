@@ -112,9 +112,10 @@ def test_damage_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str], ch
 def test_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def measure(subject, device, how):
-        asked.append(subject.op.name)
-        return [cost("tvm", 4.0), cost("torch", 2.0)]
+    def measure(subjects, device, how):
+        for subject in subjects:
+            asked.append(subject.op.name)
+            yield [cost("tvm", 4.0), cost("torch", 2.0)]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     call = meta.op.sort.call_values((TensorType((64, 128), "float32"), -1, False), CPU)

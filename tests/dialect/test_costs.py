@@ -391,9 +391,10 @@ class TestDispatch:
     def test_measuring_on_request(self, mine: Dialect, monkeypatch) -> None:
         asked = []
 
-        def measure(subject, device, how):
-            asked.append(str(subject))
-            return [cost("mine", 10.0), cost("torch", 1.0), cost("tvm", 5.0)]
+        def measure(subjects, device, how):
+            for subject in subjects:
+                asked.append(str(subject))
+                yield [cost("mine", 10.0), cost("torch", 1.0), cost("tvm", 5.0)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])
         assert self.name() == "mine.relu"
@@ -446,10 +447,11 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
     """The race of the others is one of its own, and counts only there."""
     asked = []
 
-    def measure(subject, device, how):
+    def measure(subjects, device, how):
+        (subject,) = subjects
         taking_part = [str(a.dialect_op.dialect.name) for a in answers(subject, current()) if a.env]
         asked.append(taking_part)
-        return [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
+        yield [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     with exclude("mine"), measured():
@@ -462,7 +464,7 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
 
 
 def test_no_room_to_measure_is_no_result(folder: Path, mine: Dialect, monkeypatch) -> None:
-    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: []])
+    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: [[]]])
     with measured():
         dispatch(call())
     assert find(key_of(call(), CPU, "eager")) is None

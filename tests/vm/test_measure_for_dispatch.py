@@ -126,7 +126,7 @@ def test_a_fused_function_of_generated_code_is_measured() -> None:
     compiled = meta.vm.compile(traced, X)
     functions = compiled.program.module().functions
     (function,) = (f for f in functions.values() if FUSED in f.attrs)
-    (cost,) = measured(function, CPU, "eager")
+    ((cost,),) = measured([function], CPU, "eager")
     assert cost.dialect == function.attrs[FUSED] and not cost.refused
     assert cost.forward is not None and cost.forward.median > 0
     assert cost.bytes["inputs"] == cost.bytes["outputs"] == 128
@@ -162,7 +162,8 @@ def test_who_is_far_behind_is_left_out(fakes: Fakes) -> None:
 
     def refusal(rows: int) -> str:
         call = meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
-        return next(c.refused for c in measured(call, CPU, "eager") if c.dialect == "fake_slow")
+        (found,) = measured([call], CPU, "eager")
+        return next(c.refused for c in found if c.dialect == "fake_slow")
 
     # The first in the order of dispatch is always made: the others are compared with it.
     assert [refusal(2), refusal(3), refusal(4)] == ["", "", ""]

@@ -213,6 +213,11 @@ class OpEnv:
         return self._kernel
 
     @property
+    def is_deferred(self) -> bool:
+        """Whether the kernel is compiled, or was, and not one of a library."""
+        return self._deferred is not None
+
+    @property
     def workspace_bytes(self) -> int:
         """Memory that the kernel takes while it runs, besides its arguments."""
         return self._workspace() if callable(self._workspace) else self._workspace

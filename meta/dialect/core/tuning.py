@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -37,25 +37,52 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
     """Return what was measured of a call or a fused function, measuring it now where that is asked
     for; None where nothing is known, or is to be used.
     """
-    mode = tuning()
-    if mode == "off" or _racing.get() or not _is_static(subject) or device.kind not in BUILT_IN:
+    if tuning() == "off" or _racing.get() or device.kind not in BUILT_IN:
         return None
-    if mode == "on" and MEASURER and not exhausted() and not _is_recording(device):
-        how = "eager" if eager else how_in_programs(device)
-        key = key_of(subject, device, how)
-        if find(key) is None and find(_here(key)) is None:
-            bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
-            begin = time.monotonic()
-            with racing():
-                costs = MEASURER[0](subject, device, how)
-            if costs:  # else there was no room for it
-                keep(_here(key), costs, bucket=None if bucket is None else _here(bucket))
-                if isinstance(subject, CallValues):
-                    keep_configurations(subject, costs, device, how)
-            for spent in _spent.get():
-                spent.races += 1
-                spent.seconds += time.monotonic() - begin
+    for _ in measure_missing([subject], device, eager=eager):
+        pass
     return known(subject, device, eager=eager)
+
+
+def measure_missing(
+    subjects: Sequence[CallValues | Function], device: Device, *, eager: bool = False
+) -> Iterator[int]:
+    """Measure calls and fused functions of which nothing is known, where that is asked for, until
+    the budget is used up. Gives after each how many of them are known by now.
+
+    What several of them need is compiled in one go: to ask for them together takes half the time.
+    """
+    if tuning() != "on" or _racing.get() or device.kind not in BUILT_IN or _is_recording(device):
+        return
+    how = "eager" if eager else how_in_programs(device)
+    missing: dict[Key, CallValues | Function] = {}
+    for subject in subjects if MEASURER else ():
+        if _is_static(subject):
+            key = key_of(subject, device, how)
+            if find(key) is None and find(_here(key)) is None:
+                missing.setdefault(key, subject)
+    done = len(subjects) - len(missing)
+    yield done
+    if not missing or exhausted():
+        return
+    begin = time.monotonic()
+    found = iter(MEASURER[0](list(missing.values()), device, how))
+    for key, subject in missing.items():
+        with racing():
+            costs = next(found, None)
+        if costs is None:
+            return
+        if costs:  # else there was no room for it
+            bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
+            keep(_here(key), costs, bucket=None if bucket is None else _here(bucket))
+            if isinstance(subject, CallValues):
+                keep_configurations(subject, costs, device, how)
+        now = time.monotonic()
+        for spent in _spent.get():
+            spent.races += 1
+            spent.seconds += now - begin
+        begin, done = now, done + 1
+        yield done
 
 
 def keep_configurations(call: CallValues, costs: Sequence[Cost], device: Device, how: str) -> None:
@@ -141,9 +168,11 @@ def known(subject: CallValues | Function, device: Device, *, eager: bool = False
     return None
 
 
-Measurer = Callable[[CallValues | Function, Device, str], Sequence[Cost]]
+Measurer = Callable[[Sequence[CallValues | Function], Device, str], Iterable[Sequence[Cost]]]
 MEASURER: list[Measurer] = []
-"""What runs a race: of a call or fused function, a device, and how it is run."""
+"""What runs races: of calls and fused functions, a device, and how they are run. It iterates over
+the costs, in order, until the time is up (`remaining`).
+"""
 _racing: ContextVar[bool] = ContextVar("meta_racing", default=False)
 """Whether kernels are made in order to be measured: nothing is chosen by costs meanwhile."""
 _deadline: ContextVar[float] = ContextVar("meta_tuning_deadline", default=math.inf)
@@ -193,7 +222,7 @@ def measured(budget: float | None = None) -> Iterator[Spent]:
     """Let what was never measured be measured, once for all processes, and choose by it: as
     META_TUNE=on, in a ``with`` block. Gives a `Spent`, which says afterwards what that took.
 
-    budget: seconds after which nothing more is measured; a race that began is finished.
+    budget: seconds after which nothing more is measured; races that began are finished.
     """
     if budget is not None and not budget >= 0:
         raise ArgumentError("a budget is seconds", expected="0 or more", found=repr(budget))
@@ -209,6 +238,11 @@ def measured(budget: float | None = None) -> Iterator[Spent]:
         _deadline.reset(token)
 
 
+def remaining() -> float:
+    """Return the seconds that are left of the budget of `measured`."""
+    return _deadline.get() - time.monotonic()
+
+
 def exhausted() -> bool:
     """Whether the budget of `measured` is used up."""
-    return time.monotonic() >= _deadline.get()
+    return remaining() <= 0

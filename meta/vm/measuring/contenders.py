@@ -1,11 +1,8 @@
-"""Who takes part: the kernels of all dialects that have one, each in the configurations that it
-lists.
-"""
+"""Who takes part: makes the kernels of a subject, and compiles those of several in one go."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from meta.dialect.core import DIALECTS, FUSED, Unsupported, candidates, compile_together
 from meta.dialect.core.openv import Config
@@ -17,34 +14,8 @@ from meta.vm.measuring.isolated import trial
 from meta.vm.measuring.subject import Subject
 
 
-def contenders(
-    subject: Subject,
-    clock: Clock,
-    *,
-    eager: bool,
-    configs: int,
-    against: Callable[[str], str | None],
-) -> Iterator[Contender]:
-    """Iterate over the contenders, each made when it is asked for, in the order in which dispatch
-    asks: of each dialect its default, then up to ``configs`` of its configurations, which are
-    compiled in one go.
-
-    against: says of a dialect why none of its kernels is made any more, or None.
-    """
-    for dialect in _dialects(subject, eager):
-        first = _made(subject, dialect, (), clock, eager, against(dialect))
-        _compile([first], clock)
-        listed = first.env.configs if first.env is not None else None
-        yield first
-        others = [
-            _made(subject, dialect, config, clock, eager, against(dialect))
-            for config in (islice(listed.listed(), configs) if listed is not None else ())
-        ]
-        _compile(others, clock)
-        yield from others
-
-
-def _dialects(subject: Subject, eager: bool) -> list[str]:
+def dialects(subject: Subject, eager: bool) -> list[str]:
+    """Return the names of those that may have a kernel, in the order in which dispatch asks."""
     if isinstance(subject.what, Function):
         return [subject.what.attrs[FUSED]]
     call = subject.what
@@ -52,7 +23,7 @@ def _dialects(subject: Subject, eager: bool) -> list[str]:
     return list(dict.fromkeys(one.dialect.name for one in found))
 
 
-def _made(
+def made(
     subject: Subject,
     dialect: str,
     config: Config,
@@ -82,9 +53,11 @@ def _made(
     return contender
 
 
-def _compile(made: Sequence[Contender], clock: Clock) -> None:
-    """Compile kernels in one go; one by one where that fails, to see which of them it was."""
-    waiting = [c for c in made if c.env is not None]
+def compile_kernels(requests: Sequence[Sequence[Contender]], clock: Clock) -> None:
+    """Compile kernels in one go; where that fails request by request, then one by one, to see which
+    of them it was.
+    """
+    waiting = [c for request in requests for c in request if c.env is not None]
     start = clock.now()
     try:
         compile_together([c.env for c in waiting if c.env is not None])
@@ -92,8 +65,9 @@ def _compile(made: Sequence[Contender], clock: Clock) -> None:
         if len(waiting) == 1:
             waiting[0].refuse(f"cannot be made: {reason_of(error)}")
             return
-        for contender in waiting:
-            _compile([contender], clock)
+        parts = requests if len(requests) > 1 else [[c] for c in waiting]
+        for part in parts:
+            compile_kernels([part], clock)
         return
     share = (clock.now() - start) * 1e3 / max(len(waiting), 1)
     for contender in waiting:

@@ -2,12 +2,19 @@
 
 The first contender in the order of dispatch that runs is the one whose results count. Another one
 with other results, or that raises an error or breaks a promise, is left out with the reason.
+
+A contest is a generator, which pauses where kernels are to be compiled. `contests` lets several of
+them go on side by side: what they wait for is compiled in one go, on all cores, which takes half
+the time. One of them runs at a time, so that nothing else goes on while kernels are timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from statistics import median
 
 import torch
@@ -22,9 +29,9 @@ from meta.passes.peaks import peaks_of
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
 from meta.vm.measuring.backward import Backward, backward
-from meta.vm.measuring.clocks import Clock, clock_of
+from meta.vm.measuring.clocks import Call, Clock, clock_of
 from meta.vm.measuring.contender import Contender, reason_of
-from meta.vm.measuring.contenders import contenders
+from meta.vm.measuring.contenders import compile_kernels, dialects, made
 from meta.vm.measuring.racing import MOST, PATIENCE, Lane, calls_in_batch, race
 from meta.vm.measuring.reference import Reference, check, reference_of
 from meta.vm.measuring.subject import Subject
@@ -33,6 +40,10 @@ MOST_CONFIGS = 16
 """Configurations of one kernel that are measured besides its default, if nobody says so."""
 
 HOST_SAMPLES = 5
+GLANCES, LONG = 3, 1e-3
+"""Batches in which a kernel is timed at a glance, and the seconds of a call from which on one call
+is enough.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +55,12 @@ class Rules:
     how: "graph" or "eager". dialect: whose contenders count; None: everybody's. backward: whether
     the gradient's program is timed, too. budget: seconds after which no contender is made and no
     round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
-    each kernel. clock: what takes the time; None: that of the device. patience: seconds of rounds
-    where there is no budget. left_out: why kernels of a dialect are not made, by its name.
-    near: no other kernel is made if the first takes at most this share longer than the device
-    takes to move its bytes, where that was measured (`meta.vm.measure_peaks`).
+    each kernel, and compiled: of one that a compiler makes; None: as many. clock: what takes the
+    time; None: that of the device. patience: seconds of rounds where there is no budget.
+    left_out: why kernels of a dialect are not made, by its name. near: no other kernel is made if
+    the first takes at most this share longer than the device takes to move its bytes, where that
+    was measured (`meta.vm.measure_peaks`). far: a kernel that takes this many times as long as the
+    fastest before it has no other configurations made.
     """
 
     how: str = "graph"
@@ -56,10 +69,16 @@ class Rules:
     budget: float | None = None
     iters: int | None = None
     configs: int = MOST_CONFIGS
+    compiled: int | None = None
     clock: Clock | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     near: float | None = None
+    far: float | None = None
     patience: float = PATIENCE
+
+
+Steps = Generator[Sequence[Contender], None, list[Cost]]
+"""A contest: gives the contenders that are to be compiled before it goes on; returns the costs."""
 
 
 def contest(subject: Subject, rules: Rules) -> list[Cost]:
@@ -67,29 +86,57 @@ def contest(subject: Subject, rules: Rules) -> list[Cost]:
 
     Raises OutOfMemory if there is no room for what they are run on.
     """
-    clock = rules.clock or clock_of(subject.device, rules.how)
-    try:
-        # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
-        # What is made in inference mode has no counter of writes.
-        with config.override(META_PROGRAM_CACHE=False), racing(), torch.inference_mode(False):
-            return _costs(subject, rules, clock)
-    except Exception as error:
-        if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
-            raise
-        failure = out_of_memory(
-            error,
-            subject.device,
-            "the arguments and results of what is measured",
-            op=subject.name,
-            planned=sum(subject.bytes.values()),
-            hint="smaller arrays; delete what nobody needs",
-        )
-    raise failure  # behind the block: what the first error holds is free by then
+    (found,) = contests([(subject, rules)])
+    if isinstance(found, OutOfMemory):
+        raise found
+    return found
 
 
-def _costs(subject: Subject, rules: Rules, clock: Clock) -> list[Cost]:
+def contests(wanted: Sequence[tuple[Subject, Rules]]) -> list[list[Cost] | OutOfMemory]:
+    """Return the costs of several contests, or that there was no room for one. What is to be
+    compiled for them is compiled together.
+    """
+    found: list[list[Cost] | OutOfMemory] = [[] for _ in wanted]
+    clocks = [rules.clock or clock_of(subject.device, rules.how) for subject, rules in wanted]
+    # Programs of gradients are not kept, and nothing is chosen by costs while they are made.
+    # What is made in inference mode has no counter of writes.
+    with config.override(META_PROGRAM_CACHE=False), racing(), torch.inference_mode(False):
+        running = {
+            place: _steps(subject, rules, clock)
+            for place, ((subject, rules), clock) in enumerate(zip(wanted, clocks, strict=True))
+        }
+        while running:
+            requests = []
+            for place, steps in list(running.items()):
+                try:
+                    requests.append(next(steps))
+                    continue
+                except StopIteration as done:
+                    found[place] = done.value
+                except Exception as error:
+                    found[place] = _no_room(error, wanted[place][0])
+                del running[place], steps  # and with it what it held
+            compile_kernels(requests, clocks[0])
+    return found
+
+
+def _no_room(error: Exception, subject: Subject) -> OutOfMemory:
+    """Return how the lack of memory ended a contest; raises any other error."""
+    if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
+        raise error
+    return out_of_memory(
+        error,
+        subject.device,
+        "the arguments and results of what is measured",
+        op=subject.name,
+        planned=sum(subject.bytes.values()),
+        hint="smaller arrays; delete what nobody needs",
+    )
+
+
+def _steps(subject: Subject, rules: Rules, clock: Clock) -> Steps:
     deadline = None if rules.budget is None else clock.now() + rules.budget
-    entered, reference = _entered(subject, rules, clock, deadline)
+    entered, reference = yield from _entered(subject, rules, clock, deadline)
     counted = [c for c in entered if rules.dialect in (None, c.dialect)]
     forward: dict[Contender, Timing] = {}
     host: dict[Contender, float | None] = {}
@@ -110,13 +157,13 @@ def _costs(subject: Subject, rules: Rules, clock: Clock) -> list[Cost]:
 
 def _entered(
     subject: Subject, rules: Rules, clock: Clock, deadline: float | None
-) -> tuple[list[Contender], Reference | None]:
-    """Make the contenders and run each once; those that are wrong, or for which there is no time,
-    are refused.
+) -> Generator[Sequence[Contender], None, tuple[list[Contender], Reference | None]]:
+    """Make the contenders and run each once: of each dialect its default, then its configurations.
+    Those that are wrong, or for which there is no time, are refused.
     """
     entered: list[Contender] = []
     reference: Reference | None = None
-    best = ""
+    best, quickest, eager = "", math.inf, rules.how == "eager"
 
     def against(dialect: str) -> str | None:
         if reference is None:
@@ -131,19 +178,47 @@ def _entered(
             return f"was not measured: the budget of {rules.budget:g} s is used up"
         return None
 
-    found = contenders(
-        subject, clock, eager=rules.how == "eager", configs=rules.configs, against=against
-    )
-    for contender in found:
-        entered.append(contender)
-        if contender.env is not None:
+    for dialect in dialects(subject, eager):
+        first = made(subject, dialect, (), clock, eager, against(dialect))
+        listed = None if first.env is None else first.env.configs
+        most = rules.configs
+        if rules.compiled is not None and first.env is not None and first.env.is_deferred:
+            most = rules.compiled
+        yield [first]
+        entered.append(first)
+        if first.env is not None and reference is None:
+            reference = reference_of(first, subject)
+            if reference is not None and rules.near is not None:
+                best = _near_peak(reference, subject, clock, rules.near)
+        elif first.env is not None and reference is not None:
+            check(first, subject, reference)
+        if rules.far is not None and first.env is not None and reference is not None:
+            seconds = _glance(first, subject, reference, clock)
+            if seconds is not None and seconds > rules.far * quickest:
+                continue
+            quickest = min(quickest, math.inf if seconds is None else seconds)
+        others = [
+            made(subject, dialect, config, clock, eager, against(dialect))
+            for config in (islice(listed.listed(), most) if listed is not None else ())
+        ]
+        yield others
+        for contender in others:
+            entered.append(contender)
+            if contender.env is None:
+                continue
             if reference is None:
                 reference = reference_of(contender, subject)
-                if reference is not None and rules.near is not None:
-                    best = _near_peak(reference, subject, clock, rules.near)
             else:
                 check(contender, subject, reference)
     return entered, reference
+
+
+def _call(contender: Contender, subject: Subject, reference: Reference) -> Call:
+    """Return a call of a kernel on arguments of its own."""
+    env = contender.env
+    assert env is not None
+    outs = () if env.allocates else reference.expected[: len(subject.outputs)]
+    return partial(env.run, *reference.copied(), *(torch.empty_like(t) for t in outs))
 
 
 def _near_peak(reference: Reference, subject: Subject, clock: Clock, near: float) -> str:
@@ -151,14 +226,28 @@ def _near_peak(reference: Reference, subject: Subject, clock: Clock, near: float
     peaks = peaks_of(subject.device)
     if not peaks.measured:
         return ""
-    env, size = reference.contender.env, sum(subject.bytes.values())
-    assert env is not None
-    outs = () if env.allocates else reference.expected[: len(subject.outputs)]
-    given = (*reference.copied(), *(torch.empty_like(t) for t in outs))
-    seconds = min(clock.once(lambda: env.run(*given)) for _ in range(HOST_SAMPLES))
-    if seconds * 1e6 > (1 + near) * peaks.moving(size):
+    call = _call(reference.contender, subject, reference)
+    seconds = min(clock.once(call) for _ in range(HOST_SAMPLES))
+    if seconds * 1e6 > (1 + near) * peaks.moving(sum(subject.bytes.values())):
         return ""
     return f"was not measured: the first is within {near:.0%} of what moving its bytes takes"
+
+
+def _glance(
+    contender: Contender, subject: Subject, reference: Reference, clock: Clock
+) -> float | None:
+    """Return about how many seconds a kernel takes; None, and it is refused, if it fails."""
+    assert contender.env is not None
+    call = _call(contender, subject, reference)
+    try:
+        seconds = clock.once(call)
+        if seconds >= LONG:
+            return seconds
+        batch = clock.batch([call] * HOST_SAMPLES, not contender.env.not_capturable)
+        return min(batch() for _ in range(GLANCES)) / HOST_SAMPLES
+    except Exception as error:
+        contender.refuse(f"fails when it is called again: {reason_of(error)}")
+        return None
 
 
 def _lanes(

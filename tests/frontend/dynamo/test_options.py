@@ -147,9 +147,9 @@ def test_wrong_options_are_errors(mode: Any, options: Any, match: str) -> None:
 def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def measure(subject: Any, device: Any, how: str) -> list[Any]:
-        asked.append(type(subject).__name__)
-        return []
+    def measure(subjects: Any, device: Any, how: str) -> list[Any]:
+        asked.extend(type(subject).__name__ for subject in subjects)
+        return [[] for _ in subjects]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
