@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -41,7 +42,13 @@ class CudaRecorder:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.pools = [torch.cuda.graph_pool_handle()]
+        self.pools: list[Any] = []
+        self._begin_pool()
+
+    def _begin_pool(self) -> None:
+        self.pools.append(torch.cuda.graph_pool_handle())
+        self._in_pool: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self._is_used = False
 
     def record(
         self, body: Callable[[], None], agree: Callable[[Exception | None], None] | None = None
@@ -70,6 +77,9 @@ class CudaRecorder:
         with _ONE, torch.cuda.device(ordinal), collection.paused(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
+            if self._is_used and not self._in_pool:
+                self._begin_pool()  # torch let go of the pool with the last graph in it
+            self._is_used = True
             graph = torch.cuda.CUDAGraph(keep_graph=True)
             with torch.cuda.stream(stream):
                 # Other threads may allocate and copy meanwhile, and NCCL's looks at events.
@@ -83,6 +93,7 @@ class CudaRecorder:
                     self._abandon(graph)
                     raise
             here.wait_stream(stream)
+            self._in_pool.add(graph)
         return graph
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -93,7 +104,7 @@ class CudaRecorder:
         with suppress(RuntimeError):  # an end that raises leaves the allocator with the pool
             torch._C._cuda_endAllocateToPool(self.device.ordinal, self.pools[-1])
         # With the graph torch lets go of the pool, if it is the first one in it.
-        self.pools.append(torch.cuda.graph_pool_handle())
+        self._begin_pool()
 
     def is_busy(self) -> bool:
         """Whether the current stream is being recorded, into a graph of somebody else."""

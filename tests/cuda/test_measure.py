@@ -12,11 +12,14 @@ import torch
 
 import meta
 from meta.base.device import Device
+from meta.base.errors import MetaWarning
 from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN, REFERENCE
 from meta.dialect.core import tuning
 from meta.dialect.core.cost_store import forget_found
 from meta.ir import TensorType
+from meta.vm.graphs import CudaRecorder
+from meta.vm.measure import measured
 from meta.vm.measuring.arguments import MOST_COPIES, copies_of
 from meta.vm.measuring.clocks import GraphClock
 from tests.vm.fakes import Fakes
@@ -102,6 +105,36 @@ def test_a_small_kernel_is_shorter_in_a_graph_than_launched() -> None:
     assert times["graph"] < times["eager"]
 
 
+def test_all_that_is_timed_of_a_small_kernel_is_in_graphs() -> None:
+    """A clock goes on after its first graphs are gone, with those of the gradient and of dispatch's
+    first glance at kernels.
+    """
+    small = TensorType((64,), "float32")
+    times = {}
+    for how in ("graph", "eager"):
+        options = {"device": "cuda", "how": how, "iters": 20, "backward": True}
+        (cost,) = meta.measure(meta.exp, small, dialect="torch", **options)
+        assert cost.backward is not None
+        times[how] = cost.backward.median
+    assert times["graph"] < 0.6 * times["eager"]
+    calls = [
+        meta.tanh.call_values((TensorType((n,), "float32"),), Device("cuda")) for n in (64, 96)
+    ]
+    for costs in measured(calls, Device("cuda"), "graph"):
+        assert all(c.forward.median < 4.0 for c in costs if c.forward is not None), costs
+
+
+def test_a_recorder_outlives_its_graphs() -> None:
+    recorder, x = CudaRecorder(Device("cuda")), torch.zeros(4, device="cuda")
+    for _ in range(3):
+        replay = recorder.record(lambda: x.add_(torch.ones_like(x)))
+        replay()
+        del replay
+        gc.collect()
+        torch.cuda.empty_cache()
+    assert x.tolist() == [6.0] * 4 and len(recorder.pools) == 3
+
+
 def test_what_cannot_be_recorded_is_launched_and_nothing_breaks(fakes: Fakes) -> None:
     def waits(x: torch.Tensor) -> torch.Tensor:
         y = torch.tanh(x)
@@ -109,11 +142,13 @@ def test_what_cannot_be_recorded_is_launched_and_nothing_breaks(fakes: Fakes) ->
         return y
 
     fakes.kernel(meta.tanh, "fake", HANDWRITTEN + 1, 0.0, waits, devices=("cuda",))
-    costs = meta.measure(meta.tanh, X, device="cuda", iters=3)
+    with pytest.warns(MetaWarning, match="cannot be recorded in a CUDA graph.*not_capturable"):
+        costs = meta.measure(meta.tanh, X, device="cuda", iters=3)
     found = {c.name: c for c in costs}
     assert found["fake"].forward is not None and not found["fake"].refused
     assert found["torch"].forward is not None
-    replay = GraphClock(Device("cuda")).batch([lambda: torch.cuda.synchronize()])
+    with pytest.warns(MetaWarning, match="cannot be recorded"):
+        replay = GraphClock(Device("cuda")).batch([lambda: torch.cuda.synchronize()])
     assert replay() > 0
     assert float(torch.ones(3, device="cuda").sum()) == 3.0
 

@@ -8,13 +8,16 @@ clocks time batches of calls.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import torch
 
 from meta.base.device import Device
+from meta.base.errors import MetaWarning
+from meta.dialect.core.failure import summary
+from meta.runtime.out_of_memory import is_out_of_memory
 from meta.vm.graphs import CudaRecorder
 
 Call = Callable[[], object]
@@ -107,7 +110,7 @@ class GraphClock(StreamClock):
 
     def batch(self, calls: Sequence[Call], recordable: bool = True) -> Batch:
         """Record these calls, and return what replays them. What cannot be recorded is launched by
-        the host, as a program does with it.
+        the host, as a program does with it; a MetaWarning where nobody said so.
         """
 
         def body() -> None:
@@ -116,9 +119,17 @@ class GraphClock(StreamClock):
 
         replay = body
         if recordable:
-            # Whatever else is wrong with a call is wrong without a graph, too.
-            with suppress(Exception):
+            try:
                 replay = self._recorder.record(body)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                warnings.warn(
+                    "a kernel cannot be recorded in a CUDA graph, and is timed as the host launches"
+                    f" it: {summary(error)}. Its dialect does not say so (not_capturable=)",
+                    MetaWarning,
+                    stacklevel=2,
+                )
         return self._between_events(replay)
 
     def once(self, call: Call) -> float:
