@@ -11,7 +11,7 @@ from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
-from meta.dialect.core.tuning import MEASURER, remaining
+from meta.dialect.core.tuning import MEASURER, measures_partly, remaining
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
@@ -154,7 +154,7 @@ def measured(
                 how,
                 left_out=_left_out(subject.name, device),
                 configs=MOST_CONFIGS,
-                compiled=FEW_CONFIGS,
+                compiled=0 if measures_partly() else FEW_CONFIGS,
                 near=NEAR,
                 far=FAR,
             )
@@ -221,10 +221,10 @@ def _note(name: str, device: Device, costs: Sequence[Cost]) -> None:
             _hopeless[place] = _hopeless.get(place, 0) + 1
 
 
-FEW_CONFIGS, NEAR, FAR = 8, 0.1, 2.0
+FEW_CONFIGS, NEAR, FAR = 8, 0.1, 1.3
 """How many configurations of a kernel are worth compiling where many calls are measured, how near a
 kernel has to be to the bandwidth of a copy so that nothing else is tried, and how many times as
-slow as another so that its configurations are not. They seldom gain more than a third.
+slow as another so that its configurations are not. They seldom gain more than a tenth.
 """
 WINDOW = 16
 """Races that go on side by side at most. A race takes less than a second: no more begin than there

@@ -34,10 +34,11 @@ from meta.dialect.core import (
     dispatch,
     tuning,
 )
-from meta.dialect.core.cost_store import find, generation, keep, read_race
+from meta.dialect.core.cost_store import find, forget_found, generation, keep, read_race
 from meta.dialect.core.costs import MARGIN, bucket_of, choose, key_of
 from meta.dialect.core.dispatch import answers
 from meta.dialect.core.preference import current, forget
+from meta.dialect.core.tuning import measure_missing, race_of
 from meta.ir import OP_RESOLVERS, Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
@@ -277,6 +278,21 @@ class TestFiles:
         race = self.found()
         assert race is not None and len(race.costs) == 1
 
+    def test_a_whole_race_replaces_a_partial_one(self) -> None:
+        key = key_of(call(), CPU, "eager")
+        for partial, median, kept in (
+            (True, 1.0, 1.0),
+            (True, 2.0, 1.0),
+            (False, 3.0, 3.0),
+            (False, 4.0, 3.0),
+            (True, 5.0, 3.0),
+        ):
+            keep(key, [cost("torch", median)], partial=partial)
+            forget_found()
+            race = find(key)
+            assert race is not None and race.costs[0].forward is not None
+            assert (race.costs[0].forward.median, race.partial) == (kept, kept < 3.0)
+
     def test_generation_changes_with_what_is_kept(self) -> None:
         assert generation(CPU) == ""
         self.kept()
@@ -410,10 +426,55 @@ class TestDispatch:
             assert self.name(7, 9) == "mine.relu"
         assert len(asked) == 2
 
+    @pytest.mark.parametrize("excluded", [(), ("tvm",)])
+    def test_what_was_measured_partly_is_measured_once_more(
+        self, excluded: tuple[str, ...], mine: Dialect, monkeypatch
+    ) -> None:
+        asked = []
+
+        def measure(subjects, device, how):
+            for subject in subjects:
+                asked.append((str(subject.out), tuning.measures_partly()))
+                yield [cost("mine", 10.0), cost("torch", 1.0)]
+
+        monkeypatch.setattr(tuning, "MEASURER", [measure])
+        with measured():
+            with tuning.partly():
+                assert race_of(call(), CPU) == race_of(call(), CPU)
+            assert len(asked) == 1
+            with exclude(*excluded):
+                race = race_of(call(), CPU)
+                assert race is not None and not race.partial
+                assert race_of(call(), CPU) == race
+                with tuning.partly():
+                    assert race_of(call(), CPU) == race
+        assert [partly for _, partly in asked] == [True, False]
+
+    def test_several_are_measured_together(self, mine: Dialect, monkeypatch) -> None:
+        """Each once, and those that are known not at all; until the measurer ends."""
+        asked = []
+
+        def measure(subjects, device, how):
+            asked.append([subject.out.shape for subject in subjects])
+            for _ in subjects[:2]:
+                yield [cost("mine", 10.0), cost("torch", 1.0)]
+
+        monkeypatch.setattr(tuning, "MEASURER", [measure])
+        calls = [call(2, 3), call(4, 5), call(2, 3), call(6, 7), call(8, 9)]
+        assert list(measure_missing(calls, CPU)) == [] == asked
+        with measured() as spent:
+            assert self.name(2, 3) == "torch.relu"
+            assert list(measure_missing(calls, CPU)) == [2, 3, 4]
+            assert list(measure_missing(calls, CPU)) == [4, 5]
+            assert list(measure_missing(calls, CPU)) == [5]
+        assert asked == [[(2, 3)], [(4, 5), (6, 7), (8, 9)], [(8, 9)]]
+        assert spent.races == 4
+
     def test_a_budget_ends_it(self, mine: Dialect, monkeypatch) -> None:
         monkeypatch.setattr(tuning, "MEASURER", [lambda *_: pytest.fail("measured")])
         with measured(budget=0.0):
             assert self.name() == "mine.relu"
+            assert list(measure_missing([call()], CPU)) == [0]
         with pytest.raises(ArgumentError), measured(budget=-1.0):
             pass
 

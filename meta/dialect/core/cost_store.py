@@ -34,7 +34,7 @@ from meta.dialect.core.preference import forget
 from meta.runtime import chip
 
 CACHE = "costs"
-FORMAT = 1
+FORMAT = 2
 """Changes when files or what they mean change; others are not read."""
 LARGEST = 1 << 20
 """Bytes of a file beyond which it is none of ours."""
@@ -104,7 +104,8 @@ def _parsed(content: str, place: Path | None = None) -> Race | None:
         names = ("operator", "call", "how", "tf32")
         key = Key(**{**{n: stated[n] for n in names}, "device": Device(record["device"])})
         costs = tuple(map(cost_of_record, record["costs"]))
-        return Race(key, costs, float(record["when"]), place, bool(record["bucket"]))
+        kinds = {name: bool(record[name]) for name in ("bucket", "partial")}
+        return Race(key, costs, float(record["when"]), place, **kinds)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MetaError):
         return None
 
@@ -117,32 +118,43 @@ def race_text(race: Race) -> str:
         "device": str(race.key.device),
         "when": race.when,
         "bucket": race.bucket,
+        "partial": race.partial,
         "costs": [c.record() for c in race.costs],
     }
     plain = json.dumps(record, sort_keys=True)
     return json.dumps({**json.loads(plain), "digest": digest(plain)}, indent=1, sort_keys=True)
 
 
-def keep(key: Key, costs: Sequence[Cost], *, bucket: Key | None = None, anew: bool = False) -> Race:
+def keep(
+    key: Key,
+    costs: Sequence[Cost],
+    *,
+    bucket: Key | None = None,
+    anew: bool = False,
+    partial: bool = False,
+) -> Race:
     """Keep the result of a race, and return what is kept: where another process was faster, what
-    it measured, so that all of them choose alike; ``anew`` replaces it.
+    it measured, so that all of them choose alike; ``anew`` replaces it, and so does a race in which
+    all configurations took part one in which they did not.
 
     bucket: the key of all calls with about these extents, for which it counts, too, if nothing else
-    does yet. A disk that is full or read-only keeps nothing, and there is one warning.
+    does yet. partial: as in `Race`. A disk that is full or read-only keeps nothing, and there is
+    one warning.
     """
     stamped = tuple(replace(c, source=source_of(c.dialect)) for c in costs)
-    kept = _kept(Race(key, stamped, time.time()), anew)
+    kept = _kept(Race(key, stamped, time.time(), partial=partial), anew)
     if bucket is not None:
-        _kept(Race(bucket, stamped, kept.when, bucket=True), False)
+        _kept(Race(bucket, stamped, kept.when, bucket=True, partial=partial), False)
     return kept
 
 
 def _kept(race: Race, anew: bool) -> Race:
     if not anew:
         before = _read(race.key)
-        if before is not None:
+        if before is not None and (race.partial or not before.partial):
             _found[_here(race.key)] = before
             return before
+        anew = before is not None
     folder = _folder(race.key.device, make=True)
     if folder is not None:
         race = replace(race, place=folder / race.key.file)

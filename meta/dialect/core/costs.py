@@ -161,7 +161,8 @@ class Race:
     """The costs of all candidates of a call, in the order in which dispatch asks them.
 
     when: seconds since 1970. place: the file, None if it is in memory only. bucket: whether it was
-    run with neighbouring extents.
+    run with neighbouring extents. partial: whether kernels that a compiler makes took part in their
+    default configuration alone.
     """
 
     key: Key
@@ -169,6 +170,7 @@ class Race:
     when: float
     place: Path | None = None
     bucket: bool = False
+    partial: bool = False
 
     def of(self, dialect: str, config: Config = ()) -> Cost | None:
         """Return what was measured of a candidate, None if it was not there."""

@@ -59,7 +59,8 @@ def measure_missing(
     for subject in subjects if MEASURER else ():
         if _is_static(subject):
             key = key_of(subject, device, how)
-            if find(key) is None and find(_here(key)) is None:
+            race = _found(key)
+            if race is None or (race.partial and not _partly.get()):
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
     yield done
@@ -74,7 +75,8 @@ def measure_missing(
             return
         if costs:  # else there was no room for it
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
-            keep(_here(key), costs, bucket=None if bucket is None else _here(bucket))
+            bucket = None if bucket is None else _here(bucket)
+            keep(_here(key), costs, bucket=bucket, partial=_partly.get())
             if isinstance(subject, CallValues):
                 keep_configurations(subject, costs, device, how)
         now = time.monotonic()
@@ -93,7 +95,7 @@ def keep_configurations(call: CallValues, costs: Sequence[Cost], device: Device,
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
             key = _of_configurations(one, call, device, how)
-            keep(key, own, bucket=key)
+            keep(key, own, bucket=key, partial=_partly.get())
 
 
 def configuration(dialect_op: DialectOp, call: CallValues, *, eager: bool = False) -> Config:
@@ -162,10 +164,18 @@ def known(subject: CallValues | Function, device: Device, *, eager: bool = False
     if isinstance(subject, CallValues):
         keys.append(bucket_of(subject, device, how))
     for key in keys:
-        race = find(key) or find(_here(key))
+        race = _found(key)
         if race is not None:
             return race
     return None
+
+
+def _found(key: Key) -> Race | None:
+    """Return the race of all dialects, or else, if it is partial, too, of those allowed here."""
+    everybody, here = find(key), _here(key)
+    if here == key or (everybody is not None and not everybody.partial):
+        return everybody
+    return find(here) or everybody
 
 
 Measurer = Callable[[Sequence[CallValues | Function], Device, str], Iterable[Sequence[Cost]]]
@@ -204,6 +214,27 @@ def rules_alone() -> Iterator[None]:
 def measures_variants() -> bool:
     """Whether calls may be measured that a program has only if a rule is not followed."""
     return _variants.get()
+
+
+_partly: ContextVar[bool] = ContextVar("meta_tuning_partly", default=False)
+
+
+@contextmanager
+def partly() -> Iterator[None]:
+    """Measure kernels that a compiler makes in their default configuration alone, in a ``with``
+    block: those of a program that is only compared with another. If it is taken they are measured
+    once more, in all configurations.
+    """
+    token = _partly.set(True)
+    try:
+        yield
+    finally:
+        _partly.reset(token)
+
+
+def measures_partly() -> bool:
+    """Whether this is a block of `partly`."""
+    return _partly.get()
 
 
 @dataclass(slots=True)

@@ -87,6 +87,7 @@ def _lane(executable: Executable, copies: Sequence[list[torch.Tensor]], clock: C
 
     clock.once(call_on(0))
     count = calls_in_batch(clock.once(call_on(0)), len(copies), writes=False)
-    lane = Lane(clock.batch(list(map(call_on, range(count)))), count)
+    recordable = not any(env.not_capturable for env in executable.program.kernels)
+    lane = Lane(clock.batch(list(map(call_on, range(count))), recordable), count)
     lane.batch()
     return lane

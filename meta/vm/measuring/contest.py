@@ -24,6 +24,7 @@ from meta.base.errors import OutOfMemory
 from meta.base.progress import bar
 from meta.dialect.core.cost_store import source_of
 from meta.dialect.core.costs import BYTES, Cost, Timing
+from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.tuning import racing
 from meta.passes.peaks import peaks_of
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
@@ -233,6 +234,11 @@ def _near_peak(reference: Reference, subject: Subject, clock: Clock, near: float
     return f"was not measured: the first is within {near:.0%} of what moving its bytes takes"
 
 
+def _is_recordable(env: OpEnv, subject: Subject) -> bool:
+    """Whether a CUDA graph can hold a kernel, as far as anybody says."""
+    return not env.not_capturable and all(t.is_static for t in subject.outputs)
+
+
 def _glance(
     contender: Contender, subject: Subject, reference: Reference, clock: Clock
 ) -> float | None:
@@ -243,7 +249,7 @@ def _glance(
         seconds = clock.once(call)
         if seconds >= LONG:
             return seconds
-        batch = clock.batch([call] * HOST_SAMPLES, not contender.env.not_capturable)
+        batch = clock.batch([call] * HOST_SAMPLES, _is_recordable(contender.env, subject))
         return min(batch() for _ in range(GLANCES)) / HOST_SAMPLES
     except Exception as error:
         contender.refuse(f"fails when it is called again: {reason_of(error)}")
@@ -258,7 +264,7 @@ def _lanes(
     lanes = {}
     for contender in running:
         assert contender.env is not None
-        recordable = not contender.env.not_capturable
+        recordable = _is_recordable(contender.env, subject)
         (alone,) = contender.calls(subject, copies, rules.how, 1)
         try:
             clock.once(alone)

@@ -1,0 +1,218 @@
+"""Contests that go on side by side: what they need is compiled in one go, and each has the costs
+that it would have alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import meta
+from meta.base.device import CPU
+from meta.base.errors import OutOfMemory
+from meta.dialect import HANDWRITTEN, LIBRARY
+from meta.dialect.core import Configs, Deferred, OpEnv, tuning
+from meta.dialect.core.openv import Compiled
+from meta.ir import TensorType
+from meta.op.core import CallValues
+from meta.vm import measure
+from meta.vm.example_calls import ExampleCall
+from meta.vm.measuring import contest as contest_module
+from meta.vm.measuring.contest import Rules, contest, contests
+from meta.vm.measuring.subject import Subject, subject_of
+from tests.vm.fakes import Fakes
+
+TILES = (8, 4, 2)
+
+
+@pytest.fixture
+def fakes() -> Iterator[Fakes]:
+    made = Fakes()
+    yield made
+    made.remove()
+
+
+@pytest.fixture(autouse=True)
+def torch_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fakes take part here, and nobody is known to be far behind."""
+    monkeypatch.setattr("meta.vm.measure._hopeless", {})
+    with meta.dialect.exclude("tvm"):
+        yield
+
+
+def call(rows: int) -> CallValues:
+    return meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
+
+
+def subject(rows: int) -> Subject:
+    one = call(rows)
+    return subject_of(ExampleCall(one, tuple(one.args)))
+
+
+def compiling(
+    fakes: Fakes, name: str, plevel: int, times: Callable[[int, int], float]
+) -> list[list[tuple[int, int]]]:
+    """Register a dialect whose kernels of tanh are compiled, in three configurations; return what
+    is compiled, go by go: rows and tile. ``times``: microseconds of a run, by rows and tile.
+    """
+    goes: list[list[tuple[int, int]]] = []
+
+    def compile(sources: Sequence[tuple[int, int]]) -> list[Compiled]:
+        goes.append(list(sources))
+        if (3, 4) in sources:
+            raise RuntimeError("4 does not fit 3")
+        return [Compiled(kernel(*source)) for source in sources]
+
+    def kernel(rows: int, tile: int) -> Any:
+        def run(x: torch.Tensor) -> torch.Tensor:
+            fakes.clock.spend(f"{name} {rows} {tile}", times(rows, tile))
+            return torch.tanh(x)
+
+        return run
+
+    def make(values: CallValues) -> OpEnv:
+        (x,) = values.tensors()
+        rows = x.static_shape[0]
+
+        def env(tile: int) -> OpEnv:
+            return OpEnv(Deferred((rows, tile), compile), True)
+
+        listed = [(("tile", tile),) for tile in TILES]
+        made = env(0)
+        made.configs = Configs(lambda: listed, lambda config: env(int(config[0][1])))
+        return made
+
+    fakes.dialect(name, plevel=plevel).op(meta.tanh)(make)
+    return goes
+
+
+def times(costs: Any) -> dict[str, float | str]:
+    return {c.name: c.refused or round(c.forward.median, 6) for c in costs if "fake" in c.name}
+
+
+def test_what_several_need_is_compiled_in_one_go(fakes: Fakes) -> None:
+    goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0 * rows + tile)
+    rules = Rules(clock=fakes.clock, dialect="fake")
+    together = contests([(subject(rows), rules) for rows in (5, 6, 7)])
+    assert goes == [
+        [(5, 0), (6, 0), (7, 0)],
+        [(rows, tile) for rows in (5, 6, 7) for tile in TILES],
+    ]
+    alone = [contest(subject(rows), rules) for rows in (5, 6, 7)]
+    assert [times(costs) for costs in together] == [times(costs) for costs in alone]
+    assert times(together[1]) == {
+        "fake": 60.0, "fake@tile=8": 68.0, "fake@tile=4": 64.0, "fake@tile=2": 62.0,
+    }  # fmt: skip
+
+
+def test_one_that_cannot_be_compiled_keeps_no_other_from_it(fakes: Fakes) -> None:
+    goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
+    rules = Rules(clock=fakes.clock, dialect="fake")
+    found = contests([(subject(rows), rules) for rows in (3, 5)])
+    assert goes[2:] == [
+        [(3, 8), (3, 4), (3, 2)],
+        [(3, 8)],
+        [(3, 4)],
+        [(3, 2)],
+        [(5, 8), (5, 4), (5, 2)],
+    ]
+    refused = {name: text for costs in found for name, text in times(costs).items() if text != 10.0}
+    assert list(refused) == ["fake@tile=4"] and "4 does not fit 3" in str(refused["fake@tile=4"])
+
+
+def test_without_room_for_one_the_others_are_measured(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Copies(contest_module.Copies):
+        def __init__(self, subject: Subject, values: Sequence[Any]) -> None:
+            if subject.outputs[0].static_shape[0] == 6:
+                raise torch.OutOfMemoryError("Tried to allocate 3.00 GiB")
+            super().__init__(subject, values)
+
+    monkeypatch.setattr(contest_module, "Copies", Copies)
+    compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
+    rules = Rules(clock=fakes.clock, dialect="fake")
+    first, second, third = contests([(subject(rows), rules) for rows in (5, 6, 7)])
+    assert isinstance(second, OutOfMemory)
+    assert times(first) == times(third) and len(times(first)) == 4
+    given = [call(rows) for rows in (5, 6, 7)]
+    assert [len(costs) > 0 for costs in measure.measured(given, CPU, "eager")] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_who_is_far_behind_is_made_in_no_other_configuration(fakes: Fakes) -> None:
+    first = compiling(fakes, "fake_first", HANDWRITTEN, lambda rows, tile: 10.0)
+    near = compiling(fakes, "fake_near", LIBRARY, lambda rows, tile: 12.0)
+    far = compiling(fakes, "fake_far", LIBRARY - 1, lambda rows, tile: 14.0)
+    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, far=1.3))])
+    assert not isinstance(costs, OutOfMemory)
+    assert [len(goes) for goes in (first, near, far)] == [2, 2, 1]
+    assert times(costs)["fake_far"] == 14.0 and "fake_far@tile=8" not in times(costs)
+
+
+def test_kernels_of_libraries_have_more_configurations_than_those_of_compilers(
+    fakes: Fakes,
+) -> None:
+    compiling(fakes, "fake_made", HANDWRITTEN, lambda rows, tile: 10.0)
+    listed = [(("tile", tile),) for tile in TILES]
+    fakes.kernel(
+        meta.tanh, "fake_there", LIBRARY, 10.0, torch.tanh, configs=listed, made=lambda config: 9.0
+    )  # fmt: skip
+    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, configs=2, compiled=1))])
+    assert not isinstance(costs, OutOfMemory)
+    assert list(times(costs)) == [
+        "fake_made", "fake_made@tile=8",
+        "fake_there", "fake_there@tile=8", "fake_there@tile=4",
+    ]  # fmt: skip
+
+
+def windows(monkeypatch: pytest.MonkeyPatch, calls: Sequence[CallValues]) -> list[list[int]]:
+    """Return the rows of what is measured side by side."""
+    seen: list[list[int]] = []
+
+    def recorded(wanted: Sequence[tuple[Subject, Rules]]) -> Any:
+        seen.append([subject.outputs[0].static_shape[0] for subject, _ in wanted])
+        return contests(wanted)
+
+    monkeypatch.setattr(measure, "contests", recorded)
+    assert len(list(measure.measured(calls, CPU, "eager"))) == sum(map(len, seen))
+    return seen
+
+
+def test_two_races_of_an_operator_say_who_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert windows(monkeypatch, [call(rows) for rows in (2, 3, 4, 5, 6)]) == [[2, 3], [4, 5, 6]]
+
+
+def test_there_is_room_for_all_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "MOST_BYTES", 600)
+    monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
+    rows = (2, 4, 4, 90, 5, 6)  # 32 bytes each, in and out
+    assert windows(monkeypatch, [call(n) for n in rows]) == [[2, 4, 4], [90], [5, 6]]
+
+
+def test_no_more_begin_than_there_are_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
+    left = iter([3.4, 2.2, 1.5, 0.7, 0.2, -1.0])
+    monkeypatch.setattr(measure, "remaining", lambda: next(left))
+    seen: list[int] = []
+
+    def recorded(wanted: Any) -> Any:
+        seen.append(len(wanted))
+        return contests(wanted)
+
+    monkeypatch.setattr(measure, "contests", recorded)
+    costs = list(measure.measured([call(rows) for rows in range(2, 12)], CPU, "eager"))
+    assert seen == [3, 1, 1] and len(costs) == 5
+
+
+def test_a_program_that_is_only_compared_is_measured_partly(fakes: Fakes) -> None:
+    goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
+    with tuning.partly():
+        (costs,) = measure.measured([call(5)], CPU, "eager")
+    assert goes == [[(5, 0)]] and list(times(costs)) == ["fake"]
