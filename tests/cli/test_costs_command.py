@@ -92,7 +92,7 @@ def test_costs_move_to_another_cache(
     [
         lambda t: t[:-10],
         lambda t: "[]",
-        lambda t: t.replace('"format": 1', '"format": 2'),
+        lambda t: t.replace('"format": 2', '"format": 1'),
         lambda t: t.replace("4.0", "0.4"),
         lambda t: "[" * 100_000,
     ],

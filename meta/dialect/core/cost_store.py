@@ -231,7 +231,8 @@ def exported() -> dict[str, Any]:
 
 
 def imported(record: Any) -> int:
-    """Keep what `exported` returned, where nothing is kept yet; return how many races that were.
+    """Keep what `exported` returned, where nothing is kept yet, or partial races for whole ones;
+    return how many races that were.
 
     They count where the environment is the one in which they were measured. FormatError for
     anything else, before anything is written.
@@ -255,8 +256,8 @@ def imported(record: Any) -> int:
         for content, race in races:
             if folder is not None and race is not None:
                 place = folder / race.key.file
-                kept = place.is_file() and _parsed(place.read_text("utf-8", "replace"))
-                if not kept:
+                kept = _parsed(place.read_text("utf-8", "replace")) if place.is_file() else None
+                if kept is None or (kept.partial and not race.partial):
                     _place(place, content.encode(), anew=True)
                     count += 1
         if folder is not None:
