@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import compiling
-from meta.dialect.core.costs import MARGIN
-from meta.dialect.core.tuning import chooses, exhausted, measures_variants, partly
+from meta.dialect.core.costs import MARGIN, Breadth
+from meta.dialect.core.tuning import chooses, configurations, exhausted, measures_variants
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
 from meta.passes.predict import Launch, Predictor
@@ -69,7 +69,7 @@ def _launches(module: Module, device: Device, lower: Pass) -> Counter[Launch] | 
     """
     token = _comparing.set(True)
     try:
-        with compiling(False), partly():
+        with compiling(False), configurations(Breadth.LIBRARIES):
             return Counter(Predictor(lower(module), device).launches())
     except ArgumentError:
         return None

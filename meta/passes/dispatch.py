@@ -9,7 +9,9 @@ from meta.base.errors import DeviceError, MetaError
 from meta.base.progress import bar
 from meta.dialect.core import FUSED, DialectOp, OpEnv
 from meta.dialect.core import dispatch as find
+from meta.dialect.core.costs import Breadth
 from meta.dialect.core.preference import exactly
+from meta.dialect.core.tuning import configurations
 from meta.ir import Binding, Call, Expr, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.calls import typed_args
@@ -47,7 +49,8 @@ def dispatch(module: Module, *, device: Device) -> Module:
         if call.callee is None or isinstance(call.out, View) or not isinstance(call.out, Type):
             return binding
         try:
-            env = find(call)
+            with configurations(Breadth.UNFUSED):
+                env = find(call)
             if call.out_device != call.device:
                 raise DeviceError(
                     f"a program compiled for {call.device} holds no array on {call.out_device}",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from meta.base.device import Device
 from meta.dialect.core import FUSED, KERNEL
-from meta.dialect.core.costs import MARGIN
+from meta.dialect.core.costs import MARGIN, Breadth
 from meta.dialect.core.dispatch import cheapest
 from meta.dialect.core.preference import Preference, current, tuning
-from meta.dialect.core.tuning import choice, chooses, race_of
+from meta.dialect.core.tuning import choice, chooses, configurations, race_of
 from meta.ir import Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dead_code import dead_code
 from meta.passes.dispatch import prepared
 from meta.passes.inline import inline
+from meta.passes.tune import measure
 from meta.passes.work import work_of
 
 
@@ -35,11 +37,15 @@ def split_patterns(module: Module, *, device: Device) -> Module:
     """
     if not chooses(device) and tuning() != "on":
         return module
-    preference = current()
-    slower = {
-        name: replace(function, attrs={})
+    questions = {
+        name: _is_slower(function, device, current())
         for name, function in module.functions.items()
-        if KERNEL in function.attrs and _is_slower(function, device, preference)
+        if KERNEL in function.attrs
+    }
+    with configurations(Breadth.UNFUSED):
+        answers = _answered(questions, device)
+    slower = {
+        n: replace(module.functions[n], attrs={}) for n, is_slower in answers.items() if is_slower
     }
     return (
         dead_code(inline(module.with_functions({**module.functions, **slower})))
@@ -48,17 +54,39 @@ def split_patterns(module: Module, *, device: Device) -> Module:
     )
 
 
-def _is_slower(function: Function, device: Device, preference: Preference) -> bool:
+Question = Generator[CallValues | Function, None, bool]
+"""Gives what has to be measured before it goes on."""
+
+
+def _answered(questions: Mapping[str, Question], device: Device) -> dict[str, bool]:
+    """Return the answers to questions, for which what is not known is measured together."""
+    answers: dict[str, bool] = {}
+    while len(answers) < len(questions):
+        wanted = []
+        for name, question in questions.items():
+            if name not in answers:
+                try:
+                    wanted.append(next(question))
+                except StopIteration as done:
+                    answers[name] = done.value
+        measure(wanted, device)
+    return answers
+
+
+def _is_slower(function: Function, device: Device, preference: Preference) -> Question:
     """Whether the kernel of a pattern is known to take longer than those of its calls."""
     dialect = str(function.attrs[FUSED])
     if dialect in preference.first:
         return False
+    yield function
     race = race_of(function, device)
     together = None if race is None else choice(race, [dialect])
     if together is None or together.forward is None:
         return False
     median = p20 = 0.0
     for call in _calls(function, device):
+        if call is not None:
+            yield call
         cost = None if call is None else cheapest(call, preference)
         if cost is None or cost.forward is None:
             return False

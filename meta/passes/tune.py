@@ -1,6 +1,8 @@
-"""Measuring what a program calls, and choosing by it how its fused kernels are launched.
+"""Measuring what a program calls, and choosing by it how its kernels are launched.
 
-Which dialect runs a call is chosen by `dispatch`, which finds what `tune` measured.
+Which dialect runs a call is chosen by `dispatch`, which finds what `tune` measured. Kernels that a
+backend may fuse with others take part there in their default configuration: they are others then.
+In which one each kernel is launched in the end is up to `configure`.
 """
 
 from __future__ import annotations
@@ -10,15 +12,16 @@ from dataclasses import replace
 
 from meta.base.device import Device
 from meta.base.progress import bar
-from meta.dialect.core import FUSED
+from meta.dialect.core import FUSED, DialectOp
+from meta.dialect.core.costs import Breadth
 from meta.dialect.core.fused import CONFIG
-from meta.dialect.core.openv import config_text
+from meta.dialect.core.openv import Config, config_text
 from meta.dialect.core.preference import current, tuning
-from meta.dialect.core.tuning import choice, measure_missing, race_of
-from meta.ir import Call, Function, Module, Type, bindings
+from meta.dialect.core.tuning import choice, chooses, configurations, measure_missing, race_of
+from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import prepared
-from meta.passes.rewrite import each_function
+from meta.passes.rewrite import each_function, rewrite_function, with_value
 from meta.passes.work import work_of
 
 
@@ -47,11 +50,15 @@ def tune(module: Module, *, device: Device) -> Module:
                 continue
             found[str(call)] = work_of(value).time, call
     longest_first = sorted(found.values(), key=lambda pair: -pair[0])
-    _measure([call for _, call in longest_first], device)
+    with configurations(Breadth.UNFUSED):
+        measure([call for _, call in longest_first], device)
     return module
 
 
-def _measure(subjects: Sequence[CallValues | Function], device: Device) -> None:
+def measure(subjects: Sequence[CallValues | Function], device: Device) -> None:
+    """Measure calls and fused functions of which nothing is known, where that is asked for, in this
+    order and with a progress bar.
+    """
     with bar(len(subjects), "measuring kernels", delay=1.0) as progress:
         shown = 0
         for done in measure_missing(subjects, device):
@@ -60,7 +67,8 @@ def _measure(subjects: Sequence[CallValues | Function], device: Device) -> None:
 
 
 def configure(module: Module, *, device: Device) -> Module:
-    """Let fused kernels be launched as measuring says is fastest, where it was measured.
+    """Let fused kernels, and those that found nobody to fuse with, be launched as measuring says is
+    fastest, where they were measured. Where that is asked for, what is not is measured now.
 
     >>> from meta.base.device import CPU
     >>> from meta.ir import parse
@@ -68,22 +76,60 @@ def configure(module: Module, *, device: Device) -> Module:
     >>> configure(program, device=CPU) is program
     True
     """
+    if not (chooses(device) or tuning() == "on"):
+        return module
+    subjects: list[CallValues | Function] = []
+    for function in module.functions.values():
+        if FUSED in function.attrs:
+            subjects.append(function)
+            continue
+        calls = (_alone(binding, device) for binding in bindings(function))
+        subjects += [call for call in calls if call is not None]
+    if not subjects:
+        return module
+    measure(subjects, device)
 
     def rule(function: Function) -> Function:
-        dialect = function.attrs.get(FUSED)
-        if dialect is None:
-            return function
-        race = race_of(function, device)
-        found = None if race is None else choice(race, [dialect])
-        if found is None or config_text(found.config) == function.attrs.get(CONFIG, ""):
+        if FUSED not in function.attrs:
+            return rewrite_function(function, call_rule)
+        config = _config(function, function.attrs[FUSED], device)
+        if config is None or config_text(config) == function.attrs.get(CONFIG, ""):
             return function  # perhaps as the call that it was made of
         attrs = {n: value for n, value in function.attrs.items() if n != CONFIG}
-        if found.config:
-            attrs[CONFIG] = config_text(found.config)
+        if config:
+            attrs[CONFIG] = config_text(config)
         return replace(function, attrs=attrs)
 
-    fused = [function for function in module.functions.values() if FUSED in function.attrs]
-    if not fused or tuning() == "off":
-        return module
-    _measure(fused, device)
+    def call_rule(binding: Binding) -> Binding:
+        call = _alone(binding, device)
+        if call is None:
+            return binding
+        value = binding.value
+        assert isinstance(value, Call) and isinstance(value.callee, DialectOp)
+        config = _config(call, value.callee.dialect.name, device)
+        return (
+            with_value(binding, Call(value.callee.configured(config), value.args))
+            if config
+            else binding
+        )
+
     return each_function(module, rule)
+
+
+def _alone(binding: Binding, device: Device) -> CallValues | None:
+    """Return the call of a binding if its kernel is one that could have been part of another, and
+    nobody has said how it is launched.
+    """
+    value = binding.value
+    if not isinstance(value, Call) or not isinstance(value.callee, DialectOp):
+        return None
+    if not value.callee.fuses or value.callee.config is not None:
+        return None
+    return prepared(value.callee.base, value, device)
+
+
+def _config(subject: CallValues | Function, dialect: str, device: Device) -> Config | None:
+    """Return the configuration in which a dialect is the fastest; None where nobody knows."""
+    race = race_of(subject, device)
+    found = None if race is None else choice(race, [dialect])
+    return None if found is None else found.config

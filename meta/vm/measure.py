@@ -11,7 +11,7 @@ from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
-from meta.dialect.core.tuning import MEASURER, measures_partly, remaining
+from meta.dialect.core.tuning import MEASURER, breadth, remaining
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
@@ -154,7 +154,8 @@ def measured(
                 how,
                 left_out=_left_out(subject.name, device),
                 configs=MOST_CONFIGS,
-                compiled=0 if measures_partly() else FEW_CONFIGS,
+                compiled=FEW_CONFIGS,
+                breadth=breadth(),
                 near=NEAR,
                 far=FAR,
             )

@@ -93,7 +93,7 @@ STEPS = (
     PassStep(2, passes.memory_schedule),  # an order in which less is in use at a time
     PassStep(2, passes.schedule_collectives),  # beside other work
     PassStep(2, passes.inplace_update),  # results over operands that die
-    PassStep(2, passes.configure),  # how fused kernels are launched, by their costs
+    PassStep(0, passes.configure),  # how kernels are launched, by their costs
     PassStep(2, passes.plan_memory),  # lifetimes that do not meet share space
 )
 
@@ -139,7 +139,7 @@ class PassContext:
     >>> from meta.base.device import CPU
     >>> with PassContext(opt_level=0, required=["dead_code"]):
     ...     print(pipeline(CPU))
-    Pipeline(infer_type, dead_code, dispatch)
+    Pipeline(infer_type, dead_code, dispatch, configure)
     """
 
     def __init__(

@@ -86,7 +86,7 @@ def test_compile_a_model(target: str, capsys: pytest.CaptureFixture[str]) -> Non
 def test_levels_and_several_inputs(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["my_models:double", "--input", "float32[n]", "float32[n]", "--opt-level", "0"]
     found = output(capsys, "compile", *arguments)
-    assert [p["name"] for p in found["passes"]] == ["infer_type", "dispatch"]
+    assert [p["name"] for p in found["passes"]] == ["infer_type", "dispatch", "configure"]
     assert found["inputs"] == ["float32[n]"] * 2
 
 

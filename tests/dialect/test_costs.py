@@ -35,10 +35,10 @@ from meta.dialect.core import (
     tuning,
 )
 from meta.dialect.core.cost_store import find, forget_found, generation, keep, read_race
-from meta.dialect.core.costs import MARGIN, bucket_of, choose, key_of
+from meta.dialect.core.costs import MARGIN, Breadth, bucket_of, choose, key_of
 from meta.dialect.core.dispatch import answers
 from meta.dialect.core.preference import current, forget
-from meta.dialect.core.tuning import measure_missing, race_of
+from meta.dialect.core.tuning import configurations, measure_missing, race_of
 from meta.ir import OP_RESOLVERS, Binding, Block, Call, Function, Var, parse, text
 from meta.ir.types import TensorType
 from meta.op.core import CallValues
@@ -278,20 +278,23 @@ class TestFiles:
         race = self.found()
         assert race is not None and len(race.costs) == 1
 
-    def test_a_whole_race_replaces_a_partial_one(self) -> None:
+    def test_a_race_of_more_configurations_replaces_one_of_fewer(self) -> None:
         key = key_of(call(), CPU, "eager")
-        for partial, median, kept in (
-            (True, 1.0, 1.0),
-            (True, 2.0, 1.0),
-            (False, 3.0, 3.0),
-            (False, 4.0, 3.0),
-            (True, 5.0, 3.0),
+        kept = 0.0, Breadth.LIBRARIES
+        for median, breadth, stays in (
+            (1.0, Breadth.LIBRARIES, False),
+            (2.0, Breadth.LIBRARIES, True),
+            (3.0, Breadth.UNFUSED, False),
+            (4.0, Breadth.LIBRARIES, True),
+            (5.0, Breadth.ALL, False),
+            (6.0, Breadth.ALL, True),
         ):
-            keep(key, [cost("torch", median)], partial=partial)
+            keep(key, [cost("torch", median)], breadth=breadth)
+            kept = kept if stays else (median, breadth)
             forget_found()
             race = find(key)
             assert race is not None and race.costs[0].forward is not None
-            assert (race.costs[0].forward.median, race.partial) == (kept, kept < 3.0)
+            assert (race.costs[0].forward.median, race.breadth) == kept
 
     def test_generation_changes_with_what_is_kept(self) -> None:
         assert generation(CPU) == ""
@@ -427,28 +430,28 @@ class TestDispatch:
         assert len(asked) == 2
 
     @pytest.mark.parametrize("excluded", [(), ("tvm",)])
-    def test_what_was_measured_partly_is_measured_once_more(
+    def test_what_lacks_configurations_is_measured_once_more(
         self, excluded: tuple[str, ...], mine: Dialect, monkeypatch
     ) -> None:
         asked = []
 
         def measure(subjects, device, how):
-            for subject in subjects:
-                asked.append((str(subject.out), tuning.measures_partly()))
+            for _ in subjects:
+                asked.append(tuning.breadth())
                 yield [cost("mine", 10.0), cost("torch", 1.0)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])
         with measured():
-            with tuning.partly():
+            with configurations(Breadth.LIBRARIES), configurations(Breadth.UNFUSED):
                 assert race_of(call(), CPU) == race_of(call(), CPU)
             assert len(asked) == 1
             with exclude(*excluded):
                 race = race_of(call(), CPU)
-                assert race is not None and not race.partial
+                assert race is not None and race.breadth == Breadth.ALL
                 assert race_of(call(), CPU) == race
-                with tuning.partly():
+                with configurations(Breadth.UNFUSED):
                     assert race_of(call(), CPU) == race
-        assert [partly for _, partly in asked] == [True, False]
+        assert asked == [Breadth.LIBRARIES, Breadth.ALL]
 
     def test_several_are_measured_together(self, mine: Dialect, monkeypatch) -> None:
         """Each once, and those that are known not at all; until the measurer ends."""

@@ -14,7 +14,8 @@ import meta
 from meta.base.device import CPU
 from meta.base.errors import OutOfMemory
 from meta.dialect import HANDWRITTEN, LIBRARY
-from meta.dialect.core import Configs, Deferred, OpEnv, tuning
+from meta.dialect.core import DIALECTS, Configs, Deferred, OpEnv, tuning
+from meta.dialect.core.costs import Breadth
 from meta.dialect.core.openv import Compiled
 from meta.ir import TensorType
 from meta.op.core import CallValues
@@ -211,8 +212,21 @@ def test_no_more_begin_than_there_are_seconds(monkeypatch: pytest.MonkeyPatch) -
     assert seen == [3, 1, 1] and len(costs) == 5
 
 
-def test_a_program_that_is_only_compared_is_measured_partly(fakes: Fakes) -> None:
+def test_of_calls_that_may_fuse_others_are_made_later(fakes: Fakes) -> None:
     goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
-    with tuning.partly():
-        (costs,) = measure.measured([call(5)], CPU, "eager")
-    assert goes == [[(5, 0)]] and list(times(costs)) == ["fake"]
+    tanh = DIALECTS["fake"].ops["tanh"]
+    whole = [[(5, 0)], [(5, tile) for tile in TILES]]
+    for fusion, breadth, expected in (
+        (None, Breadth.LIBRARIES, whole[:1]),
+        (None, Breadth.UNFUSED, whole),
+        ("elemwise", Breadth.UNFUSED, whole[:1]),
+        ("elemwise", Breadth.ALL, whole),
+        ("out_elemwise_fusable", Breadth.UNFUSED, whole),
+    ):
+        tanh.fusion = fusion
+        tanh.dialect.fuse = lambda function, device: OpEnv(torch.tanh, True)
+        goes.clear()
+        with tuning.configurations(breadth):
+            (costs,) = measure.measured([call(5)], CPU, "eager")
+        assert goes == expected, (fusion, breadth)
+        assert len(times(costs)) == (4 if expected == whole else 1)

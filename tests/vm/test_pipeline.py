@@ -45,7 +45,7 @@ def test_a_higher_level_adds_passes_and_keeps_the_order() -> None:
     levels = [names(level) for level in range(MAX_LEVEL + 1)]
     for lower, higher in pairwise(levels):
         assert [n for n in higher if n in lower] == lower
-    assert levels[0] == ["infer_type", "dispatch"]
+    assert levels[0] == ["infer_type", "dispatch", "configure"]
     assert levels[3] == [step.name for step in STEPS]
     assert names() == levels[2]
 

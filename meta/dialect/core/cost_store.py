@@ -29,7 +29,7 @@ from meta.base.device import Device
 from meta.base.errors import FormatError, MetaError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.costs import Cost, Key, Race, cost_of_record, digest
+from meta.dialect.core.costs import Breadth, Cost, Key, Race, cost_of_record, digest
 from meta.dialect.core.preference import forget
 from meta.runtime import chip
 
@@ -104,8 +104,8 @@ def _parsed(content: str, place: Path | None = None) -> Race | None:
         names = ("operator", "call", "how", "tf32")
         key = Key(**{**{n: stated[n] for n in names}, "device": Device(record["device"])})
         costs = tuple(map(cost_of_record, record["costs"]))
-        kinds = {name: bool(record[name]) for name in ("bucket", "partial")}
-        return Race(key, costs, float(record["when"]), place, **kinds)
+        bucket, breadth = bool(record["bucket"]), Breadth(record["breadth"])
+        return Race(key, costs, float(record["when"]), place, bucket, breadth)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MetaError):
         return None
 
@@ -118,7 +118,7 @@ def race_text(race: Race) -> str:
         "device": str(race.key.device),
         "when": race.when,
         "bucket": race.bucket,
-        "partial": race.partial,
+        "breadth": int(race.breadth),
         "costs": [c.record() for c in race.costs],
     }
     plain = json.dumps(record, sort_keys=True)
@@ -131,27 +131,27 @@ def keep(
     *,
     bucket: Key | None = None,
     anew: bool = False,
-    partial: bool = False,
+    breadth: Breadth = Breadth.ALL,
 ) -> Race:
     """Keep the result of a race, and return what is kept: where another process was faster, what
     it measured, so that all of them choose alike; ``anew`` replaces it, and so does a race in which
-    all configurations took part one in which they did not.
+    more configurations took part.
 
     bucket: the key of all calls with about these extents, for which it counts, too, if nothing else
-    does yet. partial: as in `Race`. A disk that is full or read-only keeps nothing, and there is
+    does yet. breadth: as in `Race`. A disk that is full or read-only keeps nothing, and there is
     one warning.
     """
     stamped = tuple(replace(c, source=source_of(c.dialect)) for c in costs)
-    kept = _kept(Race(key, stamped, time.time(), partial=partial), anew)
+    kept = _kept(Race(key, stamped, time.time(), breadth=breadth), anew)
     if bucket is not None:
-        _kept(Race(bucket, stamped, kept.when, bucket=True, partial=partial), False)
+        _kept(Race(bucket, stamped, kept.when, bucket=True, breadth=breadth), False)
     return kept
 
 
 def _kept(race: Race, anew: bool) -> Race:
     if not anew:
         before = _read(race.key)
-        if before is not None and (race.partial or not before.partial):
+        if before is not None and before.breadth >= race.breadth:
             _found[_here(race.key)] = before
             return before
         anew = before is not None
@@ -231,7 +231,7 @@ def exported() -> dict[str, Any]:
 
 
 def imported(record: Any) -> int:
-    """Keep what `exported` returned, where nothing is kept yet, or partial races for whole ones;
+    """Keep what `exported` returned, where nothing is kept yet, or a race of fewer configurations;
     return how many races that were.
 
     They count where the environment is the one in which they were measured. FormatError for
@@ -257,7 +257,7 @@ def imported(record: Any) -> int:
             if folder is not None and race is not None:
                 place = folder / race.key.file
                 kept = _parsed(place.read_text("utf-8", "replace")) if place.is_file() else None
-                if kept is None or (kept.partial and not race.partial):
+                if kept is None or kept.breadth < race.breadth:
                     _place(place, content.encode(), anew=True)
                     count += 1
         if folder is not None:

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +157,20 @@ class Key:
         return digest(json.dumps(self.record(), sort_keys=True)) + ".json"
 
 
+class Breadth(IntEnum):
+    """Whose configurations take part in a race, besides the defaults of all."""
+
+    LIBRARIES = 0  # those of kernels that nobody has to compile
+    UNFUSED = 1  # not those of kernels that fuse with their neighbours, which are others then
+    ALL = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Race:
     """The costs of all candidates of a call, in the order in which dispatch asks them.
 
     when: seconds since 1970. place: the file, None if it is in memory only. bucket: whether it was
-    run with neighbouring extents. partial: whether kernels that a compiler makes took part in their
-    default configuration alone.
+    run with neighbouring extents. breadth: whose configurations took part.
     """
 
     key: Key
@@ -170,7 +178,7 @@ class Race:
     when: float
     place: Path | None = None
     bucket: bool = False
-    partial: bool = False
+    breadth: Breadth = Breadth.ALL
 
     def of(self, dialect: str, config: Config = ()) -> Cost | None:
         """Return what was measured of a candidate, None if it was not there."""

@@ -91,6 +91,14 @@ class DialectOp(OpNode):
             found = self._configured.setdefault(config, made)
         return found
 
+    @property
+    def fuses(self) -> bool:
+        """Whether it is one of those operators of which the backend compiles several to one kernel;
+        not of those, such as a product, that remain most of the work of theirs.
+        """
+        own = self.fusion not in (None, "opaque", "out_elemwise_fusable")
+        return own and self.dialect.fuse is not None
+
     def plevel(self, device: Device) -> int:
         """Return the level on a device; the dialect's if it does not run there at all. One for
         the chips of a vendor is not below those that are less specific.

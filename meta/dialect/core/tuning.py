@@ -20,7 +20,7 @@ from meta.base import config
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core.cost_store import find, generation, keep
-from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
+from meta.dialect.core.costs import Breadth, Cost, Key, Race, bucket_of, choose, key_of
 from meta.dialect.core.dialect_op import DialectOp
 from meta.dialect.core.openv import Config
 from meta.dialect.core.preference import current, tuned, tuning
@@ -60,7 +60,7 @@ def measure_missing(
         if _is_static(subject):
             key = key_of(subject, device, how)
             race = _found(key)
-            if race is None or (race.partial and not _partly.get()):
+            if race is None or race.breadth < _breadth.get():
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
     yield done
@@ -76,7 +76,7 @@ def measure_missing(
         if costs:  # else there was no room for it
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
             bucket = None if bucket is None else _here(bucket)
-            keep(_here(key), costs, bucket=bucket, partial=_partly.get())
+            keep(_here(key), costs, bucket=bucket, breadth=_breadth.get())
             if isinstance(subject, CallValues):
                 keep_configurations(subject, costs, device, how)
         now = time.monotonic()
@@ -95,7 +95,7 @@ def keep_configurations(call: CallValues, costs: Sequence[Cost], device: Device,
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
             key = _of_configurations(one, call, device, how)
-            keep(key, own, bucket=key, partial=_partly.get())
+            keep(key, own, bucket=key, breadth=_breadth.get())
 
 
 def configuration(dialect_op: DialectOp, call: CallValues, *, eager: bool = False) -> Config:
@@ -171,11 +171,11 @@ def known(subject: CallValues | Function, device: Device, *, eager: bool = False
 
 
 def _found(key: Key) -> Race | None:
-    """Return the race of all dialects, or else, if it is partial, too, of those allowed here."""
-    everybody, here = find(key), _here(key)
-    if here == key or (everybody is not None and not everybody.partial):
-        return everybody
-    return find(here) or everybody
+    """Return the race of all dialects, or of those allowed here where more configurations took part
+    in it.
+    """
+    races = [race for race in map(find, dict.fromkeys((key, _here(key)))) if race is not None]
+    return max(races, key=lambda race: race.breadth, default=None)
 
 
 Measurer = Callable[[Sequence[CallValues | Function], Device, str], Iterable[Sequence[Cost]]]
@@ -216,25 +216,25 @@ def measures_variants() -> bool:
     return _variants.get()
 
 
-_partly: ContextVar[bool] = ContextVar("meta_tuning_partly", default=False)
+_breadth: ContextVar[Breadth] = ContextVar("meta_tuning_breadth", default=Breadth.ALL)
 
 
 @contextmanager
-def partly() -> Iterator[None]:
-    """Measure kernels that a compiler makes in their default configuration alone, in a ``with``
-    block: those of a program that is only compared with another. If it is taken they are measured
-    once more, in all configurations.
+def configurations(most: Breadth) -> Iterator[None]:
+    """Measure no other configurations than these in a ``with`` block: of calls that may become part
+    of other kernels, or of a program that is only compared with another. Where they matter after
+    all, and are asked for outside of the block, the race is run again.
     """
-    token = _partly.set(True)
+    token = _breadth.set(min(most, _breadth.get()))
     try:
         yield
     finally:
-        _partly.reset(token)
+        _breadth.reset(token)
 
 
-def measures_partly() -> bool:
-    """Whether this is a block of `partly`."""
-    return _partly.get()
+def breadth() -> Breadth:
+    """Return whose configurations are measured here."""
+    return _breadth.get()
 
 
 @dataclass(slots=True)

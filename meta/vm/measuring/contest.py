@@ -22,10 +22,12 @@ import torch
 from meta.base import config
 from meta.base.errors import OutOfMemory
 from meta.base.progress import bar
+from meta.dialect.core import DIALECTS
 from meta.dialect.core.cost_store import source_of
-from meta.dialect.core.costs import BYTES, Cost, Timing
+from meta.dialect.core.costs import BYTES, Breadth, Cost, Timing
 from meta.dialect.core.openv import OpEnv
 from meta.dialect.core.tuning import racing
+from meta.op.core import CallValues
 from meta.passes.peaks import peaks_of
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.measuring.arguments import Copies
@@ -56,12 +58,12 @@ class Rules:
     how: "graph" or "eager". dialect: whose contenders count; None: everybody's. backward: whether
     the gradient's program is timed, too. budget: seconds after which no contender is made and no
     round begins; None: no limit. iters: rounds; None: as many as are needed. configs: how many of
-    each kernel, and compiled: of one that a compiler makes; None: as many. clock: what takes the
-    time; None: that of the device. patience: seconds of rounds where there is no budget.
-    left_out: why kernels of a dialect are not made, by its name. near: no other kernel is made if
-    the first takes at most this share longer than the device takes to move its bytes, where that
-    was measured (`meta.vm.measure_peaks`). far: a kernel that takes this many times as long as the
-    fastest before it has no other configurations made.
+    each kernel, and compiled: of one that a compiler makes; None: as many. breadth: of which
+    kernels there are any. clock: what takes the time; None: that of the device. patience: seconds
+    of rounds where there is no budget. left_out: why kernels of a dialect are not made, by its
+    name. near: no other kernel is made if the first takes at most this share longer than the device
+    takes to move its bytes, where that was measured (`meta.vm.measure_peaks`). far: a kernel that
+    takes this many times as long as the fastest before it has no other configurations made.
     """
 
     how: str = "graph"
@@ -71,6 +73,7 @@ class Rules:
     iters: int | None = None
     configs: int = MOST_CONFIGS
     compiled: int | None = None
+    breadth: Breadth = Breadth.ALL
     clock: Clock | None = None
     left_out: Mapping[str, str] = field(default_factory=dict)
     near: float | None = None
@@ -182,9 +185,7 @@ def _entered(
     for dialect in dialects(subject, eager):
         first = made(subject, dialect, (), clock, eager, against(dialect))
         listed = None if first.env is None else first.env.configs
-        most = rules.configs
-        if rules.compiled is not None and first.env is not None and first.env.is_deferred:
-            most = rules.compiled
+        most = _most_configs(first, subject, rules)
         yield [first]
         entered.append(first)
         if first.env is not None and reference is None:
@@ -212,6 +213,18 @@ def _entered(
             else:
                 check(contender, subject, reference)
     return entered, reference
+
+
+def _most_configs(first: Contender, subject: Subject, rules: Rules) -> int:
+    """Return in how many other configurations a kernel takes part."""
+    if first.env is None or not first.env.is_deferred:
+        return rules.configs
+    what, ops = subject.what, DIALECTS[first.dialect].ops
+    fuses = isinstance(what, CallValues) and ops[what.op.name].fuses
+    needed = Breadth.ALL if fuses else Breadth.UNFUSED
+    if rules.breadth < needed:
+        return 0
+    return rules.configs if rules.compiled is None else rules.compiled
 
 
 def _call(contender: Contender, subject: Subject, reference: Reference) -> Call:
