@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from command import add_names, add_outputs, parser_of
 from cuda_kernel import Kernel, normal
 from kernel_list_cuda import KERNELS, WIDE
 from kernels_cuda import DTYPES, compare, inputs_of, precise, timed
-from models.cuda_contenders import AUTOTUNED, Contender
+from models.cuda_contenders import AUTOTUNED, Call, Contender
 from models.cuda_rows import ROWS
 from report import conditions_cuda, say, write
 
@@ -111,25 +111,41 @@ def operator(kernel: Kernel, precision: str, budget: float, compiler: bool) -> d
     }
 
 
-def model(name: str, budget: float, compiler: bool) -> dict[str, Any]:
-    """Return the record of a model; of this process, which has all contenders."""
-    names = ("meta", AUTOTUNED) if compiler else ("meta",)
-    made = {key: Contender(ROWS[name], key, "cuda") for key in names}
-    again = Contender(ROWS[name], "meta", "cuda")
+def model(name: str, budget: float, compiler: bool) -> Iterator[dict[str, Any]]:
+    """Iterate over the records of a model; of this process, which has all contenders: one without
+    torch.compile, which may take minutes, and one with it, in which all take turns once more.
+    """
+    untuned, tuned = (Contender(ROWS[name], "meta", "cuda") for _ in range(2))
+    calls = {}
     with config.override(META_TUNE="off"):
-        calls = {"untuned": made["meta"].compiled()}
+        calls["untuned"] = untuned.compiled()
     say(f"{name}: compiled, untuned")
     begin = time.perf_counter()
     with meta.dialect.measured(budget):
-        calls["tuned"] = again.compiled()
+        calls["tuned"] = tuned.compiled()
     seconds = time.perf_counter() - begin
     say(f"{name}: tuned in {seconds:.0f} s")
-    begin = time.perf_counter()
-    if AUTOTUNED in made:
-        calls[AUTOTUNED] = made[AUTOTUNED].compiled()
+    program = tuned.executable
+    cost = meta.analysis.cost(program.module, program.device)
+    record = {
+        "row": name,
+        "tune_s": seconds,
+        "predicted_ms": cost.total / 1e3,
+        "measured_share": cost.measured_share,
+        "changes": list(changes(program)),
+    }
+    yield {**record, "ms": in_turns(calls)}
+    if compiler:
+        theirs = Contender(ROWS[name], AUTOTUNED, "cuda")
+        begin = time.perf_counter()
+        calls[AUTOTUNED] = theirs.compiled()
         calls[AUTOTUNED]()
         torch.cuda.synchronize()
-    theirs = time.perf_counter() - begin
+        yield {**record, "autotune_s": time.perf_counter() - begin, "ms": in_turns(calls)}
+
+
+def in_turns(calls: dict[str, Call]) -> dict[str, float]:
+    """Return the milliseconds of each call, the median of rounds in which all take turns."""
     samples: dict[str, list[float]] = {key: [] for key in calls}
     for call in calls.values():
         for _ in range(WARM_UP):
@@ -144,17 +160,7 @@ def model(name: str, budget: float, compiler: bool) -> dict[str, Any]:
             end.record()
             end.synchronize()
             samples[key].append(start.elapsed_time(end) / CALLS)
-    program = again.executable
-    cost = meta.analysis.cost(program.module, program.device)
-    return {
-        "row": name,
-        "ms": {key: statistics.median(found) for key, found in samples.items()},
-        "tune_s": seconds,
-        "autotune_s": theirs,
-        "predicted_ms": cost.total / 1e3,
-        "measured_share": cost.measured_share,
-        "changes": list(changes(program)),
-    }
+    return {key: statistics.median(found) for key, found in samples.items()}
 
 
 def second(name: str, budget: float) -> dict[str, Any]:
@@ -185,13 +191,14 @@ def worker(options: Any, name: str, folder: str, *flags: str) -> Iterator[dict[s
 
 
 def measured_twice(options: Any, name: str, folder: str) -> Iterator[dict[str, Any]]:
-    """Measure a model, and then in a second process what is left to be measured: two records, the
-    first one without what the second process says, so that it is not lost with that.
+    """Measure a model, and then in a second process what is left to be measured. The records before
+    the last are without what the second process says, so that they are not lost with that.
     """
+    record: dict[str, Any] = {}
     for record in worker(options, name, folder):
         yield {**record, "second_tuning_s": None}
-        (again,) = worker(options, name, folder, "--second")
-        yield {**record, **again}
+    (again,) = worker(options, name, folder, "--second")
+    yield {**record, **again}
 
 
 def gain(record: dict[str, Any]) -> float:
@@ -267,14 +274,16 @@ def main() -> int:
         parser.error("no CUDA device")
     if options.worker == OPERATORS:
         return _operators(options)
+    found: Iterable[dict[str, Any]]
     if options.worker:
         if options.second:
-            found = second(options.worker, options.budget)
+            found = [second(options.worker, options.budget)]
         else:
             found = model(options.worker, options.budget, not options.no_compile)
-        print(json.dumps(found))
+        for record in found:
+            print(json.dumps(record), flush=True)
         return 0
-    # Of a row's two records the later one counts.
+    # Of a row's records the last one counts.
     lines = map(json.loads, _lines(options.records))
     records = list({record["row"]: record for record in lines}.values())
     known = {r["row"] for r in records if r.get("second_tuning_s", 0.0) is not None}
