@@ -7,6 +7,11 @@ from collections import Counter
 from meta.ir import Call, Function, GlobalVar, Module, bindings
 from meta.ir.visit import used_atoms
 
+PREPARED_BY = "prepared_by"
+"""Attribute of main: the name of the function that `prepare` made, which takes the model's arrays,
+and returns what main takes behind them.
+"""
+
 
 def callees(function: Function) -> list[str]:
     """Return the functions of the module that a function refers to, each once, in order of use."""
@@ -25,10 +30,15 @@ def used_as_values(module: Module) -> set[str]:
 
 
 def reached_from_main(module: Module) -> Module:
-    """Return the module without functions that main does not reach; all of them without a main."""
-    if "main" not in module.functions:
+    """Return the module without functions that neither main nor what prepares it reaches; all of
+    them without a main.
+    """
+    main = module.functions.get("main")
+    if main is None:
         return module
-    reached = {"main", *_reached(_graph(module), "main")}
+    graph = _graph(module)
+    roots = ["main", *([main.attrs[PREPARED_BY]] if PREPARED_BY in main.attrs else [])]
+    reached = {*roots, *(name for root in roots for name in _reached(graph, root))}
     return module.with_functions({n: f for n, f in module.functions.items() if n in reached})
 
 

@@ -27,6 +27,7 @@ from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import CallValues, fields
 from meta.op.core.indices import checks_indices
+from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import called_op
 from meta.passes.dispatch import prepared
 from meta.passes.index_ranges import index_atoms
@@ -35,7 +36,6 @@ from meta.passes.pattern.apply import outlined
 from meta.passes.pattern.build import parts
 from meta.passes.pattern.find import Facts, captured_atoms
 from meta.passes.pattern.parts import Called
-from meta.passes.prepare import PREPARED_BY
 
 
 def fuse_dialect(module: Module, *, device: Device) -> Module:

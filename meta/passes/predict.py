@@ -21,10 +21,10 @@ from meta.dialect.core.preference import tuning
 from meta.dialect.core.tuning import how_in_programs
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, Type
 from meta.op.core import CallValues, View
+from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import base_op, leaf_types, typed_args
 from meta.passes.lifetimes import type_bytes
 from meta.passes.peaks import Peaks, peaks_of
-from meta.passes.prepare import PREPARED_BY
 from meta.passes.work import NOTHING, Work, work_of
 
 

@@ -30,6 +30,7 @@ from meta.ir import (
 from meta.ir.visit import uses
 from meta.op.core import Op
 from meta.passes.buffers import Buffers, Summaries, owner
+from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import is_pure, leaf_types, op_call
 from meta.passes.dispatch import dispatch
 from meta.passes.lifetimes import type_bytes
@@ -77,10 +78,6 @@ def _is_static(type_: Type | None) -> bool:
     return all(isinstance(t, TensorType) and t.is_static for t in leaf_types(type_))
 
 
-PREPARED_BY = "prepared_by"
-"""Attribute of main: the name of the function that takes the model's arrays, main's parameters that
-`ARRAYS` counts, and returns what main takes behind them.
-"""
 MAX_GROWTH_BYTES = 1 << 16
 """A value that is kept may take at most this much memory more than the arrays that it is of."""
 

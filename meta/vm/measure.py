@@ -147,6 +147,10 @@ def measured(
     `MEASURER` is. There are none of one that has no room to be measured beside the user's arrays.
     """
     waiting = deque(what)
+    if device.kind == "cpu":
+        # One race decides for programs and for eager calls. It begins with the kernel that priority
+        # chooses in a program, which others have to beat, and not with one that is there already.
+        how = "graph"
     while waiting:
         window = _window(waiting, device)
         rules = [

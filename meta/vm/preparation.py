@@ -20,8 +20,8 @@ from meta.dialect.core import only
 from meta.grad.core import no_grad
 from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, type_of
 from meta.op.core.handler import Default, use
+from meta.passes.call_graph import PREPARED_BY
 from meta.passes.lifetimes import type_bytes
-from meta.passes.prepare import PREPARED_BY
 from meta.runtime import outside, replace
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory

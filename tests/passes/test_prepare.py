@@ -6,7 +6,7 @@ import pytest
 
 from meta.base.device import CPU
 from meta.ir import Call, Module, parse, structural_equal, verify
-from meta.passes import infer_type, prepare
+from meta.passes import dead_code, infer_type, prepare
 
 HEAD = "func @main(%x: float16[2, 3], %u: float32[3, 3], %w: float32[3, 4]) attrs(arrays=2)"
 
@@ -83,3 +83,23 @@ def test_blocks_and_closures_are_given_what_they_use() -> None:
         "%r",
     )
     assert names(found, "prepare") == ["exp"] and "exp" not in names(found)
+
+
+def test_what_prepares_main_is_not_dead() -> None:
+    """Nor is what it calls."""
+    found = prepared(
+        '%a = astype(%w, "float16")\n%b = matmul(%x, %a)', "%b", HEAD.replace("3, 3", "1")
+    )
+    assert set(dead_code(found).functions) == {"main", "prepare"}
+    calls = parse("""
+        func @main(%u: float32[1], %w: float32[3, 4]) -> float16[3, 4] {
+          %a: float16[3, 4] = @half(%w)
+          return %a
+        }
+        func @half(%w: float32[3, 4]) -> float16[3, 4] {
+          %a: float16[3, 4] = astype(%w, "float16")
+          return %a
+        }
+        func @unused(%w: float32[3, 4]) -> float32[3, 4] { return %w }""").functions
+    by_call = {**calls, "main": found.main, "prepare": calls["main"]}
+    assert set(dead_code(found.with_functions(by_call)).functions) == {"main", "prepare", "half"}

@@ -175,3 +175,32 @@ def test_a_second_process_would_measure_nothing() -> None:
         assert second.races == 0
     assert abs(run(x).numpy() - expected).max() < 1e-4
     assert str(again.module) == str(run.module)
+
+
+def test_a_model_whose_weights_are_prepared_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns are split in a program beside which there is one that runs once."""
+
+    class Net(meta.Model):
+        def build(self) -> None:
+            self.conv = meta.model.Conv2d(3, 8, 3, padding=1)
+            self.norm = meta.model.BatchNorm(8)
+            self.head = meta.model.Linear(8, 5)
+
+        @meta.model.trace
+        def forward(self, x: Any) -> Any:
+            y = meta.relu(self.norm(self.conv(x)))
+            return meta.softmax(self.head(meta.mean(y, axis=(2, 3))))
+
+    def slow_patterns(subjects: Any, device: Any, how: str) -> Iterator[list[Cost]]:
+        for subject in subjects:
+            time = 50.0 if isinstance(subject, Function) else 5.0
+            yield [Cost(name, (), timing(time)) for name in ("tvm", "torch")]
+
+    monkeypatch.setattr(tuning, "MEASURER", [slow_patterns])
+    meta.random.seed(0)
+    model, x = Net().eval(), meta.ones((2, 3, 8, 8))
+    expected = model(x).numpy()
+    with config.override(META_PROGRAM_CACHE=False), meta.dialect.measured():
+        run = meta.vm.compile(model, x)
+    assert "prepare" in run.module.functions
+    assert abs(run(x).numpy() - expected).max() < 1e-5

@@ -169,3 +169,14 @@ def test_who_is_far_behind_is_left_out(fakes: Fakes) -> None:
     assert [refusal(2), refusal(3), refusal(4)] == ["", "", ""]
     with meta.dialect.prefer("torch"):
         assert "3 times as slow in 3 races" in refusal(5)
+
+
+def test_on_the_cpu_the_choice_of_programs_is_measured_first() -> None:
+    """An eager call takes what needs no compiling; one race decides for both."""
+    call = meta.relu.call_values((TensorType((64, 64), "float32"),), CPU)
+    of_programs, eager = dispatch(call).dialect_op, dispatch(call, eager=True).dialect_op
+    assert of_programs is not None and eager is not None
+    assert (of_programs.dialect.name, eager.dialect.name) == ("tvm", "torch")
+    for how in ("graph", "eager"):
+        (costs,) = measured([call], CPU, how)
+        assert costs[0].dialect == "tvm" and costs[0].forward is not None

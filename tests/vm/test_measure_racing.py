@@ -99,6 +99,14 @@ def test_no_round_begins_after_the_deadline() -> None:
     assert {len(lane.samples) for lane in of.values()} == {4}, "the first one does"
 
 
+def test_rounds_that_somebody_wants_are_run_however_long_they_take() -> None:
+    for rounds, expected in ((12, 12), (None, 7)):
+        clock = FakeClock()
+        (lane,) = lanes(clock, slow=lambda n: 1e6 * (1 + n % 2)).values()
+        race([lane], clock, rounds=rounds, patience=5.0)
+        assert len(lane.samples) == expected
+
+
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.0, 1.0), (0.2, 1.8), (0.5, 3.0), (0.8, 4.2), (1.0, 5.0)]
 )

@@ -94,12 +94,13 @@ def race(
 
     rounds: how many; None: from `FEWEST` to `MOST`, until the median of each is known, where lanes
     that are far behind leave before. deadline: the time of the clock after which no round
-    begins but the first; None: ``patience`` seconds from now.
+    begins but the first; None: ``patience`` seconds from now, unless somebody says how many rounds.
     """
-    until = clock.now() + patience if deadline is None else deadline
+    if deadline is None:
+        deadline = clock.now() + patience if rounds is None else math.inf
     running, done = list(lanes), 0
     while running and done < (MOST if rounds is None else rounds):
-        if done and clock.now() >= until:
+        if done and clock.now() >= deadline:
             return
         first = done % len(running)
         for lane in (*running[first:], *running[:first]):
