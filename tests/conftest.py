@@ -5,7 +5,7 @@ A process for each core runs them (pytest-xdist); ``-n 0`` runs them in one, for
 Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
 
 Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
-``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 32 parts that today's
+``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 48 parts that today's
 date chooses: 32 days' runs cover all.
 
 Tests marked ``long`` compile much for what they find. An ordinary run leaves them out, too; all
@@ -64,14 +64,14 @@ def no_strangers_stay() -> Iterator[None]:
     assert not strangers, f"left behind: {strangers}"
 
 
-PARTS = 32
+PARTS = 48
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
-        help="which tests marked slow run: one of 32 parts (auto: by the date), all or none "
+        help="which tests marked slow run: one of 48 parts (auto: by the date), all or none "
         "(default: none, but all where -m or -k is given)",
     )
 
