@@ -125,10 +125,7 @@ def compile(
         begin_ahead(where)
         if tuning() == "on" and not exhausted():
             measure_peaks(where)  # what plans weigh times against
-        if tuning() == "on":
-            with rules_alone():
-                passes(traced)  # measures what the program calls before what it might call instead
-        module = passes(traced)
+        module = _measured(passes, traced) if tuning() == "on" else passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)
         found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
@@ -140,6 +137,25 @@ def compile(
                 with tuned(measures=False):
                     program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
     return Executable(found, program.arrays, program.convention, history, cuda_graph, replay)
+
+
+MOST_PLANS = 4
+"""How often a program is planned at most until nothing is left to be measured of the plan."""
+
+
+def _measured(passes: Pipeline, traced: Module) -> Module:
+    """Lower a program and measure its kernels on the way. What is measured late, such as that of
+    fused kernels, may be a reason for another plan, whose kernels are measured then: the program is
+    that of the last one, which another process with the same costs would make.
+    """
+    with rules_alone():
+        passes(traced)  # measures what the program calls before what it might call instead
+    for _ in range(MOST_PLANS):
+        with measured() as spent:
+            module = passes(traced)
+        if spent.races == 0 or exhausted():
+            break
+    return module
 
 
 def _replayed(context: Context, passes: Pipeline, traced: Module) -> list[PassRecord]:

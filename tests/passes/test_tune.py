@@ -13,11 +13,12 @@ import meta
 from meta.base import config
 from meta.base.device import CPU
 from meta.dialect.core import FUSED, Cost, tuning
-from meta.dialect.core.cost_store import keep
+from meta.dialect.core.cost_store import forget_found, keep
 from meta.dialect.core.costs import Breadth, key_of
-from meta.ir import Function, Module, parse, text
+from meta.ir import Function, Module, TensorType, parse, text
 from meta.passes import configure, dispatch, split_patterns, tune
 from meta.passes.tune import measure
+from meta.vm.compiler import _measured
 from tests.passes import fake_costs
 from tests.passes.fake_costs import timing
 
@@ -204,3 +205,28 @@ def test_a_model_whose_weights_are_prepared_is_tuned(monkeypatch: pytest.MonkeyP
         run = meta.vm.compile(model, x)
     assert "prepare" in run.module.functions
     assert abs(run(x).numpy() - expected).max() < 1e-5
+
+
+def test_a_program_is_planned_until_nothing_is_left_to_be_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, runs = asked_by(monkeypatch), 0
+    calls = [meta.exp.call_values((TensorType((n,), "float32"),), CPU) for n in range(1, 9)]
+
+    def passes(module: Module) -> Module:
+        nonlocal runs
+        measure(calls[runs : runs + 1] if runs < last else [], CPU)
+        runs += 1
+        return module
+
+    for last, expected in ((0, 2), (1, 2), (3, 4), (8, 5)):
+        asked.clear()
+        runs = 0
+        forget_found()
+        with config.override(META_CACHE=False), meta.dialect.measured():
+            _measured(passes, STEPS)  # type: ignore[arg-type]
+        assert runs == expected, last
+    runs, last = 0, 8
+    with meta.dialect.measured(budget=0.0):
+        _measured(passes, STEPS)  # type: ignore[arg-type]
+    assert runs == 2, "the time is up"
