@@ -17,7 +17,7 @@ from meta.dialect.core.costs import Breadth
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import Config, config_text
 from meta.dialect.core.preference import current, tuning
-from meta.dialect.core.tuning import choice, chooses, configurations, measure_missing, race_of
+from meta.dialect.core.tuning import choice, configurations, measure_missing, race_of
 from meta.ir import Binding, Call, Function, Module, Type, bindings
 from meta.op.core import CallValues, Op, View
 from meta.passes.dispatch import prepared
@@ -76,7 +76,7 @@ def configure(module: Module, *, device: Device) -> Module:
     >>> configure(program, device=CPU) is program
     True
     """
-    if not (chooses(device) or tuning() == "on"):
+    if tuning() == "off":
         return module
     subjects: list[CallValues | Function] = []
     for function in module.functions.values():

@@ -183,7 +183,7 @@ def _window(waiting: deque[CallValues | Function], device: Device) -> list[Subje
     """
     free = free_bytes(device)
     room = MOST_BYTES if free is None else min(MOST_BYTES, free // 8)
-    most = max(1, min(WINDOW, int(min(remaining(), WINDOW))))
+    most = max(1, int(min(remaining(), WINDOW)))
     found: list[Subject] = []
     counts: Counter[str] = Counter()
     while waiting and len(found) < most:
@@ -193,13 +193,19 @@ def _window(waiting: deque[CallValues | Function], device: Device) -> list[Subje
         else:
             subject = subject_of(ExampleCall(what, tuple(what.args)))
             counts[subject.name] += 1
-        known = any((op, where) == (subject.name, device) for op, _, where in _hopeless)
         room -= sum(subject.bytes.values())
-        if found and (room < 0 or (not known and counts[subject.name] > ENOUGH)):
+        is_known = counts[subject.name] <= ENOUGH or _is_decided(subject.name, device)
+        if found and (room < 0 or not is_known):
             break
         found.append(subject)
         waiting.popleft()
     return found
+
+
+def _is_decided(name: str, device: Device) -> bool:
+    """Whether it is known of all dialects whether they are far behind in an operator."""
+    counts = [n for (op, _, where), n in _hopeless.items() if (op, where) == (name, device)]
+    return bool(counts) and not any(0 < count < ENOUGH for count in counts)
 
 
 def _left_out(name: str, device: Device) -> dict[str, str]:

@@ -44,7 +44,7 @@ def keep_config(subject: Any, dialect: str = "tvm") -> None:
 
 
 def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
-    assert configure(STEPS, device=CPU) is STEPS
+    assert text(configure(STEPS, device=CPU)) == text(STEPS)
     exp = meta.exp.call_values(tuple(STEPS.main.params[0].type for _ in range(1)), CPU)
     keep_config(exp)
     found = text(configure(STEPS, device=CPU))
@@ -52,6 +52,11 @@ def test_a_kernel_that_fuses_with_nobody_has_its_configuration() -> None:
     assert "tvm.tanh@parallel=1(" in found, "what is stated stays"
     with config.override(META_TUNE="off"):
         assert configure(STEPS, device=CPU) is STEPS
+    with config.override(META_CACHE=False):  # what is kept in memory alone counts, too
+        forget_found()
+        assert text(configure(STEPS, device=CPU)) == text(STEPS)
+        keep_config(exp)
+        assert "tvm.exp@parallel=0(%x)" in text(configure(STEPS, device=CPU))
     # Another dialect may be faster: which one runs it is not decided here.
     costs = [Cost("torch", (), timing(1.0)), Cost("tvm", (), timing(10.0))]
     keep(key_of(exp, CPU, "eager"), costs, anew=True)

@@ -190,6 +190,14 @@ def test_two_races_of_an_operator_say_who_is_far_behind(monkeypatch: pytest.Monk
     assert windows(monkeypatch, [call(rows) for rows in (2, 3, 4, 5, 6)]) == [[2, 3], [4, 5, 6]]
 
 
+def test_one_race_says_nothing_of_who_was_far_behind_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {("tanh", "torch", CPU): -2, ("tanh", "elsewhere", CPU): 1}
+    monkeypatch.setattr(measure, "_hopeless", known)
+    assert windows(monkeypatch, [call(rows) for rows in (2, 3, 4)]) == [[2, 3], [4]]
+    known["tanh", "elsewhere", CPU] = 2
+    assert windows(monkeypatch, [call(rows) for rows in (2, 3, 4)]) == [[2, 3, 4]]
+
+
 def test_there_is_room_for_all_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "MOST_BYTES", 600)
     monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
