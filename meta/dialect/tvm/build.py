@@ -45,7 +45,7 @@ from meta.dialect.tvm import (
     workspace,
 )
 from meta.dialect.tvm.artifact import artifact_of
-from meta.dialect.tvm.configured import configs_of
+from meta.dialect.tvm.configured import configs_of, take_scheduled
 from meta.dialect.tvm.launch import PLAIN, Kernel, LaunchPlan
 from meta.dialect.tvm.lower import SCHEDULED
 from meta.dialect.tvm.realigned import realigned
@@ -283,7 +283,7 @@ def _compile(
     for symbol, function in functions.items():
         made, needs[symbol] = function, ()
         if not (function.attrs and SCHEDULED in function.attrs):
-            made = rules.schedule(function, target)
+            made = take_scheduled(function, target) or rules.schedule(function, target)
         if on_cuda:  # on the CPU, TVM's pool is right: a call is over when it returns
             made, needs[symbol] = cuda_parameters.as_parameters(cuda_source.exact(made))
         else:

@@ -15,8 +15,9 @@ import meta
 from meta import op
 from meta.base.device import CPU
 from meta.dialect.core import Config, Unsupported, only
+from meta.dialect.core.knobs import Knobs
 from meta.dialect.core.openv import config_text
-from meta.dialect.tvm import build, cache, schedule_cpu, schedule_cuda, tvm
+from meta.dialect.tvm import build, cache, configured, schedule_cpu, schedule_cuda, tvm
 from meta.dialect.tvm.configured import configs_of, with_config
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import for_device
@@ -109,6 +110,34 @@ def test_what_a_configuration_turns() -> None:
     assert first(unary((1 << 16,), "exp"), False) == {"parallel", "chunks"}
     assert first(reduction((300, 1024), 1, "sum"), False) == {"parallel", "lanes"}
     assert first(unary((16,), "exp"), False) == set()
+
+
+def test_what_is_scheduled_to_be_listed_is_not_scheduled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(configured, "_schedules", {})
+    scheduled: list[dict[str, Any]] = []
+
+    def schedule(function: tirx.PrimFunc, target: Any, knobs: Knobs) -> tirx.PrimFunc:
+        scheduled.append(knobs.chosen)
+        return schedule_cpu.schedule(function, target, knobs)
+
+    inputs, outputs, oracle = reduction((37, 1024), 1, "sum")
+    function = prim_func(inputs, outputs)
+    configs = configs_of(function, HOST, schedule, lambda one: one)  # type: ignore[arg-type, return-value]
+    assert configs is not None
+    listed = configs.listed()
+    count = len(scheduled)
+    assert count > len(listed) > 1
+    x, out = torch.randn(37, 1024), torch.empty(37)
+    with monkeypatch.context() as patch:
+        patch.setattr(schedule_cpu, "_schedule", lambda _: pytest.fail("scheduled again"))
+        for config in listed:
+            build.kernel(configs.made(config), HOST)(x, out)  # type: ignore[arg-type]
+            torch.testing.assert_close(out, *oracle(x))
+    assert len(scheduled) == count
+    configs.made(listed[0])  # what was compiled is forgotten
+    assert scheduled[count:] == [dict(listed[0])]
 
 
 def test_a_configuration_is_part_of_the_key_on_disk() -> None:
