@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -142,11 +142,12 @@ def _single(op: Any, calls: list[ExampleCall]) -> ExampleCall | None:
 
 def measured(
     what: Sequence[CallValues | Function], device: Device, how: str
-) -> Iterator[list[Cost]]:
-    """Iterate over the costs of calls and fused functions, in order, until the time is up: what
-    `MEASURER` is. There are none of one that has no room to be measured beside the user's arrays.
+) -> Iterator[tuple[int, list[Cost]]]:
+    """Iterate over the costs of calls and fused functions, each with its place among them, until
+    the time is up: what `MEASURER` is. There are none of one that has no room to be measured beside
+    the user's arrays.
     """
-    waiting = deque(what)
+    waiting = dict(enumerate(what))
     if device.kind == "cpu":
         # One race decides for programs and for eager calls. It begins with the kernel that priority
         # chooses in a program, which others have to beat, and not with one that is there already.
@@ -163,42 +164,44 @@ def measured(
                 near=NEAR,
                 far=FAR,
             )
-            for subject in window
+            for subject in window.values()
         ]
-        found = contests(list(zip(window, rules, strict=True)))
-        for subject, costs in zip(window, found, strict=True):
+        found = contests(list(zip(window.values(), rules, strict=True)))
+        for (place, subject), costs in zip(window.items(), found, strict=True):
             if isinstance(costs, OutOfMemory):
-                yield []
+                yield place, []
             else:
                 _note(subject.name, device, costs)
-                yield costs
+                yield place, costs
         if remaining() <= 0:
             return
 
 
-def _window(waiting: deque[CallValues | Function], device: Device) -> list[Subject]:
-    """Take from the front what is measured side by side: what may be begun with the time that is
+def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[int, Subject]:
+    """Take what is measured side by side, from the front: what may be begun with the time that is
     left, has room beside one another, and has no more calls of an operator than are needed to
-    learn who is far behind in it.
+    learn who is far behind in it. The others of that operator wait.
     """
     free = free_bytes(device)
     room = MOST_BYTES if free is None else min(MOST_BYTES, free // 8)
     most = max(1, int(min(remaining(), WINDOW)))
-    found: list[Subject] = []
+    found: dict[int, Subject] = {}
     counts: Counter[str] = Counter()
-    while waiting and len(found) < most:
-        what = waiting[0]
+    for place, what in list(waiting.items()):
         if isinstance(what, Function):
             subject = function_subject(what, device)
         else:
+            if counts[what.op.name] >= ENOUGH and not _is_decided(what.op.name, device):
+                continue
+            counts[what.op.name] += 1
             subject = subject_of(ExampleCall(what, tuple(what.args)))
-            counts[subject.name] += 1
         room -= sum(subject.bytes.values())
-        is_known = counts[subject.name] <= ENOUGH or _is_decided(subject.name, device)
-        if found and (room < 0 or not is_known):
+        if found and room < 0:
             break
-        found.append(subject)
-        waiting.popleft()
+        found[place] = subject
+        del waiting[place]
+        if len(found) == most:
+            break
     return found
 
 
@@ -237,7 +240,7 @@ FEW_CONFIGS, NEAR, FAR = 8, 0.1, 1.3
 kernel has to be to the bandwidth of a copy so that nothing else is tried, and how many times as
 slow as another so that its configurations are not. They seldom gain more than a tenth.
 """
-WINDOW = 16
+WINDOW = 32
 """Races that go on side by side at most. A race takes less than a second: no more begin than there
 are seconds left.
 """

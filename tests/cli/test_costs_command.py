@@ -113,9 +113,9 @@ def test_tune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     asked: list[str] = []
 
     def measure(subjects, device, how):
-        for subject in subjects:
+        for place, subject in enumerate(subjects):
             asked.append(subject.op.name)
-            yield [cost("tvm", 4.0), cost("torch", 2.0)]
+            yield place, [cost("tvm", 4.0), cost("torch", 2.0)]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     call = meta.op.sort.call_values((TensorType((64, 128), "float32"), -1, False), CPU)

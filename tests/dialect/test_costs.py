@@ -411,9 +411,9 @@ class TestDispatch:
         asked = []
 
         def measure(subjects, device, how):
-            for subject in subjects:
+            for place, subject in enumerate(subjects):
                 asked.append(str(subject))
-                yield [cost("mine", 10.0), cost("torch", 1.0), cost("tvm", 5.0)]
+                yield place, [cost("mine", 10.0), cost("torch", 1.0), cost("tvm", 5.0)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])
         assert self.name() == "mine.relu"
@@ -436,9 +436,9 @@ class TestDispatch:
         asked = []
 
         def measure(subjects, device, how):
-            for _ in subjects:
+            for place in range(len(subjects)):
                 asked.append(tuning.breadth())
-                yield [cost("mine", 10.0), cost("torch", 1.0)]
+                yield place, [cost("mine", 10.0), cost("torch", 1.0)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])
         with measured():
@@ -454,13 +454,13 @@ class TestDispatch:
         assert asked == [Breadth.LIBRARIES, Breadth.ALL]
 
     def test_several_are_measured_together(self, mine: Dialect, monkeypatch) -> None:
-        """Each once, and those that are known not at all; until the measurer ends."""
+        """Each once, and those that are known not at all; in its order, until the measurer ends."""
         asked = []
 
         def measure(subjects, device, how):
             asked.append([subject.out.shape for subject in subjects])
-            for _ in subjects[:2]:
-                yield [cost("mine", 10.0), cost("torch", 1.0)]
+            for place in reversed(range(len(subjects[:2]))):
+                yield place, [cost("mine", 10.0), cost("torch", 1.0 + place)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])
         calls = [call(2, 3), call(4, 5), call(2, 3), call(6, 7), call(8, 9)]
@@ -470,6 +470,8 @@ class TestDispatch:
             assert list(measure_missing(calls, CPU)) == [2, 3, 4]
             assert list(measure_missing(calls, CPU)) == [4, 5]
             assert list(measure_missing(calls, CPU)) == [5]
+        races = [race_of(call(*shape), CPU) for shape in ((4, 5), (6, 7))]
+        assert [race.costs[1].forward.median for race in races if race] == [1.0, 2.0]
         assert asked == [[(2, 3)], [(4, 5), (6, 7), (8, 9)], [(8, 9)]]
         assert spent.races == 4
 
@@ -515,7 +517,7 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
         (subject,) = subjects
         taking_part = [str(a.dialect_op.dialect.name) for a in answers(subject, current()) if a.env]
         asked.append(taking_part)
-        yield [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
+        yield 0, [cost(name, 10.0 - i) for i, name in enumerate(taking_part)]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     with exclude("mine"), measured():
@@ -528,7 +530,7 @@ def test_what_is_excluded_is_not_measured(folder: Path, mine: Dialect, monkeypat
 
 
 def test_no_room_to_measure_is_no_result(folder: Path, mine: Dialect, monkeypatch) -> None:
-    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: [[]]])
+    monkeypatch.setattr(tuning, "MEASURER", [lambda *_: [(0, [])]])
     with measured():
         dispatch(call())
     assert find(key_of(call(), CPU, "eager")) is None

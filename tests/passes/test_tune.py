@@ -67,12 +67,12 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Breadth]]:
     """Return what is measured from now on: names, and whose configurations."""
     asked: list[tuple[str, Breadth]] = []
 
-    def measurer(subjects: Any, device: Any, how: str) -> Iterator[list[Cost]]:
-        for subject in subjects:
+    def measurer(subjects: Any, device: Any, how: str) -> Iterator[tuple[int, list[Cost]]]:
+        for place, subject in enumerate(subjects):
             is_function = isinstance(subject, Function)
             name = subject.attrs[FUSED] if is_function else subject.op.name
             asked.append((f"fused by {name}" if is_function else name, tuning.breadth()))
-            yield [Cost(name, (), timing(5.0)) for name in ("tvm", "torch")]
+            yield place, [Cost(name, (), timing(5.0)) for name in ("tvm", "torch")]
 
     monkeypatch.setattr(tuning, "MEASURER", [measurer])
     return asked
@@ -197,10 +197,10 @@ def test_a_model_whose_weights_are_prepared_is_tuned(monkeypatch: pytest.MonkeyP
             y = meta.relu(self.norm(self.conv(x)))
             return meta.softmax(self.head(meta.mean(y, axis=(2, 3))))
 
-    def slow_patterns(subjects: Any, device: Any, how: str) -> Iterator[list[Cost]]:
-        for subject in subjects:
+    def slow_patterns(subjects: Any, device: Any, how: str) -> Iterator[tuple[int, list[Cost]]]:
+        for place, subject in enumerate(subjects):
             time = 50.0 if isinstance(subject, Function) else 5.0
-            yield [Cost(name, (), timing(time)) for name in ("tvm", "torch")]
+            yield place, [Cost(name, (), timing(time)) for name in ("tvm", "torch")]
 
     monkeypatch.setattr(tuning, "MEASURER", [slow_patterns])
     meta.random.seed(0)

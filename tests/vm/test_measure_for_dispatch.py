@@ -126,7 +126,7 @@ def test_a_fused_function_of_generated_code_is_measured() -> None:
     compiled = meta.vm.compile(traced, X)
     functions = compiled.program.module().functions
     (function,) = (f for f in functions.values() if FUSED in f.attrs)
-    ((cost,),) = measured([function], CPU, "eager")
+    ((_, (cost,)),) = measured([function], CPU, "eager")
     assert cost.dialect == function.attrs[FUSED] and not cost.refused
     assert cost.forward is not None and cost.forward.median > 0
     assert cost.bytes["inputs"] == cost.bytes["outputs"] == 128
@@ -162,7 +162,7 @@ def test_who_is_far_behind_is_left_out(fakes: Fakes) -> None:
 
     def refusal(rows: int) -> str:
         call = meta.tanh.call_values((TensorType((rows, 4), "float32"),), CPU)
-        (found,) = measured([call], CPU, "eager")
+        ((_, found),) = measured([call], CPU, "eager")
         return next(c.refused for c in found if c.dialect == "fake_slow")
 
     # The first in the order of dispatch is always made: the others are compared with it.
@@ -178,5 +178,5 @@ def test_on_the_cpu_the_choice_of_programs_is_measured_first() -> None:
     assert of_programs is not None and eager is not None
     assert (of_programs.dialect.name, eager.dialect.name) == ("tvm", "torch")
     for how in ("graph", "eager"):
-        (costs,) = measured([call], CPU, how)
+        ((_, costs),) = measured([call], CPU, how)
         assert costs[0].dialect == "tvm" and costs[0].forward is not None

@@ -140,21 +140,49 @@ def test_without_room_for_one_the_others_are_measured(
     assert isinstance(second, OutOfMemory)
     assert times(first) == times(third) and len(times(first)) == 4
     given = [call(rows) for rows in (5, 6, 7)]
-    assert [len(costs) > 0 for costs in measure.measured(given, CPU, "eager")] == [
-        True,
-        False,
-        True,
-    ]
+    found = [(place, len(costs) > 0) for place, costs in measure.measured(given, CPU, "eager")]
+    assert found == [(0, True), (1, False), (2, True)]
 
 
 def test_who_is_far_behind_is_made_in_no_other_configuration(fakes: Fakes) -> None:
     first = compiling(fakes, "fake_first", HANDWRITTEN, lambda rows, tile: 10.0)
     near = compiling(fakes, "fake_near", LIBRARY, lambda rows, tile: 12.0)
     far = compiling(fakes, "fake_far", LIBRARY - 1, lambda rows, tile: 14.0)
-    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, far=1.3))])
+    rules = Rules(clock=fakes.clock, far=1.3)
+    (costs,) = contests([(subject(5), rules)])
     assert not isinstance(costs, OutOfMemory)
     assert [len(goes) for goes in (first, near, far)] == [2, 2, 1]
     assert times(costs)["fake_far"] == 14.0 and "fake_far@tile=8" not in times(costs)
+    last = compiling(fakes, "fake_last", LIBRARY - 2, lambda rows, tile: 5.0)
+    contests([(subject(5), rules)])
+    assert [len(goes) for goes in (first, near, far, last)] == [3, 3, 2, 2]
+
+
+def test_configurations_are_listed_only_to_be_made(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[str] = []
+
+    class Listing(Configs):
+        def __getattribute__(self, name: str) -> Any:
+            listed.extend([name] * (name == "listed"))
+            return super().__getattribute__(name)
+
+    monkeypatch.setitem(globals(), "Configs", Listing)
+    compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: 10.0)
+    compiling(fakes, "fake_far", LIBRARY, lambda rows, tile: 20.0)
+    for rules, count in (
+        ({}, 2),
+        ({"far": 1.3}, 1),
+        ({"compiled": 0}, 0),
+        ({"dialect": "fake"}, 1),
+        ({"left_out": {"fake_far": "is slow"}}, 1),
+        ({"near": 1e9}, 0),
+    ):
+        listed.clear()
+        monkeypatch.setattr(contest_module, "_near_peak", lambda *_: "is near")
+        contests([(subject(5), Rules(clock=fakes.clock, **rules))])
+        assert len(listed) == count, rules
 
 
 def test_kernels_of_libraries_have_more_configurations_than_those_of_compilers(
@@ -182,12 +210,22 @@ def windows(monkeypatch: pytest.MonkeyPatch, calls: Sequence[CallValues]) -> lis
         return contests(wanted)
 
     monkeypatch.setattr(measure, "contests", recorded)
-    assert len(list(measure.measured(calls, CPU, "eager"))) == sum(map(len, seen))
+    places = [place for place, _ in measure.measured(calls, CPU, "eager")]
+    assert sorted(places) == list(range(len(calls)))
+    rows = [calls[place].out.shape[0] for place in places]
+    assert rows == [n for window in seen for n in window]
     return seen
 
 
 def test_two_races_of_an_operator_say_who_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     assert windows(monkeypatch, [call(rows) for rows in (2, 3, 4, 5, 6)]) == [[2, 3], [4, 5, 6]]
+
+
+def test_other_operators_do_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = [call(rows) for rows in (2, 3, 4, 5)]
+    types = (TensorType((9, 4), "float32"),)
+    given[3:3] = [op.call_values(types, CPU) for op in (meta.op.exp, meta.op.relu)]
+    assert windows(monkeypatch, given) == [[2, 3, 9, 9], [4, 5]]
 
 
 def test_one_race_says_nothing_of_who_was_far_behind_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,7 +272,7 @@ def test_of_calls_that_may_fuse_others_are_made_later(fakes: Fakes) -> None:
         tanh.fusion = fusion
         tanh.dialect.fuse = lambda function, device: OpEnv(torch.tanh, True)
         goes.clear()
-        with tuning.configurations(breadth):
-            (costs,) = measure.measured([call(5)], CPU, "eager")
+        with tuning.configurations(breadth), meta.dialect.only("fake"):
+            ((_, costs),) = measure.measured([call(5)], CPU, "eager")
         assert goes == expected, (fusion, breadth)
         assert len(times(costs)) == (4 if expected == whole else 1)

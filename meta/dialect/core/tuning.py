@@ -66,13 +66,16 @@ def measure_missing(
     yield done
     if not missing or exhausted():
         return
+    wanted = list(missing.items())
     begin = time.monotonic()
-    found = iter(MEASURER[0](list(missing.values()), device, how))
-    for key, subject in missing.items():
+    found = iter(MEASURER[0]([subject for _, subject in wanted], device, how))
+    while True:
         with racing():
-            costs = next(found, None)
-        if costs is None:
+            result = next(found, None)
+        if result is None:
             return
+        place, costs = result
+        key, subject = wanted[place]
         if costs:  # else there was no room for it
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
             bucket = None if bucket is None else _here(bucket)
@@ -178,10 +181,13 @@ def _found(key: Key) -> Race | None:
     return max(races, key=lambda race: race.breadth, default=None)
 
 
-Measurer = Callable[[Sequence[CallValues | Function], Device, str], Iterable[Sequence[Cost]]]
+Measurer = Callable[
+    [Sequence[CallValues | Function], Device, str], Iterable[tuple[int, Sequence[Cost]]]
+]
 MEASURER: list[Measurer] = []
 """What runs races: of calls and fused functions, a device, and how they are run. It iterates over
-the costs, in order, until the time is up (`remaining`).
+the costs, each with the place of what it is of, in an order of its own until the time is up
+(`remaining`).
 """
 _racing: ContextVar[bool] = ContextVar("meta_racing", default=False)
 """Whether kernels are made in order to be measured: nothing is chosen by costs meanwhile."""

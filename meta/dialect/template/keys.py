@@ -121,5 +121,5 @@ def _measured(dialect: str, kernel: Template, *args: Any, **kwargs: Any) -> list
     """Return what a call costs in each configuration, as measured dispatch has it."""
     call = call_of(kernel.op, args, kwargs)
     with only(dialect):
-        (found,) = MEASURER[0]([call], call.device, how_in_programs(call.device))
+        ((_, found),) = MEASURER[0]([call], call.device, how_in_programs(call.device))
     return list(found)

@@ -10,7 +10,7 @@ the time. One of them runs at a time, so that nothing else goes on while kernels
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from meta.base.progress import bar
 from meta.dialect.core import DIALECTS
 from meta.dialect.core.cost_store import source_of
 from meta.dialect.core.costs import BYTES, Breadth, Cost, Timing
-from meta.dialect.core.openv import OpEnv
+from meta.dialect.core.openv import Configs, OpEnv
 from meta.dialect.core.tuning import racing
 from meta.op.core import CallValues
 from meta.passes.peaks import peaks_of
@@ -63,7 +63,7 @@ class Rules:
     of rounds where there is no budget. left_out: why kernels of a dialect are not made, by its
     name. near: no other kernel is made if the first takes at most this share longer than the device
     takes to move its bytes, where that was measured (`meta.vm.measure_peaks`). far: a kernel that
-    takes this many times as long as the fastest before it has no other configurations made.
+    takes this many times as long as the fastest in its default configuration is made in no other.
     """
 
     how: str = "graph"
@@ -162,57 +162,83 @@ def _steps(subject: Subject, rules: Rules, clock: Clock) -> Steps:
 def _entered(
     subject: Subject, rules: Rules, clock: Clock, deadline: float | None
 ) -> Generator[Sequence[Contender], None, tuple[list[Contender], Reference | None]]:
-    """Make the contenders and run each once: of each dialect its default, then its configurations.
+    """Make the contenders and run each once: the defaults of all dialects, then all configurations.
     Those that are wrong, or for which there is no time, are refused.
     """
     entered: list[Contender] = []
     reference: Reference | None = None
-    best, quickest, eager = "", math.inf, rules.how == "eager"
+    best, eager = "", rules.how == "eager"
 
-    def against(dialect: str) -> str | None:
+    def unneeded(dialect: str) -> str | None:
+        """Return why a dialect takes no part, or none but its default."""
         if reference is None:
             return None
         if dialect in rules.left_out:
             return rules.left_out[dialect]
         if rules.dialect not in (None, dialect):
             return "is not asked for"
-        if best:
-            return best
-        if deadline is not None and clock.now() >= deadline:
-            return f"was not measured: the budget of {rules.budget:g} s is used up"
-        return None
+        return best or None
 
-    for dialect in dialects(subject, eager):
-        first = made(subject, dialect, (), clock, eager, against(dialect))
-        listed = None if first.env is None else first.env.configs
-        most = _most_configs(first, subject, rules)
-        yield [first]
-        entered.append(first)
-        if first.env is not None and reference is None:
-            reference = reference_of(first, subject)
-            if reference is not None and rules.near is not None:
+    def against(dialect: str) -> str | None:
+        """Return why a kernel is not made."""
+        if reference is not None and deadline is not None and clock.now() >= deadline:
+            return f"was not measured: the budget of {rules.budget:g} s is used up"
+        return unneeded(dialect)
+
+    defaults: dict[str, Contender] = {}
+    configured: dict[str, tuple[Configs, int]] = {}
+    seconds: dict[str, float] = {}
+
+    def enter(contender: Contender) -> None:
+        nonlocal reference
+        if contender.env is None:
+            return
+        if reference is None:
+            reference = reference_of(contender, subject)
+        else:
+            check(contender, subject, reference)
+
+    waiting = deque(dialects(subject, eager))
+    while waiting:  # one after the other until one runs, then all others
+        count = 1 if reference is None else len(waiting)
+        names = [waiting.popleft() for _ in range(count)]
+        firsts = {name: made(subject, name, (), clock, eager, against(name)) for name in names}
+        for name, first in firsts.items():
+            if first.env is not None and first.env.configs is not None:
+                configured[name] = first.env.configs, _most_configs(first, subject, rules)
+        defaults.update(firsts)
+        yield list(firsts.values())
+        for name, first in firsts.items():
+            is_first = reference is None
+            enter(first)
+            if reference is None or first.env is None:
+                continue
+            if is_first and rules.near is not None:
                 best = _near_peak(reference, subject, clock, rules.near)
-        elif first.env is not None and reference is not None:
-            check(first, subject, reference)
-        if rules.far is not None and first.env is not None and reference is not None:
-            seconds = _glance(first, subject, reference, clock)
-            if seconds is not None and seconds > rules.far * quickest:
-                continue
-            quickest = min(quickest, math.inf if seconds is None else seconds)
-        others = [
-            made(subject, dialect, config, clock, eager, against(dialect))
-            for config in (islice(listed.listed(), most) if listed is not None else ())
+            if rules.far is not None and (taken := _glance(first, subject, reference, clock)):
+                seconds[name] = taken
+    others = {
+        name: [
+            made(subject, name, config, clock, eager, against(name))
+            for config in islice(configs.listed(), most)
         ]
-        yield others
-        for contender in others:
+        for name, (configs, most) in configured.items()
+        if most and not unneeded(name) and not _is_far(name, seconds, rules)
+    }
+    yield [contender for made_of_one in others.values() for contender in made_of_one]
+    for name, first in defaults.items():
+        entered.append(first)
+        for contender in others.get(name, ()):
+            enter(contender)
             entered.append(contender)
-            if contender.env is None:
-                continue
-            if reference is None:
-                reference = reference_of(contender, subject)
-            else:
-                check(contender, subject, reference)
     return entered, reference
+
+
+def _is_far(name: str, seconds: Mapping[str, float], rules: Rules) -> bool:
+    """Whether a dialect's kernel takes so long that its other configurations are not made."""
+    if rules.far is None or name not in seconds:
+        return False
+    return seconds[name] > rules.far * min(seconds.values())
 
 
 def _most_configs(first: Contender, subject: Subject, rules: Rules) -> int:

@@ -124,7 +124,7 @@ def test_what_is_scheduled_to_be_listed_is_not_scheduled_again(
 
     inputs, outputs, oracle = reduction((37, 1024), 1, "sum")
     function = prim_func(inputs, outputs)
-    configs = configs_of(function, HOST, schedule, lambda one: one)  # type: ignore[arg-type, return-value]
+    configs = configs_of(function, HOST, schedule, lambda one: one)
     assert configs is not None
     listed = configs.listed()
     count = len(scheduled)
@@ -133,7 +133,7 @@ def test_what_is_scheduled_to_be_listed_is_not_scheduled_again(
     with monkeypatch.context() as patch:
         patch.setattr(schedule_cpu, "_schedule", lambda _: pytest.fail("scheduled again"))
         for config in listed:
-            build.kernel(configs.made(config), HOST)(x, out)  # type: ignore[arg-type]
+            build.kernel(configs.made(config), HOST)(x, out)
             torch.testing.assert_close(out, *oracle(x))
     assert len(scheduled) == count
     configs.made(listed[0])  # what was compiled is forgotten

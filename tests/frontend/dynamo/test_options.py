@@ -149,7 +149,7 @@ def test_kernels_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def measure(subjects: Any, device: Any, how: str) -> list[Any]:
         asked.extend(type(subject).__name__ for subject in subjects)
-        return [[] for _ in subjects]
+        return [(place, []) for place in range(len(subjects))]
 
     monkeypatch.setattr(tuning, "MEASURER", [measure])
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
