@@ -16,7 +16,6 @@ from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
 from meta.vm.example_calls import ExampleCall, example_calls
-from meta.vm.measuring.arguments import MOST_BYTES
 from meta.vm.measuring.clocks import Clock
 from meta.vm.measuring.contest import MOST_CONFIGS, Rules, contest, contests
 from meta.vm.measuring.listing import Costs
@@ -182,8 +181,9 @@ def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[i
     left, has room beside one another, and has no more calls of an operator than are needed to
     learn who is far behind in it. The others of that operator wait.
     """
+    room = MOST_BYTES[device.kind]
     free = free_bytes(device)
-    room = MOST_BYTES if free is None else min(MOST_BYTES, free // 8)
+    room = room if free is None else min(room, free // 8)
     most = max(1, int(min(remaining(), WINDOW)))
     found: dict[int, Subject] = {}
     counts: Counter[str] = Counter()
@@ -243,6 +243,10 @@ slow as another so that its configurations are not. They seldom gain more than a
 WINDOW = 32
 """Races that go on side by side at most. A race takes less than a second: no more begin than there
 are seconds left.
+"""
+MOST_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
+"""Bytes of the arguments and results of all of them, unless one takes more; nor do they take more
+than an eighth of what is free.
 """
 FAR_BEHIND, ENOUGH = 3.0, 2
 """How many times as slow as the fastest a dialect has to be, and in how many races of an operator,

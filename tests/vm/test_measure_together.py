@@ -237,7 +237,7 @@ def test_one_race_says_nothing_of_who_was_far_behind_in_it(monkeypatch: pytest.M
 
 
 def test_there_is_room_for_all_that_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "MOST_BYTES", 600)
+    monkeypatch.setitem(measure.MOST_BYTES, "cpu", 600)
     monkeypatch.setattr(measure, "_hopeless", {("tanh", "torch", CPU): -2})
     rows = (2, 4, 4, 90, 5, 6)  # 32 bytes each, in and out
     assert windows(monkeypatch, [call(n) for n in rows]) == [[2, 4, 4], [90], [5, 6]]
