@@ -19,6 +19,7 @@ from meta.dialect.core.costs import Breadth
 from meta.dialect.core.openv import Compiled
 from meta.ir import TensorType
 from meta.op.core import CallValues
+from meta.passes.peaks import Peaks
 from meta.vm import measure
 from meta.vm.example_calls import ExampleCall
 from meta.vm.measuring import contest as contest_module
@@ -199,6 +200,27 @@ def test_kernels_of_libraries_have_more_configurations_than_those_of_compilers(
         "fake_made", "fake_made@tile=8",
         "fake_there", "fake_there@tile=8", "fake_there@tile=4",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("took", "is_near", "looks"),
+    [(10.5, True, 1), (15.0, False, 5), (1500.0, False, 1)],
+    ids=["near", "not near", "computes"],
+)
+def test_nothing_else_is_made_where_the_first_is_as_fast_as_a_copy(
+    took: float, is_near: bool, looks: int, fakes: Fakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved = sum(subject(5).bytes.values())
+    peaks = Peaks(moved / 10.0, {"float32": 1.0}, 0.0, 0.0, measured=True)
+    monkeypatch.setattr(contest_module, "peaks_of", lambda device: peaks)
+    goes = compiling(fakes, "fake", HANDWRITTEN, lambda rows, tile: took)
+    compiling(fakes, "fake_other", LIBRARY, lambda rows, tile: took / 2)
+    (costs,) = contests([(subject(5), Rules(clock=fakes.clock, near=0.1, iters=0))])
+    refused = "was not measured: the first is within 10% of what moving its bytes takes"
+    other = next(cost for cost in costs if cost.dialect == "fake_other")
+    assert other.refused == (refused if is_near else "")
+    assert len(goes) == (1 if is_near else 2)
+    assert fakes.clock.launched.count("fake 5 0") == 1 + looks
 
 
 def windows(monkeypatch: pytest.MonkeyPatch, calls: Sequence[CallValues]) -> list[list[int]]:
