@@ -1,8 +1,8 @@
 """Philox4x32-10, the counter-based generator behind every random kernel.
 
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Written in
-``* >> & ^ +`` alone, so the same text runs on Python ints, on torch int64 tensors and on TVM
-expressions.
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The same text
+runs on Python ints and torch int64 tensors, and makes expressions of TVM: `Words` is what they do
+differently.
 """
 
 from __future__ import annotations
@@ -16,60 +16,72 @@ _ROUNDS = 10
 _WORD = 0xFFFFFFFF
 
 
-def _number(value: int) -> Any:
-    return value
+class Words:
+    """Arithmetic of 32-bit words, each held in a 64-bit integer, or in an array of them, whose
+    product wraps around.
+    """
+
+    def low(self, value: Any) -> Any:
+        """Return the low word of 64 bits."""
+        return value & _WORD
+
+    def high(self, value: Any) -> Any:
+        """Return the high word of 64 bits."""
+        return (value >> 32) & _WORD
+
+    def product(self, word: Any, number: int) -> Any:
+        """Return the 64 bits of a product."""
+        return word * number
+
+    def sum(self, word: Any, number: int) -> Any:
+        """Return the word that a sum wraps around to."""
+        return (word + number) & _WORD
+
+    def let(self, value: Any, body: Callable[[Any], Any]) -> Any:
+        """Return ``body(value)``. Expression trees name the value here, which would otherwise
+        double with every round.
+        """
+        return body(value)
+
+    def split(self, value: Any) -> tuple[Any, Any]:
+        """Return the low and the high word of a 64-bit key or counter."""
+        return self.low(value), self.high(value)
 
 
-def _use(value: Any, body: Callable[[Any], Any]) -> Any:
-    return body(value)
-
-
-def split(value: Any, constant: Callable[[int], Any] = _number) -> tuple[Any, Any]:
-    """Return the low and the high word of a 64-bit key or counter; ``constant`` as below."""
-    word = constant(_WORD)
-    return value & word, (value >> 32) & word
+WORDS = Words()
 
 
 def philox4x32(
     counter: tuple[Any, Any, Any, Any],
     key: tuple[Any, Any],
     finish: Callable[..., Any],
-    constant: Callable[[int], Any] = _number,
-    let: Callable[[Any, Callable[[Any], Any]], Any] = _use,
+    words: Words = WORDS,
 ) -> Any:
     """Return ``finish`` of the four random words that belong to a counter and a key.
 
     Parameters
     ----------
-    counter, key: four and two 32-bit words, each held in a 64-bit integer (or an array of them)
-        whose product wraps around.
-    constant: makes a constant of their type.
-    let: ``let(value, body)`` is ``body(value)``; expression trees name the value there, for they
-        would otherwise double with every round.
+    counter, key: four and two words.
+    words: how they are held.
     """
-    word = constant(_WORD)
-    multipliers = tuple(map(constant, _MULTIPLIERS))
 
-    def key_of(number: int, word_of_key: int) -> Any:
+    def key_of(number: int, which: int) -> Any:
         """Return a word of a round's key: the Weyl constant is added in every round."""
-        if number == 0:
-            return key[word_of_key]
-        return (key[word_of_key] + constant(_WEYL[word_of_key] * number & _WORD)) & word
+        return words.sum(key[which], _WEYL[which] * number & _WORD) if number else key[which]
 
     def rounds(c: tuple[Any, ...], number: int) -> Any:
         if number == _ROUNDS:
             return finish(*c)
 
         def mixed(p0: Any, p1: Any) -> Any:
-            high0, high1 = ((p >> 32) & word for p in (p0, p1))
-            low0, low1 = p0 & word, p1 & word
+            (low0, high0), (low1, high1) = words.split(p0), words.split(p1)
             keys = key_of(number, 0), key_of(number, 1)
             return rounds((high1 ^ c[1] ^ keys[0], low1, high0 ^ c[3] ^ keys[1], low0), number + 1)
 
         def second(p0: Any) -> Any:
-            return let(c[2] * multipliers[1], lambda p1: mixed(p0, p1))
+            return words.let(words.product(c[2], _MULTIPLIERS[1]), lambda p1: mixed(p0, p1))
 
-        return let(c[0] * multipliers[0], second)
+        return words.let(words.product(c[0], _MULTIPLIERS[0]), second)
 
     return rounds(counter, 0)
 

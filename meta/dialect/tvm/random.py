@@ -17,7 +17,7 @@ from meta.dialect.tvm.compute import BROADCAST, ELEMWISE, OPAQUE, compute
 from meta.dialect.tvm.index import flat_index, hand_built, zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
-from meta.runtime.philox import keep_threshold, philox4x32, split
+from meta.runtime.philox import Words, keep_threshold, philox4x32
 from meta.runtime.threefry import (
     ROUNDS,
     STATE_WORDS,
@@ -56,25 +56,48 @@ class _Uint64:
 WORDS = _Uint64()
 
 
-def _word(position, small, key):
-    """Return random word number ``position`` of a key: lane i % 4 of block i // 4, as uint64.
-
-    Both are taken of the index itself, not of a uint64: of four neighbours the compiler then sees
-    that the block is one, and computes it once. ``small``: it has 31 bits, and the block no high
-    word.
+class _Uint32(Words):
+    """Words as uint32 expressions: a GPU multiplies two of them to 64 bits in one instruction. Sums
+    are taken of 64 bits, as TVM promises LLVM that none overflows.
     """
-    two = tirx.const(2, position.ty.dtype)
-    block, lane = tirx.shift_right(position, two), tirx.bitwise_and(position, two + 1)
-    zero = WORDS.constant(0)
-    low = block.astype("uint32") if small else block
-    words = split(low.astype("uint64"), WORDS.constant)
-    counter = (words[0], zero if small else words[1], zero, zero)
+
+    def low(self, value):
+        return value.astype("uint32")
+
+    def high(self, value):
+        return tirx.shift_right(value, tirx.const(32, "uint64")).astype("uint32")
+
+    def product(self, word, number):
+        # The mask, which compilers drop, keeps TVM from moving the product into the 32 bits.
+        wide = word.astype("uint64") & tirx.const(0xFFFFFFFF, "uint64")
+        return wide * tirx.const(number, "uint64")
+
+    def sum(self, word, number):
+        return (word.astype("uint64") + tirx.const(number, "uint64")).astype("uint32")
+
+    def let(self, value, body):
+        return let(value, body)
+
+
+UINT32 = _Uint32()
+
+
+def _word(position, small, key):
+    """Return random word number ``position`` of a key, as uint32: lane i % 4 of block i // 4.
+
+    Both are quotients of the index itself: TVM takes what is the same for several neighbours out of
+    them, so that the compiler sees that their block is one, and computes it once. ``small``: it has
+    31 bits, and the block no high word.
+    """
+    block, lane = tirx.floordiv(position, 4), tirx.floormod(position, 4)
+    zero = tirx.const(0, "uint32")
+    words = (block.astype("uint32"), zero) if small else UINT32.split(block.astype("uint64"))
 
     def finish(*lanes):
         first = tirx.Select(lane == 0, lanes[0], lanes[1])
         return tirx.Select(lane < 2, first, tirx.Select(lane == 2, lanes[2], lanes[3]))
 
-    return philox4x32(counter, split(key, WORDS.constant), finish, WORDS.constant, let)
+    return philox4x32((*words, zero, zero), UINT32.split(key), finish, UINT32)
 
 
 def _kept(x, mask, p):
@@ -90,13 +113,17 @@ def _kept(x, mask, p):
 
 def kept(shape, key, p):
     """Return a stage of where elements of a shape are kept, by a key that is a number."""
-    # Signed: of a comparison of uint64 TVM makes a division by the constant.
-    threshold = tirx.const(keep_threshold(p), "int64")
-    small = prod(int(extent) for extent in shape) < 2**31
+    threshold, top = keep_threshold(p), 1 << 31
+    size = prod(int(extent) for extent in shape)
 
     def keep(*i):
+        if size == 0 or threshold == 1 << 32:  # no element, of which TVM asks all the same, or none
+            return tirx.const(False, "bool")
         position = tirx.const(0, "int32") + flat_index(i, shape)
-        return _word(position, small, key.astype("uint64")).astype("int64") >= threshold
+        word = _word(position, size < 2**31, key.astype("uint64"))
+        # Signed, by the highest bit: of unsigned numbers TVM makes a division by the constant.
+        signed = tirx.reinterpret("int32", word ^ tirx.const(top, "uint32"))
+        return signed >= tirx.const(threshold - top, "int32")
 
     return te.compute(shape, keep, name="mask")
 
