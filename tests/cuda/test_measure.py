@@ -120,7 +120,7 @@ def test_all_that_is_timed_of_a_small_kernel_is_in_graphs() -> None:
     calls = [
         meta.tanh.call_values((TensorType((n,), "float32"),), Device("cuda")) for n in (64, 96)
     ]
-    for costs in measured(calls, Device("cuda"), "graph"):
+    for _, costs in measured(calls, Device("cuda"), "graph"):
         assert all(c.forward.median < 4.0 for c in costs if c.forward is not None), costs
 
 
