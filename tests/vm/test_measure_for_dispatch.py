@@ -179,4 +179,5 @@ def test_on_the_cpu_the_choice_of_programs_is_measured_first() -> None:
     assert (of_programs.dialect.name, eager.dialect.name) == ("tvm", "torch")
     for how in ("graph", "eager"):
         ((_, costs),) = measured([call], CPU, how)
-        assert costs[0].dialect == "tvm" and costs[0].forward is not None
+        first = next(c for c in costs if not c.refused)  # kernels for GPUs may be known, too
+        assert first.dialect == "tvm" and first.forward is not None
