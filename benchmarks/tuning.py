@@ -149,8 +149,7 @@ def model(name: str, budget: float, compiler: bool) -> Iterator[dict[str, Any]]:
 
 def in_turns(calls: dict[str, Call]) -> dict[str, float]:
     """Return the milliseconds of each call, the median of rounds in which all take turns, in every
-    order as often as in any other: a call that follows a slow one finds a cooler GPU, which is up
-    to 1.5 % faster.
+    order as often as in any other: in one fixed order, figures were off by 1.5 %.
     """
     samples: dict[str, list[float]] = {key: [] for key in calls}
     for call in calls.values():

@@ -48,14 +48,14 @@ class Words:
         return self.low(value), self.high(value)
 
 
-WORDS = Words()
+IN_64_BITS = Words()
 
 
 def philox4x32(
     counter: tuple[Any, Any, Any, Any],
     key: tuple[Any, Any],
     finish: Callable[..., Any],
-    words: Words = WORDS,
+    words: Words = IN_64_BITS,
 ) -> Any:
     """Return ``finish`` of the four random words that belong to a counter and a key.
 

@@ -8,8 +8,8 @@ import torch
 from meta import op
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels
-from meta.runtime import philox, random
-from meta.runtime.philox import keep_threshold, multiple, philox4x32
+from meta.runtime import random
+from meta.runtime.philox import IN_64_BITS, keep_threshold, multiple, philox4x32
 from meta.runtime.threefry import (
     ROUNDS,
     after,
@@ -32,7 +32,7 @@ def _lanes(first, count, key, device):
     """
     block = torch.arange(first, first + count, device=device)
     zero = torch.zeros_like(block)
-    split = philox.WORDS.split
+    split = IN_64_BITS.split
     return philox4x32((*split(block), zero, zero), split(key), lambda *words: words)
 
 

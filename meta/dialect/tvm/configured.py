@@ -42,19 +42,6 @@ def knobs_of(function: tirx.PrimFunc) -> Knobs:
     return Knobs(tuple((str(name), int(value)) for name, value in stated.items()))
 
 
-def _scheduled(
-    function: tirx.PrimFunc, config: Config, target: Target, schedule: Schedule
-) -> tuple[tirx.PrimFunc, Knobs]:
-    """Return a function scheduled with a configuration, and what was asked meanwhile."""
-    key = _key(with_config(function, config)), str(target)
-    found = _schedules.get(key)
-    if found is None:
-        knobs = Knobs(config)
-        made = schedule(function, target, knobs)
-        found = remember(_schedules, key, (made, knobs), SCHEDULES)
-    return found
-
-
 def take_scheduled(function: tirx.PrimFunc, target: Target) -> tirx.PrimFunc | None:
     """Return a function as it was scheduled to find its configurations, which is forgotten with
     this; None if it was not.
@@ -77,7 +64,14 @@ def configs_of(
         return None
 
     def scheduled(config: Config) -> tuple[tirx.PrimFunc, Knobs]:
-        return _scheduled(function, config, target, schedule)
+        """Return the function as it is scheduled so, and what was asked meanwhile."""
+        key = _key(with_config(function, config)), str(target)
+        found = _schedules.get(key)
+        if found is None:
+            knobs = Knobs(config)
+            body = schedule(function, target, knobs)
+            found = remember(_schedules, key, (body, knobs), SCHEDULES)
+        return found
 
     @cache
     def listed() -> tuple[Config, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,9 +114,11 @@ def test_what_a_configuration_turns() -> None:
 
 
 def test_what_is_scheduled_to_be_listed_is_not_scheduled_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(configured, "_schedules", {})
+    monkeypatch.setattr(build, "_kernels", {})  # nothing was compiled before, here or elsewhere
+    monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))
     scheduled: list[dict[str, Any]] = []
 
     def schedule(function: tirx.PrimFunc, target: Any, knobs: Knobs) -> tirx.PrimFunc:
