@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import compiling
 from meta.dialect.core.costs import MARGIN, Breadth
-from meta.dialect.core.tuning import chooses, configurations, exhausted, measures_variants
+from meta.dialect.core.preference import tuning
+from meta.dialect.core.tuning import (
+    chooses,
+    configurations,
+    exhausted,
+    measured,
+    measures_variants,
+    measuring_only,
+)
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
+from meta.passes.peaks import peaks_of
 from meta.passes.predict import Launch, Predictor
+from meta.passes.work import is_of_products
 
 _comparing: ContextVar[bool] = ContextVar("meta_comparing_programs", default=False)
 """Whether a program is lowered in order to be compared: rules that follow decide by themselves."""
@@ -40,6 +51,10 @@ def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None
     in which another one differs from the rule's are compared. The rule is right unless all of these
     were measured, and those of the other one take more than `MARGIN` less; of several the one that
     gains the most is taken.
+
+    Where kernels are measured now, the products of another program come first (convolutions and
+    attention are some), in their default configurations. If these, and the least that the device
+    takes for the rest by its measured `Peaks`, take too long already, nothing else is measured.
     """
     if lower is None or not compares(device, lower):
         return changed
@@ -51,25 +66,70 @@ def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None
             continue
         lowered.append(other)
         ruled = _launches(changed, device, lower) if ruled is None else ruled
-        found = _launches(other, device, lower)
-        if ruled is None or found is None:
+        if ruled is None:
             continue
-        instead, kept = found - ruled, ruled - found
-        if any(launch.time.estimated for launch in (*instead, *kept)):
-            continue
-        gain = _sum(kept) - _sum(instead)
-        if gain > MARGIN * _sum(kept) and gain > most:
-            best, most = other, gain
+        gain = _compared(ruled, other, most, device, lower)
+        if gain.is_measured and gain.at_most > most:
+            best, most = other, gain.at_most
     return best
 
 
-def _launches(module: Module, device: Device, lower: Pass) -> Counter[Launch] | None:
-    """Return the kernels of a program once it is lowered; None if it does not fit the memory budget
-    that it is lowered for.
+TUNED = 0.9
+"""The share of the time of a library's default kernel that its fastest one takes at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Microseconds that a program takes less than another one: at most so many, exactly so many if
+    all that they differ in was measured.
+    """
+
+    at_most: float
+    is_measured: bool = False
+
+
+NONE = Gain(0.0)
+
+
+def _compared(
+    ruled: Counter[Launch], other: Module, most: float, device: Device, lower: Pass
+) -> Gain:
+    """Return what another program gains, or that it is no more than ``most``."""
+    if tuning() == "on":
+        with measured() as spent, measuring_only(is_of_products):
+            found = _launches(other, device, lower, Breadth.DEFAULTS)
+        gain = _gain(ruled, found, device, TUNED if spent.races else 1.0)
+        if gain.at_most <= most or (gain.is_measured and not spent.races):
+            return gain
+    return _gain(ruled, _launches(other, device, lower), device)
+
+
+def _gain(
+    ruled: Counter[Launch], found: Counter[Launch] | None, device: Device, share: float = 1.0
+) -> Gain:
+    """Return what is gained by the kernels that were found for a program instead of the rule's, if
+    those that were measured may take this share of their time.
+    """
+    if found is None:
+        return NONE
+    instead, kept = found - ruled, ruled - found
+    if any(launch.time.estimated for launch in kept):
+        return NONE
+    estimated = sum(count * launch.time.estimated for launch, count in instead.items())
+    least = share * _sum(instead) + (estimated if peaks_of(device).measured else 0.0)
+    at_most = _sum(kept) - least
+    return Gain(at_most, not estimated) if at_most > MARGIN * _sum(kept) else NONE
+
+
+def _launches(
+    module: Module, device: Device, lower: Pass, most: Breadth = Breadth.LIBRARIES
+) -> Counter[Launch] | None:
+    """Return the kernels of a program once it is lowered, where configurations are measured as far
+    as ``most``; None if it does not fit the memory budget that it is lowered for.
     """
     token = _comparing.set(True)
     try:
-        with compiling(False), configurations(Breadth.LIBRARIES):
+        with compiling(False), configurations(most):
             return Counter(Predictor(lower(module), device).launches())
     except ArgumentError:
         return None

@@ -13,12 +13,11 @@ from functools import cached_property
 
 from meta.base.device import Device
 from meta.dialect.core import FUSED, DialectOp
-from meta.dialect.core.cost_store import find
 from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import Config, config_of
 from meta.dialect.core.preference import tuning
-from meta.dialect.core.tuning import how_in_programs
+from meta.dialect.core.tuning import how_in_programs, kept
 from meta.ir import Binding, Block, Call, Function, GlobalVar, If, Module, TensorType, Type
 from meta.op.core import CallValues, View
 from meta.passes.call_graph import PREPARED_BY
@@ -142,7 +141,7 @@ class Predictor:
         key = key_of(function, self.device, self.how)
         dialect = str(function.attrs[FUSED])
         config = config_of(str(function.attrs.get(CONFIG, "")))
-        race = None if tuning() == "off" else find(key)
+        race = None if tuning() == "off" else kept(key)
         return self._launch(key, race, name, dialect, config, work, types)
 
     def _call(self, call: Call) -> Launch | None:
@@ -185,7 +184,7 @@ def kept_race(call: CallValues, device: Device, how: str) -> tuple[Key, Race | N
     key = key_of(call, device, how)
     if tuning() == "off" or not all(t.is_static for t in call.tensors()):
         return key, None
-    return key, find(key) or find(bucket_of(call, device, how))
+    return key, kept(key) or kept(bucket_of(call, device, how))
 
 
 def _chosen(race: Race, dialect: str, config: Config) -> Cost | None:

@@ -202,3 +202,10 @@ EXACT: dict[Op, Count] = {
     op.einsum: _einsum,
 }
 """Operations of the operators that are made of products."""
+
+
+def is_of_products(subject: object) -> bool:
+    """Whether this is a call of one of them. How long it takes is hard to tell unless measured: it
+    depends on the library. Whatever else there is moves its bytes.
+    """
+    return isinstance(subject, CallValues) and subject.op in EXACT

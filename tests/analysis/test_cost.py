@@ -17,7 +17,7 @@ from meta.dialect.core import Cost
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import bucket_of, key_of
 from meta.ir import Module, parse
-from meta.passes import dispatch, infer_type
+from meta.passes import dispatch, infer_type, tune
 from meta.passes.peaks import COPY, DEFAULTS, Peaks, peak_cost, peaks_key, peaks_of
 from meta.passes.predict import Time
 from meta.passes.work import Work
@@ -53,6 +53,14 @@ def test_measured_calls_take_what_was_measured() -> None:
         assert (report.total, report.measured_share) == (sum(expected), 1.0)
         assert "100% measured" in str(report)
         assert "estimated" not in str(report)
+
+
+def test_what_the_allowed_dialects_take_counts_where_they_alone_are_allowed() -> None:
+    with meta.dialect.measured():
+        module = dispatch(tune(CHAIN, device=CPU), device=CPU)
+    assert cost(module).measured_share == 1.0
+    with meta.dialect.exclude("tvm"):  # nor were they measured among all others
+        assert cost(module).measured_share == 0.0
 
 
 def test_what_was_not_measured_is_estimated() -> None:

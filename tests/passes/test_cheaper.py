@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import meta
 from meta.base.device import CPU, Device
-from meta.dialect.core import Cost
+from meta.dialect.core import Cost, tuning
 from meta.dialect.core.cost_store import keep
-from meta.dialect.core.costs import Key
+from meta.dialect.core.costs import Breadth, Key, key_of
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
 from meta.passes.predict import Predictor
@@ -183,6 +184,42 @@ def test_a_rule_decides_where_a_kernel_was_not_measured() -> None:
     assert not taken(IMAGES, "NHWC")
     with meta.base.config.override(META_TUNE="off"):
         assert taken(IMAGES, "NHWC")
+
+
+@pytest.mark.parametrize(
+    ("first", "breadths"),
+    [
+        (30.0, {Breadth.DEFAULTS}),
+        (11.5, {Breadth.DEFAULTS}),  # a tenth less is not enough, either
+        (10.5, {Breadth.DEFAULTS, Breadth.LIBRARIES}),  # it might be, and is not
+        (5.0, {Breadth.DEFAULTS, Breadth.LIBRARIES, Breadth.UNFUSED}),  # and it is taken
+    ],
+)
+def test_of_a_slower_program_products_alone_are_measured(
+    first: float, breadths: set[Breadth], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = layouts(last=10.0, first=first, turn=0.1)
+    asked: dict[str, set[Breadth]] = {}
+
+    def measurer(subjects: Any, device: Device, how: str) -> Iterator[tuple[int, list[Cost]]]:
+        for place, subject in enumerate(subjects):
+            key = key_of(subject, device, how)
+            asked.setdefault(key.call, set()).add(tuning.breadth())
+            yield place, [Cost("torch", (), timing(time(key) or 0.0))]
+
+    monkeypatch.setattr(tuning, "MEASURER", [measurer])
+    fake_costs.keep_peaks(copy=1e5, launch=0.1)
+    with meta.dialect.measured():
+        lowered = text(pipeline(CPU)(IMAGES))
+    assert ("NHWC" in lowered) is (first > 5.0)
+    assert "relu(x=float32[4, 10, 10, 8])" in asked
+    assert ("relu(x=float32[4, 8, 10, 10])" in asked) is (Breadth.LIBRARIES in breadths)
+    products = [found for call, found in asked.items() if "conv2d" in call and "NHWC" not in call]
+    assert products == [breadths] * 2
+    asked.clear()
+    with meta.dialect.measured():
+        assert text(pipeline(CPU)(IMAGES)) == lowered
+    assert not asked
 
 
 def test_programs_are_compared_once_per_rule() -> None:

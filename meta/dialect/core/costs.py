@@ -160,9 +160,10 @@ class Key:
 class Breadth(IntEnum):
     """Whose configurations take part in a race, besides the defaults of all."""
 
-    LIBRARIES = 0  # those of kernels that nobody has to compile
-    UNFUSED = 1  # not those of kernels that fuse with their neighbours, which are others then
-    ALL = 2
+    DEFAULTS = 0  # nobody's
+    LIBRARIES = 1  # those of kernels that nobody has to compile
+    UNFUSED = 2  # not those of kernels that fuse with their neighbours, which are others then
+    ALL = 3
 
 
 @dataclass(frozen=True, slots=True)

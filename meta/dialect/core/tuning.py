@@ -56,10 +56,11 @@ def measure_missing(
         return
     how = "eager" if eager else how_in_programs(device)
     missing: dict[Key, CallValues | Function] = {}
+    of_interest = _of_interest.get()
     for subject in subjects if MEASURER else ():
-        if _is_static(subject):
+        if _is_static(subject) and of_interest(subject):
             key = key_of(subject, device, how)
-            race = _found(key)
+            race = kept(key)
             if race is None or race.breadth < _breadth.get():
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
@@ -167,15 +168,15 @@ def known(subject: CallValues | Function, device: Device, *, eager: bool = False
     if isinstance(subject, CallValues):
         keys.append(bucket_of(subject, device, how))
     for key in keys:
-        race = _found(key)
+        race = kept(key)
         if race is not None:
             return race
     return None
 
 
-def _found(key: Key) -> Race | None:
-    """Return the race of all dialects, or of those allowed here where more configurations took part
-    in it.
+def kept(key: Key) -> Race | None:
+    """Return the race that is kept of all dialects, or of those allowed here where more
+    configurations took part in it.
     """
     races = [race for race in map(find, dict.fromkeys((key, _here(key)))) if race is not None]
     return max(races, key=lambda race: race.breadth, default=None)
@@ -241,6 +242,23 @@ def configurations(most: Breadth) -> Iterator[None]:
 def breadth() -> Breadth:
     """Return whose configurations are measured here."""
     return _breadth.get()
+
+
+_of_interest: ContextVar[Callable[[CallValues | Function], bool]] = ContextVar(
+    "meta_tuning_of_interest", default=lambda subject: True
+)
+
+
+@contextmanager
+def measuring_only(of_interest: Callable[[CallValues | Function], bool]) -> Iterator[None]:
+    """Measure nothing else in a ``with`` block: of a program that may turn out to be slower by what
+    this takes alone.
+    """
+    token = _of_interest.set(of_interest)
+    try:
+        yield
+    finally:
+        _of_interest.reset(token)
 
 
 @dataclass(slots=True)

@@ -62,34 +62,36 @@ class Search:
 
     def solutions(self, part: Part, value: Any, known: Found | None = None) -> Iterator[Found]:
         """Yield what the parts are, for every way in which ``value`` can be ``part``."""
-        # A state is a linked list of goals, the next one first, and what was found so far.
-        stack: list[tuple[Any, Found]] = [((part, value, None), known or {})]
+        # A state is a linked list of goals, the next one first, what was found so far, and how many
+        # calls are among it.
+        calls = sum(isinstance(one, Called) for one in known or ())
+        stack: list[tuple[Any, Found, int]] = [((part, value, None), known or {}, calls)]
         while stack:
-            goals, found = stack.pop()
+            goals, found, calls = stack.pop()
             if goals is None:
                 yield found
                 continue
             part, value, rest = goals
             if part in found:
                 if _same(found[part], value):
-                    stack.append((rest, found))
+                    stack.append((rest, found, calls))
                 else:
                     both = map(self.scope.shown, (value, found[part]))
-                    self._fail(found, " is not the same as ".join(both))
+                    self._fail(calls, " is not the same as ".join(both))
                 continue
             ways = part.ways(value, self.scope)
             if isinstance(ways, str):
-                self._fail(found, ways)
+                self._fail(calls, ways)
                 continue
             found = {**found, part: value}
+            calls += isinstance(part, Called)
             for way in reversed(ways):
                 goals = rest
                 for inner_part, inner_value in reversed(way):
                     goals = (inner_part, inner_value, goals)
-                stack.append((goals, found))
+                stack.append((goals, found, calls))
 
-    def _fail(self, found: Found, reason: str) -> None:
-        calls = sum(isinstance(part, Called) for part in found)
+    def _fail(self, calls: int, reason: str) -> None:
         if calls > self.calls or not self.failure:
             self.calls, self.failure = calls, reason
 

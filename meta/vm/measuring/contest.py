@@ -244,7 +244,7 @@ def _is_far(name: str, seconds: Mapping[str, float], rules: Rules) -> bool:
 def _most_configs(first: Contender, subject: Subject, rules: Rules) -> int:
     """Return in how many other configurations a kernel takes part."""
     if first.env is None or not first.env.is_deferred:
-        return rules.configs
+        return rules.configs if rules.breadth >= Breadth.LIBRARIES else 0
     what, ops = subject.what, DIALECTS[first.dialect].ops
     fuses = isinstance(what, CallValues) and ops[what.op.name].fuses
     needed = Breadth.ALL if fuses else Breadth.UNFUSED
