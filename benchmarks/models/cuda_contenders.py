@@ -84,8 +84,8 @@ def program(row: Row, task: Task, model: Model, device: str) -> tuple[Any, tuple
             run = meta.amp.autocast(run, row.precision)
         return run, (meta.array(1.0, device=device), (x,), (target,))
     if x.dtype == "float32":
-        x = x.to(dtype=row.precision)
-    return model.to(dtype=row.precision).eval(), (x,)
+        x = x.to(dtype=row.dtype)
+    return model.to(dtype=row.dtype).eval(), (x,)
 
 
 def _step_maker(row: Row) -> StepMaker:
@@ -109,9 +109,7 @@ def _batch(row: Row, task: TorchTask, device: str) -> tuple[Inputs, torch.Tensor
         x = x.to(device)
         if row.channels_last:
             x = x.to(memory_format=torch.channels_last)
-        return (
-            x if row.training or not x.is_floating_point() else x.to(getattr(torch, row.precision))
-        )
+        return x if row.training or not x.is_floating_point() else x.to(getattr(torch, row.dtype))
 
     x, target = task.batch()
     inputs = {k: placed(v) for k, v in x.items()} if isinstance(x, dict) else placed(x)
@@ -130,10 +128,14 @@ def _options(name: str) -> dict[str, Any]:
     return {"mode": name} if name in (*NAMES[3:], AUTOTUNED) else {}
 
 
-def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
+def _allow_tf32(row: Row) -> None:
     if row.precision == "tf32":
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.allow_tf32 = True
+
+
+def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str, name: str) -> Call:
+    _allow_tf32(row)
     model = model.train()
     if row.channels_last:
         model = model.to(memory_format=torch.channels_last)
@@ -143,7 +145,7 @@ def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str,
     def mixed() -> AbstractContextManager[Any]:
         if row.precision == "tf32":
             return nullcontext()
-        return torch.autocast(device, getattr(torch, row.precision))
+        return torch.autocast(device, getattr(torch, row.dtype))
 
     def loss_of(x: Inputs, target: torch.Tensor) -> torch.Tensor:
         return task.their_loss(_called(model, x), target)
@@ -164,7 +166,8 @@ def _training_of_torch(row: Row, task: TorchTask, model: nn.Module, device: str,
 def _inference_of_torch(
     row: Row, task: TorchTask, model: nn.Module, device: str, name: str
 ) -> Call:
-    model = model.eval().to(getattr(torch, row.precision))
+    _allow_tf32(row)
+    model = model.eval().to(getattr(torch, row.dtype))
     if row.channels_last:
         model = model.to(memory_format=torch.channels_last)
     x, _ = _batch(row, task, device)

@@ -41,8 +41,8 @@ class Row:
     Attributes
     ----------
     training: a step (forward, backward, update), or inference. precision: "float16" or "bfloat16",
-    mixed for training and of all arrays for inference, or "tf32". optimizer: "sgd" or "adamw".
-    channels_last: whether torch's model and images are laid out so, which is faster.
+    mixed for training and of all arrays for inference, or "tf32", of float32. optimizer: "sgd" or
+    "adamw". channels_last: whether torch's model and images are laid out so, which is faster.
     gigabytes: of the device's memory, more than one contender takes; how many run at the same time
     follows from it. time, memory, first_call: the goals of models_cuda.py, as shares of the best
     torch contender's figures; None where there is none.
@@ -57,6 +57,11 @@ class Row:
     time: float = 0.9
     memory: float | None = None
     first_call: float | None = None
+
+    @property
+    def dtype(self) -> str:
+        """What operators compute in."""
+        return "float32" if self.precision == "tf32" else self.precision
 
 
 def bert(layers: int, batch: int, steps: int, tiny: bool, times: int = 1) -> Task:
@@ -158,6 +163,8 @@ ROWS = {
         partial(gpt2, 8, 512, 0.1), True, "bfloat16", "adamw", gigabytes=8, time=0.85, memory=1.0
     ),
     "resnet50-train-fp16": Row(partial(resnet50, 64), True, "float16", channels_last=True),
+    "resnet50-train-tf32": Row(partial(resnet50, 64), True, "tf32", channels_last=True),
+    "resnet50-infer-tf32": Row(partial(resnet50, 64), False, "tf32", channels_last=True),
     "resnet50-infer-fp16": Row(partial(resnet50, 64), False, "float16", channels_last=True),
     "resnet50-infer1-fp16": Row(partial(resnet50, 1), False, "float16", channels_last=True),
     "bert-infer1-fp16": Row(partial(bert, 12, 1, 128), False, "float16"),

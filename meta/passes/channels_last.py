@@ -8,18 +8,12 @@ from __future__ import annotations
 from meta.base.device import Device
 from meta.dialect.core import dialects
 from meta.dialect.core.preference import current
-from meta.ir import (
-    Function,
-    Module,
-)
+from meta.ir import Function, Module, structural_equal
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, tensor_of
 from meta.passes.cheaper import cheaper, compares
 from meta.passes.image_layout import ImageFunction
-from meta.passes.image_rules import (
-    CONVOLUTIONS,
-    DTYPES,
-)
+from meta.passes.image_rules import CONVOLUTIONS, DTYPES, tried
 from meta.passes.manager import Pass
 from meta.passes.plan_layouts import Chosen, plan_layouts
 
@@ -45,8 +39,9 @@ def channels_last(
     which more would be transposed than convolutions gain: on CUDA a kernel of 1x1 is a product of
     matrices with the channels first, too, and gains nothing (see `image_layout.GAIN`).
     Where all that changes was measured, that decides (`cheaper`) among this program, the one given,
-    and one in which each call has its layout by a plan (`plan_layouts`). ``lower``: the passes that
-    follow.
+    and one in which each call has its layout by a plan (`plan_layouts`); where the rule changes
+    nothing, one in which all convolutions have the channels last, which may be of float32 with
+    META_TF32, too (`image_rules.tried`). ``lower``: the passes that follow.
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse
@@ -69,27 +64,33 @@ out_layout="NHWC")
       return %3
     }
     """
-    if device.kind not in devices or not any(
-        _convolves(f, device) for f in module.functions.values()
-    ):
+    if device.kind not in devices:
+        return module
+    measured = compares(device, lower)
+    every, ruled_on = tried(device.kind), DTYPES[device.kind]
+    if not any(_convolves(f, every if measured else ruled_on) for f in module.functions.values()):
         return module
     _load_kinds(device)
     summaries = Summaries(module)
 
-    def changed(chosen: Chosen | None) -> Module:
+    def changed(chosen: Chosen | None = None, *, tries: bool = False) -> Module:
+        dtypes = ruled_on if chosen is None and not tries else every
         functions = {
-            name: ImageFunction(f, Buffers(f, summaries), device, chosen).rewritten()
-            if _convolves(f, device)
+            name: ImageFunction(f, Buffers(f, summaries), device, chosen, tries).rewritten()
+            if _convolves(f, dtypes)
             else f
             for name, f in module.functions.items()
         }
         return module.with_functions(functions)
 
-    if not compares(device, lower):
-        return changed(None)
+    ruled = changed()
+    if not measured:
+        return ruled
     planned = plan_layouts(module, device)
-    others = [module] if planned is None else [module, changed(planned)]
-    return cheaper(changed(None), *others, device=device, lower=lower)
+    others = [changed(tries=True) if structural_equal(ruled, module) else module]
+    if planned is not None:
+        others.append(changed(planned))
+    return cheaper(ruled, *others, device=device, lower=lower)
 
 
 def _load_kinds(device: Device) -> None:
@@ -102,7 +103,7 @@ def _load_kinds(device: Device) -> None:
             return
 
 
-def _convolves(function: Function, device: Device) -> bool:
+def _convolves(function: Function, dtypes: tuple[str, ...]) -> bool:
     """Whether there is a convolution of one of the dtypes outside of inner blocks."""
     found = (b.var for b in function.body.bindings if called_op(b.value) in CONVOLUTIONS)
-    return any(tensor_of(var).dtype in DTYPES[device.kind] for var in found)
+    return any(tensor_of(var).dtype in dtypes for var in found)

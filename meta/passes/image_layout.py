@@ -44,8 +44,9 @@ first, and the two transposes 26; of 1x1 over [64, 256, 56, 56] 35 and 38.
 class ImageFunction:
     """A function on its way to run on ``device``: which arrays there are with the channels last.
 
-    chosen: the results of the calls that rules are applied to, whatever they gain. None: of all to
-    which they apply, beginning with convolutions, if that pays.
+    chosen: the results of the calls that rules are applied to. None: of all to which they apply,
+    beginning with convolutions. tries: whether they are applied whatever is gained; only if that
+    pays otherwise. What is chosen is tried.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class ImageFunction:
         buffers: Buffers,
         device: Device,
         chosen: Container[Var] | None = None,
+        tries: bool = False,
     ) -> None:
         self._function, self._buffers, self.device = function, buffers, device
         self._chosen = chosen
+        self.tries = tries or chosen is not None
         self._uses = DefUse(function)
         self._written = {
             owner(b) for bound in function.body.bindings for b in buffers.written_by(bound)
@@ -83,7 +86,7 @@ class ImageFunction:
         result = self._function.body.result
         self._restore(operands(result))
         loses = self._transposed_bytes > GAIN[self.device.kind] * self._gained_bytes
-        if self._chosen is None and loses:
+        if loses and not self.tries:
             return self._function
         return replace(self._function, body=Block(tuple(self._made), result))
 

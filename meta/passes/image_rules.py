@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from meta import op
 from meta.amp.core.resolve import HALVES
+from meta.base import config
 from meta.base.device import Device
 from meta.base.source import Span
 from meta.ir import Call, Expr, TensorType, Tuple, TupleType, Type, Var, type_of
@@ -40,10 +41,15 @@ def ordered(type_: Type) -> TensorType:
 
 
 class Images(Protocol):
-    """What knows which arrays there are with the channels last, on ``device``."""
+    """What knows which arrays there are with the channels last, on ``device``. ``tries``: whether
+    convolutions are to have them whatever is gained.
+    """
 
     @property
     def device(self) -> Device: ...
+
+    @property
+    def tries(self) -> bool: ...
 
     def has_last(self, atom: Expr) -> bool:
         """Whether an array is there with the channels last."""
@@ -115,7 +121,10 @@ def _convolution(at: ImageCall, kernel: Expr, *images: Expr) -> bool:
         return False
     on, by_kernel = at.function.device.kind, at.op is op.conv2d_dw
     window = at.args["stride"], at.args["padding"], at.args["groups"]
-    if not gains(on, tensor_of(kernel), [tensor_of(a) for a in images], window, by_kernel):
+    if at.function.tries:
+        if tensor_of(kernel).dtype not in tried(on):
+            return False
+    elif not gains(on, tensor_of(kernel), [tensor_of(a) for a in images], window, by_kernel):
         return False
     # With the channels first, ATen on the CPU transposes for a product, too. A gradient of a kernel
     # is a sum over images even of products.
@@ -131,7 +140,8 @@ def gains(
     window: tuple[Ints, Ints, int],
     by_kernel: bool = False,
 ) -> bool:
-    """Whether a convolution on a kind of device may have its channels last.
+    """Whether a convolution on a kind of device is to have its channels last, if nothing was
+    measured.
 
     kernel: its type as [O, I, H, W]. images: those that it reads and writes. window: stride,
     padding and groups. by_kernel: whether it is the gradient of the kernel.
@@ -279,3 +289,10 @@ CPU time and with the channels first in 221, its gradients in 231 and 456; in gr
 of [4, 64, 16, 16] 187 and 253; with 64 channels 484 and 569; from 64 to 256 channels by 1x1 326 and
 534. ATen's convolutions of float64 there are slower with the channels last.
 """
+
+
+def tried(on: str) -> tuple[str, ...]:
+    """Return the dtypes of convolutions that may have the channels last on a kind of device, where
+    measuring decides: float32 on CUDA is computed by tensor cores with META_TF32.
+    """
+    return (*DTYPES[on], "float32") if on == "cuda" and config.get("META_TF32") else DTYPES[on]

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import meta
+from meta.base import config
 from meta.base.device import CPU, Device
 from meta.dialect.core import Cost, tuning
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Breadth, Key, key_of
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
+from meta.passes.image_rules import tried
 from meta.passes.predict import Predictor
 from meta.testing import check
 from meta.vm import PassContext
@@ -182,8 +184,31 @@ def test_a_rule_decides_where_a_kernel_was_not_measured() -> None:
     assert taken(IMAGES, "NHWC")
     measured(IMAGES, "channels_last", slow)
     assert not taken(IMAGES, "NHWC")
-    with meta.base.config.override(META_TUNE="off"):
+    with config.override(META_TUNE="off"):
         assert taken(IMAGES, "NHWC")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
+    """What is measured, and takes what a test says that it does."""
+    found = Asked()
+
+    def measurer(subjects: Any, device: Device, how: str) -> Iterator[tuple[int, list[Cost]]]:
+        for place, subject in enumerate(subjects):
+            key = key_of(subject, device, how)
+            found.setdefault(key.call, set()).add(tuning.breadth())
+            yield place, [Cost("torch", (), timing(found.time(key) or 0.0))]
+
+    monkeypatch.setattr(tuning, "MEASURER", [measurer])
+    fake_costs.keep_peaks(copy=1e5, launch=0.1)
+    with meta.dialect.measured():
+        yield found
+
+
+class Asked(dict[str, set[Breadth]]):
+    """Calls that were measured, and with whose configurations; what each takes."""
+
+    time: Callable[[Key], float | None]
 
 
 @pytest.mark.parametrize(
@@ -196,30 +221,43 @@ def test_a_rule_decides_where_a_kernel_was_not_measured() -> None:
     ],
 )
 def test_of_a_slower_program_products_alone_are_measured(
-    first: float, breadths: set[Breadth], monkeypatch: pytest.MonkeyPatch
+    first: float, breadths: set[Breadth], asked: Asked
 ) -> None:
-    time = layouts(last=10.0, first=first, turn=0.1)
-    asked: dict[str, set[Breadth]] = {}
-
-    def measurer(subjects: Any, device: Device, how: str) -> Iterator[tuple[int, list[Cost]]]:
-        for place, subject in enumerate(subjects):
-            key = key_of(subject, device, how)
-            asked.setdefault(key.call, set()).add(tuning.breadth())
-            yield place, [Cost("torch", (), timing(time(key) or 0.0))]
-
-    monkeypatch.setattr(tuning, "MEASURER", [measurer])
-    fake_costs.keep_peaks(copy=1e5, launch=0.1)
-    with meta.dialect.measured():
-        lowered = text(pipeline(CPU)(IMAGES))
+    asked.time = layouts(last=10.0, first=first, turn=0.1)
+    lowered = text(pipeline(CPU)(IMAGES))
     assert ("NHWC" in lowered) is (first > 5.0)
     assert "relu(x=float32[4, 10, 10, 8])" in asked
     assert ("relu(x=float32[4, 8, 10, 10])" in asked) is (Breadth.LIBRARIES in breadths)
     products = [found for call, found in asked.items() if "conv2d" in call and "NHWC" not in call]
     assert products == [breadths] * 2
     asked.clear()
-    with meta.dialect.measured():
-        assert text(pipeline(CPU)(IMAGES)) == lowered
+    assert text(pipeline(CPU)(IMAGES)) == lowered
     assert not asked
+
+
+@pytest.mark.parametrize(("turn", "last"), [(5.0, True), (20.0, False)])
+def test_channels_last_are_tried_where_the_rule_leaves_a_program_as_it_is(
+    turn: float, last: bool, asked: Asked
+) -> None:
+    """A kernel that takes more bytes than its images is one on the CPU."""
+    module = infer_type(
+        parse("""
+func @main(%x: float32[1, 64, 4, 4], %w: float32[64, 64, 3, 3]) -> float32[1, 64, 2, 2] {
+  %y = conv2d(%x, %w)
+  return %y
+}""")
+    )
+    asked.time = layouts(last=10.0, first=30.0, turn=turn)
+    with config.override(META_TUNE="off"):
+        assert "NHWC" not in text(pipeline(CPU)(module))
+    assert taken(module, "NHWC") is last
+
+
+def test_float32_is_tried_on_cuda_where_tensor_cores_compute_it() -> None:
+    for tf32 in (False, True):
+        with config.override(META_TF32=tf32):
+            assert ("float32" in tried("cuda")) is tf32
+            assert "float64" not in tried("cuda")
 
 
 def test_programs_are_compared_once_per_rule() -> None:
