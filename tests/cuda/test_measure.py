@@ -11,13 +11,17 @@ import pytest
 import torch
 
 import meta
+from meta.base import config
 from meta.base.device import Device
 from meta.base.errors import MetaWarning
 from meta.base.registry import OPERATORS
 from meta.dialect import HANDWRITTEN, REFERENCE
 from meta.dialect.core import tuning
 from meta.dialect.core.cost_store import forget_found
-from meta.ir import TensorType
+from meta.ir import TensorType, parse, text
+from meta.passes import infer_type
+from meta.passes.buffers import Buffers, Summaries
+from meta.passes.image_layout import ImageFunction
 from meta.vm.graphs import CudaRecorder
 from meta.vm.measure import measured
 from meta.vm.measuring.arguments import MOST_COPIES, copies_of
@@ -195,3 +199,41 @@ def test_nothing_is_measured_while_a_graph_is_recorded(
     graph.replay()
     assert float(y.torch()[0, 0]) == pytest.approx(0.76159, abs=1e-4)
     forget_found()
+
+
+IMAGES = """
+func @main(%x: float32[4, 8, 24, 24], %v: float32[16, 8, 3, 3], %w: float32[16, 16, 3, 3], \
+%dy: float32[4, 16, 24, 24]) {
+  %a = conv2d(%x, %v, padding=1)
+  %b = relu(%a)
+  %c = conv2d(%b, %w, padding=1)
+  %db = conv2d_dx(%w, None, %dy, shape=(4, 16, 24, 24), padding=1)
+  %dw = conv2d_dw(%b, None, %dy, shape=(16, 16, 3, 3), padding=1)
+  return (%c, %db, %dw)
+}"""
+
+
+@pytest.mark.parametrize("tries", [False, True], ids=["tuned", "channels last"])
+def test_convolutions_of_float32_in_tf32(tries: bool) -> None:
+    """In either layout, and in the one that measuring chooses."""
+    module = infer_type(parse(IMAGES))
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(p.type.shape, generator=generator) for p in module.main.params]
+    x, v, w, dy = (t.double() for t in given)
+    w.requires_grad_()
+    hidden = torch.relu(torch.conv2d(x, v, padding=1)).requires_grad_()
+    result = torch.conv2d(hidden, w, padding=1)
+    result.backward(dy)
+    expected = result.detach(), hidden.grad, w.grad
+    arrays = [meta.array(t, device="cuda") for t in given]
+    with config.override(META_TF32=True):
+        if tries:
+            buffers = Buffers(module.main, Summaries(module))
+            moved = ImageFunction(module.main, buffers, Device("cuda"), tries=True).rewritten()
+            module = infer_type(module.with_functions({"main": moved}))
+            assert text(module).count('out_layout="NHWC"') == 4
+        found = meta.vm.compile(module, *arrays, tune=None if tries else 20.0)(*arrays)
+    for one, wanted in zip(found, expected, strict=True):
+        assert wanted is not None
+        bound = 4e-3 * float(wanted.abs().max())  # 10 bits of each operand
+        assert float((one.torch().cpu().double() - wanted).abs().max()) < bound
