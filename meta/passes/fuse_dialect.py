@@ -5,6 +5,7 @@ A dialect registers a pattern with its kernel: `Dialect.pattern`, docs/howto/bac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from meta.base.device import Device
@@ -107,7 +108,7 @@ def _in_order(device: Device) -> list[FusedPattern]:
         if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
             dialect.load()
             found += dialect.patterns.values()
-    order = {f: (*_place(f, device, preference), *_size(f)) for f in found}
+    order = {f: (*_place(f, device, preference), *_size(f, device)) for f in found}
     return sorted(found, key=order.__getitem__)
 
 
@@ -119,22 +120,21 @@ def _place(entry: Any, device: Device, preference: Preference) -> tuple[int, int
     return rank, -entry.plevels.get(device.kind, entry.dialect.plevel)
 
 
-def _size(fused: FusedPattern) -> tuple[int, int]:
+def _size(fused: FusedPattern, device: Device) -> tuple[int, int]:
     """Return what orders patterns of one level: more calls first, then fewer results."""
-    described = pattern(fused.describes)
+    described = _pattern(fused, device)
     calls = sum(isinstance(part, Called) for part in parts(*described.results))
     return -calls, len(described.results)
 
 
+@lru_cache(maxsize=1024)
 def _pattern(fused: FusedPattern, device: Device) -> Any:
-    preference = current()
-
     def check(match: Match) -> str | None:
         try:
             _prepared(fused, match, device)
         except Unsupported as refusal:
             return str(refusal)
-        return _hidden_indices(match, device) or _better(fused, match, device, preference)
+        return _hidden_indices(match, device) or _better(fused, match, device, current())
 
     return pattern(fused.describes, check=check)
 
