@@ -186,7 +186,7 @@ class Planner:
         """
         if any(one.init is not None for one in call.op.aspects.dialect_ops):
             return None
-        race = kept_race(call, self._device, self._how)[1]
+        race = kept_race(call, self._device, self._how)
         if race is None:
             return None
         by_name = {op.dialect.name: op.plain for op in asked(call, self._preference)}

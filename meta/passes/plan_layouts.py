@@ -130,7 +130,7 @@ class _Layouts:
         call = called.call_values(typed_args(called, value), self._device)
         if call.callee is None or isinstance(call.out, View):
             return 0.0
-        race = kept_race(call, self._device, self._how)[1]
+        race = kept_race(call, self._device, self._how)
         if race is None:
             return None
         order = [one.dialect.name for one in asked(call, current())]

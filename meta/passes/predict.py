@@ -13,7 +13,7 @@ from functools import cached_property
 
 from meta.base.device import Device
 from meta.dialect.core import FUSED, DialectOp
-from meta.dialect.core.costs import Cost, Key, Race, bucket_of, choose, key_of
+from meta.dialect.core.costs import Cost, Key, Race, choose, key_of
 from meta.dialect.core.fused import CONFIG
 from meta.dialect.core.openv import Config, config_of
 from meta.dialect.core.preference import tuning
@@ -141,7 +141,7 @@ class Predictor:
         key = key_of(function, self.device, self.how)
         dialect = str(function.attrs[FUSED])
         config = config_of(str(function.attrs.get(CONFIG, "")))
-        race = None if tuning() == "off" else kept(key)
+        race = kept_race(function, self.device, self.how)
         return self._launch(key, race, name, dialect, config, work, types)
 
     def _call(self, call: Call) -> Launch | None:
@@ -151,7 +151,8 @@ class Predictor:
         values = op.call_values(typed_args(op, call), self.device)
         if values.callee is None or isinstance(values.out, View):
             return None
-        key, race = kept_race(values, self.device, self.how)
+        key = key_of(values, self.device, self.how)
+        race = kept_race(values, self.device, self.how)
         dialect = ""
         config: Config = ()
         if isinstance(call.callee, DialectOp):
@@ -179,12 +180,9 @@ class Predictor:
         return Launch(key, operator, cost.name, Time(measured=took))
 
 
-def kept_race(call: CallValues, device: Device, how: str) -> tuple[Key, Race | None]:
-    """Return the key of a call, and what was measured of it, or of calls of about its extents."""
-    key = key_of(call, device, how)
-    if tuning() == "off" or not all(t.is_static for t in call.tensors()):
-        return key, None
-    return key, kept(key) or kept(bucket_of(call, device, how))
+def kept_race(subject: CallValues | Function, device: Device, how: str) -> Race | None:
+    """Return what was measured of a call or function, if it may be used."""
+    return None if tuning() == "off" else kept(subject, device, how)
 
 
 def _chosen(race: Race, dialect: str, config: Config) -> Cost | None:

@@ -48,7 +48,8 @@ def measure_missing(
     subjects: Sequence[CallValues | Function], device: Device, *, eager: bool = False
 ) -> Iterator[int]:
     """Measure calls and fused functions of which nothing is known, where that is asked for, until
-    the budget is used up. Gives after each how many of them are known by now.
+    the budget is used up. Gives after each how many of them are known by now, or are of no interest
+    (`measuring_only`).
 
     What several of them need is compiled in one go: to ask for them together takes half the time.
     """
@@ -60,7 +61,7 @@ def measure_missing(
     for subject in subjects if MEASURER else ():
         if _is_static(subject) and of_interest(subject):
             key = key_of(subject, device, how)
-            race = kept(key)
+            race = _found(key)
             if race is None or race.breadth < _breadth.get():
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
@@ -161,22 +162,24 @@ def _is_static(subject: CallValues | Function) -> bool:
 
 def known(subject: CallValues | Function, device: Device, *, eager: bool = False) -> Race | None:
     """Return what was measured of a call or function, or of a call with about its extents."""
+    return kept(subject, device, "eager" if eager else how_in_programs(device))
+
+
+def kept(subject: CallValues | Function, device: Device, how: str) -> Race | None:
+    """Return what was measured of a call or function that is run so, or of a call with about its
+    extents.
+    """
     if not _is_static(subject):
         return None
-    how = "eager" if eager else how_in_programs(device)
-    keys = [key_of(subject, device, how)]
-    if isinstance(subject, CallValues):
-        keys.append(bucket_of(subject, device, how))
-    for key in keys:
-        race = kept(key)
-        if race is not None:
-            return race
-    return None
+    race = _found(key_of(subject, device, how))
+    if race is None and isinstance(subject, CallValues):
+        race = _found(bucket_of(subject, device, how))
+    return race
 
 
-def kept(key: Key) -> Race | None:
-    """Return the race that is kept of all dialects, or of those allowed here where more
-    configurations took part in it.
+def _found(key: Key) -> Race | None:
+    """Return the race of all dialects, or of those allowed here where more configurations took part
+    in it.
     """
     races = [race for race in map(find, dict.fromkeys((key, _here(key)))) if race is not None]
     return max(races, key=lambda race: race.breadth, default=None)
