@@ -71,11 +71,16 @@ MIXED = {
 may have another dtype than stands beside the node. What follows was made for the latter.
 """
 
-COUNTED = {"_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"}
-"""Overloads of which torch 2.11 writes that places and counts are of the data's dtype; they are
-int64, and what follows was made for something else.
+MISSTATED = {
+    **dict.fromkeys(
+        ("_unique2", "unique_consecutive", "unique_dim", "unique_dim_consecutive"), "2.12"
+    ),
+    "lstm.input": "2.13",
+}
+"""Overloads whose results torch states wrongly before this version: the dtype of places and counts,
+which is int64; the shape of an LSTM's states, if sequences come first. What follows in a program
+was made for something else, but for its end.
 """
-FROM_2_12 = "PyTorch 2.11 takes it for another dtype; from 2.12 on it is right"
 
 Outside = Callable[[fx.Node, tuple[Any, ...], dict[str, Any], Unconvertible], Any]
 
@@ -219,8 +224,9 @@ class Walker:
                 result = tuple(map(_as_said, node.meta["val"], result))
             wrong = _mismatch(_said(node), result)
             if wrong is not None:
-                counted = shown(node.target) in COUNTED
-                raise Unconvertible(wrong, FROM_2_12 if counted else None)
+                right = MISSTATED.get(shown(node.target))
+                hint = None if right is None else f"PyTorch says so by mistake before {right}"
+                raise Unconvertible(wrong, hint)
             return result
         except Unconvertible as error:
             if self.outside is not None:
@@ -309,14 +315,16 @@ def _as_said(said: Any, found: Any) -> Any:
 
 
 def _said(node: fx.Node) -> Any:
-    """Return the types that stand beside a node; in those of `COUNTED`, None for results that
-    nothing reads.
+    """Return the types that stand beside a node, None for results that nothing reads: what is kept
+    for a gradient is another thing on each device, and a program runs on any. Of `MISSTATED` ones
+    also None for results that are returned alone.
     """
     said = node.meta.get("val")
     parts = all(user.target is operator.getitem for user in node.users)
-    if shown(node.target) not in COUNTED or said is None or not parts:
+    if not isinstance(said, tuple | list) or not parts:
         return said
-    read = {user.args[1] for user in node.users if user.users}
+    ends = {"output"} if shown(node.target) in MISSTATED else set()
+    read = {user.args[1] for user in node.users if any(u.op not in ends for u in user.users)}
     return tuple(s if i in read else None for i, s in enumerate(said))
 
 

@@ -25,6 +25,7 @@ from meta.op.core import tree
 
 NO_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 _detach = torch.ops.aten.detach.default
+_FLAT_WEIGHTS = r"The tensor attributes? (self[\w.]*\._flat_weights\[\d+\],? )+w"
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,12 @@ def _blocks_without_gradient(module: fx.GraphModule) -> Iterator[fx.Graph]:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """Make an AtenError of what torch.export or the module, which it runs, raises; keep back a
-    warning that torch.export gives about its own code.
+    """Make an AtenError of what torch.export or the module, which it runs, raises; keep back
+    warnings that torch gives about its own code: of torch.export, of `torch.nn.LSTM` and `GRU`.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        warnings.filterwarnings("ignore", _FLAT_WEIGHTS, UserWarning)
         try:
             yield
         except MetaError:

@@ -154,13 +154,38 @@ class Counted(torch.nn.Module):
         return torch.unique(x, dim=0, return_counts=True)
 
 
+class Shares(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, counts = torch.unique(x, dim=0, return_counts=True)
+        return values, counts * 2
+
+
+class LastState(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = torch.nn.LSTM(2, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.lstm(x)[1][0] + 1,)
+
+
 @pytest.mark.parametrize("kind", [Distinct, Counted])
 def test_extents_that_the_data_says(kind: Any) -> None:
     x = torch.tensor([[2.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
-    model, version = from_torch(kind(), (x,)), torch.__version__
-    if kind is Counted and version < (2, 12):  # type: ignore[operator]  # a TorchVersion
-        with pytest.raises(AtenError, match=r"int64.* instead of float32.*2\.12 on"):
-            model(meta.array(x))
-        return
+    model = from_torch(kind(), (x,))
     for f, e in zip(model(meta.array(x)), kind()(x), strict=True):
         torch.testing.assert_close(f.torch(), e)
+
+
+@pytest.mark.parametrize(("kind", "right"), [(Shares, "2.12"), (LastState, "2.13")])
+def test_what_torch_states_wrongly_is_refused(kind: Any, right: str) -> None:
+    """Where something is made of it, and not where it is returned."""
+    x = torch.tensor([[[2.0, 1.0], [1.0, 1.0], [2.0, 1.0]]])
+    x, module = x[0] if kind is Shares else x, kind()
+    model = from_torch(module, (x,))
+    if torch.__version__ < right:
+        with pytest.raises(AtenError, match=rf"instead of .*by mistake before {right}"):
+            model(meta.array(x))
+        return
+    for f, e in zip(model(meta.array(x)), module(x), strict=True):
+        torch.testing.assert_close(f.torch(), e.detach())
