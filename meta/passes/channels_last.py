@@ -8,12 +8,12 @@ from __future__ import annotations
 from meta.base.device import Device
 from meta.dialect.core import dialects
 from meta.dialect.core.preference import current
-from meta.ir import Function, Module, structural_equal
+from meta.ir import Function, Module
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, tensor_of
 from meta.passes.cheaper import cheaper, compares
 from meta.passes.image_layout import ImageFunction
-from meta.passes.image_rules import CONVOLUTIONS, DTYPES, tried
+from meta.passes.image_rules import CONVOLUTIONS, DTYPES
 from meta.passes.manager import Pass
 from meta.passes.plan_layouts import Chosen, plan_layouts
 
@@ -28,7 +28,8 @@ def channels_last(
     """Run convolution networks with the channels last, on ``devices`` and in the `DTYPES` there.
 
     Tensor cores, and the vectors of a CPU, read the channels of a pixel in a row; with the channels
-    first, a library transposes what it is given and what it returns, in every call. Arrays of four
+    first, a library transposes what it is given and what it returns, in every call. Of float32 on
+    CUDA that is so with META_TF32, and otherwise of convolutions of single channels. Arrays of four
     axes are kept with the channels last from operator to operator where there is a rule for it:
     convolutions and their gradients, pooling, batch normalisation, elementwise operators, sums over
     the pixels. They are transposed where another operator, or the caller, takes them. Kernels of
@@ -39,9 +40,8 @@ def channels_last(
     which more would be transposed than convolutions gain: on CUDA a kernel of 1x1 is a product of
     matrices with the channels first, too, and gains nothing (see `image_layout.GAIN`).
     Where all that changes was measured, that decides (`cheaper`) among this program, the one given,
-    and one in which each call has its layout by a plan (`plan_layouts`); where the rule changes
-    nothing, one in which all convolutions have the channels last, which may be of float32 with
-    META_TF32, too (`image_rules.tried`). ``lower``: the passes that follow.
+    one in which all convolutions have the channels last, and one in which each call has its layout
+    by a plan (`plan_layouts`). ``lower``: the passes that follow.
 
     >>> from meta.base.device import Device
     >>> from meta.ir import parse
@@ -67,14 +67,13 @@ out_layout="NHWC")
     if device.kind not in devices:
         return module
     measured = compares(device, lower)
-    every, ruled_on = tried(device.kind), DTYPES[device.kind]
-    if not any(_convolves(f, every if measured else ruled_on) for f in module.functions.values()):
+    dtypes = DTYPES[device.kind]
+    if not any(_convolves(f, dtypes) for f in module.functions.values()):
         return module
     _load_kinds(device)
     summaries = Summaries(module)
 
     def changed(chosen: Chosen | None = None, *, tries: bool = False) -> Module:
-        dtypes = ruled_on if chosen is None and not tries else every
         functions = {
             name: ImageFunction(f, Buffers(f, summaries), device, chosen, tries).rewritten()
             if _convolves(f, dtypes)
@@ -87,7 +86,7 @@ out_layout="NHWC")
     if not measured:
         return ruled
     planned = plan_layouts(module, device)
-    others = [changed(tries=True) if structural_equal(ruled, module) else module]
+    others = [module, changed(tries=True)]
     if planned is not None:
         others.append(changed(planned))
     return cheaper(ruled, *others, device=device, lower=lower)

@@ -7,6 +7,7 @@ import torch
 
 import meta
 from meta import op
+from meta.base import config
 from meta.base.device import CPU, Device
 from meta.ir import Call, Module, parse
 from meta.model import Model, layers, trace
@@ -40,8 +41,19 @@ def test_other_devices_and_float64_stay() -> None:
     assert channels_last(module, device=CPU, devices=("cuda",)) is module
     wide = "%x: float64[2, 8, 6, 6], %w: float64[8, 8, 3, 3]"
     assert names(converted("%y = conv2d(%x, %w)", "%y", wide, CPU)) == ["conv2d"]
-    single = wide.replace("float64", "float32")
-    assert names(converted("%y = conv2d(%x, %w)", "%y", single)) == ["conv2d"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "tf32", "moves"),
+    [(1, False, False), (1, True, True), (2, False, False), (2, True, True), (8, False, True)],
+)
+def test_float32_on_cuda_moves_for_tensor_cores_or_single_channels(
+    groups: int, tf32: bool, moves: bool
+) -> None:
+    params = f"%x: float32[2, 8, 6, 6], %w: float32[8, {8 // groups}, 3, 3]"
+    with config.override(META_TF32=tf32):
+        found = converted(f"%y = conv2d(%x, %w, groups={groups})", "%y", params)
+    assert ("permute_dims" in names(found)) is moves
 
 
 @pytest.mark.parametrize(

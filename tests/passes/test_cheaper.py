@@ -17,7 +17,6 @@ from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Breadth, Key, key_of
 from meta.ir import Module, parse, text
 from meta.passes import channels_last, dispatch, infer_type
-from meta.passes.image_rules import tried
 from meta.passes.predict import Predictor
 from meta.testing import check
 from meta.vm import PassContext
@@ -251,13 +250,6 @@ func @main(%x: float32[1, 64, 4, 4], %w: float32[64, 64, 3, 3]) -> float32[1, 64
     with config.override(META_TUNE="off"):
         assert "NHWC" not in text(pipeline(CPU)(module))
     assert taken(module, "NHWC") is last
-
-
-def test_float32_is_tried_on_cuda_where_tensor_cores_compute_it() -> None:
-    for tf32 in (False, True):
-        with config.override(META_TF32=tf32):
-            assert ("float32" in tried("cuda")) is tf32
-            assert "float64" not in tried("cuda")
 
 
 def test_programs_are_compared_once_per_rule() -> None:
