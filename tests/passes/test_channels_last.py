@@ -44,13 +44,21 @@ def test_other_devices_and_float64_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "tf32", "moves"),
-    [(1, False, False), (1, True, True), (2, False, False), (2, True, True), (8, False, True)],
+    ("groups", "count", "tf32", "moves"),
+    [
+        (1, 64, False, False),
+        (1, 1, True, True),
+        (2, 64, False, False),
+        (2, 1, True, True),
+        (8, 64, False, True),
+        (8, 1, False, False),
+        (8, 1, True, True),
+    ],
 )
-def test_float32_on_cuda_moves_for_tensor_cores_or_single_channels(
-    groups: int, tf32: bool, moves: bool
+def test_float32_on_cuda_moves_for_tensor_cores_or_many_single_channels(
+    groups: int, count: int, tf32: bool, moves: bool
 ) -> None:
-    params = f"%x: float32[2, 8, 6, 6], %w: float32[8, {8 // groups}, 3, 3]"
+    params = f"%x: float32[{count}, 8, 64, 64], %w: float32[8, {8 // groups}, 3, 3]"
     with config.override(META_TF32=tf32):
         found = converted(f"%y = conv2d(%x, %w, groups={groups})", "%y", params)
     assert ("permute_dims" in names(found)) is moves
