@@ -5,6 +5,8 @@ How each operator is written so is in `image_rules`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from meta.base.device import Device
 from meta.dialect.core import dialects
 from meta.dialect.core.preference import current
@@ -43,7 +45,9 @@ def channels_last(
     one in which all convolutions have the channels last, and one in which each call has its layout
     by a plan (`plan_layouts`). ``lower``: the passes that follow.
 
-    >>> from meta.base.device import Device
+    >>> from collections.abc import Iterator
+
+from meta.base.device import Device
     >>> from meta.ir import parse
     >>> print(channels_last(parse('''
     ... func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
@@ -82,14 +86,15 @@ out_layout="NHWC")
         }
         return module.with_functions(functions)
 
+    def others() -> Iterator[Module]:
+        yield module
+        yield changed(tries=True)
+        planned = plan_layouts(module, device)  # of what was measured by now
+        if planned is not None:
+            yield changed(planned)
+
     ruled = changed()
-    if not measured:
-        return ruled
-    planned = plan_layouts(module, device)
-    others = [module, changed(tries=True)]
-    if planned is not None:
-        others.append(changed(planned))
-    return cheaper(ruled, *others, device=device, lower=lower)
+    return cheaper(ruled, others(), device=device, lower=lower) if measured else ruled
 
 
 def _load_kinds(device: Device) -> None:

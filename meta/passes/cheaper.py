@@ -7,6 +7,7 @@ general. Where the calls of the program with and without it were all measured, t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -43,9 +44,11 @@ def compares(device: Device, lower: Pass | None) -> bool:
     return chooses(device)
 
 
-def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None) -> Module:
+def cheaper(
+    changed: Module, others: Iterable[Module], *, device: Device, lower: Pass | None
+) -> Module:
     """Return what a rule made of a program, or one of the others if it is faster: the program as it
-    was given, or changed in another way.
+    was given, or changed in another way. One is asked for when those before it were measured.
 
     All are lowered by the passes that follow, ``lower`` (None: the rule decides), and the kernels
     in which another one differs from the rule's are compared. The rule is right unless all of these
@@ -62,6 +65,8 @@ def cheaper(changed: Module, *others: Module, device: Device, lower: Pass | None
     ruled: Counter[Launch] | None = None
     lowered: list[Module] = [changed]
     for other in others:
+        if exhausted():
+            break
         if any(structural_equal(other, one) for one in lowered):
             continue
         lowered.append(other)

@@ -117,7 +117,7 @@ attrs(arrays=2) {
     constants = any(isinstance(one.weights, Constant) for group in found for one in group)
     module = fold_constant(module) if constants else module
     # What will be differentiated is not the program that runs.
-    return cheaper(module, given, device=device, lower=lower if trained is None else None)
+    return cheaper(module, [given], device=device, lower=lower if trained is None else None)
 
 
 @dataclass(frozen=True, eq=False)

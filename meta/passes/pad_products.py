@@ -90,7 +90,7 @@ def align_products(
     if device.kind not in devices:
         return module
     padded = each_function(module, lambda f: replace(f, body=_block(f.body, least_work)))
-    return cheaper(padded, module, device=device, lower=lower)
+    return cheaper(padded, [module], device=device, lower=lower)
 
 
 def _block(block: Block, least_work: int) -> Block:

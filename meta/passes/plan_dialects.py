@@ -75,7 +75,7 @@ def plan_dialects(
     with compiling(False):  # most of what is asked for is not taken
         planned = with_plan(lambda steps: steps.plan(width))
         others = with_plan(Steps.first), with_plan(Steps.fastest)
-    return cheaper(planned, *others, device=device, lower=lower)
+    return cheaper(planned, others, device=device, lower=lower)
 
 
 Plan = Callable[[Steps], Sequence[int]]

@@ -252,6 +252,21 @@ func @main(%x: float32[1, 64, 4, 4], %w: float32[64, 64, 3, 3]) -> float32[1, 64
     assert taken(module, "NHWC") is last
 
 
+def test_a_plan_of_layouts_is_of_what_is_measured_in_the_same_compilation(asked: Asked) -> None:
+    def time(key: Key) -> float:
+        if "conv2d" not in key.call:
+            return 1.0
+        last, early = "NHWC" in key.call, "16, 8, 3, 3" in key.call or "16, 3, 3, 8" in key.call
+        return 30.0 if last is early else 10.0
+
+    asked.time = time
+    lowered = text(pipeline(CPU)(DEEP))
+    assert lowered.count('out_layout="NHWC"') == 2
+    asked.clear()
+    assert text(pipeline(CPU)(DEEP)) == lowered
+    assert not asked
+
+
 def test_programs_are_compared_once_per_rule() -> None:
     """Rules that follow do not compare again while a program is lowered for one."""
     measured(IMAGES, "channels_last", layouts(last=10.0, first=30.0, turn=5.0))
