@@ -31,11 +31,11 @@ def channels_last(
 
     Tensor cores, and the vectors of a CPU, read the channels of a pixel in a row; with the channels
     first, a library transposes what it is given and what it returns, in every call. Of float32 on
-    CUDA that is so with META_TF32, and otherwise of convolutions of single channels. Arrays of four
-    axes are kept with the channels last from operator to operator where there is a rule for it:
-    convolutions and their gradients, pooling, batch normalisation, elementwise operators, sums over
-    the pixels. They are transposed where another operator, or the caller, takes them. Kernels of
-    convolutions, which a program gets as [O, I, H, W], are transposed once in a run, after their
+    CUDA that is so with META_TF32, and otherwise of large convolutions of single channels. Arrays
+    of four axes are kept with the channels last from operator to operator where there is a rule for
+    it: convolutions and their gradients, pooling, batch normalisation, elementwise operators, sums
+    over the pixels. They are transposed where another operator, or the caller, takes them. Kernels
+    of convolutions, which a program gets as [O, I, H, W], are transposed once in a run, after their
     cast to half precision; on the CPU a convolution stays that reads and writes fewer bytes of
     images than it has in its kernel.
     A function without convolutions stays as it is, and so do blocks in blocks; and so does one in
@@ -45,9 +45,7 @@ def channels_last(
     one in which all convolutions have the channels last, and one in which each call has its layout
     by a plan (`plan_layouts`). ``lower``: the passes that follow.
 
-    >>> from collections.abc import Iterator
-
-from meta.base.device import Device
+    >>> from meta.base.device import Device
     >>> from meta.ir import parse
     >>> print(channels_last(parse('''
     ... func @main(%x: float16[2, 8, 6, 6], %w: float16[8, 8, 3, 3]) -> float16[2, 8, 2, 2] {
