@@ -19,7 +19,7 @@ from meta.base.errors import ArgumentError
 from meta.frontend.aten.registry import overload_of
 from meta.interop.torch.keys import chosen_devices, key_of
 from meta.interop.torch.overloads import chosen, is_served
-from meta.interop.torch.served import SCOPES, Route, override, scopes_here
+from meta.interop.torch.served import Route, override, scopes_here, set_scopes
 
 _lock = threading.RLock()
 _routes: dict[tuple[str, str], tuple[Route, Any, list[Enabled]]] = {}
@@ -53,7 +53,7 @@ class Enabled:
                 self._remove()
                 raise
             if self.thread:
-                torch._C._stash_obj_in_tls(SCOPES, (*scopes_here(), self))
+                set_scopes((*scopes_here(), self))
 
     def _add(self, name: str, key: str) -> None:
         overload = overload_of(name)
@@ -96,7 +96,7 @@ class Enabled:
                 if threading.get_ident() != self._owner:
                     raise ArgumentError("another thread enabled it for itself alone")
                 left = tuple(scope for scope in scopes_here() if scope is not self)
-                torch._C._stash_obj_in_tls(SCOPES, left)
+                set_scopes(left)
             self._remove()
 
     def __enter__(self) -> Enabled:
@@ -122,7 +122,7 @@ def _registered(route: Route, key: str) -> Any:
     with warnings.catch_warnings():
         # PyTorch says once that a kernel is overridden: that is what is asked for.
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        library.impl(route.overload, override(route), key)
+        library.impl(route.overload, override(route), key, allow_override=True)
     return library
 
 

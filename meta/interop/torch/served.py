@@ -8,9 +8,12 @@ calls of this thread go to PyTorch's kernels: those of our dialect "torch" are m
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -104,6 +107,27 @@ def scopes_here() -> tuple[Any, ...]:
         return ()
     found: tuple[Any, ...] = torch._C._get_obj_in_tls(SCOPES)
     return found
+
+
+def set_scopes(scopes: tuple[Any, ...]) -> None:
+    """Set what `scopes_here` returns in this thread, and in backward passes that it starts."""
+    if _takes_references():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(scopes))
+    torch._C._stash_obj_in_tls(SCOPES, scopes)
+
+
+@cache
+def _takes_references() -> bool:
+    """Whether PyTorch keeps an object for a thread without a reference of its own: before 2.13 it
+    takes the caller's for it, and frees the object while that is still in use.
+    """
+    kept = (object(),)
+    before = sys.getrefcount(kept)
+    torch._C._stash_obj_in_tls(f"{SCOPES}, tried", kept)
+    takes = sys.getrefcount(kept) == before
+    if takes:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    return takes
 
 
 def override(route: Route) -> Callable[..., Any]:

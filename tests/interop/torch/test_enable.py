@@ -23,6 +23,7 @@ from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.preference import DEFAULT, forget
 from meta.frontend.aten.registry import AtenError, overload_of
 from meta.interop.torch.overloads import COMPOSED, all_names, named, why_not
+from meta.interop.torch.served import scopes_here, set_scopes
 from meta.ir.operators import OP_RESOLVERS
 from tests.conftest import first_on_path
 from tools.enabled_samples import mirror
@@ -293,6 +294,8 @@ def test_equal_numbers_of_other_kinds_are_other_calls() -> None:
     expected = [x * n for n in numbers]
     interop.reset_report()
     with interop.enable(["mul"], device="cpu"):
+        for n in numbers:  # a dialect that is loaded now forgets the plans made before
+            x * n
         found = [x * n for n in numbers]
         known = len(plans)
         again = [x * n for n in numbers]
@@ -300,6 +303,17 @@ def test_equal_numbers_of_other_kinds_are_other_calls() -> None:
     for one, two, wanted in zip(found, again, expected, strict=True):
         assert one.dtype == two.dtype == wanted.dtype
         assert repr(one) == repr(two) == repr(wanted)
+
+
+def test_what_is_kept_for_a_thread_is_referenced_as_long() -> None:
+    """PyTorch before 2.13 would free it while it is in use."""
+    scopes = (object(),)
+    before = sys.getrefcount(scopes)
+    set_scopes(scopes)
+    assert scopes_here() is scopes
+    assert sys.getrefcount(scopes) == before + 1
+    set_scopes(())
+    assert sys.getrefcount(scopes) == before
 
 
 @pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated:UserWarning")
