@@ -93,6 +93,7 @@ def _interpreting() -> Iterator[None]:
         for target, name, value in (
             (JITFunction, "__call__", _called),
             (interpreter.interpreter_builder, "__class__", _Builder),
+            (interpreter, "_patch_lang_tensor", _patch_tensor),
             (interpreter.ReduceScanOpInterface, "apply", _reduced),
         ):
             stack.callback(setattr, target, name, getattr(target, name))
@@ -133,6 +134,15 @@ def _restore(before: list[tuple[Any, dict[str, Any]]]) -> None:
 def _called(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
     """Call a function of ``triton.jit`` from an interpreted one."""
     return _Function(function.fn)(*args, **kwargs)
+
+
+_patch = interpreter._patch_lang_tensor
+
+
+def _patch_tensor(tensor: Any, *scope: Any) -> None:
+    """Change ``tl.tensor`` as Triton's interpreter does; `_restore` undoes it."""
+    _patch(tensor, *scope)
+    tensor.__index__ = lambda self: int(self.handle.data.squeeze())
 
 
 class _Function(InterpretedFunction):  # type: ignore[misc]
