@@ -301,7 +301,8 @@ def test_threads() -> None:
         return torch.sin(x @ w).square().sum()
 
     x, failed = torch.randn(5, 6), []
-    run = compiled(f)
+    # With fullgraph=True in threads PyTorch 2.11 compiles nothing behind later graph breaks.
+    run = torch.compile(f, backend="meta")
     for _ in range(2):
         run(x, weights[0]).backward()
 
