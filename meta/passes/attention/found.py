@@ -180,6 +180,8 @@ def _described(
     first = product(op_call(known.get(chain.product)))
     if first is None:
         raise Refused("the scores are no product over one axis, of known extents")
+    if not all((*first.extents.values(), *last.extents.values())):
+        raise Refused("there is an axis without elements: no scores are kept out of memory")
     axes = {label: ScoreAxis(n) for label, n in first.extents.items()}
     seen = replay(chain, [(axes[label],) for label in first.result])
     keys = leaves(seen.scores[-1])
