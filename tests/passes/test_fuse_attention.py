@@ -407,18 +407,19 @@ def test_windows_of_images_share_masks(biased: bool) -> None:
         torch.testing.assert_close(y.torch().double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("lead", [(), (2,)])
 @pytest.mark.parametrize("mask", ["none", "added", "causal"])
 @pytest.mark.parametrize("empty", ["batch", "rows", "keys", "depth", "width"])
-def test_an_axis_without_elements(empty: str, mask: str) -> None:
+def test_an_axis_without_elements(empty: str, mask: str, lead: tuple[int, ...]) -> None:
     """Nothing is looked at where there are no scores, or no products: the program stays."""
     sizes = {"batch": 2, "rows": 3, "keys": 4, "depth": 8, "width": 8, empty: 0}
     b, rows, keys, depth, width = sizes.values()
-    shapes = ((b, 2, rows, depth), (b, 2, keys, depth), (b, 2, keys, width))
-    tensors = [torch.randn(shape) for shape in shapes]
+    shapes = ((rows, depth), (keys, depth), (keys, width))
+    tensors = [torch.randn(b, *lead, *shape) for shape in shapes]
     constant = torch.full((rows, keys), -INF).triu(1) if mask == "causal" else torch.ones(keys)
 
     def attention(query, key, value):
-        scores = query @ key.swapaxes(2, 3) * 0.5
+        scores = query @ key.swapaxes(-2, -1) * 0.5
         if mask != "none":
             added = constant if isinstance(query, torch.Tensor) else meta.array(constant)
             scores = scores + added
