@@ -20,17 +20,12 @@ from meta.dialect.core.preference import forget
 from meta.ir import OP_RESOLVERS
 from tools.fuzz_models import run
 from tools.fuzz_models.__main__ import main
-from tools.fuzz_models.campaign import (
-    Case,
-    cases_of,
-    run_case,
-    style_of,
-    tensors_alive,
-    write_failure,
-)
+from tools.fuzz_models.campaign import cases_of, tensors_alive, write_failure
 from tools.fuzz_models.draw import Style, generate
 from tools.fuzz_models.evaluate import Noise, evaluate
+from tools.fuzz_models.face import Case
 from tools.fuzz_models.minimise import minimise
+from tools.fuzz_models.models import run_case, style_of
 from tools.fuzz_models.program import Input, Program, Ref, Step, all_steps, source
 from tools.fuzz_models.rows import ROWS
 from tools.fuzz_models.run import DIALECTS as PREFERRED
@@ -260,10 +255,11 @@ def test_no_memory_is_kept() -> None:
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["--quick", "--dialect", "torch", "--executor", "eager,vm2"]
+    arguments = ["--quick", "--face", "models", "--dialect", "torch", "--executor", "eager,vm2"]
     assert main([*arguments, "--cases", "4", "--json", "--out", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["cases"], found["kinds"], found["failures"]) == (4, {"right": 4}, [])
     assert main([*arguments, "--replay", "3"]) == 0
     assert "def model(" in capsys.readouterr().out
     assert main(["--executor", "nobody"]) == 2
+    assert main(["--face", "nobody"]) == 2

@@ -8,38 +8,31 @@ import sys
 import time
 from pathlib import Path
 
-from tools.fuzz_models.campaign import (
-    Case,
-    Record,
-    Summary,
-    cases_of,
-    run_case,
-    run_cases,
-    style_of,
-    write_failure,
-)
-from tools.fuzz_models.draw import generate
-from tools.fuzz_models.program import source
-from tools.fuzz_models.run import DIALECTS, EXECUTORS, Way
+from tools.fuzz_models.campaign import Summary, cases_of, run_cases, write_failure
+from tools.fuzz_models.face import MODULES, Case, Record, face_of
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the arguments say; return 1 if something failed."""
     options = _parser().parse_args(arguments)
-    executors = options.executor.split(",")
-    dialects = options.dialect.split(",")
-    ways = [Way(e, d, options.device) for d in dialects for e in executors]
-    unknown = [e for e in executors if e not in EXECUTORS] + [
-        d for d in dialects if d not in DIALECTS
-    ]
-    if unknown:
-        print(f"unknown: {', '.join(unknown)}", file=sys.stderr)
-        return 2
+    faces = options.face.split(",")
     only = tuple(options.op.split(",")) if options.op else ()
+    try:
+        ways = {name: face_of(name).ways(options) for name in faces}
+    except (KeyError, ValueError) as unknown:
+        print(f"unknown: {unknown}", file=sys.stderr)
+        return 2
     if options.replay is not None:
-        return _replay([Case(options.replay, w, options.quick, only) for w in ways])
+        return _replay(
+            [Case(options.replay, w, options.quick, only, f) for f in faces for w in ways[f]]
+        )
+    cases = [
+        case
+        for name in faces
+        for case in cases_of(options.cases, options.seed, ways[name], options.quick, only, name)
+    ]
+    cases.sort(key=lambda case: case.seed)  # all faces get their part of the time
     summary, start = Summary(), time.monotonic()
-    cases = cases_of(options.cases, options.seed, ways, options.quick, only)
     found = run_cases(cases, options.jobs, options.seconds, smaller=options.minimise)
     for record in found:
         summary.add(record)
@@ -51,16 +44,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz_models", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, help="how many programs")
+    parser.add_argument("--face", default=",".join(MODULES), help="some of the default")
+    parser.add_argument("--cases", type=int, default=100, help="how many programs of each face")
     parser.add_argument("--seed", type=int, default=0, help="of the first; the others follow")
-    parser.add_argument("--executor", default=",".join(EXECUTORS), help="some of the default")
-    parser.add_argument("--dialect", default=",".join(DIALECTS), help="some of the default")
+    parser.add_argument("--executor", help="of models: some of them, with commas")
+    parser.add_argument("--dialect", help="of models: some of them, with commas")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many")
     parser.add_argument("--minimise", type=float, default=60.0, help="seconds for each failure")
     parser.add_argument("--quick", action="store_true", help="small programs")
-    parser.add_argument("--op", help="only these operators, with commas")
+    parser.add_argument("--op", help="of models: only these operators")
     parser.add_argument("--json", action="store_true", help="print a summary as JSON at the end")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one case here, and show it")
     parser.add_argument("--out", type=Path, help="a folder for a script per failure")
@@ -70,9 +64,10 @@ def _parser() -> argparse.ArgumentParser:
 def _replay(cases: list[Case]) -> int:
     failed = 0
     for case in cases:
-        print(f"# seed {case.seed}, {case.way}")
-        print(source(generate(case.seed, style_of(case))))
-        record = run_case(case)
+        face = face_of(case.face)
+        print(f"# {case.face}, seed {case.seed}, {case.way}")
+        print(face.text(case))
+        record = face.run_case(case, 60.0)
         failed |= bool(record.kind)
         print(f"# {record.kind or 'right'}\n{record.script}")
     return failed
@@ -80,7 +75,8 @@ def _replay(cases: list[Case]) -> int:
 
 def _show(record: Record, summary: Summary, count: int, options: argparse.Namespace) -> None:
     if record.kind:
-        print(f"\nseed {record.case.seed}, {record.case.way}: {record.kind}", file=sys.stderr)
+        case = record.case
+        print(f"\n{case.face}, seed {case.seed}, {case.way}: {record.kind}", file=sys.stderr)
         print(record.script or record.text, file=sys.stderr)
         if options.out is not None:
             write_failure(record, options.out)
@@ -96,8 +92,8 @@ def _finish(summary: Summary, options: argparse.Namespace) -> None:
         return
     print(f"{summary.done} programs of {summary.steps} operators in {summary.seconds:.0f} s")
     for kind, count in summary.kinds.most_common():
-        seeds = [r.case.seed for r in summary.failures if r.kind == kind]
-        print(f"  {kind}: {count}" + (f" (seeds {', '.join(map(str, seeds))})" if seeds else ""))
+        seeds = [f"{r.case.face} {r.case.seed}" for r in summary.failures if r.kind == kind]
+        print(f"  {kind}: {count}" + (f" ({', '.join(seeds)})" if seeds else ""))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from tools.fuzz_models.draw import is_writer
 from tools.fuzz_models.evaluate import Evaluation, evaluate
+from tools.fuzz_models.face import smallest
 from tools.fuzz_models.precision import is_float, rounded
 from tools.fuzz_models.program import (
     Block,
@@ -31,27 +31,8 @@ def minimise(program: Program, fails: Fails, seconds: float = 60.0) -> Program:
     Results, steps and inputs are left out, steps become inputs of the values that they made,
     extents and elements become simpler. ``fails`` is not called after so many seconds.
     """
-    end = time.monotonic() + seconds
-    best, changed = program, True
-    while changed and time.monotonic() < end:
-        changed = False
-        for candidates in (
-            _fewer_results,
-            _shorter,
-            _fewer_steps,
-            _simpler_inputs,
-            _smaller_extents,
-        ):
-            again = True
-            while again and time.monotonic() < end:
-                again = False
-                for candidate in candidates(best):
-                    if time.monotonic() > end:
-                        break
-                    if _sound(candidate) and fails(candidate):
-                        best, again, changed = candidate, True, True
-                        break
-    return best
+    candidates = (_fewer_results, _shorter, _fewer_steps, _simpler_inputs, _smaller_extents)
+    return smallest(program, fails, candidates, _sound, seconds)
 
 
 def _sound(program: Program) -> bool:

@@ -27,6 +27,7 @@ from tools.fuzz_models.evaluate import (
     evaluate,
     expected,
 )
+from tools.fuzz_models.face import Failure
 from tools.fuzz_models.precision import is_float
 from tools.fuzz_models.program import Input, Program, source, tensor_of
 
@@ -56,27 +57,6 @@ class Way:
     def gradient(self) -> bool:
         """Whether it is about gradients."""
         return self.executor in GRADIENTS
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong. kind: one of KINDS. where: the stage, the result or the error's type."""
-
-    kind: str
-    where: str
-    text: str
-    result: int | None = None
-
-    @property
-    def signature(self) -> tuple[str, str]:
-        """What stays the same while the program is made smaller."""
-        return self.kind, self.where if self.kind in ("raw", "refused") else ""
-
-
-KINDS = ("wrong value", "wrong type", "raw", "refused", "overwritten", "lost")
-"""A wrong element; another shape or dtype; an exception that is no MetaError; a MetaError, though
-the program is sound; an argument written that was not to be, or a result that a later call changed;
-a process that died or took too long."""
 
 
 @dataclass(frozen=True)
@@ -418,4 +398,4 @@ def _check_gradients(program: Program, way: Way) -> None:
             raise Failed(Failure(wrong[0], "", f"the gradient of x{number}: {wrong[1]}"))
 
 
-__all__ = ["DIALECTS", "EXECUTORS", "KINDS", "Failure", "Value", "Way", "check"]
+__all__ = ["DIALECTS", "EXECUTORS", "Value", "Way", "check"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from tools.fuzz_models.face import Failure
 from tools.fuzz_models.minimise import pattern
 from tools.fuzz_models.precision import is_float
 from tools.fuzz_models.program import Input, Program, source
-from tools.fuzz_models.run import AUTOCAST, Failure, Way, gradient_of, symbolic_types
+from tools.fuzz_models.run import AUTOCAST, Way, gradient_of, symbolic_types
 
 MOST = 4000
 """Elements that are written out."""
