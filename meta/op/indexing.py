@@ -18,13 +18,24 @@ import torch
 from meta.base.device import CPU
 from meta.base.errors import IndexOutOfRange, TraceError, TypeInferError
 from meta.base.overloads import Overloads
+from meta.base.registry import OPERATORS
+from meta.ir.dims import UnknownDim
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol
+from meta.op.dynamic import dynamic_broadcast_to, dynamic_reshape
 from meta.op.gathering import adv_index, take
 from meta.op.linalg import batch_matmul, matmul
-from meta.op.movement import strided_slice
-from meta.op.shapes import broadcast_to, expand_dims, permute_dims, reshape, squeeze
+from meta.op.logic import where
+from meta.op.movement import concat, strided_slice
+from meta.op.shapes import (
+    broadcast_to,
+    expand_dims,
+    permute_dims,
+    reshape,
+    shape_as_tensor,
+    squeeze,
+)
 from meta.runtime import traced
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import array, as_array, ndarray
@@ -317,6 +328,8 @@ def matmul_any(x1: Any, x2: Any) -> Any:
 
 def _stacked(a: Any, b: Any) -> Any:
     """Multiply stacks of matrices with the operators for one matrix and for one stack axis."""
+    if isinstance(a, Symbol) and any(isinstance(d, UnknownDim) for d in (*a.shape, *b.shape)):
+        return _stacked_at_run_time(a, b)
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if b.ndim == 2:
         # One matrix for all: the rows of all matrices of the left stack are the rows of one.
@@ -329,6 +342,25 @@ def _stacked(a: Any, b: Any) -> Any:
         raise
     y = batch_matmul(_one_stack_axis(a, stack), _one_stack_axis(b, stack))
     return reshape(y, (*stack, m, n)) if len(stack) > 1 else y
+
+
+def _stacked_at_run_time(a: Any, b: Any) -> Any:
+    """Multiply stacks of matrices of which some extents are not known before the run."""
+    ndim = max(a.ndim, b.ndim)
+    a, b = (expand_dims(x, 0, ndim - x.ndim) if x.ndim < ndim else x for x in (a, b))
+    if ndim == 3:
+        return batch_matmul(a, b)
+    extents = [shape_as_tensor(x) for x in (a, b)]
+    own = [strided_slice(e, (0,), (ndim - 2,)) for e in extents]
+    stack = where(OPERATORS["equal"](own[0], 1), own[1], own[0])
+    parts = []
+    for x, e in zip((a, b), extents, strict=True):
+        matrix = strided_slice(e, (ndim - 2,), (ndim,))
+        wide = dynamic_broadcast_to(x, concat((stack, matrix), 0))
+        parts.append(dynamic_reshape(wide, concat((OPERATORS["prod"](stack, 0, True), matrix), 0)))
+    rows = strided_slice(extents[0], (ndim - 2,), (ndim - 1,))
+    columns = strided_slice(extents[1], (ndim - 1,), (ndim,))
+    return dynamic_reshape(batch_matmul(*parts), concat((stack, rows, columns), 0))
 
 
 def _one_stack_axis(x: Any, stack: tuple[Any, ...]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ValueInfoProto, external_data_helper
+from onnx import TensorProto, ValueInfoProto, external_data_helper
 
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.files import require_file
@@ -71,7 +71,11 @@ def _require_fitting(declared: ValueInfoProto, value: Any) -> None:
         dtype = HELD[name] if name in HELD else dtype_of(tensor.elem_type)
     except Unconvertible as error:
         raise OnnxError(f"the input {declared.name!r}: {error.why}", hint=error.hint) from None
-    extents = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
+    # PaddlePaddle states -1 for an extent that it does not know.
+    extents = [
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None
+        for d in tensor.shape.dim
+    ]
     fits = not tensor.HasField("shape") or (
         len(extents) == value.ndim
         and all(
@@ -81,8 +85,8 @@ def _require_fitting(declared: ValueInfoProto, value: Any) -> None:
     )
     if dtype != value.dtype or not fits:
         names = [
-            d.dim_param or (d.dim_value if d.HasField("dim_value") else "?")
-            for d in tensor.shape.dim
+            d.dim_param or ("?" if known is None else known)
+            for d, known in zip(tensor.shape.dim, extents, strict=True)
         ]
         raise OnnxError(
             f"the input {declared.name!r} has another type",
@@ -135,10 +139,44 @@ def _loaded(model: Any) -> onnx.ModelProto:
         except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
             raise OnnxError(f"{place} is no ONNX model: {_text(error)}") from error
     try:
-        onnx.checker.check_model(proto)
+        onnx.checker.check_model(_for_checker(proto))
     except onnx.checker.ValidationError as error:
         raise OnnxError(f"{place} is no valid ONNX model: {_text(error)}") from error
     return proto
+
+
+def _for_checker(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model as the checker wants it: what it demands and nobody needs is put in.
+
+    Until version 3 of the format the inputs had to name the initializers too, and versions before
+    had no opsets. Inputs and outputs of the graph have to have shapes, and outputs types, which not
+    all writers know.
+    """
+    old = proto.ir_version < 4
+    untyped = [o for o in proto.graph.output if not o.HasField("type")]
+    values = (*proto.graph.input, *proto.graph.output)
+    if not old and not untyped and all(map(_has_shape, values)):
+        return proto
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    if old:
+        shown.ir_version = 4
+        if not shown.opset_import:
+            shown.opset_import.add(version=1)
+    for output in shown.graph.output:
+        if not output.HasField("type"):
+            output.type.tensor_type.elem_type = TensorProto.FLOAT
+    for value in (*shown.graph.input, *shown.graph.output):
+        if not _has_shape(value):
+            value.type.tensor_type.shape.SetInParent()
+    return shown
+
+
+def _has_shape(value: ValueInfoProto) -> bool:
+    """Whether a value is no tensor, or states its shape."""
+    return value.type.WhichOneof("value") != "tensor_type" or value.type.tensor_type.HasField(
+        "shape"
+    )
 
 
 def _load_external(proto: onnx.ModelProto, folder: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import prod
+from math import isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,9 @@ RANDOM = {
     "RandomUniformLike",
 }
 """Operators whose results do not follow from their inputs alone."""
+# A MemoryError is a size beyond all reason.
+_BAD_ATTRIBUTES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError)
+"""What Python raises where an attribute of a file has not the form that the operator's have."""
 Opsets = Mapping[str, int]
 FunctionKey = tuple[str, str, str]
 
@@ -227,6 +230,11 @@ class Walker:
             except MetaError as error:
                 error.note(f"converting the ONNX node {place_of(node)!r}, {node.op_type}")
                 raise
+            except _BAD_ATTRIBUTES as error:
+                raise OnnxError(
+                    f"the node {place_of(node)!r}, {node.op_type}, cannot be converted: "
+                    f"{error or type(error).__name__}"
+                ) from error
         for name, value in zip(outputs, results, strict=False):
             if name:
                 scope.values[name] = value
@@ -425,13 +433,16 @@ def _elements(name: str, inputs: Sequence[Any]) -> int:
 
 def _count(numbers: Sequence[Any], _: Any) -> float:
     start, limit, delta = (float(n[0]) for n in numbers[:3])
-    return max((limit - start) / delta, 0.0) if delta else 0.0
+    if not delta or not isfinite(limit - start + delta):
+        return 0.0  # the converter refuses it
+    return max((limit - start) / delta, 0.0)
 
 
 GROWING: Mapping[str, Callable[[Any, Any], float]] = {
     "ConstantOfShape": lambda numbers, _: prod(int(n) for n in numbers[0]),
     "Expand": lambda numbers, inputs: inputs[0].size * prod(int(n) for n in numbers[1]),
     "EyeLike": lambda _, inputs: inputs[0].size,
+    "OneHot": lambda numbers, inputs: inputs[0].size * int(numbers[1][0]),
     "Range": _count,
     "Tile": lambda numbers, inputs: inputs[0].size * prod(int(n) for n in numbers[1]),
 }

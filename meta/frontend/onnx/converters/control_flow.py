@@ -9,12 +9,15 @@ have to be known then.
 from __future__ import annotations
 
 from meta import op
+from meta.base.errors import TypeInferError
 from meta.frontend.core import Unconvertible, active_trace, known
-from meta.frontend.core.arguments import constant, known_number, static_extent, vector
-from meta.frontend.onnx.narrow import held, named, names
+from meta.frontend.core.arguments import WHOLE, constant, known_number, static_extent, vector
+from meta.frontend.onnx.narrow import Narrow, held, named, names
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.text import has_text
 from meta.ir.dims import UnknownDim
+from meta.ir.primitives import Primitive
+from meta.ir.types import TensorType
 from meta.model.control_flow import cond, scan, while_loop
 from meta.op.core.check import normalize_axis
 from meta.op.core.tracing import BlockTrace, Symbol
@@ -33,10 +36,42 @@ def _flag(value):
 
 
 @onnx("If")
-def if_(condition, *, then_branch, else_branch):
+def if_(condition, *, then_branch, else_branch, call):
+    """Where the branches differ in extents, the result's are those of the run time; a branch that
+    does not fit the shapes of this call is an ExecutionError where it is taken.
+    """
     chosen = known_number(condition)
+    branches = then_branch, else_branch
     if chosen is not None:
-        return then_branch() if chosen else else_branch()
+        return branches[0 if chosen else 1]()
+    flag, failures = _flag(condition), then_branch.walker.failures
+    count = len(failures)
+    try:
+        return _either(flag, branches, lambda value: value)
+    except (_Differ, TypeInferError) as error:
+        del failures[count:]
+        first = error
+    found = [_outcome(b) for b in branches]
+    del failures[count:]
+    fitting = [f for f in found if not isinstance(f, TypeInferError)]
+    if not fitting:
+        raise found[0]
+    if len(fitting) == 2:
+        joined = _joined(*fitting)
+        if joined is None:
+            raise first
+        return _either(flag, branches, lambda value: _forgotten(value, joined, call))
+    places = [_place(f, i, fitting[0]) for i, f in enumerate(found)]
+    chosen = [b if p is None else p for b, p in zip(branches, places, strict=True)]
+    return _either(flag, chosen, lambda value: value)
+
+
+class _Differ(Unconvertible):
+    """Branches of different types."""
+
+
+def _either(flag, branches, prepared):
+    """Return what one of two functions returns, prepared."""
     dtypes, types = [], []
 
     def of(branch):
@@ -44,10 +79,11 @@ def if_(condition, *, then_branch, else_branch):
             found = branch()
             if has_text(found):
                 raise Unconvertible("its branches return text, and its condition is not known")
+            found = prepared(found)
             dtypes.append(names(found))
             types.append(_described(found))
             if types[0] != types[-1]:
-                raise Unconvertible(
+                raise _Differ(
                     f"its branches return {types[0]} and {types[-1]}, and which one is run is not "
                     "known while converting",
                     hint="make the condition a constant: from_onnx(model, constants={...})",
@@ -56,7 +92,65 @@ def if_(condition, *, then_branch, else_branch):
 
         return run
 
-    return named(cond(_flag(condition), of(then_branch), of(else_branch)), dtypes[0])
+    return named(cond(flag, *map(of, branches)), dtypes[0])
+
+
+def _outcome(branch):
+    """Return what a branch gives, traced in a block that is thrown away, or its error."""
+    try:
+        return _probed(branch)
+    except TypeInferError as error:
+        return error
+
+
+def _place(error, place, other):
+    """Return what stands for a branch that does not fit: it gives values of the types of the other,
+    or would, if it did not fail; None for one that fits.
+    """
+    if not isinstance(error, TypeInferError):
+        return None
+    name = ("then_branch", "else_branch")[place]
+    lines = [x.strip() for x in str(error).splitlines() if not x.startswith("  at:")]
+    message = f"the {name} of an If is taken, and does not fit its inputs: {'; '.join(lines)}"
+
+    def failing(value):
+        if isinstance(value, tuple | list):
+            return type(value)(map(failing, value))
+        if isinstance(value, Narrow):
+            return Narrow(failing(value.held), value.dtype)
+        if value is None:
+            return None
+        type_ = TensorType(tuple(value.shape), value.dtype)
+        return active_trace().emit(Primitive("fail", (), (message,), type_), type_)
+
+    return lambda: failing(other)
+
+
+def _joined(one, other):
+    """Return where extents of two values differ, as nested lists of axes; None if they differ in
+    more.
+    """
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        if len(one) != len(other):
+            return None
+        parts = list(map(_joined, one, other))
+        return None if None in parts else parts
+    if isinstance(one, tuple | list | None) or isinstance(other, tuple | list | None):
+        return [] if one is None and other is None else None
+    if names(one) != names(other) or held(one).dtype != held(other).dtype or one.ndim != other.ndim:
+        return None
+    return [a != b for a, b in zip(one.shape, other.shape, strict=True)]
+
+
+def _forgotten(value, joined, call):
+    """Return a value of whose extents those that differ are not known."""
+    if isinstance(value, tuple | list):
+        return type(value)(_forgotten(v, j, call) for v, j in zip(value, joined, strict=True))
+    if not any(joined):
+        return value
+    bounds = (constant([b] * value.ndim, "int64", call) for b in (0, WHOLE, 1))
+    found = op.dynamic_strided_slice(held(value), *bounds)
+    return Narrow(found, value.dtype) if isinstance(value, Narrow) else found
 
 
 def _described(value):

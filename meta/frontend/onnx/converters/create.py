@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, isfinite
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.text import Text
 from meta.frontend.onnx.values import array_of, dtype_of
 from meta.op.core.tracing import Symbol
+from meta.runtime.out_of_memory import require_room
 
 
 @onnx("ConstantOfShape", op.full, op.dynamic_full)
@@ -60,8 +61,8 @@ def range_(start, limit, delta, *, stash_type):
         vectors = (op.reshape(n, ()) for n in (start, limit, delta))
         return op.dynamic_arange(*vectors, dtype)
     first, last, step = numbers
-    if not step:
-        raise Unconvertible("a step of 0 has no end")
+    if not step or not all(map(isfinite, numbers)):
+        raise Unconvertible(f"from {first} to {last} by {step} is no range")
     count = max(ceil((last - first) / step), 0)
     wide = "float32" if dtype in ("float16", "bfloat16") and stash_type else dtype
     steps = op.arange(0, count, 1, "int64", device_of(start))
@@ -84,6 +85,7 @@ def _window(name, *weights):
             raise Unconvertible(
                 "the size depends on the values of inputs", hint="give such inputs as constants"
             )
+        require_room(8 * count, call.device, name)
         whole = count if periodic else count - 1
         angles = 2 * np.pi * np.arange(count) / whole
         signs = (1, -1, 1)
@@ -112,6 +114,7 @@ def mel_weight_matrix(bins, length, rate, low, high, *, output_datatype, call):
     places = mels[0] + np.arange(bins + 2) * ((mels[1] - mels[0]) / (bins + 2))
     hertz = 700 * (10 ** (places / 2595) - 1)
     edges = ((length + 1) * hertz // rate).astype(int)
+    require_room(8 * spectrum * bins, call.device, "MelWeightMatrix")
     result = np.zeros((spectrum, bins))
     for i in range(bins):
         first, centre, last = edges[i : i + 3]

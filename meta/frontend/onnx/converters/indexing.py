@@ -197,21 +197,22 @@ def nonzero(x):
     return op.permute_dims(op.argwhere(x), (1, 0))
 
 
-@onnx("OneHot", op.one_hot, op.dynamic_one_hot, op.where)
+@onnx("OneHot", op.arange, op.dynamic_arange, op.where)
 def one_hot(indices, depth, values, *, axis, call):
     """An index below 0 counts from the end of the depth; one beyond names no place."""
     count = known_number(depth)
     if count is None:
-        raise Unconvertible(
-            "the depth depends on the values of inputs", hint="give such inputs as constants"
-        )
-    count = int(count)
+        count = cast_to(op.reshape(depth, ()), "int64")
+        bounds = constant(0, "int64", call), count, constant(1, "int64", call)
+        places = op.dynamic_arange(*bounds, "int64")
+    else:
+        count = int(count)
+        places = op.arange(0, count, 1, "int64", str(call.device))
     if "int" not in indices.dtype:
         indices = op.astype(indices, "int64")
     ndim = indices.ndim + 1
     axis = normalize_axis(axis, ndim)
-    shape = tuple(count if i == axis else 1 for i in range(ndim))
-    places = constant(np.arange(count).reshape(shape), "int64", call)
+    places = op.reshape(places, tuple(-1 if i == axis else 1 for i in range(ndim)))
     wanted = op.expand_dims(cast_to(indices, "int64"), axis)
     wanted = op.where(op.less(wanted, 0), op.add(wanted, count), wanted)
     pair = op.reshape(values, (2,))

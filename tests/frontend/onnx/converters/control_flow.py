@@ -24,6 +24,15 @@ SHAPES = (
     "{ b = Transpose<perm = [1, 0]>(x) }>(c) }"
 )
 
+FITTING = (
+    "(bool c, float[n, m] x, float[4, 2] p, float[2, 2] q) => (float y, float[1] z, seq(float) s) "
+    "{ y, z, s = If<then_branch = t () => (float a, float[1] d, seq(float) f) { a = MatMul(x, p) "
+    "d = Constant<value_floats = [1.0]>() f = SequenceConstruct(a, d) }, else_branch = e () => "
+    "(float b, float[1] g, seq(float) h) { b = MatMul(x, q) g = Constant<value_floats = [2.0]>() "
+    "h = SequenceConstruct(b, g) }>(c) }"
+)
+"""Of the products only one has a meaning for an x."""
+
 
 def number(value: int, dtype: Any = np.int64) -> Any:
     return np.array(value, dtype)
@@ -146,11 +155,36 @@ CASES = [
     ),
     OnnxCase(
         "If",
-        SHAPES,
+        "(bool c, float[2, 3] x) => (float y) { y = If<then_branch = t () => (float[6] a) "
+        "{ s = Constant<value_ints = [6]>() a = Reshape(x, s) }, else_branch = e () => "
+        "(float[3, 2] b) { b = Transpose<perm = [1, 0]>(x) }>(c) }",
         (FALSE, X),
         16,
-        refused=r"its branches return \[float32\[2, 3\]\] and \[float32\[3, 2\]\]",
-        label="shapes-input",
+        refused=r"its branches return \[float32\[6\]\] and \[float32\[3, 2\]\]",
+        label="ranks",
+    ),
+    *(
+        OnnxCase("If", SHAPES, (np.array(taken), X), 16, label=f"extents-{taken}")
+        for taken in (True, False)
+    ),
+    *(
+        OnnxCase(
+            "If",
+            FITTING,
+            (np.array(taken), data(3, size), data(4, 2), data(2, 2)),
+            16,
+            label=f"one branch fits-{size}",
+        )
+        for taken, size in ((True, 4), (False, 2))
+    ),
+    OnnxCase(
+        "If",
+        "(bool c, float[5, 2, 3] x, float[1, 16, 3] w, float[1, 16, 4] r) => (float y) { y = "
+        "If<then_branch = t () => (float a) { a = LSTM<hidden_size = 4>(x, w, r) }, else_branch = "
+        "e () => (float b) { m = Neg(x) b = LSTM<hidden_size = 4>(m, w, r) }>(c) }",
+        (FALSE, data(5, 2, 3), data(1, 16, 3), data(1, 16, 4)),
+        16,
+        label="LSTM",
     ),
     OnnxCase(
         "If",

@@ -125,6 +125,22 @@ CASES: list[OnnxCase] = [
     ),
     *calls("MatMul", data(2, 3, 4), data(4, 5), opsets=(1, 9, 13)),
     *calls("MatMul", data(4), data(2, 4, 5), opsets=(13,), label="a vector"),
+    *(
+        OnnxCase(
+            "MatMul",
+            f"(float{list(left)} x, bool[3] c, float{list(right)} w) => (float y) "
+            "{ z = Compress<axis = 1>(x, c) y = MatMul(z, w) }",
+            (data(*left), np.array([True, False, True]), data(*right)),
+            label=f"unknown rows {len(left)} {len(right)}",
+        )
+        for left, right in (
+            ((2, 3, 4), (4, 5)),
+            ((2, 3, 4), (2, 4, 5)),
+            ((2, 3, 4), (4,)),
+            ((2, 3, 4, 5), (5, 6)),
+            ((2, 3, 4, 5), (2, 5, 6)),
+        )
+    ),
     *calls("MatMul", np.int32([[1, 2]]), np.int32([[3], [4]]), opsets=(9,), label="integers"),
     *calls("Gemm", data(2, 3), data(3, 4), data(4), opsets=(7, 9, 13), alpha=0.5, beta=2.0),
     *calls("Gemm", data(3, 2), data(4, 3), opsets=(11, 13), transA=1, transB=1),

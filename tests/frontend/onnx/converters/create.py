@@ -31,6 +31,17 @@ CASES: list[OnnxCase] = [
     ),
     *calls("Range", np.int64(1), np.int64(12), np.int64(3), opsets=(11,), label="of inputs"),
     *(
+        calls(
+            "Range",
+            *map(np.float32, bounds),
+            opsets=(11,),
+            constants="abc",
+            refused="no range",
+            label=str(bounds),
+        )[0]
+        for bounds in ((0, np.inf, 1), (np.nan, 2, 1), (0, 2, np.nan), (0, 2, 0))
+    ),
+    *(
         c
         for n in ("HannWindow", "HammingWindow", "BlackmanWindow")
         for periodic in (0, 1)
