@@ -14,6 +14,7 @@ from meta.frontend.core import Unconvertible, known
 from meta.frontend.core.arguments import along
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.converters.conv import CONV, convolved, with_bias
+from meta.frontend.onnx.converters.recurrent import lstm_of
 from meta.frontend.onnx.narrow import FORMATS, INTEGERS, SCALE, Narrow, converted, held, name_of
 from meta.frontend.onnx.registry import onnx
 from meta.op.core.check import normalize_axis
@@ -131,6 +132,65 @@ def dynamic_quantize_linear(x):
     zero = op.round(op.clip(op.negative(op.divide(low, scale)), 0.0, 255.0))
     y = saturated(op.add(op.round(op.divide(x, scale)), zero), "uint8")
     return y, scale, op.astype(zero, "uint8")
+
+
+def _rounded(x, axis=None):
+    """Return the numbers that DynamicQuantizeLinear rounds x to, or each of its rows by itself."""
+    kept = axis is not None
+    low = op.minimum(op.min(x, axis, kept), 0.0)
+    high = op.maximum(op.max(x, axis, kept), 0.0)
+    extent = op.subtract(high, low)
+    scale = op.divide(op.where(op.equal(extent, 0.0), 1.0, extent), 255.0)
+    zero = op.round(op.negative(op.divide(low, scale)))
+    q = op.clip(op.add(op.round(op.divide(x, scale)), zero), 0.0, 255.0)
+    return op.multiply(op.subtract(q, zero), scale)
+
+
+def _weights(w, scale, zero):
+    """Return quantised weights of a recurrent operator as numbers, the axis of the inputs last."""
+    shape = (w.shape[0], 1, -1)
+    wide = op.astype(w, "float32")
+    if not _is_zero(zero):
+        wide = op.subtract(wide, op.reshape(op.astype(zero, "float32"), shape))
+    return op.permute_dims(op.multiply(wide, op.reshape(scale, shape)), (0, 2, 1))
+
+
+@onnx("com.microsoft.DynamicQuantizeLSTM", op.dense, op.round, op.where, op.stack)
+def dynamic_quantize_lstm(
+    x,
+    w,
+    r,
+    b=None,
+    sequence_lens=None,
+    initial_h=None,
+    initial_c=None,
+    p=None,
+    w_scale=None,
+    w_zero=None,
+    r_scale=None,
+    r_zero=None,
+    *,
+    input_forget,
+    call,
+    direction,
+    hidden_size,
+    activations,
+    activation_alpha,
+    activation_beta,
+    clip,
+):
+    """LSTM whose weights are quantised; so is the input, and at each step the state, row by row."""
+    how = {
+        "direction": direction or "forward",
+        "hidden_size": hidden_size,
+        "activations": activations,
+        "activation_alpha": activation_alpha,
+        "activation_beta": activation_beta,
+        "clip": clip,
+    }
+    weights = _weights(w, w_scale, w_zero), _weights(r, r_scale, r_zero)
+    tensors, states = (_rounded(x), *weights, b, sequence_lens), (initial_h, initial_c)
+    return lstm_of(tensors, states, p, input_forget, call, how, lambda h: _rounded(h, 1))
 
 
 def _shifted(x, zero, axis):

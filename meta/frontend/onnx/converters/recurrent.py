@@ -229,14 +229,14 @@ def lstm(
     **how,
 ):
     """(Y, Y_h, Y_c). The rows of the weights are i, o, f, c; those of the peepholes i, o, f."""
-    args = _Call(
-        (x, w, r, b, sequence_lens),
-        (initial_h, initial_c),
-        4,
-        ("Sigmoid", "Tanh", "Tanh"),
-        call,
-        how,
-    )
+    tensors, states = (x, w, r, b, sequence_lens), (initial_h, initial_c)
+    return lstm_of(tensors, states, p, input_forget, call, how)
+
+
+def lstm_of(tensors, states, p, input_forget, call, how, multiplied=lambda h: h):
+    """Return the results of an LSTM. ``multiplied(h)``: what stands for the state in products."""
+    r = tensors[2]
+    args = _Call(tensors, states, 4, ("Sigmoid", "Tanh", "Tanh"), call, how)
     if p is not None and tuple(p.shape) != (len(args.reverses), 3 * args.hidden):
         raise Unconvertible(f"P is {list(p.shape)}, not {[len(args.reverses), 3 * args.hidden]}")
 
@@ -251,7 +251,7 @@ def lstm(
             return op.add(gate, op.multiply(peepholes[which], cell))
 
         def step(row, h, c):
-            i_gate, o_gate, f, g = _parts(op.add(row, op.dense(h, weight)), 4)
+            i_gate, o_gate, f, g = _parts(op.add(row, op.dense(multiplied(h), weight)), 4)
             enter = f_gate(seen(i_gate, 0, c))
             keep = op.subtract(1.0, enter) if input_forget else f_gate(seen(f, 2, c))
             cell = op.add(op.multiply(keep, c), op.multiply(enter, f_cell(g)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -225,3 +227,63 @@ def _convolved(x: np.ndarray, w: np.ndarray, zero: int, pad: int) -> np.ndarray:
     wide = np.pad(x.astype(np.int64) - zero, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3))
     return np.einsum("nchwij,ocij->nohw", windows, w.astype(np.int64)).astype(np.int32)
+
+
+def _quantised(x: Any) -> Any:
+    """Return what the 256 numbers of the range of x and 0 make of it."""
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / 255 or 1
+    zero = np.round(-low / scale)
+    return (np.clip(np.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+def _quantised_lstm(x: Any, w: Any, r: Any, b: Any, ws: Any, wz: Any, rs: Any, rz: Any) -> Any:
+    """Return Y and the last states of DynamicQuantizeLSTM, in one direction."""
+    w, r = ((q[0].astype(np.float64) - z[0]) * s[0] for q, z, s in ((w, wz, ws), (r, rz, rs)))
+    rows, bias = _quantised(x.astype(np.float64)), np.split(b[0].astype(np.float64), 2)
+    h = c = np.zeros((x.shape[1], r.shape[0]))
+    ys = []
+    for row in rows:
+        seen = np.stack([_quantised(one) for one in h])
+        i, o, f, g = np.split(row @ w + seen @ r + sum(bias), 4, 1)
+        i, o, f = (1 / (1 + np.exp(-v)) for v in (i, o, f))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+        ys.append(h)
+    return tuple(v.astype(np.float32) for v in (np.stack(ys)[:, None], h[None], c[None]))
+
+
+def _bytes(*shape: int, dtype: str = "uint8") -> Any:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(3).integers(limits.min, limits.max, shape).astype(dtype)
+
+
+CASES += [
+    OnnxCase(
+        "com.microsoft.DynamicQuantizeLSTM",
+        f"(float[4, 2, 3] x, {kind}[1, 3, 20] w, {kind}[1, 5, 20] r, float[1, 40] b, "
+        f"float{list(scale.shape)} ws, {kind}{list(scale.shape)} wz, float{list(scale.shape)} rs, "
+        f"{kind}{list(scale.shape)} rz) => (float y, float h, float c) {{ y, h, c = "
+        "com.microsoft.DynamicQuantizeLSTM<hidden_size = 5>"
+        "(x, w, r, b, , , , , ws, wz, rs, rz) }",
+        (
+            data(4, 2, 3),
+            _bytes(1, 3, 20, dtype=kind),
+            _bytes(1, 5, 20, dtype=kind),
+            data(1, 40),
+            scale,
+            zero.astype(kind),
+            scale,
+            zero.astype(kind),
+        ),
+        17,
+        (("com.microsoft", 1),),
+        expected=_quantised_lstm,
+        tolerance=1e-4,
+        label=f"{kind}-{scale.ndim}",
+    )
+    for kind, scale, zero in (
+        ("uint8", np.array([0.01], np.float32), np.array([128])),
+        ("int8", data(1, 20, low=0.002, high=0.01), np.zeros((1, 20))),
+    )
+]
