@@ -174,9 +174,8 @@ def _for_checker(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _has_shape(value: ValueInfoProto) -> bool:
     """Whether a value is no tensor, or states its shape."""
-    return value.type.WhichOneof("value") != "tensor_type" or value.type.tensor_type.HasField(
-        "shape"
-    )
+    is_tensor = value.type.WhichOneof("value") == "tensor_type"
+    return not is_tensor or bool(value.type.tensor_type.HasField("shape"))
 
 
 def _load_external(proto: onnx.ModelProto, folder: str) -> None:
