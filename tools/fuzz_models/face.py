@@ -11,20 +11,24 @@ from typing import Any, TypeVar
 
 MODULES = {
     "models": "tools.fuzz_models.models",
+    "torch_compile": "tools.fuzz_models.torch_compile.face",
 }
 """The module of each face, which has it as FACE; imported when it is used."""
 
 KINDS = (
     "wrong value",
     "wrong type",
+    "wrong alias",
+    "wrong strides",
     "raw",
     "refused",
     "overwritten",
     "lost",
 )
-"""A wrong element; another shape or dtype; an exception that is no MetaError; a MetaError, though
-the program is sound; an argument written that was not to be, or a result that a later call changed;
-a process that died or took too long."""
+"""A wrong element; another shape or dtype; memory that is shared, or is not; another order in
+memory; an exception that is no MetaError; a MetaError, though the program is sound; an argument
+written that was not to be, or a result that a later call changed; a process that died or took too
+long."""
 
 
 @dataclass(frozen=True)

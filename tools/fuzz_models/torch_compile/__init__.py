@@ -1,0 +1,1 @@
+"""Random PyTorch programs under ``torch.compile(backend="meta")``, against eager PyTorch."""

@@ -1,0 +1,68 @@
+"""Eager PyTorch, disturbed: by how much a program's rounding may change what it gives."""
+
+from __future__ import annotations
+
+from re import findall
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+EXACT = frozenset(
+    findall(
+        r"\w+",
+        """
+        _local_scalar_dense _to_copy abs all amax amin aminmax any arange argmax argmin argsort
+        bitwise_and bitwise_not cat ceil clamp clamp_min clone constant_pad_nd copy_ count_nonzero
+        cummax diag_embed empty empty_like empty_strided eq eye fill_ flip floor full full_like
+        gather ge gt index index_copy_ index_fill_ index_put index_put_ index_select isnan kthvalue
+        le lift_fresh lift_fresh_copy local_scalar_dense logical_not lt masked_fill masked_fill_ max
+        max_pool2d_with_indices maximum median min minimum nan_to_num ne neg neg_ new_empty
+        new_empty_strided new_full new_ones new_zeros ones ones_like relu relu_ repeat roll round
+        scalar_tensor scatter scatter_ select_backward select_scatter set_ sign slice_backward
+        slice_scatter sort stack topk tril triu trunc where zero_ zeros zeros_like
+        """,
+    )
+)
+"""Operators that only move, choose or compare elements."""
+ULPS = 4.0
+
+
+class Noise(TorchDispatchMode):
+    """Changes what operators are given and give by a few units in the last place."""
+
+    def __init__(self, seed: int, amplitude: float = 1.0) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+        self._amplitude = amplitude * ULPS
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operator, with noise where it rounds."""
+        kwargs = kwargs or {}
+        own = func._schema.name.split("::")[1]
+        if own in EXACT or func.is_view:
+            return func(*args, **kwargs)
+        if func._schema.is_mutable:
+            result = func(*args, **kwargs)
+            for argument, value in zip(func._schema.arguments, args, strict=False):
+                written = argument.alias_info is not None and argument.alias_info.is_write
+                if written and isinstance(value, torch.Tensor):
+                    self._disturb(value)
+            return result
+        if "batch_norm" not in own:  # it writes running statistics, whatever its schema says
+            args, kwargs = tree_map(self._disturbed, (args, kwargs))
+        return tree_map(self._disturbed, func(*args, **kwargs))
+
+    def _factor(self, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        return (1 + noise * self._amplitude * torch.finfo(x.dtype).eps).to(x.device)
+
+    def _disturbed(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        return (x * self._factor(x)).to(x.dtype)
+
+    def _disturb(self, x: torch.Tensor) -> None:
+        if x.is_floating_point():
+            x.copy_(x * self._factor(x))
