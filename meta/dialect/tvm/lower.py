@@ -138,10 +138,18 @@ def any_strides_if_empty(function: tirx.PrimFunc) -> tirx.PrimFunc:
         function,
         lambda kind: any(isinstance(e, tirx.IntImm) and e.value == 0 for e in kind.shape),
         lambda kind: {
-            "strides": [te.var(f"stride{i}", "int32") for i in range(len(kind.shape))],
+            "strides": [te.var(f"stride{i}", t) for i, t in enumerate(_stride_types(kind.shape))],
             "layout": None,
         },
     )
+
+
+def _stride_types(shape: Sequence[Any]) -> list[str]:
+    """Return the types that TVM expects of strides: of products of the extents behind them, which
+    are of 64 bits if one extent is.
+    """
+    wide = [str(e.ty.dtype) == "int64" for e in shape]
+    return ["int64" if any(wide[k:]) else "int32" for k in range(len(wide))]
 
 
 def element_aligned(function: tirx.PrimFunc) -> tirx.PrimFunc:

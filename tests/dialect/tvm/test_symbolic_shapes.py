@@ -113,3 +113,16 @@ def test_a_program_calls_it_for_every_size() -> None:
     for n, m in ((1, 1), (3, 5), (40, 7)):
         x, y = torch.randn(n, m), torch.randn(m)
         check(exe(meta.array(x), meta.array(y)), meta.array((x * y).tanh() + 1), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind", ["0, n", "n, 0", "0, n, 3", "3, n, 0", "n, 0, 3", "n, 0, n", "n, 0, m, 2"]
+)
+def test_no_elements_beside_a_symbolic_extent(kind: str) -> None:
+    """TVM expects strides in the width of the extents behind them; any strides are taken."""
+    x = parse_type(f"float32[{kind}]")
+    exe = meta.vm.compile(meta.model.trace(lambda x: meta.tanh(x) + 1.0), x)
+    shape = [5 if d in "nm" else int(d) for d in kind.split(", ")]
+    for values in (torch.ones(shape), torch.ones([e + 1 for e in shape])):
+        given = values[tuple(slice(0, e) for e in shape)]
+        assert list(exe(meta.ndarray(given)).shape) == shape
