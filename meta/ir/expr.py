@@ -14,7 +14,7 @@ A new node kind is a class here, declared as `node.py` says, and a case in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +33,7 @@ from meta.ir.types import (
     call_type,
     compatible,
     either_type,
+    with_data_names,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ class Call(Expr):
         callee = type_of(self.callee)
         if not isinstance(callee, FuncType):
             return None
-        return call_type(callee, [type_of(a) if isinstance(a, Expr) else None for a in self.args])
+        args = [type_of(a) if isinstance(a, Expr) else None for a in self.args]
+        return call_type(callee, args, is_local=isinstance(self.callee, Var))
 
     def verify(self, verifier: Verifier) -> None:
         if isinstance(self.callee, (Constant, Tuple)):
@@ -242,6 +244,16 @@ class TypeDefinition:
         return next((c for c in self.constructors if c.name == name), None)
 
 
+def renamed_data(definition: TypeDefinition, names: Mapping[str, str]) -> TypeDefinition:
+    """Return the definition of a data type with other names of data types, its own included."""
+    constructors = (
+        ConstructorDefinition(c.name, tuple(with_data_names(f, names) for f in c.fields))
+        for c in definition.constructors
+    )
+    name = names.get(definition.name, definition.name)
+    return TypeDefinition(name, tuple(constructors))
+
+
 @dataclass(eq=False, slots=True)
 class Module(Node):
     """Functions by global name, and data types by name. ``main`` is the entry point where there is
@@ -251,9 +263,13 @@ class Module(Node):
     functions: dict[str, Function]
     types: dict[str, TypeDefinition] = field(default_factory=dict)
 
-    def with_functions(self, functions: dict[str, Function]) -> Module:
-        """Return a module with other functions and all else as it is here."""
-        return Module(functions, self.types)
+    def with_functions(
+        self, functions: dict[str, Function], types: Mapping[str, TypeDefinition] | None = None
+    ) -> Module:
+        """Return a module with other functions and all else as it is here; ``types``: data types
+        that are new, or in the place of those of their names.
+        """
+        return Module(functions, {**self.types, **types} if types else self.types)
 
     @property
     def main(self) -> Function:

@@ -21,7 +21,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from meta.ir.fields import Atom, Atoms, Body, NodeField, Parameters, Word
+from meta.ir.fields import Atom, Atoms, Body, NodeField, Parameters, ResultType, Word
 from meta.ir.types import Type
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class NodeSpec:
     uses: returns the atoms and literals that a node uses; None for an atom that uses none.
     atoms: the names of these fields, and whether each holds a tuple.
     blocks: the names of the fields that are blocks. binds: the name of the parameters, if any.
+    types: the names of the fields that are types.
     """
 
     parts: tuple[NodePart, ...] = ()
@@ -77,6 +78,7 @@ class NodeSpec:
     atoms: tuple[tuple[str, bool], ...] = ()
     blocks: tuple[str, ...] = ()
     binds: str | None = None
+    types: tuple[str, ...] = ()
 
 
 class Node:
@@ -163,6 +165,7 @@ def node(
             atoms,
             tuple(p.name for p in _of(parts, Body)),
             next((p.name for p in _of(parts, Parameters)), None),
+            tuple(p.name for p in _of(parts, ResultType)),
         )
         if shown:
             table, firsts = _beginnings(shown)

@@ -9,7 +9,7 @@ Dimensions are in `dims.py`. A new kind of type is a class here, and a case in e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -207,8 +207,12 @@ def bind_dims(param: Type, arg: Type | None, symbols: dict[str, Dim]) -> bool:
                 return False
             for p, a in zip(param.shape, arg.shape, strict=True):
                 name = p.name if isinstance(p, SymbolicDim) else None
-                if name is not None and not _same_dim(symbols.setdefault(name, a), a):
+                if name is None:
+                    continue
+                bound = symbols.get(name, UNKNOWN)
+                if not _same_dim(bound, a):
                     return False
+                symbols[name] = a if bound is UNKNOWN else bound
             return compatible(_replace_dims(param, symbols), arg)
         case TupleType(), TupleType():
             return len(param.fields) == len(arg.fields) and all(
@@ -223,30 +227,75 @@ def bind_dims(param: Type, arg: Type | None, symbols: dict[str, Dim]) -> bool:
             return compatible(param, arg)
 
 
-def call_type(function: FuncType, args: Sequence[Type | None]) -> Type:
-    """Return the type of a call: symbolic dimensions that no argument binds become unknown."""
+def call_type(function: FuncType, args: Sequence[Type | None], *, is_local: bool = False) -> Type:
+    """Return the type of a call. Symbolic dimensions that no argument binds become unknown; those
+    of a local function, a closure, are of the function around.
+    """
     symbols: dict[str, Dim] = {}
     for param, arg in zip(function.params, args, strict=False):
         bind_dims(param, arg, symbols)
-    return _replace_dims(function.result, symbols)
+    return _replace_dims(function.result, symbols, is_local)
 
 
-def _replace_dims(type_: Type, symbols: dict[str, Dim]) -> Type:
+def without_names(type_: Type) -> Type:
+    """Return a type outside of the function that its symbolic dimensions belong to: unknown ones
+    are in their place.
+    """
+    return _replace_dims(type_, {})
+
+
+def _replace_dims(type_: Type, symbols: dict[str, Dim], keep: bool = False) -> Type:
+    """Return a type with dimensions for names; others stay if they are kept, or are unknown."""
+
+    def value(name: str) -> Dim:
+        return symbols.get(name, SymbolicDim(name) if keep else UNKNOWN)
+
+    def replaced(inner: Type) -> Type:
+        match inner:
+            case TensorType():
+                dims = (
+                    d.substitute(value) if isinstance(d, SymbolicDim) else d for d in inner.shape
+                )
+                return inner.with_shape(tuple(dims))
+            case TupleType():
+                return TupleType(tuple(map(replaced, inner.fields)))
+            case FuncType():
+                return FuncType(tuple(map(replaced, inner.params)), replaced(inner.result))
+            case RefType():
+                return RefType(replaced(inner.value))
+        return inner
+
+    return replaced(type_)
+
+
+def with_data_names(type_: Type, names: Mapping[str, str]) -> Type:
+    """Return a type with other names of data types."""
     match type_:
-        case TensorType():
-            dims = (
-                d.substitute(lambda name: symbols.get(name, UNKNOWN))
-                if isinstance(d, SymbolicDim)
-                else d
-                for d in type_.shape
-            )
-            return type_.with_shape(tuple(dims))
+        case DataType():
+            return DataType(names.get(type_.name, type_.name))
         case TupleType():
-            return TupleType(tuple(_replace_dims(f, symbols) for f in type_.fields))
+            return TupleType(tuple(with_data_names(f, names) for f in type_.fields))
         case FuncType():
-            params = tuple(_replace_dims(p, symbols) for p in type_.params)
-            return FuncType(params, _replace_dims(type_.result, symbols))
+            params = tuple(with_data_names(p, names) for p in type_.params)
+            return FuncType(params, with_data_names(type_.result, names))
         case RefType():
-            return RefType(_replace_dims(type_.value, symbols))
-        case _:
-            return type_
+            return RefType(with_data_names(type_.value, names))
+    return type_
+
+
+def with_declared_names(found: Type, declared: Type | None) -> Type:
+    """Return a type with the symbolic dimensions of another one where it has unknown ones; as it is
+    if the two are not compatible.
+    """
+    match found, declared:
+        case TensorType(), TensorType() if compatible(found, declared):
+            dims = zip(found.shape, declared.shape, strict=True)
+            return found.with_shape(
+                tuple(d if f is UNKNOWN and isinstance(d, SymbolicDim) else f for f, d in dims)
+            )
+        case TupleType(), TupleType() if len(found.fields) == len(declared.fields):
+            return TupleType(tuple(map(with_declared_names, found.fields, declared.fields)))
+        case FuncType(), FuncType() if len(found.params) == len(declared.params):
+            params = tuple(map(with_declared_names, found.params, declared.params))
+            return FuncType(params, with_declared_names(found.result, declared.result))
+    return found

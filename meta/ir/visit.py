@@ -6,11 +6,13 @@ A pass of its own rewrites bindings in a loop; these helpers know where atoms an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from operator import is_not
 from typing import Any
 
 from meta.ir.expr import Binding, Block, Function, GlobalVar, Var
 from meta.ir.node import Expr
+from meta.ir.types import Type, with_data_names
 
 
 def operands(expr: Expr) -> Iterator[Expr]:
@@ -86,20 +88,20 @@ def free_vars(root: Function | Block) -> list[Var]:
     return list(dict.fromkeys(a for a in used_atoms(root) if isinstance(a, Var) and a not in bound))
 
 
-def map_atoms(expr: Expr, replace: Callable[[Expr], Expr]) -> Expr:
-    """Return the expression with ``replace`` applied to its `operands`; inner blocks stay."""
+def map_atoms(expr: Expr, new: Callable[[Expr], Expr]) -> Expr:
+    """Return the expression with ``new`` applied to its `operands`; inner blocks stay."""
 
     spec = expr.spec
     if spec.uses is None:
-        return replace(expr)
+        return new(expr)
     changed: dict[str, Any] = {}
     for name, is_tuple in spec.atoms:
         old = getattr(expr, name)
         if is_tuple:
-            new = [map_atoms(a, replace) if isinstance(a, Expr) else a for a in old]
-            if any(map(is_not, new, old)):
-                changed[name] = tuple(new)
-        elif (atom := map_atoms(old, replace)) is not old:
+            atoms = [map_atoms(a, new) if isinstance(a, Expr) else a for a in old]
+            if any(map(is_not, atoms, old)):
+                changed[name] = tuple(atoms)
+        elif (atom := map_atoms(old, new)) is not old:
             changed[name] = atom
     return _with(expr, changed)
 
@@ -112,18 +114,27 @@ def _with(expr: Expr, changed: Mapping[str, Any]) -> Expr:
 
 
 class _AtomRewriter:
-    """Applies ``leaf`` to the atoms that are used; puts new binders into ``renewed``, if given."""
+    """Applies ``leaf`` to the atoms that are used; puts new binders into ``renewed``, if given.
+
+    data: other names of data types.
+    """
 
     def __init__(
-        self, leaf: Callable[[Expr], Expr], renewed: dict[Expr, Expr] | None = None
+        self,
+        leaf: Callable[[Expr], Expr],
+        renewed: dict[Expr, Expr] | None = None,
+        data: Mapping[str, str] | None = None,
     ) -> None:
-        self.leaf, self.renewed = leaf, renewed
+        self.leaf, self.renewed, self.data = leaf, renewed, data
 
     def binder(self, var: Var) -> Var:
         if self.renewed is None:
             return var
-        new = self.renewed[var] = Var(var.name, var.type)
+        new = self.renewed[var] = Var(var.name, self.type(var.type))
         return new
+
+    def type(self, type_: Type | None) -> Type | None:
+        return with_data_names(type_, self.data) if self.data and type_ is not None else type_
 
     def block(self, block: Block) -> Block:
         new = tuple(map(self.binding, block.bindings))
@@ -140,6 +151,8 @@ class _AtomRewriter:
 
     def value(self, value: Expr) -> Expr:
         value = map_atoms(value, self.leaf)
+        if self.data:
+            value = _with(value, {n: self.type(getattr(value, n)) for n in value.spec.types})
         return self.inner(value) if value.spec.blocks else value
 
     def inner(self, value: Expr) -> Expr:
@@ -157,7 +170,7 @@ class _AtomRewriter:
     def function(self, function: Function) -> Function:
         new = self.inner(function)
         assert isinstance(new, Function)
-        return new
+        return replace(new, result_type=self.type(new.result_type)) if self.data else new
 
 
 def with_operands(expr: Expr, mapping: Mapping[Any, Expr]) -> Expr:
@@ -170,15 +183,24 @@ def substitute(block: Block, mapping: Mapping[Any, Expr]) -> Block:
     return _AtomRewriter(lambda atom: mapping.get(atom, atom)).block(block)
 
 
-def with_fresh_vars(function: Function) -> Function:
-    """Return a copy with new variables, so that it can stand beside the original (inlining)."""
+def with_fresh_vars(function: Function, data: Mapping[str, str] | None = None) -> Function:
+    """Return a copy with new variables, so that it can stand beside the original (inlining).
+
+    data: other names of data types.
+    """
     renewed: dict[Expr, Expr] = {}
-    return _AtomRewriter(lambda atom: renewed.get(atom, atom), renewed).function(function)
+
+    def new(atom: Expr) -> Expr:
+        if data and isinstance(atom, GlobalVar) and atom.type is not None:
+            return GlobalVar(atom.name, with_data_names(atom.type, data))
+        return renewed.get(atom, atom)
+
+    return _AtomRewriter(new, renewed, data).function(function)
 
 
-def replace_atoms(function: Function, replace: Callable[[Expr], Expr]) -> Function:
-    """Return the function with ``replace`` applied to every atom that is used, also in blocks."""
-    return _AtomRewriter(replace).function(function)
+def replace_atoms(function: Function, new: Callable[[Expr], Expr]) -> Function:
+    """Return the function with ``new`` applied to every atom that is used, also in blocks."""
+    return _AtomRewriter(new).function(function)
 
 
 def rename_globals(function: Function, names: Mapping[str, str]) -> Function:

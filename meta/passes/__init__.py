@@ -23,8 +23,8 @@ What passes share:
   dialect; `Dialect.fused_kernel` finds or compiles the kernel.
 
 A random call, a call with an effect, and a call of a function that may write are never merged or
-repeated. A gradient that would flow through a reference that `promote_refs` leaves, or through a
-data value, is an error of `autodiff`; the eager tape follows it.
+repeated. A gradient that would flow through a reference that `promote_refs` leaves is an error of
+`autodiff`; the eager tape follows it.
 """
 
 from meta.passes.attention import explain_attention, fuse_attention
@@ -36,6 +36,7 @@ from meta.passes.casts import bypass_casts, join_casts, narrow_before_views
 from meta.passes.channels_last import channels_last
 from meta.passes.dead_code import dead_code
 from meta.passes.deduplicate import deduplicate, eliminate_common_subexpressions
+from meta.passes.defunctionalize import defunctionalize
 from meta.passes.dispatch import dispatch
 from meta.passes.distributed import (
     bucket_collectives,
@@ -82,6 +83,7 @@ __all__ = [
     "configure",
     "dead_code",
     "deduplicate",
+    "defunctionalize",
     "dispatch",
     "eliminate_common_subexpressions",
     "explain_attention",

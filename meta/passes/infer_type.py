@@ -23,7 +23,7 @@ from meta.ir import (
     type_of,
 )
 from meta.ir.printer import global_text
-from meta.ir.types import call_type
+from meta.ir.types import call_type, with_declared_names
 from meta.passes.call_graph import callees_first
 from meta.passes.calls import called_op, type_if_atom, typed_args
 from meta.passes.rewrite import rewrite_function
@@ -32,8 +32,9 @@ from meta.passes.rewrite import rewrite_function
 def infer_type(module: Module) -> Module:
     """Give every variable the type that its operator's type function infers.
 
-    A function that calls itself keeps its declared result type, and a reference the declared type
-    of what it may hold. Raises IRError for a parameter
+    A function that calls itself keeps its declared result type, a reference the declared type of
+    what it may hold, and the result of a call of a function the declared names of extents that do
+    not follow from its arguments. Raises IRError for a parameter
     without a type and for a recursive function without a result type or with another one than it
     has, and TypeInferError, at the user's line, where a type function refuses.
 
@@ -100,7 +101,9 @@ def _typed(
     if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
         params = tuple(p.type for p in functions[value.callee.name].params if p.type is not None)
         function_type = FuncType(params, result_type(value.callee.name))
-        type_: Type | None = call_type(function_type, [type_if_atom(a) for a in value.args])
+        found = call_type(function_type, [type_if_atom(a) for a in value.args])
+        # Its function does not know the names of extents that no argument tells it.
+        type_: Type | None = with_declared_names(found, binding.var.type)
     else:
         type_ = value_type(value, binding)
     if type_ is None or type_ == binding.var.type:

@@ -26,6 +26,7 @@ from meta.ir import (
 from meta.ir.names import Names
 from meta.passes.call_graph import used_as_values
 from meta.passes.dead_code import dead_code
+from meta.passes.extents import captures
 from meta.passes.rewrite import with_blocks
 
 
@@ -62,7 +63,7 @@ def lambda_lift(module: Module) -> Module:
         return module
     lift = _Lift(module)
     for name, function in module.functions.items():
-        lift.functions[name] = replace(function, body=lift.block(function.body))
+        lift.functions[name] = replace(function, body=lift.body(function))
     return dead_code(module.with_functions(lift.functions))
 
 
@@ -85,15 +86,36 @@ class _Lift:
         # By function and what is known of its arguments: the copy made for them.
         self._copies: dict[tuple[str, tuple[tuple[int, str], ...]], str] = {}
         self._copied: list[str] = []
+        # The variables that may be used where the walk is, outermost first.
+        self._scope: list[Var] = []
 
-    def block(self, block: Block) -> Block:
+    def body(self, function: Function) -> Block:
+        """Rewrite the body of a function of the module."""
+        around, self._scope = self._scope, list(function.params)
+        body = self._block(function.body)
+        self._scope = around
+        return body
+
+    def _block(self, block: Block) -> Block:
         """Rewrite a block, the blocks inside it included."""
-        return Block(tuple(map(self._binding, block.bindings)), block.result)
+        outside = len(self._scope)
+        new = tuple(map(self._binding, block.bindings))
+        del self._scope[outside:]
+        return Block(new, block.result)
 
     def _binding(self, binding: Binding) -> Binding:
-        var, value = binding.var, with_blocks(binding.value, self.block)
+        new = self._rewritten(binding)
+        self._scope.append(binding.var)
+        return new
+
+    def _rewritten(self, binding: Binding) -> Binding:
+        var, value = binding.var, binding.value
+        if isinstance(value, Function):
+            self._scope += value.params
+        value = with_blocks(value, self._block)
         match value:
             case Function():
+                del self._scope[len(self._scope) - len(value.params) :]
                 self._known[var] = self._lifted(var.name or "closure", value)
             case Call():
                 value = self._call(value)
@@ -107,10 +129,10 @@ class _Lift:
 
     def _lifted(self, name: str, closure: Function) -> _Known:
         """Make a function of a closure whose body is rewritten."""
-        captures = tuple(free_vars(closure))
+        captured = captures(closure, self._scope)
         result_type = closure.result_type or type_of(closure.body.result)
-        params = (*closure.params, *captures)
-        known = _Known(self._names.unique(name), captures)
+        params = (*closure.params, *captured)
+        known = _Known(self._names.unique(name), captured)
         self.functions[known.name] = with_fresh_vars(
             Function(params, closure.body, result_type, dict(closure.attrs))
         )
@@ -166,7 +188,7 @@ class _Lift:
         # The signature is there before the body, which may call the copy.
         self.functions[copy] = replace(source, params=tuple(params))
         self._copied.append(name)
-        body = self.block(source.body)
+        body = self.body(self.functions[copy])
         self._copied.pop()
         free = set(free_vars(body))
         made = [self._closure(p, self._known[p]) for p in source.params if p in free - set(params)]

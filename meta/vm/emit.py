@@ -25,6 +25,7 @@ from meta.op.core import View
 from meta.op.core.op import Op
 from meta.passes.calls import base_op, typed_args, written_parameters
 from meta.passes.dispatch import kernel_of, prepared
+from meta.passes.extents import open_names
 from meta.passes.plan_memory import ARENA, OFFSETS
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, Code, FunctionCode, FusedRef, KernelRef
@@ -51,10 +52,12 @@ def _used_as_values(function: ir.Function) -> set[ir.Var]:
 
 
 class FunctionEmitter(Values):
-    """Emits one function; ``captured`` are the variables that it is given before its parameters."""
+    """Emits one function; ``captured``: what it is given before its parameters, variables and names
+    of extents.
+    """
 
     def __init__(
-        self, tables: Tables, name: str, function: ir.Function, captured: Sequence[ir.Var]
+        self, tables: Tables, name: str, function: ir.Function, captured: Sequence[ir.Var | str]
     ) -> None:
         super().__init__(tables, (*captured, *function.params))
         self.name, self.function = name, function
@@ -149,9 +152,13 @@ class FunctionEmitter(Values):
     # Functions.
 
     def closure(self, name: str, function: ir.Function) -> bc.Register:
-        captured = tuple(ir.free_vars(function))
-        lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, captured)
-        return self.emit(bc.MakeClosure, lifted, tuple(self.env[v] for v in captured))
+        captured = ir.free_vars(function)
+        names = open_names(function, (*captured, *function.params))
+        extents = {n: r for n in names if (r := self.known_extent(n)) is not None}
+        inputs: tuple[ir.Var | str, ...] = (*captured, *extents)
+        lifted = self.tables.use_closure(f"{self.name}.{name or 'fn'}", function, inputs)
+        registers = (*(self.env[v] for v in captured), *extents.values())
+        return self.emit(bc.MakeClosure, lifted, registers)
 
     def callee(self, value: ir.Expr) -> str | bc.Register | None:
         """Return the function that a value is a call of; None for other values, and for kernels."""

@@ -39,7 +39,8 @@ class Tables:
     Attributes
     ----------
     functions, types: those of the module. constants, kernels: each is there once.
-    waiting: functions to emit: name, function, and the variables that come before its parameters.
+    waiting: functions to emit: name, function, and what comes before its parameters: variables,
+        and names of extents.
     """
 
     def __init__(self, module: ir.Module, device: Device) -> None:
@@ -51,7 +52,7 @@ class Tables:
         self._kernel_numbers: dict[Any, int] = {}
         self._names = set(module.functions)
         self._needed: set[str] = set()
-        self.waiting: list[tuple[str, ir.Function, tuple[ir.Var, ...]]] = []
+        self.waiting: list[tuple[str, ir.Function, tuple[ir.Var | str, ...]]] = []
 
     @cached_property
     def summaries(self) -> Summaries:
@@ -69,7 +70,9 @@ class Tables:
             self.waiting.append((name, self.functions[name], ()))
         return name
 
-    def use_closure(self, hint: str, function: ir.Function, captured: tuple[ir.Var, ...]) -> str:
+    def use_closure(
+        self, hint: str, function: ir.Function, captured: tuple[ir.Var | str, ...]
+    ) -> str:
         """Note that a closure's function is needed; return the name that it gets."""
         name, number = hint, 1
         while name in self._names:
@@ -100,15 +103,18 @@ class Tables:
 
 
 class Values:
-    """The registers of one function; ``inputs`` are in the first ones.
+    """The registers of one function; ``inputs``, variables and names of extents, are in the first
+    ones.
 
     What it needs of instructions is added to the last of ``blocks``, or to ``loads`` and
     ``extents``, which go before the first.
     """
 
-    def __init__(self, tables: Tables, inputs: Sequence[ir.Var]) -> None:
+    def __init__(self, tables: Tables, inputs: Sequence[ir.Var | str]) -> None:
         self.tables, self.inputs = tables, inputs
-        self.env: dict[ir.Var, bc.Operand] = {var: i for i, var in enumerate(inputs)}
+        self.env: dict[ir.Var, bc.Operand] = {
+            var: i for i, var in enumerate(inputs) if isinstance(var, ir.Var)
+        }
         self.registers = len(inputs)
         # Constants and extents are loaded first, so that they are there whichever branch is taken.
         self.loads: dict[int, bc.LoadConstant] = {}
@@ -177,20 +183,30 @@ class Values:
 
     def extent(self, name: str, op: Op, span: Span | None) -> bc.Register:
         """Return the register of a symbolic extent, read off a parameter or a captured value."""
+        found = self.known_extent(name)
+        if found is None:
+            raise IRError(
+                f"nothing says what the dimension {name!r} is",
+                op=op.name,
+                expected="a parameter of the function that has it as a dimension by itself",
+                span=span,
+            )
+        return found
+
+    def known_extent(self, name: str) -> bc.Register | None:
+        """Return the register of a symbolic extent; None if no input says what it is."""
+        if name in self.inputs:
+            return self.inputs.index(name)
         if name not in self.extents:
             dim = ir.SymbolicDim(name)
             for register, var in enumerate(self.inputs):
-                if isinstance(var.type, ir.TensorType) and dim in var.type.shape:
-                    axis = var.type.shape.index(dim)
+                type_ = None if isinstance(var, str) else var.type
+                if isinstance(type_, ir.TensorType) and dim in type_.shape:
+                    axis = type_.shape.index(dim)
                     self.extents[name] = bc.Extent(self.new(), register, axis)
                     break
             else:
-                raise IRError(
-                    f"nothing says what the dimension {name!r} is",
-                    op=op.name,
-                    expected="a parameter of the function that has it as a dimension by itself",
-                    span=span,
-                )
+                return None
         return self.extents[name].out
 
     def checked(

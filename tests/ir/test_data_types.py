@@ -12,6 +12,7 @@ from meta.base.errors import IRError, TraceError, TypeInferError
 from meta.ir import (
     ConstructorDefinition,
     DataType,
+    Function,
     Module,
     Primitive,
     RefType,
@@ -193,10 +194,35 @@ def test_inlining_brings_the_data_types_along() -> None:
     _, x = trace.parameter(SCALAR, "x")
     result = trace.inline(module, [x.atom])
     assert trace.types == module.types and result.type == SCALAR
-    with pytest.raises(TraceError, match="two data types"):
-        other = Trace()
-        other.define(TypeDefinition("List", ()))
-        other.inline(module, [x.atom])
+
+
+def test_inlining_renames_data_types_of_one_name() -> None:
+    module = parse("""
+    type List { Nil() Cons(float32[], type List) }
+    func @main(%x: float32[]) -> float32[] {
+      %l: type List = construct Nil() -> type List
+      %m: (type List, float32[]) = @f(%l, %x)
+      %y: float32[] = %m.1
+      return %y
+    }
+    func @f(%l: type List, %x: float32[]) -> (type List, float32[]) {
+      %m: type List = construct Cons(%x, %l) -> type List
+      %t: type List = get_field Cons.1(%m) -> type List
+      return (%t, %x)
+    }""")
+    trace = Trace()
+    var, x = trace.parameter(SCALAR, "x")
+    other = TypeDefinition("List", ())
+    trace.define(other)
+    body = trace.finish(trace.inline(module, [x.atom]))
+    (name,) = trace.types.keys() - {"List"}
+    assert trace.types["List"] == other
+    cons = trace.types[name].constructor("Cons")
+    assert cons is not None and cons.fields == (SCALAR, DataType(name))
+    main = Function((var,), body, SCALAR)
+    whole = Module({"main": main, **trace.functions}, trace.types)
+    verify(whole, typed=True)
+    assert name in str(whole.functions["f"]) and "type List " not in str(whole.functions["f"])
 
 
 def test_no_pass_forgets_the_data_types() -> None:

@@ -237,6 +237,73 @@ func @main(%n: int32[], %x: float32[2], %w: float32[2]) -> float32[2] {
   return %z
 }"""
 
+CHOSEN = """
+func @main(%x: float32[2], %p: bool[]) -> float32[2] {
+  %f: fn(float32[2]) -> float32[2] = if %p {
+    %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+      %d: float32[2] = multiply(%a, %x)
+      return %d
+    }
+    yield %g
+  } else {
+    %h: fn(float32[2]) -> float32[2] = fn(%b: float32[2]) -> float32[2] {
+      %c: float32[2] = exp(%b)
+      return %c
+    }
+    yield %h
+  }
+  %y: float32[2] = %f(%x)  # model.py:7
+  return %y
+}"""
+
+RETURNED = """
+func @make(%x: float32[2]) -> (int32[], fn(float32[2]) -> float32[2]) {
+  %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+    %b: float32[2] = multiply(%a, %x)
+    return %b
+  }
+  return (const int32[] 1, %g)
+}
+
+func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
+  %t: (int32[], fn(float32[2]) -> float32[2]) = @make(%x)
+  %f: fn(float32[2]) -> float32[2] = %t.1
+  %z: float32[2] = %f(%y)
+  %u: float32[2] = %f(%z)
+  return %u
+}"""
+
+# A closure that grows with each step: x -> w * (w * (... tanh(x))), and one of the module's own.
+COMPOSED = """
+func @compose(%n: int32[], %f: fn(float32[2]) -> float32[2], %w: float32[2])
+    -> fn(float32[2]) -> float32[2] {
+  %more: bool[] = greater(%n, 0)
+  %r: fn(float32[2]) -> float32[2] = if %more {
+    %m: int32[] = subtract(%n, 1)
+    %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
+      %b: float32[2] = %f(%a)
+      %c: float32[2] = multiply(%b, %w)
+      return %c
+    }
+    %h: fn(float32[2]) -> float32[2] = @compose(%m, %g, %w)
+    yield %h
+  } else {
+    yield %f
+  }
+  return %r
+}
+
+func @tanh(%x: float32[2]) -> float32[2] {
+  %y: float32[2] = tanh(%x)
+  return %y
+}
+
+func @main(%n: int32[], %x: float32[2], %w: float32[2]) -> float32[2] {
+  %f: fn(float32[2]) -> float32[2] = @compose(%n, @tanh, %w)
+  %y: float32[2] = %f(%x)
+  return %y
+}"""
+
 PROGRAMS = {
     "branch taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], True]),
     "branch not taken": (BRANCH, [[0.1, -0.2, 0.3], [1.0, 2.0, -1.0], False]),
@@ -249,6 +316,10 @@ PROGRAMS = {
     "closures": (CLOSURES, [[0.7, 1.5], [0.3, -0.4], True]),
     "closures, not taken": (CLOSURES, [[0.7, 1.5], [0.3, -0.4], False]),
     "functions as arguments": (HIGHER_ORDER, [3, [0.7, 1.5], [0.3, -0.4]]),
+    "chosen closure": (CHOSEN, [[0.7, 1.5], True]),
+    "chosen closure, not taken": (CHOSEN, [[0.7, 1.5], False]),
+    "returned closure": (RETURNED, [[0.7, 1.5], [0.3, -0.4]]),
+    "closures over closures": (COMPOSED, [3, [0.7, 1.5], [0.3, -0.4]]),
     "several calls": (SEVERAL_CALLS, [[0.7, 1.5], [0.3, -0.4]]),
 }
 
@@ -520,43 +591,26 @@ def test_a_second_derivative_through_functions_that_do_not_recur() -> None:
     check(found, meta.array(bend), 1e-5, 1e-5)
 
 
-CHOSEN = """
+GIVEN = """
+func @main(%x: float32[2], %f: fn(float32[2]) -> float32[2]) -> float32[2] {
+  %y: float32[2] = %f(%x)  # model.py:7
+  return %y
+}"""
+
+OPERATORS = """
 func @main(%x: float32[2], %p: bool[]) -> float32[2] {
   %f: fn(float32[2]) -> float32[2] = if %p {
-    %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
-      return %a
-    }
-    yield %g
+    yield exp
   } else {
-    %h: fn(float32[2]) -> float32[2] = fn(%b: float32[2]) -> float32[2] {
-      %c: float32[2] = exp(%b)
-      return %c
-    }
-    yield %h
+    yield tanh
   }
   %y: float32[2] = %f(%x)  # model.py:7
   return %y
 }"""
 
-RETURNED = """
-func @make(%x: float32[2]) -> (int32[], fn(float32[2]) -> float32[2]) {
-  %g: fn(float32[2]) -> float32[2] = fn(%a: float32[2]) -> float32[2] {
-    %b: float32[2] = multiply(%a, %x)
-    return %b
-  }
-  return (const int32[] 1, %g)
-}
 
-func @main(%x: float32[2], %y: float32[2]) -> float32[2] {
-  %t: (int32[], fn(float32[2]) -> float32[2]) = @make(%x)
-  %f: fn(float32[2]) -> float32[2] = %t.1
-  %z: float32[2] = %f(%y)  # model.py:7
-  return %z
-}"""
-
-
-@pytest.mark.parametrize("text", [CHOSEN, RETURNED])
-def test_a_closure_that_is_not_known_is_an_error_of_the_call(text: str) -> None:
+@pytest.mark.parametrize("text", [GIVEN, OPERATORS])
+def test_a_function_that_is_no_part_of_the_program_is_an_error_of_the_call(text: str) -> None:
     with pytest.raises(GradientError, match="not known where it is called") as caught:
         autodiff(module(text), wrt=["x"])
     assert str(caught.value.span) == "model.py:7"
@@ -564,8 +618,8 @@ def test_a_closure_that_is_not_known_is_an_error_of_the_call(text: str) -> None:
 
 
 def test_an_unknown_closure_that_needs_no_gradient_is_no_error() -> None:
-    text = CHOSEN.replace("return %y\n}", "%z: float32[2] = add(%y, %w)\n  return %z\n}")
-    text = text.replace("%p: bool[])", "%p: bool[], %w: float32[2])", 1)
+    text = GIVEN.replace("return %y\n}", "%z: float32[2] = add(%y, %w)\n  return %z\n}")
+    text = text.replace("%x: float32[2],", "%x: float32[2], %w: float32[2],", 1)
     found = autodiff(module(text), wrt=["w"])
     verify(found, typed=True)
 

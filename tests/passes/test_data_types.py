@@ -256,13 +256,10 @@ func @main(%x: float32[2], %z: float32[2]) -> float32[2] {
 }"""
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [(THROUGH_DATA, "a data value"), (THROUGH_REF, "a reference"), (THROUGH_CLOSURE, "a ref")],
-)
-def test_a_gradient_through_data_and_references_is_an_error(text: str, what: str) -> None:
+@pytest.mark.parametrize("text", [THROUGH_REF, THROUGH_CLOSURE])
+def test_a_gradient_through_references_is_an_error(text: str) -> None:
     program = module(text)
-    with pytest.raises(GradientError, match=f"flow through {what}") as caught:
+    with pytest.raises(GradientError, match="flow through a reference") as caught:
         autodiff(program, wrt=["x"])
     assert str(caught.value.span) == "model.py:9" and "call backward" in str(caught.value)
 

@@ -26,6 +26,7 @@ from meta.ir.expr import (
     TupleGetItem,
     TypeDefinition,
     Var,
+    renamed_data,
 )
 from meta.ir.names import Names
 from meta.ir.node import Expr, type_of
@@ -289,14 +290,21 @@ class Trace:
         """Append the body of a module's main applied to atoms; return the symbols of its result.
 
         The other functions of the module come along, under names that are free here, and its data
-        types.
+        types, under such names if one is that of another data type here.
         """
+        data: dict[str, str] = {}
+        if any(self.types.get(n, d) != d for n, d in module.types.items()):
+            free = Names((*self.types, *module.types))
+            data = {n: free.unique(n) for n in module.types}
         for definition in module.types.values():
-            self.define(definition)
+            self.define(renamed_data(definition, data))
         names = {n: self.global_names.unique(n) for n in module.functions if n != "main"}
-        for name, new in names.items():
-            self.functions[new] = with_fresh_vars(rename_globals(module.functions[name], names))
-        copy = with_fresh_vars(rename_globals(module.main, names))
+        copies = {
+            name: with_fresh_vars(rename_globals(function, names), data)
+            for name, function in module.functions.items()
+        }
+        copy = copies.pop("main")
+        self.functions |= {names[name]: function for name, function in copies.items()}
         body = substitute(copy.body, dict(zip(copy.params, args, strict=True)))
         for binding in body.bindings:
             self.builder.append(binding)

@@ -5,7 +5,9 @@ block of an `If`, yields its result together with a *pullback*: a closure from t
 result to those of what it was computed from. A block of an `If` yields zeros for what only the
 other block uses. A loop is a function that calls itself, and so are its gradients: what a step
 needs later is what its closure captured. Closures of the program become functions first
-(`lambda_lift`); one that is not known where it is called is an error.
+(`lambda_lift`); those that are not known where they are called, data values (`defunctionalize`).
+Such are the pullbacks of conditionals and loops, so that a gradient has a gradient. The gradient of
+a data value is a data value, too (``data``).
 
 A function with ``attrs(checkpoint=True)``, made by `meta.model.checkpoint`, is computed again in
 the backward pass. Its companion ``f_backward(dys..., params...)`` computes it on arguments that
@@ -15,8 +17,8 @@ are drawn outside of it (`random_key`) and are arguments. What it writes in plac
 the call, and the second call writes to the copy. Afterwards such functions are inlined like others.
 
 The files, in the order of use: ``activity`` says what depends on the wanted parameters, and has the
-vocabulary for tuples; ``vjp`` writes the differentiated functions, ``sweep`` the backward
-computation of one block.
+vocabulary for tuples; ``data`` says what gradients of data values are; ``vjp`` writes the
+differentiated functions, ``sweep`` the backward computation of one block.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ from meta.passes.autodiff.activity import (
 from meta.passes.autodiff.vjp import Differentiator
 from meta.passes.call_graph import callees, reached_from_main
 from meta.passes.calls import called_op, leaf_types
+from meta.passes.closure_flow import calls_unknown
+from meta.passes.defunctionalize import defunctionalize
 from meta.passes.lambda_lift import lambda_lift
 from meta.passes.promote_refs import promote_refs
 
@@ -60,13 +64,12 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
 
     A function ``f`` that a gradient flows through gets a companion ``f_vjp``, which returns the
     result and its pullback, as does each block of an `If`. First, references that one function
-    keeps to itself become values (`promote_refs`), and closures become functions (`lambda_lift`).
-    What main no longer reaches is dropped.
+    keeps to itself become values (`promote_refs`), and closures become functions (`lambda_lift`) or
+    data values (`defunctionalize`). What main no longer reaches is dropped.
 
     Raises GradientError for a parameter or a result without floating point numbers, a result that
-    is not computed from ``wrt`` by differentiable operators, a closure that is not known where it
-    is called, and a gradient that would flow through a data value or a reference; IRError for a
-    program without types.
+    is not computed from ``wrt`` by differentiable operators, a closure that is given to main, and a
+    gradient that would flow through a reference; IRError for a program without types.
 
     >>> from meta.ir import parse
     >>> print(autodiff(parse('''
@@ -110,15 +113,17 @@ def autodiff(module: Module, *, wrt: Sequence[int | str], result: str = "inline"
         raise ArgumentError(
             "unknown form of the result", expected="'inline' or 'closure'", found=repr(result)
         )
-    module = _without_calls_of_main(lambda_lift(promote_refs(module)))
+    module = lambda_lift(promote_refs(module))
+    if calls_unknown(module):
+        module = defunctionalize(module)
+    module = _without_calls_of_main(module)
     wanted = [_wanted(_param(module.main, p)) for p in wrt]
     activity = Activity(module, [leaf for w in wanted for leaf in target_leaves(w)])
     _require_active_result(module.main, activity, wanted)
     made = Differentiator(module, activity)
     main = made.inlined_main(wanted) if result == "inline" else made.main_with_pullback(wanted)
-    return reached_from_main(
-        module.with_functions({**module.functions, **made.functions(), "main": main})
-    )
+    functions = {**module.functions, **made.functions(), "main": main}
+    return reached_from_main(module.with_functions(functions, made.types()))
 
 
 def _param(main: Function, key: int | str) -> Var:

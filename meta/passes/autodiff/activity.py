@@ -5,8 +5,9 @@ leaf. That of a variable is written ``(variable, number)``; a tensor is its own 
 data values and references count as leaves that no gradient flows to.
 
 The analysis is a least fixed point over the functions of a module. A function has one set of active
-parameters, the union over all calls, so it is differentiated once. A data value depends on all that
-it holds; and once something active was put into a reference, every reference may hold it.
+parameters, the union over all calls, so it is differentiated once. So has a constructor of a data
+type one set of active fields, the union over all values that it makes. A data value depends on all
+that it holds; and once something active was put into a reference, every reference may hold it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from meta.ir import (
     GlobalVar,
     If,
     Module,
+    Primitive,
     RefType,
     TensorType,
     Tuple,
@@ -42,6 +44,7 @@ from meta.ir import (
     operands,
     type_of,
 )
+from meta.ir.primitives import field_types
 from meta.passes.calls import base_op, leaf_types
 
 Leaf = tuple[Var, int]
@@ -109,7 +112,7 @@ def path(type_: Type, number: int) -> Iterator[int]:
 
 
 def carries_gradient(type_: Type) -> bool:
-    """Whether a leaf of this type has a gradient: floating point and complex tensors do."""
+    """Whether a tensor of this type has a gradient: floating point and complex ones do."""
     return isinstance(type_, TensorType) and has_gradient(type_.dtype)
 
 
@@ -125,13 +128,6 @@ def target_leaves(target: Target) -> list[Leaf]:
     return target if isinstance(target, list) else [target]
 
 
-def target_type(target: Target) -> Type:
-    """Return the type of a target's gradient."""
-    if isinstance(target, list):
-        return TupleType(tuple(map(leaf_type, target)))
-    return leaf_type(target)
-
-
 class Activity:
     """The active leaves of a module.
 
@@ -143,6 +139,8 @@ class Activity:
         self.functions: dict[str, Function] = {}
         self._active: set[Leaf] = set(wrt)
         self._results: dict[str, set[int]] = {}
+        # By data type and constructor: a field's number, and that of its leaf.
+        self._held: dict[tuple[str, str], set[tuple[int, int]]] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
         self._has_refs = any(v.effect is Effect.NEW for v in values)
         self._refs_are_active = False
@@ -163,7 +161,7 @@ class Activity:
 
     def _size(self) -> int:
         found = len(self._active) + len(self.functions) + sum(map(len, self._results.values()))
-        return found + self._refs_are_active
+        return found + sum(map(len, self._held.values())) + self._refs_are_active
 
     def is_active(self, leaf: Leaf | None) -> bool:
         """Whether a leaf depends on what gradients are wanted of."""
@@ -177,9 +175,34 @@ class Activity:
             return self._data_holds_refs
         return isinstance(type_, RefType | FuncType)
 
+    def carries(self, type_: Type, around: tuple[DataType, ...] = ()) -> bool:
+        """Whether a leaf of this type has a gradient: of a data type if a value of it, not counting
+        values of the types ``around`` it, holds what has one.
+        """
+        if not isinstance(type_, DataType):
+            return carries_gradient(type_)
+        inside = (*around, type_)
+        return type_ not in around and any(
+            self.carries(self.held_type(type_, c.name, at), inside)
+            for c in self.module.types[type_.name].constructors
+            for at in self._held.get((type_.name, c.name), ())
+        )
+
+    def held(self, type_: DataType, constructor: str) -> list[tuple[int, int]]:
+        """Return the fields of a constructor that have a gradient, each with the number of a leaf
+        in it.
+        """
+        found = sorted(self._held.get((type_.name, constructor), ()))
+        return [at for at in found if self.carries(self.held_type(type_, constructor, at))]
+
+    def held_type(self, type_: DataType, constructor: str, at: tuple[int, int]) -> Type:
+        """Return the type of a leaf of a field."""
+        fields = field_types(type_, constructor, self.module.types)
+        return leaf_types(fields[at[0]])[at[1]]
+
     def of(self, atom: Expr) -> list[Leaf]:
         """Return the leaves of an atom that need a gradient."""
-        return [a for a in leaves(atom) if a in self._active and carries_gradient(leaf_type(a))]
+        return [a for a in leaves(atom) if a in self._active and self.carries(leaf_type(a))]
 
     def outputs(self, var: Var) -> list[int]:
         """Return the numbers of a variable's leaves that need a gradient."""
@@ -189,7 +212,7 @@ class Activity:
         """Return the numbers of a function's result leaves that need a gradient."""
         function = self.module.functions[name]
         types = leaf_types(result_type(function))
-        return [i for i in sorted(self._results[name]) if carries_gradient(types[i])]
+        return [i for i in sorted(self._results[name]) if self.carries(types[i])]
 
     def captured(self, blocks: Iterable[Block]) -> list[Leaf]:
         """Return the outer leaves with a gradient that blocks use, in the order of binding."""
@@ -230,6 +253,20 @@ class Activity:
 
     def _data(self, value: Expr, var: Var) -> list[Leaf]:
         active = any(map(self._any, operands(value)))
+        match value:
+            case Primitive("construct", fields, (constructor,), DataType() as type_):
+                held = self._held.setdefault((type_.name, constructor), set())
+                held.update(
+                    (i, n)
+                    for i, field in enumerate(fields)
+                    for n, leaf in enumerate(leaves(field))
+                    if self.is_active(leaf)
+                )
+            case Primitive("get_field", (whole,), (constructor, index)):
+                owner = known_type(whole)
+                assert isinstance(owner, DataType)
+                held = self._held.get((owner.name, constructor), set())
+                return [(var, n) for i, n in held if active and i == index]
         if value.effect in (Effect.NEW, Effect.WRITE):
             self._refs_are_active |= any(map(self._any, value.stored))
         types = leaf_types(known_type(var))
@@ -252,9 +289,8 @@ class Activity:
                 "a gradient would have to flow through a closure that is not known where it is "
                 "called",
                 found=f"a call of %{getattr(call.callee, 'name', '')}",
-                hint="call closures in the scope that defines them, or pass them to functions of "
-                "the module; let an If choose between results, not between closures; inline "
-                "(meta.passes.inline) a function that returns one",
+                hint="let main neither take nor return functions; write a function that calls an "
+                "operator in place of the operator",
                 span=binding.span,
             )
         return []

@@ -20,12 +20,14 @@ from meta.ir import (
     Binding,
     Block,
     Call,
+    DataType,
     Effect,
     Expr,
     FuncType,
     GlobalVar,
     If,
     Module,
+    Primitive,
     TensorType,
     Tuple,
     TupleGetItem,
@@ -33,8 +35,9 @@ from meta.ir import (
 )
 from meta.ir.printer import first_line
 from meta.op.core import Op
-from meta.op.core.tracing import Symbol, Trace
-from meta.passes.autodiff.activity import Activity, Leaf, Target, known_type, leaves, path
+from meta.op.core.tracing import Symbol, Trace, Value
+from meta.passes.autodiff.activity import Leaf, Target, known_type, leaf_type, leaves, path
+from meta.passes.autodiff.data import DataGradients
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, flat_atoms
 
@@ -93,10 +96,17 @@ class BackwardSweep:
     """Gradients so far, by leaf, and the trace to which their computation is appended."""
 
     def __init__(
-        self, activity: Activity, writes: Writes, pullbacks: dict[Var, Pullback], trace: Trace
+        self,
+        data: DataGradients,
+        writes: Writes,
+        pullbacks: dict[Var, Pullback],
+        trace: Trace,
     ) -> None:
-        self.activity, self.writes, self.pullbacks, self.trace = activity, writes, pullbacks, trace
-        self._adjoint: dict[Leaf, Symbol] = {}
+        self.activity, self.data = data.activity, data
+        self.writes, self.pullbacks, self.trace = writes, pullbacks, trace
+        self._adjoint: dict[Leaf, Value] = {}
+        # Of data values, by the constructor that made them: what their fields have so far.
+        self._parts: dict[Leaf, dict[str, dict[tuple[int, int], Value]]] = {}
 
     def seed(self, result: Expr, numbers: Iterable[int], types: Sequence[Any]) -> tuple[Var, ...]:
         """Create a parameter ``dy`` per given leaf of the result; its gradient starts with it."""
@@ -116,28 +126,32 @@ class BackwardSweep:
     def back(self, bindings: Sequence[Binding]) -> None:
         """Propagate the gradients of all bindings' variables to what these were computed from."""
         for binding in reversed(bindings):
-            count = len(leaves(binding.var))
-            dys = [self._adjoint.pop((binding.var, i), None) for i in range(count)]
-            if any(d is not None for d in dys):
+            own = [(binding.var, i) for i in range(len(leaves(binding.var)))]
+            if any(leaf in self._adjoint or leaf in self._parts for leaf in own):
                 self.trace.site = partial(getattr, binding, "span")
-                self.trace.run(self._binding, binding, dys)
+                self.trace.run(self._binding, binding, own)
 
-    def _binding(self, binding: Binding, dys: list[Symbol | None]) -> None:
+    def _binding(self, binding: Binding, own: list[Leaf]) -> None:
         value = binding.value
         called = called_op(value)
+        if isinstance(value, Primitive) and value.name == "construct":
+            self._construct(value, own[0])
+            return
+        dys = [self._taken(leaf) for leaf in own]
         if binding.var in self.pullbacks:
             self._call_pullback(self.pullbacks[binding.var], binding, dys)
+        elif isinstance(value, Primitive) and value.name == "get_field":
+            self._get_field(value, dys)
         elif called is not None:
             assert isinstance(value, Call)
             self._call_rule(called, value, binding, dys)
-        elif value.opaque and not value.stored:
+        elif value.effect is Effect.READ:
             raise GradientError(
-                "a gradient would have to flow through "
-                + ("a reference" if value.effect is Effect.READ else "a data value"),
+                "a gradient would have to flow through a reference",
                 found=first_line(Block((binding,), binding.var), binding),
-                hint="gradients of data types and references are not compiled: call backward on "
-                "what the model returns (the tape follows what is run), or compute with tensors, "
-                "tuples and loops instead",
+                hint="gradients of references are not compiled: call backward on what the model "
+                "returns (the tape follows what is run), or compute with tensors, tuples, data "
+                "values and loops instead",
                 span=binding.span,
             )
         else:
@@ -145,9 +159,47 @@ class BackwardSweep:
                 if gradient is not None:
                     self._accumulate(leaf, gradient)
 
-    def _call_pullback(
-        self, pullback: Pullback, binding: Binding, dys: list[Symbol | None]
-    ) -> None:
+    def _construct(self, value: Primitive, leaf: Leaf) -> None:
+        """Give the fields of a data value their gradients: those known as such, and what is in the
+        gradient of the whole.
+        """
+        (constructor,), type_ = value.details, value.type
+        assert isinstance(type_, DataType)
+        held = self.activity.held(type_, constructor)
+        targets = [leaves(value.operands[i])[n] for i, n in held]
+        parts = self._parts.get(leaf, {})
+        if parts.keys() == {constructor}:
+            for target, at in zip(targets, held, strict=True):
+                if at in parts[constructor]:
+                    self._accumulate(target, parts[constructor][at])
+            del self._parts[leaf]
+        dy = self._taken(leaf)
+        if dy is not None and held:
+            values = [self._field(value.operands[i], n) for i, n in held]
+            found = self.data.fields(self.trace, type_, constructor, dy, values)
+            for target, gradient in zip(targets, found, strict=True):
+                self._accumulate(target, gradient)
+
+    def _field(self, atom: Expr, number: int) -> Value:
+        """Return a leaf of an atom."""
+        value = self._value(atom)
+        for i in path(known_type(atom), number):
+            value = value[i]
+        found: Value = value
+        return found
+
+    def _get_field(self, value: Primitive, dys: list[Value | None]) -> None:
+        (whole,), (constructor, index) = value.operands, value.details
+        (leaf,) = leaves(whole)
+        if leaf is None or not self.activity.is_active(leaf):
+            return
+        fields = self._parts.setdefault(leaf, {}).setdefault(constructor, {})
+        for n, dy in enumerate(dys):
+            if dy is not None:
+                old = fields.get((index, n))
+                fields[index, n] = dy if old is None else self._sum(old, dy)
+
+    def _call_pullback(self, pullback: Pullback, binding: Binding, dys: list[Value | None]) -> None:
         if any(self.writes.overwritten(binding, a) for a in pullback.args if isinstance(a, Expr)):
             raise GradientError(
                 "an argument of a checkpointed block is written in place after the call",
@@ -162,9 +214,7 @@ class BackwardSweep:
         for target, gradient in zip(pullback.targets, gradients, strict=True):
             self._accumulate(target, gradient)
 
-    def _call_rule(
-        self, called: Op, call: Call, binding: Binding, dys: list[Symbol | None]
-    ) -> None:
+    def _call_rule(self, called: Op, call: Call, binding: Binding, dys: list[Value | None]) -> None:
         rule = rule_of(called)
         y = self._value(binding.var)
         dy: Any = dys[0]
@@ -218,26 +268,48 @@ class BackwardSweep:
             return argument
         return self.trace.unpack(argument, known_type(argument))
 
-    def _accumulate(self, leaf: Leaf | None, gradient: Symbol) -> None:
+    def _accumulate(self, leaf: Leaf | None, gradient: Value) -> None:
         if leaf is not None and self.activity.is_active(leaf):
             old = self._adjoint.get(leaf)
-            self._adjoint[leaf] = gradient if old is None else op.add(old, gradient)
+            self._adjoint[leaf] = gradient if old is None else self._sum(old, gradient)
+
+    def _sum(self, a: Value, b: Value) -> Value:
+        if isinstance(a.type, DataType):
+            return self.data.add(self.trace, a, b)
+        total: Value = op.add(a, b)
+        return total
+
+    def _taken(self, leaf: Leaf) -> Value | None:
+        """Return the gradient of a leaf, None if it has none; it is complete."""
+        found = self._adjoint.pop(leaf, None)
+        for constructor, parts in self._parts.pop(leaf, {}).items():
+            type_ = leaf_type(leaf)
+            assert isinstance(type_, DataType)
+            whole = self.data.whole(self.trace, type_, constructor, parts, self._atom(leaf))
+            found = whole if found is None else self._sum(found, whole)
+        return found
 
     def _gradient(self, target: Target) -> Any:
         if isinstance(target, list):
             return tuple(map(self._gradient, target))
-        found = self._adjoint.get(target)
+        found = self._taken(target)
         return self._zeros(target) if found is None else found
 
-    def _zeros(self, leaf: Leaf) -> Symbol:
+    def _zeros(self, leaf: Leaf) -> Value:
+        type_ = leaf_type(leaf)
+        if isinstance(type_, DataType):
+            return self.data.zero(self.trace, type_)
+        assert isinstance(type_, TensorType)
+        zeros: Symbol = op.zeros_like(Symbol(self.trace, self._atom(leaf), type_))
+        return zeros
+
+    def _atom(self, leaf: Leaf) -> Expr:
+        """Return the atom of a leaf, which is taken out of tuples."""
         atom: Expr = leaf[0]
         for field in path(known_type(atom), leaf[1]):
             value = TupleGetItem(atom, field)
             atom = self.trace.builder.emit(value, span=self.trace.site())
-        type_ = known_type(atom)
-        assert isinstance(type_, TensorType)
-        zeros: Symbol = op.zeros_like(Symbol(self.trace, atom, type_))
-        return zeros
+        return atom
 
 
 def _types(value: Any) -> Any:

@@ -29,12 +29,13 @@ from meta.ir import (
     TupleGetItem,
     TupleType,
     Type,
+    TypeDefinition,
     Var,
     type_of,
     with_fresh_vars,
 )
 from meta.ir.names import Names, is_identifier
-from meta.ir.types import call_type
+from meta.ir.types import call_type, with_declared_names
 from meta.op.core.tracing import Trace
 from meta.passes.autodiff.activity import (
     Activity,
@@ -42,10 +43,11 @@ from meta.passes.autodiff.activity import (
     Target,
     carries_gradient,
     known_type,
+    leaf_type,
     leaves,
     result_type,
-    target_type,
 )
+from meta.passes.autodiff.data import DataGradients
 from meta.passes.autodiff.sweep import BackwardSweep, Pullback, Writes
 from meta.passes.buffers import Summaries
 from meta.passes.calls import leaf_types, type_if_atom
@@ -55,6 +57,7 @@ from meta.passes.calls import leaf_types, type_if_atom
 class _Backward:
     """A pullback: from gradients of ``outputs``, leaves of the result, to those of ``targets``."""
 
+    data: DataGradients
     outputs: Sequence[int]
     result: Type
     targets: Sequence[Target]
@@ -63,12 +66,22 @@ class _Backward:
     def types(self) -> list[Type]:
         """The types of what it takes."""
         leaves_ = leaf_types(self.result)
-        return [leaves_[i] for i in self.outputs]
+        return [self.data.type_of(leaves_[i]) for i in self.outputs]
+
+    @property
+    def gradients(self) -> tuple[Type, ...]:
+        """The types of what it returns."""
+        return tuple(map(self._of, self.targets))
 
     @property
     def type(self) -> FuncType:
         """The type of the closure."""
-        return FuncType(tuple(self.types), TupleType(tuple(map(target_type, self.targets))))
+        return FuncType(tuple(self.types), TupleType(self.gradients))
+
+    def _of(self, target: Target) -> Type:
+        if isinstance(target, list):
+            return TupleType(tuple(map(self._of, target)))
+        return self.data.type_of(leaf_type(target))
 
 
 _Pair = tuple[Expr, Type, Sequence[int], Sequence[Leaf | None]]
@@ -83,6 +96,7 @@ class Differentiator:
         self._writes = Writes(module)
         self._summaries = Summaries(module)
         taken = Names(module.functions)
+        self._data = DataGradients(activity, taken)
         self._names = {
             name: taken.unique(f"{name}_backward" if self._is_again(name) else f"{name}_vjp")
             for name in activity.functions
@@ -90,7 +104,9 @@ class Differentiator:
         }
 
     def functions(self) -> dict[str, Function]:
-        """Return ``<name>_vjp`` of functions with a gradient, or ``<name>_backward``."""
+        """Return ``<name>_vjp`` of functions with a gradient, or ``<name>_backward``, and what they
+        and main call besides: main is written first.
+        """
         made = {}
         for name, new in self._names.items():
             function = self.module.functions[name]
@@ -102,7 +118,11 @@ class Differentiator:
             made[new] = with_fresh_vars(
                 Function(function.params, body, self._type(name).result, dict(function.attrs))
             )
-        return made
+        return made | self._data.functions
+
+    def types(self) -> dict[str, TypeDefinition]:
+        """Return the data types of gradients."""
+        return self._data.types
 
     def inlined_main(self, wrt: Sequence[Target]) -> Function:
         """Return main as ``(dy..., params...) -> (y, gradients)``."""
@@ -131,14 +151,15 @@ class Differentiator:
         """
         function, backward, trace = self.module.functions[name], self._backward_of(name), Trace()
         pullbacks: dict[Var, Pullback] = {}
-        sweep = BackwardSweep(self.activity, self._writes, pullbacks, trace)
+        sweep = BackwardSweep(self._data, self._writes, pullbacks, trace)
         dys = sweep.seed(function.body.result, backward.outputs, backward.types)
+        known = tuple(d for d in dys if isinstance(d.type, TensorType))
         params = tuple(Var(p.name, p.type) for p in function.params)
         written = self._summaries[name].written
         for i, (old, new) in enumerate(zip(function.params, params, strict=True)):
             value: Expr = new
-            if isinstance(new.type, TensorType):
-                value = Call(op.optimization_barrier, (new, Tuple(dys)))
+            if isinstance(new.type, TensorType) and known:
+                value = Call(op.optimization_barrier, (new, Tuple(known)))
             if i in written:
                 held = trace.builder.emit(value, type=new.type, name=new.name)
                 value = Call(op.copy, (held,))
@@ -151,12 +172,12 @@ class Differentiator:
     def _main_backward(self, wrt: Sequence[Target]) -> _Backward:
         result = known_type(self.module.main.body.result)
         outputs = [i for i, t in enumerate(leaf_types(result)) if carries_gradient(t)]
-        return _Backward(outputs, result, wrt)
+        return _Backward(self._data, outputs, result, wrt)
 
     def _backward_of(self, name: str) -> _Backward:
         function = self.module.functions[name]
         targets = [leaf for p in function.params for leaf in self.activity.of(p)]
-        return _Backward(self.activity.results(name), result_type(function), targets)
+        return _Backward(self._data, self.activity.results(name), result_type(function), targets)
 
     def _type(self, name: str) -> FuncType:
         """Return the type of a differentiated function, by the name of the original."""
@@ -177,7 +198,7 @@ class Differentiator:
         self, block: Block, pullbacks: dict[Var, Pullback], backward: _Backward, trace: Trace
     ) -> tuple[tuple[Var, ...], Expr]:
         """Append the backward computation to a trace; return its parameters and its result."""
-        sweep = BackwardSweep(self.activity, self._writes, pullbacks, trace)
+        sweep = BackwardSweep(self._data, self._writes, pullbacks, trace)
         dys = sweep.seed(block.result, backward.outputs, backward.types)
         sweep.back(block.bindings)
         return dys, trace.atom(sweep.gradients(backward.targets))
@@ -195,7 +216,7 @@ class Differentiator:
                 if self._is_again(value.callee.name):
                     pullbacks[var] = self._append_kept(builder, binding)
                     continue
-                pullbacks[var] = self._append(builder, binding, self._call(value))
+                pullbacks[var] = self._append(builder, binding, self._call(value, var))
             else:
                 builder.append(binding)
         return pullbacks
@@ -212,7 +233,7 @@ class Differentiator:
     def _conditional(self, value: If, var: Var) -> _Pair:
         blocks = (value.then_block, value.else_block)
         outputs, captured = self.activity.outputs(var), self.activity.captured(blocks)
-        backward = _Backward(outputs, known_type(var), captured)
+        backward = _Backward(self._data, outputs, known_type(var), captured)
         then, other = (self._with_pullback(b, backward) for b in blocks)
         type_ = TupleType((known_type(var), backward.type))
         return If(value.condition, then, other), type_, outputs, captured
@@ -254,13 +275,23 @@ class Differentiator:
         callee = GlobalVar(self._names[name], FuncType(types, backward.type.result))
         return Pullback(callee, backward.outputs, self._targets(call), args)
 
-    def _call(self, call: Call) -> _Pair:
+    def _call(self, call: Call, var: Var) -> _Pair:
         assert isinstance(call.callee, GlobalVar)
         callee = call.callee.name
         function_type, targets = self._type(callee), self._targets(call)
-        type_ = call_type(function_type, [type_if_atom(a) for a in call.args])
+        # The types of what is here; the function may not know the names of extents.
+        whole = call_type(function_type, [type_if_atom(a) for a in call.args])
+        type_ = with_declared_names(whole, self._here(callee, known_type(var), targets))
         differentiated = Call(GlobalVar(self._names[callee], function_type), call.args)
         return differentiated, type_, self.activity.results(callee), targets
+
+    def _here(self, callee: str, result: Type, targets: Sequence[Leaf | None]) -> Type:
+        """Return the type of a result with its pullback, by whose gradients that returns."""
+        backward = self._backward_of(callee)
+        own = zip(backward.gradients, targets, strict=True)
+        types = (t if leaf is None else self._data.type_of(leaf_type(leaf)) for t, leaf in own)
+        outputs = _Backward(self._data, backward.outputs, result, ()).types
+        return TupleType((result, FuncType(tuple(outputs), TupleType(tuple(types)))))
 
 
 def _called_only(function: Function) -> Var | None:
