@@ -9,7 +9,7 @@ and not another number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -131,6 +131,8 @@ class Walker:
     ) -> None:
         self.module, self.outside, self.training = module, outside, training
         self.failures: list[Failure] = []
+        self.values: dict[fx.Node, Any] = {}  # of the last walk
+        self.unneeded: Collection[fx.Node] = ()  # nodes that it leaves out
         self._constants: dict[str, Any] = {}
 
     def __call__(self, *inputs: Any) -> Any:
@@ -144,11 +146,13 @@ class Walker:
         return result
 
     def _walk(self, inputs: Sequence[Any]) -> Any:
-        values: dict[fx.Node, Any] = {}
+        values = self.values = {}
         given, nodes = iter(inputs), self.module.graph.nodes
         with bar(len(nodes), "converting", delay=1.0) as progress:
             for node in nodes:
-                if node.op == "placeholder":
+                if node in self.unneeded:
+                    values[node] = None
+                elif node.op == "placeholder":
                     values[node] = next(given)
                 elif node.op == "get_attr":
                     values[node] = self._constant(str(node.target))
@@ -206,9 +210,14 @@ class Walker:
         def run() -> Any:
             if name_of(overload) in STRIDED:
                 _require_compact(node.args[0])
-            return convert(overload, args, kwargs, training=self.training)
+            type_ = self.result_type(node)
+            return convert(overload, args, kwargs, training=self.training, result_type=type_)
 
         return self._checked(node, args, kwargs, run)
+
+    def result_type(self, _node: fx.Node) -> TensorType | None:
+        """Return the type of a call's result that torch's guards make sure of; None if unknown."""
+        return None
 
     def _higher_order(
         self, node: fx.Node, target: torch._ops.HigherOrderOperator, args: Any, kwargs: Any
@@ -268,6 +277,7 @@ def convert(
     kwargs: Mapping[str, Any],
     *,
     training: bool = False,
+    result_type: TensorType | None = None,
 ) -> Any:
     """Return what a call of an overload becomes, of arrays or symbols.
 
@@ -275,7 +285,9 @@ def convert(
     """
     operands, attributes = bound(overload, args, kwargs)
     given, device = frozenset(attributes), _here(operands)
-    site = CallSite(name_of(overload), given=given, training=training, device=device)
+    site = CallSite(
+        name_of(overload), given=given, training=training, device=device, result_type=result_type
+    )
     try:
         return aten.apply(site, operands, attributes)
     except TypeInferError as error:

@@ -21,7 +21,7 @@ from meta.frontend.dynamo.conversion import Converted
 from meta.frontend.dynamo.images import traced
 from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
-from meta.frontend.dynamo.outputs import Known, Result
+from meta.frontend.dynamo.outputs import Known
 from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, compact, picker
 from meta.runtime.ndarray import ndarray
 from meta.runtime.replace import replace_tensor
@@ -213,12 +213,11 @@ class CompiledGraph:
         they do not. That is so in all calls or in none: a program is a straight line.
         """
         assert self.executable is not None
-        outputs = [o for o in self.converted.outputs if isinstance(o, Result)]
         taken = {buffer(t) for t in tensors}
         before = set(self.executable.kept_memory)
         among_kept: set[int] = set()
         copied = []
-        for output, result in zip(outputs, results, strict=True):
+        for output, result in zip(self.converted.results, results, strict=True):
             where = buffer(result)
             if where in before or (where in taken and not output.shares):
                 copied.append(output.number)

@@ -28,15 +28,22 @@ from meta.frontend.dynamo.conversion import (
     device_of,
 )
 from meta.frontend.dynamo.decompositions import decompositions
-from meta.frontend.dynamo.extents import Extents, NotForAllSizes, ranges_of, symbols_of
+from meta.frontend.dynamo.extents import (
+    Extents,
+    NotForAllSizes,
+    maybe_below_one,
+    ranges_of,
+    symbols_of,
+)
 from meta.frontend.dynamo.keep_attention import keep_attention
 from meta.frontend.dynamo.keep_gelu import keep_gelu
 from meta.frontend.dynamo.keep_rms_norm import keep_rms_norm
 from meta.frontend.dynamo.keep_scores import keep_scores
 from meta.frontend.dynamo.kept import Kept, keep_one, opened_backward, opened_forward
 from meta.frontend.dynamo.options import Options, read_options
-from meta.frontend.dynamo.outputs import Output, Result
+from meta.frontend.dynamo.outputs import Output, Readers, Result
 from meta.frontend.dynamo.partition import partition, rewrite
+from meta.frontend.dynamo.passing import picker
 from meta.frontend.dynamo.training import OWN, TrainingGraph
 from meta.runtime.ndarray import ndarray
 from meta.vm.compiler import compile
@@ -138,11 +145,17 @@ def _static_names(graph: fx.GraphModule, metadata: Any) -> list[str]:
     return [places[i] for i in indices if i < len(places)]
 
 
-def _users(role: str, metadata: Any) -> int:
-    """Return how many of a graph's outputs the user gets, all of one that is no forward graph: the
-    others of that are for its gradient.
+def _readers(role: str, metadata: Any) -> Readers:
+    """Return who gets a graph's outputs: the user, but what a forward graph saves for its gradient.
+    What a gradient returns is added up, and shares memory with nothing.
     """
-    return sys.maxsize if role != "forward" or metadata is None else metadata.num_forward_returns
+    if role == "backward" or metadata is None:
+        return Readers()
+    users = metadata.num_forward_returns if role == "forward" else sys.maxsize
+    before = metadata.num_mutated_inp_runtime_indices
+    infos = enumerate(metadata.output_info)
+    anew = frozenset(before + i for i, info in infos if info.output_type.name not in OWN)
+    return Readers(users, users, anew)
 
 
 def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
@@ -157,16 +170,17 @@ def _lent(outputs: Sequence[Output], kept: Kept | None, role: str) -> list[int]:
 
 
 def _take_views(role: str, metadata: Any) -> list[int]:
-    """Return the outputs of a forward graph that are to be no views for autograd.
+    """Return the outputs of a graph that are to be no views for autograd.
 
     AOTAutograd's wrapper makes views so by tensors with a count of writes of their own. Who writes
     one that is a view of what is kept for the gradient, or the other way round, would get a wrong
     gradient without an error. So the wrapper is told that there are none, and `_as_no_views` does
     it.
     """
-    if role != "forward" or metadata is None:
+    if role == "backward" or metadata is None:
         return []
-    metadata.unsafe_view_out_indices, metadata.num_unsafe_view_outputs = [], 0
+    if role == "forward":
+        metadata.unsafe_view_out_indices, metadata.num_unsafe_view_outputs = [], 0
     before = metadata.num_mutated_inp_runtime_indices
     return [
         before + i
@@ -256,11 +270,14 @@ class GraphCompiler:
             found.append(self)
         if role != "backward":  # whose inputs have the names of the forward graph
             static.update(_static_names(graph, self.metadata))
-        self.static, self.loans, self.users = static, loans, _users(role, self.metadata)
+        self.static, self.loans = static, loans
+        self.readers = _readers(role, self.metadata)
         self._own = _take_views(role, self.metadata)
         if not symbols_of(self.said):
+            self._numbers = picker(())
             self.for_all = self._compiled(Extents({}))
             return
+        self._numbers = picker(maybe_below_one(self.said))
         with suppress(NotForAllSizes):
             self.for_all = self._compiled(Extents.of_all_sizes(self.said))
 
@@ -269,7 +286,7 @@ class GraphCompiler:
             once: Any = _OnlyOnce.apply  # PyTorch 2.11's wrapper only looks at what is saved
             return once(lambda: tuple(self(args)), torch.empty(0, requires_grad=True))
         run = self.for_all
-        if run is None:
+        if run is None or not all(n > 0 for n in self._numbers(args)):
             run = self._of_sizes(args)
         kept = self.kept
         if kept is None or self.role == "forward":
@@ -302,7 +319,7 @@ class GraphCompiler:
             fallback = self.options.fallback
             try:
                 converted = convert_graph(
-                    self.graph, extents, fallback=fallback, static=static, users=self.users
+                    self.graph, extents, fallback=fallback, static=static, readers=self.readers
                 )
             except NoProgram as error:
                 if fallback == "error":
@@ -313,7 +330,7 @@ class GraphCompiler:
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
-            if not converted.module.main.body.bindings and not converted.outputs:
+            if not converted.module.main.body.bindings and not converted.results:
                 return CompiledGraph(self.graph, converted, None, kept=self.kept)
             lent = _lent(converted.outputs, self.kept, self.role)
             loans = self.loans if self.role == "forward" else Loans()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ from meta.frontend.aten.registry import AtenError, bound, name_of
 from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
-from meta.frontend.dynamo.outputs import Output, outputs_of
+from meta.frontend.dynamo.outputs import OURS, Output, Readers, Result, outputs_of
 from meta.frontend.dynamo.own import update_in_place, without_statistics
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
 from meta.ir.dims import SymbolicDim
@@ -62,8 +61,8 @@ class Converted:
     as an extent by itself, with that extent; then ``keys`` random keys; then the bound inputs,
     which are the same tensors in each call. It returns a tuple.
     orders: of each tensor, the order of its axes in which the program takes it. outputs: what the
-    graph's outputs are made of. calls_back: the calls that PyTorch runs, and why.
-    kept: what these need that is in no program.
+    graph's outputs are made of. bases: results that are no outputs. calls_back: the calls that
+    PyTorch runs, and why. kept: what these need that is in no program.
     """
 
     module: Module
@@ -72,10 +71,17 @@ class Converted:
     sizes: list[str]
     keys: int
     outputs: list[Output]
+    bases: list[Result]
     device: Device
     bound: int = 0
     calls_back: list[Failure] = field(default_factory=list)
     kept: list[KeptCall] = field(default_factory=list)
+
+    @property
+    def results(self) -> list[Result]:
+        """What is made of the program's results, in their order."""
+        found = [o for o in (*self.outputs, *self.bases) if isinstance(o, Result)]
+        return sorted(found, key=lambda result: result.number)
 
 
 class _ProgramTrace(Trace):
@@ -144,13 +150,13 @@ def convert_graph(
     *,
     fallback: str,
     static: Collection[str] = (),
-    users: int = sys.maxsize,
+    readers: Readers = OURS,
 ) -> Converted:
     """Return the program of a graph.
 
     extents: of the sizes in it. fallback: "torch", or "error": AtenError lists all calls that are
     not converted. static: names of placeholders for which the same tensors are given in each call.
-    users: how many of the outputs the user gets: the others are given to a graph of ours.
+    readers: who gets the outputs.
     Raises NoProgram for what no program can have, and NotForAllSizes if ``extents``
     are symbolic and the graph is another one for other sizes.
     """
@@ -172,17 +178,19 @@ def convert_graph(
         for i, order, name in zip(inputs, orders, names, strict=True)
     ]
     params = [var for var, _ in pairs]
+    outputs = outputs_of(graph, extents, trace.device, readers)
     walker = GraphWalker(graph, trace, extents, fallback)
+    walker.unneeded = outputs.unneeded(graph)
 
     def walk() -> Any:
         given = [extents.of(v) if isinstance(v, torch.SymInt) else v for v in said]
         for i, order, (_, symbol) in zip(inputs, orders, pairs, strict=True):
             walker.inputs[places[i]] = symbol, order
             given[i] = symbol if is_usual(order) else op.permute_dims(symbol, inverse(order))
-        outputs, results = outputs_of(graph, walker(*given), extents, trace.device, users)
-        return outputs, walker.write(results)
+        walker(*given)
+        return walker.write(outputs.values(walker.values))
 
-    outputs, results = trace.run(walk)
+    results = trace.run(walk)
     if not extents.symbolic:
         sizes: list[str] = []
     else:
@@ -200,7 +208,8 @@ def convert_graph(
         orders,
         sizes,
         len(trace.keys),
-        outputs,
+        outputs.each,
+        outputs.bases,
         trace.device,
         len(same),
         walker.calls_back,
@@ -307,6 +316,15 @@ class GraphWalker(Walker):
                 raise NotForAllSizes(str(error)) from error
             why = Unconvertible(f"its converter fails: {str(error).splitlines()[0]}")
             return self._call_back(node, args, kwargs, why)
+
+    def result_type(self, node: fx.Node) -> TensorType | None:
+        said = node.meta.get("val")
+        if not self.extents.symbolic or not isinstance(said, torch.Tensor):
+            return None
+        try:
+            return TensorType(self.extents.shape_of(said), FROM_TORCH[said.dtype])
+        except NotForAllSizes:
+            return None  # no dimension of ours; a converter may find what it is itself
 
     def _write(self, target: fx.Node, args: Any) -> Any:
         """Write a value to an input: AOTAutograd has a graph do so at its end."""

@@ -31,10 +31,14 @@ class Extents:
         self.symbolic = any(isinstance(v, SymbolicDim) for v in self.values.values())
 
     @classmethod
-    def of_all_sizes(cls, inputs: Iterable[Any]) -> Extents:
+    def of_all_sizes(cls, inputs: Sequence[Any]) -> Extents:
         """Return symbolic dimensions, named as torch names its symbols, for all symbols in what
-        torch says of inputs.
+        torch says of inputs. Raises NotForAllSizes for a number that is 0 or less in every call: a
+        dimension is at least 1.
         """
+        for size in (value for value in inputs if isinstance(value, torch.SymInt)):
+            if any(_bound(range_.upper, 1) < 1 for range_ in _guarded(size)):
+                raise NotForAllSizes(f"{size} is less than 1")
         names = sorted(symbols_of(inputs), key=str)
         return cls({symbol: SymbolicDim(str(symbol)) for symbol in names})
 
@@ -117,6 +121,25 @@ def symbols_of(values: Iterable[Any]) -> set[sympy.Symbol]:
             if isinstance(size, torch.SymInt):
                 found |= size.node.expr.free_symbols
     return found
+
+
+def maybe_below_one(values: Sequence[Any]) -> list[int]:
+    """Return the places of integer arguments that torch has not guarded to be at least 1, which
+    every symbolic dimension is: a program for all sizes is not for a call where one is less.
+    """
+    return [
+        i
+        for i, value in enumerate(values)
+        if isinstance(value, torch.SymInt)
+        and any(_bound(range_.lower, 0) < 1 for range_ in _guarded(value))
+    ]
+
+
+def _guarded(size: torch.SymInt) -> list[Any]:
+    """Return the ranges that torch has guarded the symbols of a size to be in."""
+    guarded: Any = size.node.shape_env
+    symbols = size.node.expr.free_symbols
+    return [range_ for symbol, range_ in guarded.var_to_range.items() if symbol in symbols]
 
 
 def ranges_of(values: Iterable[Any], named: Iterable[str]) -> dict[str, tuple[int, int | None]]:

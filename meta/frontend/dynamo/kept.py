@@ -274,7 +274,7 @@ class Kept:
     def view(self, values: Sequence[Tensor], of: int, number: int, view: View) -> Tensor:
         """Return the value of a number, a view of another one, as programs have it."""
         whole = values[of].permute(inverse(self._lies[of].order))
-        found = whole.as_strided(view.shape, view.strides, view.offset)
+        found = view.make(whole, ())
         return found.permute(self._lies[number].order).contiguous()
 
     def copier(self, number: int) -> Callable[[Tensor], Tensor]:

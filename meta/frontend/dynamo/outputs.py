@@ -6,10 +6,13 @@ inputs, and how they lie in memory, since the code behind the graph was traced w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import operator
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -17,8 +20,10 @@ from torch import fx
 from meta import op
 from meta.base.device import Device
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
-from meta.frontend.dynamo.layout import inverse, is_usual, order_by_strides, order_of
+from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
 from meta.ir.dims import SymbolicDim
+
+Make = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -51,59 +56,195 @@ class Result:
     shares: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
-    """A view of another output, which is all of the memory."""
+    """A view of an input or of a result.
 
-    of: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    base: what it is a view of. make: returns the view, of the base and the graph's inputs.
+    """
+
+    base: Given | Result
+    make: Make
 
 
 Output = Given | Known | Result | View
 
 
-def outputs_of(
-    graph: fx.GraphModule, values: Any, extents: Extents, device: Device, users: int
-) -> tuple[list[Output], list[Any]]:
-    """Return what outputs are made of, and the program's results among the values of the outputs.
+@dataclass
+class Outputs:
+    """What the outputs of a graph are made of.
 
-    values: of the graph's output node, as the walker returns them. users: how many outputs the user
-    gets; the others go to a graph of ours, which is given their elements without gaps.
+    each: by the number of an output. roots: by the number of a result of the program, the node it
+    is, and the order of its axes. bases: results that are no outputs, and of which outputs are
+    views.
+    """
+
+    each: list[Output] = field(default_factory=list)
+    roots: list[tuple[fx.Node, Order]] = field(default_factory=list)
+    bases: list[Result] = field(default_factory=list)
+
+    def values(self, value_of: Mapping[fx.Node, Any]) -> list[Any]:
+        """Return the program's results, of what the walker found for each node."""
+        found = ((value_of[node], order) for node, order in self.roots)
+        return [v if is_usual(order) else op.permute_dims(v, order) for v, order in found]
+
+    def unneeded(self, graph: fx.GraphModule) -> set[fx.Node]:
+        """Return the views in a graph that PyTorch makes, and that the program does not need."""
+        roots, found = {node for node, _ in self.roots}, set[fx.Node]()
+        for node in reversed(graph.graph.nodes):
+            users = (u for u in node.users if u.op != "output")
+            if _makes_view(node) and node not in roots and found.issuperset(users):
+                found.add(node)
+        return found
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Who gets the outputs of a graph.
+
+    Attributes
+    ----------
+    users: how many outputs the user gets; the others go to a graph of ours, which is given their
+    elements without gaps. aliases: how many outputs share memory as in eager PyTorch, where they
+    are views of inputs or of one another. regenerated: those of which AOTAutograd's wrapper takes
+    sizes, strides and offset alone, to make the view anew.
+    """
+
+    users: int = sys.maxsize
+    aliases: int = 0
+    regenerated: frozenset[int] = frozenset()
+
+
+OURS = Readers()
+"""Of a graph whose outputs share memory with nothing."""
+
+
+def outputs_of(
+    graph: fx.GraphModule, extents: Extents, device: Device, readers: Readers
+) -> Outputs:
+    """Return what the outputs of a graph are made of.
+
+    A view that the user gets is made by PyTorch, by the calls that the graph has for it, with the
+    sizes of each call: no offset and no stride is that of the traced sizes.
     """
     nodes = list(graph.graph.nodes)
-    places = [n for n in nodes if n.op == "placeholder"]
-    wanted = next(n for n in nodes if n.op == "output").args[0]
+    places = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
+    wanted: Any = next(n for n in nodes if n.op == "output").args[0]
     given = {_memory(n.meta["val"]) for n in places if _is_tensor(n)}
-    wholes = _wholes(wanted)
-    outputs: list[Output] = []
-    results: list[Any] = []
-    for at, (node, value) in enumerate(zip(wanted, values, strict=True)):
-        if not isinstance(node, fx.Node) or not _is_tensor(node):
-            outputs.append(Given(places.index(node)) if node in places else Known(value))
-            continue
+    bases = {at: base_of(n) for at, n in enumerate(wanted) if _is_tensor(n)}
+    counts, written = Counter(bases.values()), _written(graph)
+    wholes = _wholes(wanted, readers.aliases, given)
+    found = Outputs()
+    of_base: dict[fx.Node, Result] = {}
+
+    def result(node: fx.Node, ours: bool) -> Result:
         said = node.meta["val"]
-        whole = wholes.get(_memory(said), at)
+        own, order = _result(len(found.roots), said, extents, device, ours)
+        found.roots.append((node, order))
+        return replace(own, shares=_memory(said) in given)
+
+    def view(node: fx.Node, base: fx.Node) -> Output:
+        """Return an output that shares the memory of a result."""
+        if base not in of_base:
+            of_base[base] = result(base, ours=False)
+            if base not in wanted:
+                found.bases.append(of_base[base])
+        own = of_base[base]
+        first = node is base and own not in found.each
+        return own if first else View(own, replay(node, base, places))
+
+    for at, node in enumerate(wanted):
+        if not _is_tensor(node):
+            known = extents.of(node.meta["val"]) if isinstance(node, fx.Node) else node
+            found.each.append(Given(places[node]) if node in places else Known(known))
+            continue
+        base, said = bases[at], node.meta["val"]
+        number = wholes.get(_memory(said), at)
+        whole = found.each[number] if number < at else None
         if node in places:
-            outputs.append(Given(places.index(node)))
-        elif whole != at and _memory(said) not in given and _alike(said, wanted[whole].meta["val"]):
-            if extents.symbolic:
-                raise NotForAllSizes("an output is a view of another one")
-            shape, strides = map(extents.of, said.shape), map(extents.of, said.stride())
-            offset = extents.of(said.storage_offset())
-            outputs.append(View(whole, tuple(shape), tuple(strides), offset))
+            found.each.append(Given(places[node]))
+        elif at < readers.aliases and base in places and base not in written.values():
+            found.each.append(View(Given(places[base]), replay(node, base, places)))
+        elif at in readers.regenerated and base in written:
+            found.each.append(View(Given(places[written[base]]), replay(node, base, places)))
+        elif base in of_base or (
+            at < readers.aliases and (counts[base] > 1 or at in readers.regenerated)
+        ):
+            found.each.append(view(node, base))
+        elif isinstance(whole, Result) and _alike(said, wanted[number].meta["val"]):
+            found.each.append(View(whole, _by_strides(said, extents)))
         else:
-            made, symbol = _result(len(results), said, value, extents, device, at >= users)
-            outputs.append(replace(made, shares=_memory(said) in given))
-            results.append(symbol)
-    return outputs, results
+            found.each.append(result(node, at >= readers.users))
+    return found
+
+
+def base_of(node: fx.Node) -> fx.Node:
+    """Return what a tensor is a view of, by the schemas of the calls that make it; itself, if it is
+    none.
+    """
+    while _makes_view(node):
+        (node, *_) = node.all_input_nodes
+    return node
+
+
+def _makes_view(node: fx.Node) -> bool:
+    """Whether a node is a view of its first input, or such views as a list."""
+    if node.target is operator.getitem:
+        return _makes_view(cast(fx.Node, node.args[0]))
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def replay(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> Make:
+    """Return what makes a view of its base as the graph does, with the sizes among its inputs."""
+    graph = fx.Graph()
+    copies = {base: graph.placeholder("base")}
+    inputs: list[int] = []
+    if node is base:
+        graph.output(graph.call_function(torch.ops.aten.alias.default, (copies[base],)))
+    else:
+        needed = _between(node, base)
+        for each in needed:
+            if each in places:
+                copies[each] = graph.placeholder(f"input_{len(inputs)}")
+                inputs.append(places[each])
+        for each in needed:
+            if each not in copies:
+                copies[each] = graph.node_copy(each, copies.__getitem__)
+        graph.output(copies[node])
+    run = fx.GraphModule({}, graph).forward
+    return lambda tensor, args: run(tensor, *[args[i] for i in inputs])
+
+
+def _between(node: fx.Node, base: fx.Node) -> list[fx.Node]:
+    """Return the nodes that a node is computed from, and itself, but for its base, in order."""
+    needed: dict[fx.Node, None] = {}
+    left = [node]
+    while left:
+        each = left.pop()
+        if each is not base and each not in needed:
+            needed[each] = None
+            left += each.all_input_nodes
+    return sorted(needed)
+
+
+def _by_strides(said: torch.Tensor, extents: Extents) -> Make:
+    """Return what makes a view of known sizes of all of a memory."""
+    shape = tuple(map(extents.of, said.shape))
+    strides = tuple(map(extents.of, said.stride()))
+    offset = extents.of(said.storage_offset())
+    return lambda whole, _: whole.as_strided(shape, strides, whole.storage_offset() + offset)
+
+
+def _written(graph: fx.GraphModule) -> dict[fx.Node, fx.Node]:
+    """Return, by values that a graph copies to inputs, these inputs."""
+    copies = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return {n.args[1]: n.args[0] for n in copies if n.args[0].op == "placeholder"}
 
 
 def _result(
-    number: int, said: torch.Tensor, value: Any, extents: Extents, device: Device, ours: bool
-) -> tuple[Result, Any]:
-    """Return what an output is, and what the program returns for it."""
+    number: int, said: torch.Tensor, extents: Extents, device: Device, ours: bool
+) -> tuple[Result, Order]:
+    """Return what an output is, and the order of its axes in which the program returns it."""
     order = order_of(said)
     elsewhere = None if str(said.device) == str(device) else said.device
     if order is None and ours:
@@ -111,14 +252,13 @@ def _result(
     if order is None:
         if extents.symbolic:
             raise NotForAllSizes("an output is not dense")
-        return Result(number, None, tuple(map(extents.of, said.stride())), elsewhere), value
-    if is_usual(order):
-        return Result(number, None, None, elsewhere), value
-    return Result(number, inverse(order), None, elsewhere), op.permute_dims(value, order)
+        strides = tuple(map(extents.of, said.stride()))
+        return Result(number, None, strides, elsewhere), tuple(range(said.ndim))
+    return Result(number, None if is_usual(order) else inverse(order), None, elsewhere), order
 
 
-def _is_tensor(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _memory(said: torch.Tensor) -> int:
@@ -134,19 +274,22 @@ def _alike(view: torch.Tensor, whole: torch.Tensor) -> bool:
     return same and view.dtype == whole.dtype
 
 
-def _wholes(wanted: Sequence[Any]) -> dict[int, int]:
-    """Return, by memory that several outputs share, the output that is all of it; of memory that
-    none is all of, the outputs are copies.
+def _wholes(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict[int, int]:
+    """Return, by memory that several outputs behind the first ``aliases`` share, the output that is
+    all of it. Of memory that none is all of, is given, or is of symbolic sizes, they are copies.
     """
     found: dict[int, int] = {}
     for at, node in enumerate(wanted):
-        if not isinstance(node, fx.Node) or not _is_tensor(node) or node.op == "placeholder":
+        if at < aliases or not _is_tensor(node) or node.op == "placeholder":
             continue
         said = node.meta["val"]
-        if any(isinstance(d, torch.SymInt) for d in (*said.shape, *said.stride())):
+        if any(
+            isinstance(d, torch.SymInt)
+            for d in (*said.shape, *said.stride(), said.storage_offset())
+        ):
             continue
         whole = prod(said.shape) * said.itemsize == said.untyped_storage().nbytes()
-        if whole and order_of(said) is not None:
+        if whole and order_of(said) is not None and _memory(said) not in given:
             found.setdefault(_memory(said), at)
     return found
 

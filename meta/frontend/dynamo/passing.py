@@ -125,7 +125,7 @@ class Returns:
         self._bundling = None
         if gives is not None:
             self._bundling = Bundling(converted.outputs, gives, loans, copied)
-        results = [o for o in outputs if isinstance(o, Result)]
+        results = [o for o in (*outputs, *converted.bases) if isinstance(o, Result)]
         views = [o for o in results if o.number in lent and o.number not in copied]
         views = [o for o in views if o.strides is None and o.device is None]
         others = [o for o in results if o not in views]
@@ -134,7 +134,8 @@ class Returns:
         # What nobody lends, as on the CPU, may need a form, too.
         self._forms = [(i, form) for i, (_, form) in enumerate(self._lent) if form is not None]
         self._pick_lent = picker([o.number for o in views])
-        given = [o for o in outputs if isinstance(o, Given)]
+        bases = [o.base if isinstance(o, View) else o for o in outputs]
+        given = [o for o in bases if isinstance(o, Given)]
         self._pick_given = picker([o.number for o in given])
         self._copied_given: list[tuple[int, Form]] = []
         if takes is not None:  # nobody else has what comes from a bundle
@@ -146,9 +147,9 @@ class Returns:
         # An output's place among these kinds, one behind the other.
         kinds = [*given, *views, *others, *(o for o in outputs if isinstance(o, Known))]
         at = {id(o): i for i, o in enumerate(kinds)}
-        # A view stands for itself until what it is a view of is there.
-        self._pick = picker([at.get(id(o), 0) for o in outputs])
-        self._views = [(i, o) for i, o in enumerate(outputs) if isinstance(o, View)]
+        # A view's base stands for it until it is there.
+        self._pick = picker([at.get(id(o), 0) for o in bases])
+        self._views = [(i, o.make) for i, o in enumerate(outputs) if isinstance(o, View)]
         # By the ids of what is lent, the tensors to be given out.
         self._known_loans: dict[tuple[int, ...], list[Tensor]] = loans.memo()
 
@@ -175,8 +176,8 @@ class Returns:
             for i, copy in self._copied_given:
                 given[i] = copy(given[i])
         found = list(self._pick([*given, *lent, *others, *known]))
-        for at, view in self._views:
-            found[at] = found[view.of].as_strided(view.shape, view.strides, view.offset)
+        for at, make in self._views:
+            found[at] = make(found[at], inputs)
         if self._bundling is not None:
             found.append(self._bundling(results))
         return found
@@ -212,6 +213,8 @@ class Bundling:
         ours = outputs[kept.first :]
         self._results = [(i, o) for i, o in enumerate(ours) if isinstance(o, Result)]
         self._views = [(i, o) for i, o in enumerate(ours) if isinstance(o, View)]
+        numbers = {result.number: i for i, result in self._results}
+        self._bases = {i: numbers[view.base.number] for i, view in self._views}
         self._places = [i for i, _ in self._results]
         self._pick = picker([o.number for _, o in self._results])
         self._copies = [i for i, o in self._results if o.number in copied]
@@ -256,7 +259,7 @@ class Bundling:
         copies = []
         for i, view in self._views:
             values[i] = self._viewed(values, i, view)
-            loan = of[view.of - self._kept.first]
+            loan = of[self._bases[i]]
             if loan is not None and values[i].data_ptr() == loan.tensor.data_ptr():
                 values[i] = self._loans.view(loan, values[i])
             else:
@@ -282,7 +285,7 @@ class Bundling:
 
     def _viewed(self, values: Sequence[Tensor], number: int, view: View) -> Tensor:
         """Return a view as programs have it."""
-        return self._kept.view(values, view.of - self._kept.first, number, view)
+        return self._kept.view(values, self._bases[number], number, view)
 
 
 @dataclass(frozen=True)

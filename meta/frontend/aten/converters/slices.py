@@ -12,7 +12,7 @@ from meta import op
 from meta.base.errors import TypeInferError
 from meta.frontend.aten.arguments import axis_of, constant, converted, vector_of
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible
+from meta.frontend.core import Unconvertible, active_trace
 from meta.ir.dims import SymbolicDim, UnknownDim, product
 
 WHOLE = sys.maxsize
@@ -42,18 +42,18 @@ def bound_of(bound, extent, default):
         raise Unconvertible("a bound of a slice is an extent that only the run time knows")
     if type(bound) is int and bound >= WHOLE:
         return extent
-    negative = bound < 0 if type(bound) is int else False
-    bound = bound + extent if negative else bound
+    bound = bound + extent if _at_least(-1, bound) else bound
     if isinstance(extent, int) and isinstance(bound, int):
         return min(max(bound, 0), extent)
     return extent if _at_least(bound, extent) else bound
 
 
-def sliced(x, axis, start, end, step=1):
+def sliced(x, axis, start, end, step=1, count=None):
     """x[start:end:step] along an axis, with numbers or dimensions.
 
-    Of an axis of symbolic extent the result's is what it is if no bound lies beyond the end, as
-    torch found when it made the program; a program that is run with another extent says so.
+    ``count``: the result's extent, where it is known. Otherwise, of an axis of symbolic extent, it
+    is what it is if no bound lies beyond the end, as torch found when it made the program; a
+    program that is run with another extent says so.
     """
     extent = x.shape[axis]
     if not isinstance(extent, int | SymbolicDim):
@@ -64,22 +64,28 @@ def sliced(x, axis, start, end, step=1):
         return x if whole else cut(x, axis, begin, max(stop, begin), step)
     if type(begin) is int and begin == 0 and stop == extent and step == 1:
         return x
-    length = stop - begin
-    count = length if step == 1 else (length + step - 1) // step
-    bounds = _number(begin, extent), _number(stop, extent)
-    if None in bounds:
-        found = op.dynamic_strided_slice(x, *_vectors(axis, begin, stop, step))
-    else:
-        found = cut(x, axis, *bounds, step)
+    if count is None or isinstance(count, UnknownDim):
+        length = stop - begin
+        count = length if step == 1 else (length + step - 1) // step
+    found = _found_at_run_time(x, axis, start, end, step)
     # An extent that could be negative is not told to the program, which finds it by itself.
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     return op.reshape(found, shape) if _at_least(count, 0) else found
 
 
+def _found_at_run_time(x, axis, start, end, step=1):
+    """A slice of which the run time finds the extent, and on which side of the axis bounds lie."""
+    start, end = 0 if start is None else start, WHOLE if end is None else end
+    bounds = _number(start, x.shape[axis]), _number(end, x.shape[axis])
+    if None in bounds:
+        return op.dynamic_strided_slice(x, *_vectors(axis, start, end, step))
+    return cut(x, axis, *bounds, step)
+
+
 def _number(bound, extent):
     """A bound as a number, counted from the end if it is an extent; None if neither is one."""
     if isinstance(bound, int):
-        return bound
+        return min(bound, WHOLE)
     behind = bound - extent
     if not isinstance(behind, int):
         return None
@@ -99,16 +105,30 @@ def _sliced_unknown(x, axis, start, end, step):
     return x if (begin, stop, step) == (0, WHOLE, 1) else cut(x, axis, begin, stop, step)
 
 
+def from_start(index, extent):
+    """An index counted from the start of an axis.
+
+    Raises TypeInferError for one that is counted from the end for some extents only.
+    """
+    if isinstance(index, int):
+        return index + extent if index < 0 else index
+    if isinstance(index, UnknownDim):
+        raise Unconvertible("an index is an extent that only the run time knows")
+    return index + extent if index < 0 else index
+
+
 @aten("slice.Tensor", "slice_copy.Tensor", op.strided_slice)
-def slice_(x, *, dim, start, end, step):
-    return sliced(x, axis_of(dim, x.ndim), start, end, step)
+def slice_(x, *, dim, start, end, step, call):
+    axis = axis_of(dim, x.ndim)
+    count = None if call.result_type is None else call.result_type.shape[axis]
+    return sliced(x, axis, start, end, step, count)
 
 
 @aten("narrow", "narrow_copy", op.strided_slice)
 def narrow(x, *, dim, start, length):
     axis = axis_of(dim, x.ndim)
-    start = start + x.shape[axis] if type(start) is int and start < 0 else start
-    return sliced(x, axis, start, start + length)
+    begin = from_start(start, x.shape[axis])
+    return sliced(x, axis, begin, begin + length, count=length)
 
 
 @aten("narrow.Tensor", op.take)
@@ -128,7 +148,8 @@ def select(x, *, dim, index):
             raise Unconvertible(f"the index {index} is out of range for the extent {extent}")
         found = cut(x, axis, index, WHOLE if index == -1 else index + 1)
     else:
-        found = sliced(x, axis, index, index + 1)
+        begin = from_start(index, extent)
+        found = sliced(x, axis, begin, begin + 1, count=1)
     return op.reshape(found, rest)
 
 
@@ -147,17 +168,26 @@ def _numbers(axis, extent, start, end, step):
 def into_slice(x, part, axis, start, end, step=1):
     """x with another tensor in the place of a slice."""
     extent = x.shape[axis]
+    if isinstance(extent, UnknownDim):
+        raise Unconvertible("a slice of an axis of unknown extent is not written")
     begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
     if not isinstance(part.shape[axis], UnknownDim) and step == 1:
         stop = begin + part.shape[axis]
     if type(begin) is int and begin == 0 and stop == extent and step == 1:
         return converted(part, x.dtype)
-    if step == 1 and not isinstance(extent, int):
-        # What lies before the slice, and what behind it.
-        around = (sliced(x, axis, 0, begin), part, sliced(x, axis, stop, extent))
-        return op.concat(tuple(converted(p, x.dtype) for p in around), axis)
-    bounds = _numbers(axis, extent, start, end, step)
-    return op.strided_set(x, converted(part, x.dtype), *bounds)
+    from_front = start is None or isinstance(start, int) or _at_least(start, 0)
+    if step == 1 and not isinstance(extent, int) and from_front:
+        # What lies before the slice, which may begin beyond the end, and what behind it.
+        cut_before = sliced if _at_least(extent, begin) else _found_at_run_time
+        around = (cut_before(x, axis, 0, begin), part, sliced(x, axis, stop, extent))
+        found = op.concat(tuple(converted(p, x.dtype) for p in around), axis)
+        return found if found.shape == x.shape else op.reshape(found, x.shape)
+    if all(isinstance(n, int) for n in (extent, begin, stop, step)):
+        bounds = _numbers(axis, extent, start, end, step)
+        return op.strided_set(x, converted(part, x.dtype), *bounds)
+    rows = op.arange(0, extent, 1, "int64", str(active_trace().device))
+    places = sliced(rows, 0, start, end, step, part.shape[axis])
+    return op.index_copy(x, axis, places, converted(part, x.dtype))
 
 
 @aten("slice_scatter", op.strided_set)
@@ -168,7 +198,7 @@ def slice_scatter(x, source, *, dim, start, end, step):
 @aten("select_scatter", op.strided_set, op.expand_dims)
 def select_scatter(x, source, *, dim, index):
     axis = axis_of(dim, x.ndim)
-    index = index + x.shape[axis] if type(index) is int and index < 0 else index
+    index = from_start(index, x.shape[axis])
     return into_slice(x, op.expand_dims(source, axis), axis, index, index + 1)
 
 
@@ -185,7 +215,7 @@ def slice_backward(dy, *, input_sizes, dim, start, end, step, call):
 @aten("select_backward", op.strided_slice_dx, op.expand_dims)
 def select_backward(dy, *, input_sizes, dim, index, call):
     axis = axis_of(dim, len(input_sizes))
-    index = index + input_sizes[axis] if type(index) is int and index < 0 else index
+    index = from_start(index, input_sizes[axis])
     bounds = {"start": index, "end": index + 1, "step": 1}
     dy = op.expand_dims(dy, axis)
     return slice_backward(dy, input_sizes=input_sizes, dim=axis, call=call, **bounds)
