@@ -330,11 +330,11 @@ class GraphCompiler:
                 metadata_fn=lambda: {"name": "meta_program", "encoding": "string"},
                 payload_fn=lambda: str(converted.module),
             )
-            if not converted.module.main.body.bindings and not converted.results:
-                return CompiledGraph(self.graph, converted, None, kept=self.kept)
             lent = _lent(converted.outputs, self.kept, self.role)
             loans = self.loans if self.role == "forward" else Loans()
-            make = partial(self._executable, converted, extents, lent, loans)
+            make = None
+            if converted.module.main.body.bindings or converted.results:
+                make = partial(self._executable, converted, extents, lent, loans)
             lender = self.loans if self.role == "backward" else None
             return CompiledGraph(self.graph, converted, make, lent, loans, self.kept, lender)
 

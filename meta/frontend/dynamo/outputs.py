@@ -23,6 +23,7 @@ from meta.frontend.dynamo.extents import Extents, NotForAllSizes
 from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strides, order_of
 from meta.ir.dims import SymbolicDim
 
+_UNSAFE = torch.ops.aten._unsafe_view.default
 Make = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 
 
@@ -191,7 +192,8 @@ def _makes_view(node: fx.Node) -> bool:
     """Whether a node is a view of its first input, or such views as a list."""
     if node.target is operator.getitem:
         return _makes_view(cast(fx.Node, node.args[0]))
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and (target.is_view or target == _UNSAFE)
 
 
 def replay(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> Make:
@@ -210,6 +212,8 @@ def replay(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> Make:
         for each in needed:
             if each not in copies:
                 copies[each] = graph.node_copy(each, copies.__getitem__)
+                if each.target == _UNSAFE:  # a view that has a count of writes of its own
+                    copies[each].target = torch.ops.aten.view.default
         graph.output(copies[node])
     run = fx.GraphModule({}, graph).forward
     return lambda tensor, args: run(tensor, *[args[i] for i in inputs])
