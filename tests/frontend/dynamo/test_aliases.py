@@ -75,7 +75,7 @@ def layout(results: Sequence[Tensor], x: Tensor) -> list[Any]:
     """How tensors lie, and where in the memory of which earlier one."""
     found: list[Any] = []
     everything = [x, *results]
-    for i, t in enumerate(everything):
+    for t in everything:
         memory = t.untyped_storage().data_ptr()
         first = next(
             j for j, o in enumerate(everything) if o.untyped_storage().data_ptr() == memory
