@@ -59,7 +59,7 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     return Tensor(broadcast_shapes(real.shape, imag.shape), complex_of(dtype))
 
 
-@op(complex=True)
+@op(complex=True, view_elsewhere=True)
 def real(x: Tensor) -> Tensor:
     """The real parts of complex numbers, as float32 or float64.
 
@@ -69,7 +69,7 @@ def real(x: Tensor) -> Tensor:
     return x.with_dtype(PARTS[x.dtype])
 
 
-@op(like=real, complex=True)
+@op(like=real, complex=True, view_elsewhere=True)
 def imag() -> None:
     """The imaginary parts of complex numbers, as float32 or float64.
 

@@ -140,6 +140,8 @@ class Part:
             changed = _scattered(view, parts, value, by_rows)
         else:
             changed = of_two(view, value)
+        if changed is value or changed is x:  # the result is an array of its own
+            changed = OPERATORS["copy"](changed)
         cuts, gone = cuts_of(x, parts.items)
         for axis in gone:
             changed = expand_dims(changed, axis)

@@ -141,7 +141,7 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
     order = [axis for axis in range(x.ndim) if axis not in olds]
     for new, old in sorted(zip(news, olds, strict=True)):
         order.insert(new, old)
-    return op.permute_dims(x, tuple(order)) if x.ndim else x
+    return op.permute_dims(x, tuple(order))
 
 
 @function
@@ -181,4 +181,4 @@ def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any
     for _ in range(n):
         later, earlier = x[(*before, slice(1, None))], x[(*before, slice(None, -1))]
         x = op.not_equal(later, earlier) if x.dtype == "bool" else op.subtract(later, earlier)
-    return x
+    return x if n or len(parts) > 1 else op.copy(x)

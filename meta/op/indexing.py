@@ -36,7 +36,7 @@ from meta.op.shapes import (
     shape_as_tensor,
     squeeze,
 )
-from meta.runtime import traced
+from meta.runtime import copies, traced
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import array, as_array, ndarray
 
@@ -44,7 +44,12 @@ Array = ndarray | Symbol
 
 
 def getitem(x: Any, index: Any) -> Any:
-    """Return ``x[index]`` as numpy does.
+    """Return ``x[index]`` as numpy does, but that ints and slices make a copy.
+
+    Whether memory is shared is a matter of the index, never of shapes: what consists of ``:``, None
+    and Ellipsis alone is a view of ``x``; all else is a new array, and a slice is even where its
+    bounds are those of the axis. As NumPy and torch have a view for ints and slices, writing to
+    such a copy is an ArgumentError (`meta.runtime.copies`).
 
     ``index`` is, or is a tuple of: ints, slices (any step), None, Ellipsis, integer arrays, and
     bool masks (arrays may be lists; they broadcast together). Negative indices count from the end.
@@ -61,17 +66,20 @@ def getitem(x: Any, index: Any) -> Any:
         shape = x.shape
         if shape and -shape[0] <= index < shape[0]:
             part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
+            copies.mark(part, index)
             return ndarray(part, array_key(shape[1:], x.dtype, x.device))
     answer = one_answer(index)
     if answer is not None:
         return slices(expand_dims(x, 0), [slice(0, int(answer))])
     parts = read_index(x, index)
-    x = slices(x, parts.items)
+    y = slices(x, parts.items)
     if parts.arrays:
-        x = _gather(x, parts)
+        y = _gather(y, parts)
+    elif y is not x and type(y) is ndarray:
+        copies.mark(y.tensor, index)
     for axis in parts.new_axes:
-        x = expand_dims(x, axis)
-    return x
+        y = expand_dims(y, axis)
+    return reshape.plain(x, x.shape) if y is x and type(x) is ndarray else y
 
 
 @dataclass(frozen=True)
@@ -228,6 +236,8 @@ def _checked(item: Any, axis: int, extent: Any) -> Any:
 def slices(x: Array, items: Sequence[Any]) -> Any:
     """Apply the ints and slices; the axes of the ints are gone."""
     cuts, gone = cuts_of(x, items)
+    if cuts is None and any(isinstance(i, slice) and i != slice(None) for i in items):
+        cuts = (0,), (sys.maxsize,), (1,)  # what these bounds leave out depends on the shape
     x = x if cuts is None else strided_slice(x, *cuts)
     return squeeze(x, gone) if gone else x
 

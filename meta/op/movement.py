@@ -142,7 +142,7 @@ def tril() -> None:
     """``x`` with 0 above diagonal k of its matrices, the last two axes. See `triu`."""
 
 
-@op(complex=True)
+@op(complex=True, view_elsewhere=True)
 def diagonal(x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The elements whose index along ``axis2`` is that along ``axis1`` plus ``offset``.
 
@@ -335,7 +335,7 @@ def concat_dx(arrays: tuple[Tensor, ...], axis: int | None = 0) -> tuple[int, ..
     return split_points(arrays, axis)
 
 
-@op(float8=True)
+@op(float8=True, view_elsewhere=True)
 def split(x: Tensor, indices_or_sections: Ints | None = None, axis: int = 0) -> tuple[Tensor, ...]:
     """Cut ``x`` along an axis into several tensors.
 
@@ -380,7 +380,7 @@ def stack(arrays: tuple[Tensor, ...], axis: int = 0) -> Tensor:
     return arrays[0].with_shape((*shape[:at], len(arrays), *shape[at:]))
 
 
-@op(float8=True)
+@op(float8=True, view_elsewhere=True)
 def strided_slice(
     x: Tensor, begin: Ints, end: Ints, strides: Ints | None = None, slice_mode: str = "end"
 ) -> Tensor:

@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import function, operand
+from meta.op.core.function import function, operand, own
 from meta.op.core.tracing import Symbol
 
 
@@ -286,7 +286,7 @@ def histogram(
     place = op.searchsorted(edges, flat, "right")  # 0: below all, count + 1: above all, or NaN
     place = op.where(op.equal(flat, edges[-1]), count, place)
     added = None if weights is None else op.reshape(operand(weights), (-1,))
-    counts = bincount(place, added, length=count + 2)[1:-1]
+    counts = own(bincount(place, added, length=count + 2)[1:-1])
     if density:
         width = op.subtract(edges[1:], edges[:-1])
         share = op.astype(counts, flat.dtype)

@@ -1,7 +1,7 @@
 """Changes and queries of shapes.
 
 The result of a view (`reshape`, `batch_flatten`, `expand_dims`, `squeeze`) shares the buffer of the
-argument where that is compact. Of ``like_type`` only the type counts. Shapes are part of the type,
+argument. Of ``like_type`` only the type counts. Shapes are part of the type,
 so queries return Python ints, known without running anything; only `shape_as_tensor` makes a tensor
 of them, for programs that compute with shapes.
 """
@@ -46,10 +46,10 @@ def reshape(x: Tensor, shape: Ints, kept: Ints = ()) -> Tensor:
 
     ``shape`` may contain one -1, an extent to be inferred: of an empty ``x`` only next to extents
     that are not 0. ``copy``: True gives memory of its own; None and False share that of ``x`` where
-    it is compact. An array that is not compact is copied, which False refuses with an
-    ArgumentError. In a program ``kept`` names axes that have the extent of ``x`` at the same place,
-    whatever ``shape`` says there: for several extents that are unknown. TypeInferError if the
-    number of elements differs.
+    it is compact. Of an array that is not, None shares it where its strides allow, else the result
+    is a copy that takes no writes (`meta.runtime.copies`); False is an ArgumentError. In a program
+    ``kept`` names axes that have the extent of ``x`` at the same place, whatever ``shape`` says
+    there: for several extents that are unknown. TypeInferError if the number of elements differs.
     """
     return x.with_shape(reshaped(x, shape, kept))
 
@@ -71,7 +71,7 @@ def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
     return OPERATORS["copy"](found) if copy else found
 
 
-@op(float8=True)
+@op(float8=True, view_elsewhere=True)
 def permute_dims(x: Tensor, axes: Ints | None = None) -> Tensor:
     """Permute axes: axis i of the result is axis ``axes[i]`` of ``x``. None reverses them."""
     return x.with_shape(tuple(x.shape[a] for a in permutation(axes, x.ndim)))
@@ -172,7 +172,7 @@ def padding_row(x: Tensor, padding_idx: int) -> int:
     return padding_idx % rows
 
 
-@op(float8=True)
+@op(float8=True, view_elsewhere=True)
 def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     """``x`` repeated along axes of extent 1, and along new leading axes, to have ``shape``."""
     wanted = extents_of(shape)
@@ -181,7 +181,7 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
     return x.with_shape(wanted)
 
 
-@op(float8=True)
+@op(float8=True, view_elsewhere=True)
 def swapaxes(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
     return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))

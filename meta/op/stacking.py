@@ -10,7 +10,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import function, operand
+from meta.op.core.function import function, operand, own
 
 
 def _of_rank(x: Any, ndim: int) -> Any:
@@ -71,7 +71,8 @@ def array_split(x: Any, sections: int, axis: int = 0) -> tuple[Any, ...]:
         )
     size, longer = divmod(extent, sections)
     ends = [size * i + min(i, longer) for i in range(1, sections)]
-    return op.split(x, tuple(ends), at) if ends else (x,)
+    parts: tuple[Any, ...] = op.split(x, tuple(ends) or 1, at)
+    return parts
 
 
 @function
@@ -87,8 +88,8 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     if turns == 2:
         return _flipped(_flipped(x, first), second)
     if turns == 1:
-        return _exchanged(_flipped(x, second), first, second)
-    return _flipped(_exchanged(x, first, second), second) if turns else x
+        return own(_exchanged(_flipped(x, second), first, second))
+    return _flipped(_exchanged(x, first, second), second) if turns else op.copy(x)
 
 
 def _flipped(x: Any, axis: int) -> Any:

@@ -31,6 +31,8 @@ from meta.passes.call_graph import callees
 from meta.passes.calls import base_op, flat_atoms, has_effect, view_source, written_atoms
 from meta.passes.rewrite import each_function
 
+Views = Callable[[Call], Expr | None]
+
 
 class Buffers:
     """The buffers of one function's variables.
@@ -42,10 +44,14 @@ class Buffers:
     The result of an `If` may be what either block returns. A call of a function may write what it
     is given and return it; of a global function the ``summaries`` say what. A data value is one
     memory with its fields, a reference with all that it is made or written to hold.
+
+    ``views`` says what the result of a call is a view of, None for nothing.
     """
 
-    def __init__(self, function: Function, summaries: Summaries | None = None) -> None:
-        self._summaries = summaries
+    def __init__(
+        self, function: Function, summaries: Summaries | None = None, views: Views = view_source
+    ) -> None:
+        self._summaries, self._views = summaries, views
         # A view's buffer is that of what it views; a tuple's variables are looked through.
         self._base: dict[Var, Expr] = {}
         self._fields: dict[Expr, Tuple] = {}
@@ -87,7 +93,7 @@ class Buffers:
             self._handed_on[var] = returned
             self._unite(var, returned)
             return written
-        viewed = view_source(call)
+        viewed = self._views(call)
         if viewed is not None:
             self._base[var] = viewed
         return set(written_atoms(op, call))
@@ -260,8 +266,8 @@ class Summary:
 class Summaries:
     """The summaries of a module's functions, computed on demand: a fixed point over the calls."""
 
-    def __init__(self, module: Module) -> None:
-        self._module = module
+    def __init__(self, module: Module, views: Views = view_source) -> None:
+        self._module, self._views = module, views
         self._found: dict[str, Summary] = {}
         values = (b.value for f in module.functions.values() for b in bindings(f))
         self._has_writes = any(v.effect is Effect.WRITE for v in values)
@@ -286,7 +292,7 @@ class Summaries:
             self._found.update(new)
 
     def _summary(self, function: Function) -> Summary:
-        buffers = Buffers(function, self)
+        buffers = Buffers(function, self, self._views)
         stores = self._has_writes and any(self._stores(b.value) for b in bindings(function))
         reached = buffers.results
         if stores:

@@ -20,7 +20,7 @@ from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.fitting import checked
 from meta.base.registry import OPERATORS
-from meta.runtime import traced
+from meta.runtime import copies, traced
 from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.array_view import array_html
 from meta.runtime.exchange import Exchange
@@ -194,16 +194,17 @@ class ndarray(Exchange):
     def detach(self) -> ndarray:
         """Return an array that shares memory with this one, and that no gradient reaches."""
         traced.refuse_read(self)
-        return ndarray(self.tensor.detach(), self.key, self.name)
+        return ndarray(copies.carry(self.tensor, self.tensor.detach()), self.key, self.name)
 
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
 
         ``value`` is array-like of the same shape, and goes to this dtype as in `array`. What is
         recorded for `backward` is dropped. A number is written without waiting for the device.
-        TraceError in code that is traced.
+        TraceError in code that is traced, ArgumentError for a copy such as ``x[0]``.
         """
         traced.refuse_write(self)
+        copies.refuse_write(self.tensor, "update()")
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
                 self.tensor.fill_(array(value, self.dtype).item())
@@ -303,7 +304,8 @@ class ndarray(Exchange):
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
         traced.refuse_read(self)
-        result = memo[id(self)] = ndarray(copy.deepcopy(self.tensor, memo), name=self.name)
+        tensor = copies.forget(copy.deepcopy(self.tensor, memo))
+        result = memo[id(self)] = ndarray(tensor, name=self.name)
         result.train_like(self)
         result.grad = copy.deepcopy(self.grad, memo)
         return result

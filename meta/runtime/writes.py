@@ -16,7 +16,7 @@ from meta.base.device import Device
 from meta.base.dtype import COMPLEX, canonical, is_real
 from meta.base.errors import ArgumentError, GradientError, TypeInferError
 from meta.base.number import fits, refused, whole_range
-from meta.runtime import traced
+from meta.runtime import copies, traced
 from meta.runtime.ndarray import array, as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, recording
 
@@ -101,10 +101,12 @@ def memory_of(array: ndarray, what: str, hint: str) -> torch.Tensor:
     """Return the buffer of an array, which ``what`` is to write at once.
 
     Raises TraceError in code that is traced, with ``hint`` as its cure; GradientError as
-    `require_unrecorded`; ArgumentError for memory that cannot be written.
+    `require_unrecorded`; ArgumentError for memory that cannot be written, and for a copy such as
+    ``x[0]``, as `meta.runtime.copies` says.
     """
     traced.refuse_write(array, f"{what} is met", hint)
     require_unrecorded(array, what)
+    copies.refuse_write(array.tensor, what)
     require_writable(array.tensor, "this array")
     memory = array.tensor.detach()
     if memory.is_inference() and not torch.is_inference_mode_enabled():

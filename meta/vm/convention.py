@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from meta.base.source import Span
 from meta.ir import Dim, Function, Module, SymbolicDim, TensorType, TupleType, Type, parse_literal
 from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
+from meta.passes.copied_results import copied_results
+from meta.runtime import copies
 from meta.runtime.ndarray import as_array, ndarray
 
 
@@ -75,7 +77,8 @@ class Convention:
     ----------
     name: of what is called. signature: the parameters that a caller gives.
     arguments: the structure of the arguments by parameter name, `tree.LEAF` for each array; other
-    Python values have to be given as they are. result: the structure of the result.
+    Python values have to be given as they are. result: the structure of the result. copies: the
+    results, by number, that users are not to write; see `meta.passes.copied_results`.
     site: where the function is defined, None for a program that was loaded.
     """
 
@@ -84,6 +87,7 @@ class Convention:
     arguments: dict[str, Any]
     result: Any
     site: Span | None = None
+    copies: tuple[int, ...] = ()
 
     @cached_property
     def _expected(self) -> Any:
@@ -118,7 +122,21 @@ class Convention:
 
     def unflatten(self, result: Any) -> Any:
         """Return what the call returns for main's result."""
+        if self.copies:
+            result = self._marked(result)
         return result if self.result is tree.LEAF else tree.unflatten(self.result, list(result))
+
+    def _marked(self, result: Any) -> Any:
+        """Return main's result, with the copies in it marked."""
+        found = list(result) if isinstance(result, tuple) else [result]
+        for i in self.copies:
+            array = found[i]
+            # Of a trace, a value; and to what is recorded no user writes.
+            if isinstance(array, ndarray) and not array.tracked:
+                # It may be an argument, as it is, where an `If` chooses.
+                found[i] = ndarray(array.tensor.detach(), array.key)
+                copies.mark(found[i].tensor, self.name)
+        return tuple(found) if isinstance(result, tuple) else found[0]
 
 
 _PARAMETER_KINDS: Any = type(inspect.Parameter.POSITIONAL_ONLY)
@@ -143,6 +161,7 @@ def convention_to_json(convention: Convention) -> dict[str, Any]:
         "parameters": parameters,
         "arguments": _written(convention.arguments, "the arguments"),
         "result": _written(convention.result, "the result"),
+        "copies": list(convention.copies),
     }
 
 
@@ -178,12 +197,14 @@ def convention_from_json(document: Any) -> Convention:
             "parameters": list(parameters),
             "arguments": {"dict": list()} as arguments,
             "result": result,
-        }:
+            "copies": list(copied),
+        } if all(type(i) is int for i in copied):
             try:
                 signature = inspect.Signature([_parameter(p) for p in parameters])
             except ValueError as error:
                 raise FormatError(f"the parameters are not in order: {error}") from None
-            return Convention(name, signature, _read(arguments), _read(result))
+            arguments, result = _read(arguments), _read(result)
+            return Convention(name, signature, arguments, result, copies=tuple(copied))
     raise _damaged(document)
 
 
@@ -251,6 +272,8 @@ class Program:
 
     def __post_init__(self) -> None:
         require_arrays(self.convention.name, self.module.main)
+        convention = replace(self.convention, copies=copied_results(self.module))
+        object.__setattr__(self, "convention", convention)
 
 
 def module_program(module: Module) -> Program:

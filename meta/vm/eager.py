@@ -46,6 +46,7 @@ from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
+from meta.runtime import copies
 from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.ndarray import as_array, described, ndarray
 from meta.runtime.no_gradient import recording
@@ -78,13 +79,15 @@ class DecidedCall:
     simple: for the usual case of exactly one compact result and nothing else written: what
     computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
+    marked: the operator's name, if its results are copies to be marked (`meta.runtime.copies`).
     bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
     capturable: whether a CUDA graph can hold the kernel.
     """
 
     __slots__ = (
         *("allocators", "bounds", "capturable", "compacts", "dialect", "fresh", "kernel", "key"),
-        *("keys", "op_name", "places", "shard", "simple", "single", "value", "view", "written"),
+        *("keys", "marked", "op_name", "places", "shard", "simple", "single", "value", "view"),
+        "written",
     )
 
     def __init__(self, call: CallValues, strided: bool) -> None:
@@ -96,8 +99,7 @@ class DecidedCall:
         self.simple: tuple[Callable[..., Any], ArrayKey] | None = None
         self.fresh: Callable[..., Any] | None = None
         self.written = call.op.schema.written
-        # Written arguments that may lie in memory in any way, by their place among the values.
-        self.places = written_places(call) if strided else ()
+        self.places = written_places(call)  # of what is written, among the values
         self.op_name = call.op.name
         self.compacts, self.capturable = False, True
         ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
@@ -134,22 +136,24 @@ class DecidedCall:
         if env.dialect_op is not None:
             self.dialect = env.dialect_op.dialect.name
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
+        self.marked = call.op.name if call.op.view_elsewhere else ""
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
         if self.key is None or not simple:
             return
         if env.fresh is not None and self.kernel is env.run and not strided:
-            self.simple = env.fresh, self.key
+            self.simple = copies.marking(env.fresh, self.marked), self.key
             if env.dialect_op is not None and is_first(env.dialect_op, call):
-                self.fresh = env.fresh
+                self.fresh = self.simple[0]
         elif self.allocators is not None:
-            self.simple = _filling(self.allocators[0], self.kernel), self.key
+            filling = _filling(self.allocators[0], self.kernel)
+            self.simple = copies.marking(filling, self.marked), self.key
 
     def in_shape(self, key: ArrayKey) -> DecidedCall:
         """Return the same call with arguments of other shapes; ``key`` is that of its result."""
         assert self.fresh is not None
         other = object.__new__(DecidedCall)
         other.value, other.view, other.single, other.compacts = None, False, True, False
-        other.shard = None
+        other.shard, other.marked = None, self.marked
         other.kernel = other.fresh = self.fresh
         other.simple, other.key, other.keys = (self.fresh, key), key, (key,)
         other.written, other.places, other.allocators = self.written, (), None
@@ -171,9 +175,12 @@ class DecidedCall:
             assert self.key is not None
             if self.shard is not None:
                 return ndarray(self._own_shard(values[0], *self.shard), self.key)
-            return ndarray(values[0].contiguous().view(self.key.shape), self.key)
+            found = copies.view(values[0], self.key.shape, self.op_name)
+            return ndarray(found, self.key if found.is_contiguous() else None)
         for place in self.places:
-            require_writable(values[place], f"an argument of {self.op_name}")
+            copies.refuse_write(values[place], self.op_name)
+            if not values[place].is_contiguous():
+                require_writable(values[place], f"an argument of {self.op_name}")
         if self.compacts:
             given, values = (
                 values,
@@ -189,6 +196,7 @@ class DecidedCall:
             for place in self.places:
                 if given[place] is not values[place]:
                     given[place].copy_(values[place])
+        copies.mark_all(outs, self.marked)
         if isinstance(outs, torch.Tensor):
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
-from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
-from meta.ir import Dim, Module, TensorType, TupleType, Type
+from meta.ir import Dim, Module, TensorType
 from meta.ir.types import bind_dims
 from meta.passes import PassRecord
+from meta.runtime import copies
 from meta.runtime import replace as replaced
-from meta.runtime.array_key import array_key
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.masters import pairs_among
 from meta.runtime.ndarray import ndarray
@@ -44,6 +43,7 @@ from meta.vm.link import MEMORY_HINT, Linked, link
 from meta.vm.loans import Loans
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
+from meta.vm.results import keys_of, mark, wrapped
 from meta.vm.steps import buffer, launch_error
 from meta.vm.stream_order import StreamOrder
 from meta.vm.verify_values import ComparedProgram, verified
@@ -100,11 +100,13 @@ class Executable:
         self._compared: set[Any] = set()
         self.arena_bytes = self._linked.arena_bytes
         # None: the extents differ from call to call.
-        self._keys = [_keys(type_, device) for _, type_ in self.code.params]
+        self._keys = [keys_of(type_, device) for _, type_ in self.code.params]
         self._ranges = {name: DimRange(least, most) for name, least, most in code.dims}
-        self._result = _keys(self.code.result, device)
+        self._result = keys_of(self.code.result, device)
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
+        self._returned_arguments = [i for i in self._linked.returned if i < self._first]
+        self._refuse_copies(self.arrays, self._first)
         self._masters = pairs_among(arrays)
         self._preparation: Preparation | None = None
         if preparation is not None:
@@ -157,6 +159,8 @@ class Executable:
         rest. None of them is in memory of another one, of an argument, or of an array.
         """
         tensors = self._tensors(inputs)
+        if self._written_arguments:
+            self._refuse_copies(inputs)
         verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
         if not self._lock.acquire(False):
             wait_for(self._lock)
@@ -171,7 +175,16 @@ class Executable:
         for i in self._written_arguments:
             if inputs[i].tensor is not tensors[i]:  # it was made compact
                 inputs[i].tensor.copy_(tensors[i])
+        for i in self._returned_arguments:
+            if inputs[i].tensor is not tensors[i] or copies.is_marked(tensors[i]):
+                mark(result, tensors[i], self.convention.name)
         return result
+
+    def _refuse_copies(self, arrays: Sequence[ndarray], first: int = 0) -> None:
+        """Raise ArgumentError for an argument that is written and is a copy such as ``x[0]``."""
+        for i, array in enumerate(arrays, first):
+            if i in self._linked.written:
+                copies.refuse_write(array.tensor, f"argument %{self.code.params[i][0]}")
 
     @contextmanager
     def between_runs(self) -> Iterator[None]:
@@ -250,7 +263,7 @@ class Executable:
 
     def _run(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
         """Run the program on tensors; return arrays."""
-        return _wrapped(self._launched(inputs, into), self._result, self._kept_memory)
+        return wrapped(self._launched(inputs, into), self._result, self._kept_memory)
 
     def _launched(self, inputs: list[Any], into: Sequence[torch.Tensor | None] = ()) -> Any:
         """Run the program on tensors; return tensors."""
@@ -481,20 +494,3 @@ class Executable:
         return (
             f"<executable on {self.device}: {count} kernels, arena {self.arena_bytes} bytes{graph}>"
         )
-
-
-def _keys(type_: Type, device: Device) -> Any:
-    """Return the keys of compact arrays of a type; None where extents are not known."""
-    if isinstance(type_, TupleType):
-        return tuple(_keys(f, device) for f in type_.fields)
-    assert isinstance(type_, TensorType)
-    return array_key(type_.static_shape, type_.dtype, device) if type_.is_static else None
-
-
-def _wrapped(value: Any, keys: Any, constants: frozenset[int]) -> Any:
-    """Return a result as arrays. What is in a constant's memory is copied."""
-    if isinstance(keys, tuple):
-        return tuple([_wrapped(v, k, constants) for v, k in zip(value, keys, strict=True)])
-    if constants and buffer(value) in constants:
-        value = value.clone()
-    return ndarray(value, keys)

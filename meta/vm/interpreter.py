@@ -39,6 +39,7 @@ from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
 from meta.passes.calls import base_op
+from meta.runtime import copies
 from meta.runtime.masters import followed, pairs_among
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
@@ -58,7 +59,8 @@ def run_module(module: Module, args: Sequence[Any]) -> Any:
 
     Raises IRError if more than META_MAX_DEPTH calls and branches wait for one another.
     """
-    return _Machine(module).run(args)
+    with copies.unmarked():
+        return _Machine(module).run(args)
 
 
 class _Closure:

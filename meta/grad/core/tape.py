@@ -29,6 +29,7 @@ from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
+from meta.runtime import copies
 from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import adding, ndarray
 from meta.runtime.no_gradient import NoGradient, recording
@@ -274,7 +275,7 @@ def propagate(
 
     def reach(source: Any, gradient: ndarray) -> None:
         if not isinstance(source, Edge) or source.node.order < since:
-            accumulate(source, gradient)
+            accumulate(source, _own(gradient))
             return
         if source.node not in pending:
             pending[source.node] = [None] * len(source.node.outputs)
@@ -289,10 +290,18 @@ def propagate(
         _, node = heapq.heappop(queue)
         dys = pending.pop(node)
         for index in watched.get(node, ()):
-            found[node, index] = dys[index]
+            reached = dys[index]
+            found[node, index] = reached if reached is None else _own(reached)
         for source, gradient in node.gradients(dys):
             reach(source, gradient)
     return found
+
+
+def _own(gradient: ndarray) -> ndarray:
+    """Return a gradient for a user, whom it does not matter which operator computed it last."""
+    if copies.is_marked(gradient.tensor):
+        gradient.tensor = copies.forget(gradient.tensor)
+    return gradient
 
 
 def _copy(value: ndarray) -> ndarray:

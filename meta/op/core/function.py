@@ -16,6 +16,7 @@ from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.base.source import definition_span
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
+from meta.runtime import copies
 from meta.runtime.ndarray import as_array, ndarray
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,15 @@ def function(f: F) -> F:
 def operand(x: Any) -> Any:
     """Return a tensor argument as an ndarray, or as it is where it is traced."""
     return x if isinstance(x, ndarray | Symbol) else as_array(x)
+
+
+def own(x: Any) -> Any:
+    """Return a new array that a function made by an index or by a permutation, as one that may be
+    written: what it was made of is the function's alone.
+    """
+    if type(x) is ndarray:
+        x.tensor = copies.forget(x.tensor)
+    return x
 
 
 def device_of(x: Any) -> str:

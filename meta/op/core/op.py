@@ -68,6 +68,8 @@ class Op(OpNode):
     complex: whether complex tensors are taken and returned, as by all that takes float8.
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
+    view_elsewhere: whether NumPy and PyTorch return a view of the first argument, of which this
+    returns a copy, which users are not to write; see `meta.runtime.copies`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -84,6 +86,7 @@ class Op(OpNode):
         complex: bool = False,
         indices: IndexRule | None = None,
         promotes: tuple[str, ...] = (),
+        view_elsewhere: bool = False,
     ) -> None:
         super().__init__(name)
         self.schema = schema
@@ -92,6 +95,7 @@ class Op(OpNode):
         self.commutative, self.float8 = commutative, float8
         self.complex = complex or float8
         self.indices, self.promotes = indices, promotes
+        self.view_elsewhere = view_elsewhere
         self.site: Span = definition_span(function)
         self.aspects = Aspects()
         self._declare: Declare | None = None
@@ -339,6 +343,7 @@ def op(
     complex: bool = ...,
     indices: IndexRule | None = ...,
     promotes: tuple[str, ...] = ...,
+    view_elsewhere: bool = ...,
 ) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     function: Callable[..., Any] | None = None,
@@ -355,6 +360,7 @@ def op(
     indices: IndexRule | None = None,
     composed: bool = False,
     promotes: tuple[str, ...] = (),
+    view_elsewhere: bool = False,
 ) -> Any:
     """Make a base operator of a type function and register it under the function's name.
 
@@ -376,6 +382,7 @@ def op(
     composed: a call takes more than the schema; see `ComposedOp`.
     promotes: names of the slots whose operands are cast to one dtype in a user's call; see
         `promotion.py`.
+    view_elsewhere: NumPy and PyTorch return a view of the first argument; this is a copy of it.
 
     Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
     no slot kind, and for ``indices`` that ask for what is no argument.
@@ -401,6 +408,7 @@ def op(
             complex=complex,
             indices=indices,
             promotes=promotes,
+            view_elsewhere=view_elsewhere,
         )
         if like is not None:
             made.type_function = like.type_function

@@ -32,7 +32,7 @@ from meta.ir.names import Names
 from meta.ir.node import Expr, type_of
 from meta.ir.types import DataType, TensorType, TupleType, Type
 from meta.ir.visit import rename_globals, substitute, with_fresh_vars
-from meta.op.core.call import map_tensors, written_args
+from meta.op.core.call import View, map_tensors, written_args
 from meta.op.core.handler import current, use
 from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
@@ -156,6 +156,8 @@ class Trace:
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
         # What stands for arrays that are trained; a cast of these is not to look at their values.
         self.trained: set[Expr] = set()
+        # What a user would write to another array through, elsewhere; see `meta.runtime.copies`.
+        self.copied: set[Expr] = set()
 
     @property
     def casts(self) -> bool:
@@ -239,12 +241,23 @@ class Trace:
                     f"{op.name} writes to an array that the traced code only closes over",
                     hint="make it an attribute of the model, or an argument",
                 )
+            if symbol.atom in self.copied:
+                raise TraceError(
+                    f"{op.name} would write to a copy of a part of an array, or of another order "
+                    "of its axes: that array would not change, as it does in NumPy and PyTorch",
+                    found=symbol,
+                    hint="write to the array itself; or to x.clone() if the copy is what you want",
+                )
         call = op.call_values(map_tensors(op, bound, lambda s: s.type), CPU)
         if call.callee is None:
             return call.out
         type_ = op.infer(tuple(call.args))
         atoms = tuple(_atom_argument(a) for a in map_tensors(op, bound, lambda s: s.atom))
         result = self.emit(Call(op, atoms), type_)
+        if self.promotes and op.view_elsewhere:
+            self.copied.update(s.atom for s in (result if isinstance(result, tuple) else (result,)))
+        elif isinstance(call.out, View) and atoms[call.out.slot] in self.copied:
+            self.copied.add(result.atom)
         own = () if isinstance(type_, TupleType) and not type_.fields else result
         if not written:
             return result
@@ -344,6 +357,7 @@ class BlockTrace(Trace):
         self.functions, self.global_names = outer.functions, outer.global_names
         self.types = outer.types
         self.before_call, self.trained = outer.before_call, outer.trained
+        self.copied = outer.copied
         self.promotes = outer.promotes
 
     def is_bound(self, array: ndarray) -> bool:
@@ -384,6 +398,8 @@ class FunctionTrace(BlockTrace):
             var, self.captured[found.atom] = self.parameter(found.type, found.atom.name)
             if found.atom in self.trained:
                 self.trained.add(var)
+            if found.atom in self.copied:
+                self.copied.add(var)
         return self.captured[found.atom]
 
     def draw_key(self) -> Symbol | None:

@@ -109,15 +109,16 @@ def permuted_stack(at: RuleSite) -> Expr | None:
     return new_call(op.stack, Tuple(tuple(sources)), order.index(axis))
 
 
-@RULES.rule(op.strided_slice)
+@RULES.rule(op.strided_slice, op.strided_slice_dx)
 def whole_slice(at: RuleSite) -> Expr | None:
-    """A slice of everything, in order."""
-    x = tensor_type(at.args[0])
-    if x is None or at.same(at.args[0]) is None or not x.is_static:
+    """A slice of everything, in order, or its gradient. An extent that is not known is that of x
+    only where all of the axis is kept.
+    """
+    x = at.same(at.args[0])
+    if x is None:
         return None
-    ranges = slice_ranges(x.shape, *at.args[1:])
-    whole = all(r == range(n) for r, n in zip(ranges, x.static_shape, strict=False))
-    return at.same(at.args[0]) if whole else None
+    ranges = slice_ranges(at.type.shape, *at.args[-4:])
+    return x if all(r is None or r == range(len(r)) for r in ranges) else None
 
 
 @RULES.rule(op.repeat, op.tile, op.pad)
