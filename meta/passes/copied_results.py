@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meta.ir import Call, Constant, Expr, Module, Tuple, bindings
+from meta.ir import Call, Constant, Expr, Module, Tuple, TupleType, bindings, type_of
 from meta.passes.buffers import Buffers, Summaries, owner
 from meta.passes.calls import base_op, called_op, flat_atoms, view_source
 
@@ -19,6 +19,9 @@ def copied_results(module: Module) -> tuple[int, ...]:
         return ()
     result = main.body.result
     leaves = result.fields if isinstance(result, Tuple) else (result,)
+    type_ = type_of(result)
+    if not isinstance(result, Tuple) and isinstance(type_, TupleType):  # all of one call
+        leaves = (result,) * len(type_.fields)
     own = Buffers(main, Summaries(module))
     elsewhere = Buffers(main, Summaries(module, _viewed), _viewed)
     bases = [elsewhere.sharing({leaf}) for leaf in leaves]
@@ -30,7 +33,7 @@ def copied_results(module: Module) -> tuple[int, ...]:
         and any(
             owner(b) in held
             or isinstance(owner(b), Constant)
-            or any(_meet(b, o) for j, other in enumerate(bases) if j != i for o in other)
+            or any(_meet(b, o) for other in bases if other is not bases[i] for o in other)
             for b in found
         )
     )

@@ -241,6 +241,17 @@ def test_a_copy_of_what_the_program_made_is_a_result_as_others(name: str) -> Non
         assert x.numpy().all()
 
 
+def test_results_that_are_one_tuple() -> None:
+    program = """
+    func @main(%x: float32[2, 3]) -> (float32[1, 3], float32[1, 3]) {
+      %p: (float32[1, 3], float32[1, 3]) = split(%x, indices_or_sections=2)
+      return %p
+    }"""
+    for part in meta.vm.compile(meta.ir.parse(program))(array_of((2, 3))):
+        with pytest.raises(ArgumentError, match="copy"):
+            part[...] = 0.0
+
+
 class TestMessages:
     def test_of_an_index(self) -> None:
         z = meta.zeros((2, 2))
