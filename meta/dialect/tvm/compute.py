@@ -208,6 +208,8 @@ def _register(
             raise Unsupported("this kernel is built for extents that are numbers")
         if any(isinstance(dim, UnknownDim) for t in types for dim in t.shape):
             raise Unsupported("nothing is known of an extent")
+        if any(isinstance(n, SymbolicDim) for a in call.args for n in _items(a)):
+            raise Unsupported("an attribute is a number that only a call knows")
         if any(map(_empty_and_long, types)):
             raise Unsupported("an empty array has an extent beyond 32 bits")
         sizes = [math.prod(t.static_shape) for t in types] if known else []
@@ -221,6 +223,10 @@ def _register(
     made = dialect.register(aspect.op, make, site)
     made.fusion = aspect.kind
     COMPUTES[made] = aspect
+
+
+def _items(argument: Any) -> tuple[Any, ...]:
+    return argument if isinstance(argument, tuple) else (argument,)
 
 
 def _empty_and_long(array: TensorType) -> bool:

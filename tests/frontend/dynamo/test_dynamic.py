@@ -95,6 +95,7 @@ def test_models_of_several_sizes_train(name: str, graphs: list[GraphCompiler]) -
         lambda x: x.unfold(0, 2, 1) + 0,
         lambda x: x.sort(0).values,
         lambda x: torch.rand_like(x) * 0,
+        lambda x: torch.arange(8).roll(-x.shape[0], 0),
     ],
 )
 def test_arithmetic_of_sizes(f: Callable[..., Any]) -> None:
