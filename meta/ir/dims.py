@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from meta.base.errors import TypeInferError
 from meta.ir.names import name_text
@@ -279,6 +279,13 @@ def is_quotient(dim: int | SymbolicDim) -> bool:
         return False
     atoms, coefficient = dim.terms[0]
     return coefficient == 1 and len(atoms) == 1 and isinstance(atoms[0], Quotient)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether an attribute, or an item of nested tuples, is a number that only a call knows."""
+    if isinstance(value, tuple):
+        return any(map(is_symbolic, value))
+    return isinstance(value, SymbolicDim)
 
 
 def _terms(value: int | SymbolicDim) -> Terms:

@@ -8,6 +8,7 @@ from typing import Any
 from meta.base.errors import DispatchError, MetaError
 from meta.dialect.core import only
 from meta.ir import Binding, Constant, Expr, Module, Tuple
+from meta.ir.dims import is_symbolic
 from meta.op.core.handler import Default, use
 from meta.op.core.op import by_schema
 from meta.passes.buffers import Buffers, each_with_buffers
@@ -50,6 +51,8 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
     atoms = [a for argument in call.args for a in flat_atoms(argument)]
     written = buffers.of(binding.var) in buffers.written
     if written or not all(isinstance(a, Constant) for a in atoms):
+        return binding
+    if any(map(is_symbolic, call.args)):
         return binding
     sources = sum(a.data.numel() * a.data.element_size() for a in atoms)
     # A created constant (zeros, full, arange) is cheaper to compute than to keep, unless it is

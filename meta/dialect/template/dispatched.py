@@ -17,7 +17,8 @@ from meta.dialect.template.launcher import PLANS, env_of
 from meta.dialect.template.names import NeedsExtents
 from meta.dialect.template.pieces import Source
 from meta.dialect.template.target import CUDA, TARGETS, TargetSpec
-from meta.ir.types import SymbolicDim, TensorType
+from meta.ir.dims import is_symbolic
+from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, array_type, map_tensors, runtime_args
 from meta.op.core.op import Op
 from meta.runtime.ndarray import as_array, ndarray
@@ -63,9 +64,8 @@ class ByExtents:
         self._make, self._call = make, call
         self._env_of = lru_cache(maxsize=PLANS)(self._env)
         for value in call.args:
-            parts = value if isinstance(value, tuple) else (value,)
             decline_if(
-                any(isinstance(part, SymbolicDim) for part in parts),
+                is_symbolic(value),
                 "its source follows from extents, and an argument is one that is not known",
             )
 

@@ -28,6 +28,7 @@ from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.index import zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
+from meta.ir.dims import is_symbolic
 from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
@@ -208,7 +209,7 @@ def _register(
             raise Unsupported("this kernel is built for extents that are numbers")
         if any(isinstance(dim, UnknownDim) for t in types for dim in t.shape):
             raise Unsupported("nothing is known of an extent")
-        if any(isinstance(n, SymbolicDim) for a in call.args for n in _items(a)):
+        if any(map(is_symbolic, call.args)):
             raise Unsupported("an attribute is a number that only a call knows")
         if any(map(_empty_and_long, types)):
             raise Unsupported("an empty array has an extent beyond 32 bits")
@@ -223,10 +224,6 @@ def _register(
     made = dialect.register(aspect.op, make, site)
     made.fusion = aspect.kind
     COMPUTES[made] = aspect
-
-
-def _items(argument: Any) -> tuple[Any, ...]:
-    return argument if isinstance(argument, tuple) else (argument,)
 
 
 def _empty_and_long(array: TensorType) -> bool:
