@@ -128,7 +128,7 @@ def _set(
     array: ndarray, splits: tuple[Split, ...], over: str, ranks: int, place: Mapping[str, int]
 ) -> None:
     """Give an array its part of what the first rank has."""
-    whole = op.broadcast_from(array.detach(), over, ranks).torch()
+    whole = op.broadcast_from(array.detach(), over, ranks).tensor
     if not splits:
         array.update(ndarray(whole))
         return

@@ -76,6 +76,7 @@ not_differentiable(
     *(op.multi_tensor_all_gather, op.multi_tensor_all_gather_start),
     *(op.multi_tensor_reduce_scatter, op.multi_tensor_reduce_scatter_start),
     why="a pass makes it; the collective itself has a gradient",
+    missing=True,
 )
 not_differentiable(op.own_shard, why="it is there to be written to; scatter_to has a gradient")
 not_differentiable(op.axis_index, why="the result does not depend on a number")

@@ -7,9 +7,11 @@ from meta.grad.core import gradient, not_differentiable
 from meta.grad.sorting import topk
 
 not_differentiable(op.argwhere, op.upper_bound_argwhere, op.nonzero, why="the results are indices")
-not_differentiable(op.unique, why="which elements are equal changes in steps")
+not_differentiable(op.unique, why="which elements are equal changes in steps", missing=True)
 not_differentiable(
-    op.sparse_fill_empty_rows, why="where an element goes depends on which rows are empty"
+    op.sparse_fill_empty_rows,
+    why="where an element goes depends on which rows are empty",
+    missing=True,
 )
 
 
@@ -78,4 +80,4 @@ def dynamic_tile(x: Any, reps: Any, dy: Any) -> Any:
     return op.reshape_like(total, x), None
 
 
-not_differentiable(op.dynamic_pad, op.dynamic_resize2d, why=_WHY)
+not_differentiable(op.dynamic_pad, op.dynamic_resize2d, why=_WHY, missing=True)

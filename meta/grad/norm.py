@@ -34,6 +34,7 @@ def batch_norm_train(
 not_differentiable(
     op.multi_tensor_fold_batch_norm,
     why="it prepares weights for inference; batch_norm_infer has a gradient",
+    missing=True,
 )
 
 

@@ -148,7 +148,7 @@ def _differ(own: ndarray, values: list[ndarray]) -> bool:
     """Whether several values for one array differ, in its dtype."""
     if len(values) == 1:
         return False
-    first, *others = (v.torch().to(own.torch()) for v in values)
+    first, *others = (v.tensor.to(own.tensor) for v in values)
     return not all(same_bits(first, other) for other in others)
 
 

@@ -198,7 +198,8 @@ class Traced:
             python_span(self.function),
         )
         steady = self.owner is not None and not self.owner.training
-        return Program(module, tuple(a for _, a in used), convention, steady)
+        arrays = tuple(a for _, a in used)
+        return Program(module, arrays, convention, steady, trace.closed_over)
 
     def _call(self, arguments: dict[str, Any]) -> Any:
         bound = inspect.BoundArguments(self.given, arguments)

@@ -36,7 +36,7 @@ def save_weights(model: Model | Mapping[str, object], path: str | os.PathLike[st
             found=type(model).__name__,
         )
     state = model.state() if isinstance(model, Model) else _each_once(model)
-    write_tensors(path, {name: array.torch() for name, array in state.items()})
+    write_tensors(path, {name: array.tensor for name, array in state.items()})
 
 
 def _each_once(state: Mapping[str, object]) -> dict[str, ndarray]:

@@ -64,7 +64,7 @@ def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
             "this array cannot be reshaped without a copy",
             op="reshape",
             expected="an array whose elements are in row-major order",
-            found=f"strides {x.torch().stride()} of shape {x.shape}",
+            found=f"strides {x.tensor.stride()} of shape {x.shape}",
             hint="copy=None",
         )
     found = reshape.plain(x, shape)

@@ -171,7 +171,7 @@ class Adagrad(Optimizer):
         for group in self.groups:
             initial = {**self.options, **group}["initial_accumulator_value"]
             for name in group["names"]:
-                self.v[name].torch().fill_(initial)
+                self.v[name].tensor.fill_(initial)
 
 
 class Lion(Optimizer):

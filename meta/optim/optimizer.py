@@ -168,6 +168,15 @@ class Optimizer(Model):
                 if given
                 else "no array was given: an iterator gives its arrays once",
             )
+        for name, a in trained.items():
+            if a.node is not None:
+                raise ArgumentError(
+                    f"{name!r} was computed from an array that requires a gradient: its own has no "
+                    "place",
+                    expected="arrays where gradients end, as meta.model.parameter makes them",
+                    found=f"shape {a.shape}, dtype {a.dtype}",
+                    hint="meta.model.parameter(x.detach())",
+                )
         self._params = trained
         self._constants: dict[Any, ndarray] = {}
         device = next(iter(trained.values())).device

@@ -101,7 +101,7 @@ class Average(Model):
         """Put the averages into the parameters for a block; then these are what they were. Where
         ranks have parts of the averages, all of them enter the block.
         """
-        before = {n: ndarray(params[n].torch().clone()) for n in self.parameter}
+        before = {n: ndarray(params[n].tensor.clone()) for n in self.parameter}
         try:
             for name, average in self.parameter.items():
                 param = params[name]

@@ -67,7 +67,7 @@ def _fold(buffers: Buffers, binding: Binding) -> Binding | Expr:
     except MetaError as error:  # of what the arguments hold: an index out of range
         error.span = binding.span or error.span
         raise
-    return Constant(result.torch())
+    return Constant(result.tensor)
 
 
 def _value(argument: Any) -> Any:

@@ -2,12 +2,14 @@
 memory.
 
 Memory that is given away may be written by others unseen (`outside.py`), and no gradient knows of
-what they compute. So an array that requires a gradient gives none; `x.detach()` does.
+what they compute. So an array that requires a gradient gives none; `x.detach()` does. Torch's
+gradients know: `x.torch()` takes the history along.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -28,10 +30,18 @@ class Exchange(Methods):
     # What the array has; stated for the type checker alone.
     tensor: Tensor
     key: ArrayKey
+    tracked: bool
+    # What `torch` is of an array that is recorded; set once by `meta.grad.core.border`.
+    leave: ClassVar[Callable[[Any], Tensor]]
 
     def torch(self) -> Tensor:
-        """Return the buffer as a torch tensor that shares memory."""
-        return self.tensor
+        """Return the buffer as a torch tensor that shares memory.
+
+        That of an array that requires a gradient has history: its backward pass gives gradients to
+        what the array was computed from, as `backward` does, and torch lets nobody write to it.
+        Without: ``x.detach().torch()``, and where nothing is recorded (`meta.no_grad`).
+        """
+        return Exchange.leave(self) if self.tracked else self.tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""

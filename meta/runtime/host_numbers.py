@@ -17,6 +17,7 @@ from meta.base.errors import ArgumentError, MetaError
 from meta.base.number import refused, whole_range
 from meta.runtime import outside
 from meta.runtime.dlpack import from_exporter
+from meta.runtime.entered import refuse_transform, refuse_values
 
 # What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
 BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
@@ -119,8 +120,13 @@ def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
 
 
 def shared(obj: Any) -> torch.Tensor:
-    """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses."""
+    """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses,
+    GradientError for a torch tensor that requires a gradient.
+    """
     if isinstance(obj, torch.Tensor):
+        hint = "meta.asarray(t), through which gradients pass; or t.detach()"
+        refuse_values(obj, "from_dlpack", hint)
+        refuse_transform(obj)
         return obj.detach()
     tensor = from_exporter(obj)
     outside.share(tensor)

@@ -23,9 +23,10 @@ from meta.base.registry import OPERATORS
 from meta.runtime import copies, traced
 from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.array_view import array_html
+from meta.runtime.entered import Entered, entered, plain, refuse_values
 from meta.runtime.exchange import Exchange
 from meta.runtime.host_numbers import from_host, shared
-from meta.runtime.no_gradient import NoGradient
+from meta.runtime.no_gradient import NoGradient, recording_is
 from meta.runtime.out_of_memory import copied
 from meta.runtime.placement import Placement
 
@@ -63,8 +64,13 @@ class ndarray(Exchange):
     __array_priority__ = 1000
 
     def __init__(self, tensor: torch.Tensor, key: ArrayKey | None = None, name: str = "") -> None:
+        if key is None:
+            key = key_of(tensor)
+            if tensor.requires_grad:
+                refuse_values(tensor, "ndarray()", "meta.asarray(t), through which gradients pass")
+                tensor = tensor.detach()
         self.tensor = tensor
-        self.key = key_of(tensor) if key is None else key
+        self.key = key
         self.tracked = False
         self.grad: ndarray | None = None
         # How this value was computed, if that was recorded: a tape node and the index of its result
@@ -132,6 +138,13 @@ class ndarray(Exchange):
             )
         if self.node.__class__ is NoGradient:
             self.node = None
+        if value and self.node is not None:
+            raise GradientError(
+                "this array was computed from what requires a gradient, or is a torch tensor that "
+                "does: gradients pass, and do not end here",
+                found=f"shape {self.shape}, dtype {self.dtype}",
+                hint="x = x.detach() is an array where gradients may end",
+            )
         self.tracked = bool(value)
         if value:
             self._trained = True
@@ -210,6 +223,15 @@ class ndarray(Exchange):
                 self.tensor.fill_(array(value, self.dtype).item())
             self._detach()
             return
+        if isinstance(self.node, Entered):
+            raise GradientError(
+                "update() would write to a torch tensor that requires a gradient: no gradient "
+                "would know of it",
+                found=f"shape {self.shape}, dtype {self.dtype}",
+                hint="write to meta.asarray(t.detach()), which has the same memory",
+            )
+        if isinstance(value, torch.Tensor):
+            refuse_values(value, "update()", "x.update(t.detach())")
         source = value
         if not isinstance(source, ndarray):
             source = array(value, self.dtype, device=self.device)
@@ -270,10 +292,13 @@ class ndarray(Exchange):
                     hint="pass gradient=, an array of the same shape",
                 )
             return ndarray(torch.ones_like(self.tensor))
-        if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
-            seed: ndarray = OPERATORS["copy"](OPERATORS["astype"](gradient, self.dtype))
-        else:
-            seed = array(gradient, dtype=self.dtype, device=self.device)
+        with recording_is(linked):
+            if isinstance(gradient, torch.Tensor):
+                gradient = as_array(gradient)
+            if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
+                seed: ndarray = OPERATORS["copy"](OPERATORS["astype"](gradient, self.dtype))
+            else:
+                seed = array(gradient, dtype=self.dtype, device=self.device)
         if seed.shape != self.shape:
             raise GradientError(
                 "the gradient has another shape", expected=self.shape, found=seed.shape
@@ -359,17 +384,25 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     DLPack exporter.
 
     ``dtype`` and ``device`` default to the object's own; Python floats give float32, ints int64,
-    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory). Numbers
-    and lists of them go to ``dtype`` at once, with all their digits, to integers by dropping the
-    fraction; arrays are cast as by `meta.astype`. Raises ArgumentError for what is no array,
-    NumberOutOfRange for numbers beyond an integer dtype, and DeviceError for an absent device.
+    and host data go to the CPU. The data are copied (use `from_dlpack` to share memory): of an
+    ndarray, to one without history; a torch tensor that requires a gradient is given that of the
+    copy. Numbers and lists of them go to ``dtype`` at once, with all their digits, to integers by
+    dropping the fraction; arrays are cast as by `meta.astype`. Raises ArgumentError for what is no
+    array, NumberOutOfRange for numbers beyond an integer dtype, and DeviceError for an absent
+    device.
     """
     where = None if device is None else require(device)
     kind = None if dtype is None else dtypes.canonical(dtype)
     if isinstance(obj, ndarray):
         tensor = obj.tensor
     elif isinstance(obj, torch.Tensor):
-        tensor = _plain(obj)
+        given = as_array(obj)
+        if given.tracked:
+            found = given.to(device=where, dtype=kind)
+            found = OPERATORS["copy"](given) if found is given else found
+            found.name = name
+            return found
+        tensor = given.tensor
     else:
         tensor = from_host(obj, kind)
     kind = kind or key_of(tensor).dtype
@@ -377,22 +410,17 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     return ndarray(result.contiguous(), name=name)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory holds its values: torch may negate or conjugate lazily.
-
-    It shares memory with the given one where that can be.
-    """
-    return tensor.detach().resolve_conj().resolve_neg()
-
-
 def as_array(obj: object) -> ndarray:
     """Return an ndarray for any tensor-like argument, sharing memory with torch tensors and
-    ndarrays.
+    ndarrays. It gives a torch tensor that requires a gradient its own.
     """
     if isinstance(obj, ndarray):
         return obj
     if isinstance(obj, torch.Tensor):
-        return ndarray(_plain(obj))
+        found = ndarray(plain(obj))
+        found.node = entered(obj)
+        found.tracked = found.node is not None
+        return found
     return ndarray(from_host(obj))
 
 

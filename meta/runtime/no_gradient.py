@@ -4,28 +4,65 @@ operator without a gradient, or from such an array; what that has in the place o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, NoReturn
+
+import torch
 
 from meta.base.errors import GradientError
 from meta.base.source import Span
 
-recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
-"""Whether calls are recorded for `backward` now."""
+_recording: ContextVar[bool] = ContextVar("meta_recording", default=True)
+
+
+def is_recording() -> bool:
+    """Whether calls are recorded for `backward` now: neither in a block of `no_grad`, nor where
+    torch records nothing (`torch.no_grad`, `torch.inference_mode`).
+    """
+    return _recording.get() and torch.is_grad_enabled()
+
+
+@contextmanager
+def recording_is(on: bool) -> Iterator[None]:
+    """Record calls in this block, or do not; torch records in it as well, or as before."""
+    token = _recording.set(on)
+    try:
+        with torch.enable_grad() if on else nullcontext():
+            yield
+    finally:
+        _recording.reset(token)
+
+
+@contextmanager
+def no_grad() -> Iterator[None]:
+    """Record nothing for `backward` in this block; what torch records is torch's.
+
+    A torch tensor that enters in it has no history, and neither has one of `ndarray.torch`.
+    """
+    with recording_is(False):
+        yield
 
 
 class NoGradient:
-    """The operator that has no gradient, why, and the user's line that called it."""
+    """The operator that has no gradient, why, and the user's line that called it.
 
-    __slots__ = ("line", "op", "why")
+    ``missing``: it is not zero but unknown, so that gradients must not pass beside it.
+    """
 
-    def __init__(self, op: str, why: str, line: tuple[str, int] | None) -> None:
-        self.op, self.why, self.line = op, why, line
+    __slots__ = ("line", "missing", "op", "why")
+
+    def __init__(
+        self, op: str, why: str, line: tuple[str, int] | None, missing: bool = False
+    ) -> None:
+        self.op, self.why, self.line, self.missing = op, why, line, missing
 
     def error(self) -> GradientError:
         """Return the error of who asks for a gradient through it."""
         return GradientError(
-            f"no gradient goes through {self.op}, on which all of this array depends",
+            f"no gradient goes through {self.op}, on which "
+            f"{'this array depends' if self.missing else 'all of this array depends'}",
             op=self.op,
             found=self.why,
             hint="compute it by operators that have a gradient, or leave it out of what is "

@@ -18,7 +18,7 @@ from meta.base.errors import ArgumentError, GradientError, TypeInferError
 from meta.base.number import fits, refused, whole_range
 from meta.runtime import copies, traced
 from meta.runtime.ndarray import array, as_array, ndarray
-from meta.runtime.no_gradient import NoGradient, recording
+from meta.runtime.no_gradient import NoGradient, is_recording
 
 _KINDS = "bool", "integer", "floating point", "complex"
 
@@ -134,7 +134,7 @@ def require_unrecorded(array: ndarray, what: str) -> None:
             found=f"shape {array.shape}, dtype {array.dtype}",
             hint="x = x.at[index].set(value) for a new array; or write to x.clone().detach()",
         )
-    if recording.get():
+    if is_recording():
         raise GradientError(
             f"{what} would write to an array that requires a gradient: no gradient would know of "
             "it",
@@ -146,7 +146,8 @@ def require_unrecorded(array: ndarray, what: str) -> None:
 
 def require_detached(value: Any, what: str) -> None:
     """Raise GradientError for a value that requires a gradient: what is written drops it."""
-    if isinstance(value, ndarray) and value.requires_grad and recording.get():
+    tensors = ndarray | torch.Tensor
+    if isinstance(value, tensors) and value.requires_grad and is_recording():
         raise GradientError(
             f"{what} would write a value that requires a gradient to an array that has none: the "
             "gradient would end there",

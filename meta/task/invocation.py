@@ -142,5 +142,5 @@ def _written(targets: Any, results: Any) -> Any:
     """Copy results to the arrays that are bound for them; return these."""
     if isinstance(targets, tuple):
         return tuple(map(_written, targets, results))
-    targets.torch().copy_(results.torch())
+    targets.tensor.copy_(results.tensor)
     return targets

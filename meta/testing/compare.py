@@ -19,7 +19,7 @@ WIDE = {torch.uint16: torch.int32, torch.uint32: torch.int64}
 def to_torch(value: Any) -> torch.Tensor:
     """Return any array as a torch tensor on the CPU."""
     if isinstance(value, ndarray):
-        return value.torch().detach().cpu()
+        return value.tensor.detach().cpu()
     return (
         value.detach().cpu()
         if isinstance(value, torch.Tensor)

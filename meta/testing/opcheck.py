@@ -305,7 +305,7 @@ def _check_numeric(case: OpCase, one: Sample, expected: Any, dy: torch.Tensor, d
         for i, v in zip(floats, values, strict=True):
             tensors[i] = v.clone()
         call = of_tensors(called(case), structure)
-        result: torch.Tensor = first_float(call(*_arrays(tensors, device))).torch().cpu()
+        result: torch.Tensor = first_float(call(*_arrays(tensors, device))).tensor.cpu()
         return result
 
     numeric = numeric_gradient(run, [leaves[i].clone() for i in floats], dy)

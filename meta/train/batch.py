@@ -47,7 +47,7 @@ class Batch:
                 found=", ".join(str(a.shape) for a in arrays),
                 hint="data with a method shard(place, count) are shared out by themselves",
             )
-        parts = [ndarray(a.torch()[start:end]) for a in arrays]
+        parts = [ndarray(a.tensor[start:end]) for a in arrays]
         inputs, targets = tree.unflatten(structure, parts)
         return Batch(inputs, targets, end - start, counts)
 
@@ -56,7 +56,7 @@ class Batch:
         found = hashlib.blake2b(digest_size=16)
         for array in tree.flatten((self.inputs, self.targets))[0]:
             found.update(f"{array.dtype}{array.shape}".encode())
-            tensor = array.torch().detach().cpu().contiguous().reshape(-1)
+            tensor = array.tensor.detach().cpu().contiguous().reshape(-1)
             found.update(tensor.view(torch.uint8).numpy().tobytes())
         return found.hexdigest()
 
@@ -110,4 +110,4 @@ def _on(device: Device, array: ndarray) -> ndarray:
     if array.device == device:
         return array
     # Pinned memory, as a DataLoader may use, is copied while the host goes on.
-    return ndarray(array.torch().to(str(device), non_blocking=True))
+    return ndarray(array.tensor.to(str(device), non_blocking=True))

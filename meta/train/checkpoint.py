@@ -209,7 +209,7 @@ class _Draft:
         found = {}
         with writing(part.parent):
             for name, arrays in files.items():
-                write_tensors(part / name, {n: a.torch() for n, a in arrays.items()})
+                write_tensors(part / name, {n: a.tensor for n, a in arrays.items()})
                 _flush(part / name)
                 found[name] = sha256(part / name)
         return found

@@ -34,6 +34,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.fitting import checked
 from meta.op.core import tree
+from meta.runtime.entered import refuse_values
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator
 from meta.train import random_state
@@ -223,7 +224,10 @@ class Batches:
         arguments(inputs, "inputs")
         arguments(targets, "targets")
         leaves, self._structure = tree.flatten((inputs, targets))
-        self._tensors = [as_array(leaf).torch() for leaf in leaves]
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                refuse_values(leaf, "Batches", "t.detach()")
+        self._tensors = [as_array(leaf).tensor for leaf in leaves]
         self.batch_size, self.shuffle, self.seed, self.drop_last = (
             batch_size,
             shuffle,

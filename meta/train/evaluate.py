@@ -142,5 +142,5 @@ def _sum(values: list[ndarray], weights: list[int]) -> float:
     """Return the weighted sum; the device is waited for here, once."""
     if not values:
         return 0.0
-    stacked = torch.stack([v.torch() for v in values]).cpu().double()
+    stacked = torch.stack([v.tensor for v in values]).cpu().double()
     return float((stacked * torch.tensor(weights)).sum())

@@ -59,7 +59,7 @@ class Meter:
         """Wait for the device and return what was collected since the last time."""
         if not self._waiting:
             return []
-        losses = torch.stack([loss.torch() for _, loss in self._waiting]).double().cpu().tolist()
+        losses = torch.stack([loss.tensor for _, loss in self._waiting]).double().cpu().tolist()
         found = [m for m, _ in self._waiting]
         for measured, loss in zip(found, losses, strict=True):
             measured.loss = loss

@@ -62,7 +62,7 @@ class Metric:
     def add(self, found: Mapping[str, Any]) -> None:
         """Count what `statistics` returned; nothing waits for the device."""
         for name, value in found.items():
-            new = value.torch().detach() if isinstance(value, ndarray) else torch.tensor(value)
+            new = value.tensor.detach() if isinstance(value, ndarray) else torch.tensor(value)
             if self.joined:
                 self._kept.setdefault(name, []).append(new)
                 continue

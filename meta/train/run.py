@@ -86,7 +86,7 @@ def diverged(
     be told any more.
     """
     given = tree.flatten((batch.inputs, batch.targets))[0]
-    nan, _ = kinds_of(a.torch() for a in given)
+    nan, _ = kinds_of(a.tensor for a in given)
     nans = [rank for rank, its in enumerate(team.gather(bool(nan), "the data")) if its]
     if nans:
         where = "" if team.alone else f", on {ranks_text(nans)}"
@@ -95,7 +95,7 @@ def diverged(
             found=f"NaN in the data, in the last batch{where}",
             hint="look at what the data yield: numpy.isfinite(x).all()",
         )
-    arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.torch()]))}
+    arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.tensor]))}
     if arrays:
         names = ", ".join(list(arrays)[:SHOWN]) + (", ..." if len(arrays) > SHOWN else "")
         return NonFiniteError(
@@ -333,7 +333,7 @@ class Run:
                 array.update(rate)
                 self._rate = rate
             return
-        tensor = array.torch()
+        tensor = array.tensor
         state = tensor.data_ptr(), tensor._version
         if state != self._rate_read:  # reading it waits for the device
             self._rate, self._rate_read = array.item(), state
@@ -406,7 +406,7 @@ class Run:
             return
         self._read_losses()
         parameters = self.training_step.model.parameters()
-        wrong = any(kinds_of(a.torch() for a in parameters))
+        wrong = any(kinds_of(a.tensor for a in parameters))
         if self.team.any(wrong, "finite parameters"):
             raise self._diverged(f"parameters are not finite behind step {self.step}")
         for logger in self._watching.loggers:

@@ -112,7 +112,7 @@ def compile(
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
     # Whose writes nothing tells of: what is computed of it could not be kept.
-    counted = all(outside.counts_writes(a.torch()) for a in program.arrays)
+    counted = all(outside.counts_writes(a.tensor) for a in program.arrays)
     if program.steady and program.arrays and counted and _prepares(passes):
         main = replace(main, attrs={**main.attrs, ARRAYS: len(program.arrays)})
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})

@@ -261,6 +261,7 @@ class Program:
     user's function returned.
     steady: whether others write the arrays rarely, and between calls only: those of a model in
     infer mode. What depends on them alone is then computed once (see `meta.passes.prepare`).
+    closed_over: what required a gradient and became a constant, as text; see `Trace`.
 
     Raises TraceError for a main that takes or returns data values, references or functions.
     """
@@ -269,6 +270,7 @@ class Program:
     arrays: tuple[ndarray, ...]
     convention: Convention
     steady: bool = False
+    closed_over: str = ""
 
     def __post_init__(self) -> None:
         require_arrays(self.convention.name, self.module.main)

@@ -50,7 +50,7 @@ class DebugStep:
     @property
     def has_nan(self) -> bool:
         """Whether an output has a NaN."""
-        return any(bool(o.torch().isnan().any()) for o in self.outputs)
+        return any(bool(o.tensor.isnan().any()) for o in self.outputs)
 
     def __str__(self) -> str:
         outs = ", ".join(map(_described, self.output_names, self.outputs))

@@ -48,11 +48,12 @@ from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime import copies
 from meta.runtime.array_key import ArrayKey, array_key
+from meta.runtime.entered import Entered
 from meta.runtime.ndarray import as_array, described, ndarray
-from meta.runtime.no_gradient import recording
+from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.runtime.parts import own_shard
-from meta.runtime.writes import require_writable
+from meta.runtime.writes import require_unrecorded, require_writable
 from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
 
 Maker = Callable[[], torch.Tensor]
@@ -227,7 +228,7 @@ def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Ten
 
 def recorded(op: Op, args: tuple[Any, ...], result: Any) -> Any:
     """Return the result of a call of which an argument requires a gradient, after recording it."""
-    if recording.get():
+    if is_recording():
         record(op, op.schema.arrange(args, {}), result)
     return result
 
@@ -358,6 +359,8 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         elif plan.kernel is None and not plan.view:
             return plan.value
         else:
+            if tracked and plan.written:
+                _refuse_entered(op, op.schema.arrange(args, {}))
             result = plan.run(values)
     except Exception as error:
         if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
@@ -432,6 +435,13 @@ def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
         slot.kind == "attribute" and given is not read and given != read
         for slot, given, read in zip(op.schema.slots, args, bound, strict=False)
     )
+
+
+def _refuse_entered(op: Op, args: tuple[Any, ...]) -> None:
+    """Raise GradientError if an argument that is written is a torch tensor with a gradient."""
+    for array in written_args(op, args):
+        if isinstance(array.node, Entered):
+            require_unrecorded(array, op.name)
 
 
 def _canonical(op: Op, args: tuple[Any, ...]) -> Any:

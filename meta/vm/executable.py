@@ -15,18 +15,21 @@ from typing import TYPE_CHECKING, Any
 from meta.analysis import MemoryReport, memory
 from meta.base import config
 from meta.base.config import overridden
-from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
+from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
+from meta.grad.core.tape import sources_of
 from meta.ir import Dim, Module, TensorType
 from meta.ir.types import bind_dims
 from meta.passes import PassRecord
 from meta.runtime import copies
 from meta.runtime import replace as replaced
+from meta.runtime.entered import Entered
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.masters import pairs_among
 from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.world import wait_for
 from meta.runtime.writes import require_writable
@@ -342,8 +345,9 @@ class Executable:
     def _tensors(self, arrays: Sequence[ndarray], first: int = 0) -> list[Any]:
         """Return the tensors of main's arguments from ``first`` on; raises what does not fit."""
         extents: dict[str, Dim] = {}
+        keys = self._keys
         tensors = [
-            a.tensor if a.key is self._keys[i] else self._fit(i, a, extents)
+            a.tensor if a.key is keys[i] and a.node is None else self._fit(i, a, extents)
             for i, a in enumerate(arrays, first)
         ]
         if self._ranges and not first:
@@ -351,8 +355,22 @@ class Executable:
         return tensors
 
     def _fit(self, position: int, array: ndarray, extents: dict[str, Dim]) -> Any:
-        """Return the tensor of an array with another key than expected, or raise; bind extents."""
+        """Return the tensor of an array with another key than expected, or raise; bind extents.
+
+        GradientError for an argument that is, or was computed from, a torch tensor that requires a
+        gradient: the program keeps no tape.
+        """
         name, type_ = self.code.params[position]
+        given = position < self._first and array.requires_grad and is_recording()
+        if given and any(isinstance(s, Entered) for s in sources_of(array.node)):
+            raise GradientError(
+                f"argument %{name} is, or was computed from, a torch tensor that requires a "
+                "gradient, and a compiled program records nothing",
+                found=f"shape {array.shape}, dtype {array.dtype}",
+                hint="compile the gradient as well (meta.model.value_and_grad, "
+                "meta.grad.value_and_grad); or call the model itself; for values alone "
+                f"%{name}.detach(), or with meta.no_grad():",
+            )
         if array.device != self.device:
             raise DeviceError(
                 f"argument %{name} is on another device",
@@ -368,7 +386,7 @@ class Executable:
                 found=found,
                 hint="compile once more for this type",
             )
-        tensor = array.torch()
+        tensor = array.tensor
         if tensor.is_contiguous():
             return tensor
         if position in self._linked.written and position not in self._written_arguments:

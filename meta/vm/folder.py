@@ -290,7 +290,7 @@ def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
         )
     _check_sharing(executable)
     _check_kernels(executable)
-    arrays = {str(i): array.torch() for i, array in enumerate(executable.arrays)}
+    arrays = {str(i): array.tensor for i, array in enumerate(executable.arrays)}
     write_folder(
         target,
         executable.program,
@@ -318,7 +318,7 @@ def _check_sharing(executable: Executable) -> None:
     places: dict[int, list[int]] = {}
     for i, array in enumerate(executable.arrays):
         if array.size:
-            places.setdefault(array.torch().untyped_storage().data_ptr(), []).append(first + i)
+            places.setdefault(array.tensor.untyped_storage().data_ptr(), []).append(first + i)
     written = summaries(executable.code)[executable.code.entry].written
     for shared in places.values():
         if len(shared) > 1 and not written.isdisjoint(shared):

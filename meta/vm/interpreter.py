@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.errors import IRError, MetaError
+from meta.base.errors import GradientError, IRError, MetaError
 from meta.grad.core import checkpointed
 from meta.ir import (
     CHECKPOINT,
@@ -42,12 +42,26 @@ from meta.passes.calls import base_op
 from meta.runtime import copies
 from meta.runtime.masters import followed, pairs_among
 from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import is_recording
 from meta.vm.convention import Program
 from meta.vm.steps import buffer
 
 
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
-    """Run a program on the user's arguments and return what the user's function returned."""
+    """Run a program on the user's arguments and return what the user's function returned.
+
+    GradientError, where calls are recorded, for one that has what requires a gradient as a
+    constant.
+    """
+    if program.closed_over and is_recording():
+        raise GradientError(
+            "traced code closes over an array that requires a gradient, which is a constant of the "
+            "program and would get none",
+            found=program.closed_over,
+            hint="make it an attribute of a model, or an argument; for its values alone "
+            "x.detach(), or call it where nothing is recorded (meta.no_grad)",
+            span=program.convention.site,
+        )
     inputs = program.convention.flatten(*args, **kwargs)
     with followed(pairs_among(program.arrays)):
         result = run_module(program.module, [*inputs, *program.arrays])
@@ -207,8 +221,8 @@ class _Machine:
         """Return a result with what is in a constant's memory copied, for the user to write to."""
         if isinstance(value, tuple):
             return tuple(map(self.without_constants, value))
-        if isinstance(value, ndarray) and buffer(value.torch()) in self.constants:
-            return ndarray(value.torch().clone())
+        if isinstance(value, ndarray) and buffer(value.tensor) in self.constants:
+            return ndarray(value.tensor.clone())
         return value
 
     def span(self) -> Any:

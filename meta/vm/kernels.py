@@ -73,7 +73,7 @@ class ByExtents:
         count = len(values) - len(self.unbound)
         plan = self.plan_of(_shapes(values, count))
         result = plan.run(list(values[:count]))
-        return tuple([r.torch() for r in result]) if isinstance(result, tuple) else result.torch()
+        return tuple([r.tensor for r in result]) if isinstance(result, tuple) else result.tensor
 
     def plan(self, shapes: Shapes) -> DecidedCall:
         """Decide the call for these extents."""

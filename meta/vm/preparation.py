@@ -123,9 +123,9 @@ class Preparation:
     def _look(self) -> None:
         """See where the arrays are, and whether their counters tell of all writes."""
         self._seen = replace.count, outside.count
-        self._sources = [a.torch() for a in self._read]
+        self._sources = [a.tensor for a in self._read]
         self._state = None
-        written = {buffer(a.torch()) for a in self._written}
+        written = {buffer(a.tensor) for a in self._written}
         self._counted = all(
             outside.counts_writes(t) and buffer(t) not in written for t in self._sources
         )
@@ -133,7 +133,7 @@ class Preparation:
     def _compute(self, part: Module, tensor: torch.Tensor) -> None:
         given = [self._arrays[v] for v in part.main.params]
         with use(Default.handler), no_grad(), only("torch"), torch.no_grad():
-            tensor.copy_(run_module(part, given).torch())
+            tensor.copy_(run_module(part, given).tensor)
 
 
 def _results(function: Function) -> tuple[Var, ...]:

@@ -21,7 +21,6 @@ from meta.base.errors import ArgumentError, IRError
 from meta.base.registry import OPERATORS
 from meta.dialect import prefer
 from meta.dialect.core import IN_PLACE
-from meta.grad.core.tape import no_grad
 from meta.ir import Binding, Call, Dim, Module, TensorType, bindings
 from meta.op.core import tree
 from meta.op.core.handler import use
@@ -30,6 +29,7 @@ from meta.passes import PassRecord
 from meta.passes.rewrite import rewrite, with_value
 from meta.runtime import random
 from meta.runtime.ndarray import ndarray
+from meta.runtime.no_gradient import no_grad
 from meta.vm.code import KernelRef
 from meta.vm.interpreter import run_module
 from meta.vm.kernels import BoundProgram, concrete_args, evaluated
@@ -80,7 +80,7 @@ def verified(
         # A pass removed a draw that nobody needs: the others have these keys in the final program.
         traced = program.bound.module()
         expected = reference.run(traced)
-    found = [a.torch() for a in _arrays(result)] + [arguments[i] for i in written]
+    found = [a.tensor for a in _arrays(result)] + [arguments[i] for i in written]
     count = len(expected) - len(arguments)
     places = [*range(count), *(count + i for i in written)]
     wanted = [expected[i] for i in places]
@@ -118,7 +118,7 @@ class _Reference:
         extra = len(module.main.params) - len(given)
         arrays = [ndarray(t) for t in (*given, *self.prepared[:extra])]
         result = interpreted(with_extents(module, self.extents), arrays, self.keys)
-        return [*(a.torch() for a in _arrays(result)), *given]
+        return [*(a.tensor for a in _arrays(result)), *given]
 
     def moved(self, module: Module) -> Iterator[list[torch.Tensor]]:
         """Yield what `run` returns for arguments moved by a rounding, several times."""
@@ -202,7 +202,7 @@ def _require_right(
         if seed is not None:
             _move([v for v in values if isinstance(v, torch.Tensor)], seed, None)
         arrays = [ndarray(v) if isinstance(v, torch.Tensor) else v for v in values]
-        written = [a.torch() for r, a in zip(i.args, arrays, strict=True) if r in i.written]
+        written = [a.tensor for r, a in zip(i.args, arrays, strict=True) if r in i.written]
         if isinstance(site.kernel, KernelRef):
             op = OPERATORS[site.operator]
             args = _arguments(site.kernel, op, arrays, extents)
@@ -214,7 +214,7 @@ def _require_right(
             main = module.functions[site.operator]
             inner = module.with_functions({**module.functions, "main": main})
             result = interpreted(with_extents(inner, program.extents), arrays, keys)
-        return [*(a.torch() for a in _arrays(result)[: len(i.outs)]), *written]
+        return [*(a.tensor for a in _arrays(result)[: len(i.outs)]), *written]
 
     i = site.instruction
     reason = difference(outs, expected(), lambda: (expected(seed) for seed in range(3)))

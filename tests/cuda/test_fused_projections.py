@@ -57,7 +57,8 @@ class Stack(Model):
 
 def expected(model: Stack, x: torch.Tensor, dy: torch.Tensor) -> tuple[Any, dict[str, Any]]:
     """Return result and gradients of the parameters, by torch in float64 on the CPU."""
-    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.named_parameters()}
+    named = dict(model.named_parameters())
+    state = {n: torch.tensor(a.numpy()).double().requires_grad_() for n, a in named.items()}
     y = x.cpu().double()
     for name, block in (("first", model.first), ("second", model.second)):
         own = {n.removeprefix(f"{name}."): a for n, a in state.items()}
@@ -133,7 +134,8 @@ def test_a_loss_of_padded_scores(bias: bool) -> None:
     step = meta.amp.autocast(value_and_grad(model), "float16")
     arguments = meta.array(1.0, device="cuda"), meta.array(x), meta.array(labels)
     compiled = meta.vm.compile(step, *arguments)
-    state = {n: a.torch().cpu().double().requires_grad_() for n, a in model.named_parameters()}
+    named = dict(model.named_parameters())
+    state = {n: torch.tensor(a.numpy()).double().requires_grad_() for n, a in named.items()}
     known = torch.where((labels >= 0) & (labels < 4099), labels, -100).cpu()
     scores = F.linear(x.cpu().double(), state["last.weight"], state.get("last.bias"))
     loss = F.cross_entropy(scores, known)

@@ -90,7 +90,7 @@ def test_second_derivatives_are_torch_s(count: int, transposed: bool, data: Any)
 def test_the_result_is_not_kept(name: str) -> None:
     x, w = leaf(torch.ones(1, 2, 4, 4)), leaf(torch.ones(2, 2, 3, 3))
     result = getattr(meta, name)(x, w)
-    held = weakref.ref(result.torch())
+    held = weakref.ref(result.tensor)
     loss = meta.sum(result)
     del result
     gc.collect()

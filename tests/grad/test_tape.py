@@ -31,7 +31,7 @@ def leaf(*shape: int, dtype: str = "float32", seed: int = 0) -> meta.ndarray:
 
 
 def twin(array: meta.ndarray) -> torch.Tensor:
-    return array.torch().clone().requires_grad_()
+    return array.detach().torch().clone().requires_grad_()
 
 
 def equal(found: Any, expected: torch.Tensor | None) -> None:
@@ -156,12 +156,12 @@ def no_collector() -> Iterator[None]:
 def test_what_no_rule_asks_for_is_freed() -> None:
     x = leaf(*SHAPE)
     inner = x * 2.0
-    argument = weakref.ref(inner.torch())
+    argument = weakref.ref(inner.tensor)
     y = op.relu(inner)
     del inner
     assert argument() is None, "relu's gradient takes y alone"
     z = op.multiply(y, y)
-    kept = weakref.ref(y.torch())
+    kept = weakref.ref(y.tensor)
     del y
     assert kept() is not None, "multiply's gradient takes both factors"
     z.backward(torch.ones(SHAPE))
@@ -174,7 +174,7 @@ def test_the_graph_is_freed_without_the_collector() -> None:
     y = op.softmax(op.tanh(op.exp(x)))
     z = op.sum(y * y)
     z.backward()
-    references = [weakref.ref(v) for v in (y, z)] + [weakref.ref(v.torch()) for v in (y, z)]
+    references = [weakref.ref(v) for v in (y, z)] + [weakref.ref(v.tensor) for v in (y, z)]
     del y, z
     assert [r() for r in references] == [None] * 4
 

@@ -197,7 +197,7 @@ def test_a_gradient_penalty_trains_parameters() -> None:
     op.sum(dx * dx, axis=(0, 1)).backward()
     w = model.weight.torch().detach().clone().requires_grad_()
     b = model.bias.torch().detach().clone().requires_grad_()
-    tx = x.torch().clone().requires_grad_()
+    tx = x.detach().torch().clone().requires_grad_()
     (tdx,) = torch.autograd.grad((tx @ w.T + b).tanh().sum(), tx, create_graph=True)
     (tdx * tdx).sum().backward()
     close(model.weight.grad, w.grad)

@@ -209,7 +209,7 @@ def test_the_tape_keeps_arguments_only() -> None:
 
     def block(x: Any) -> Any:
         inner = op.exp(x)
-        kept.append(weakref.ref(inner.torch()))
+        kept.append(weakref.ref(inner.tensor))
         return op.tanh(inner)
 
     x = meta.array([1.0, 2.0])

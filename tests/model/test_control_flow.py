@@ -190,7 +190,7 @@ def test_a_loop_in_a_loop_captures_through_both() -> None:
     x, w = f32(3), f32(3, seed=1)
     both(f, x, w)
     dx, dw = both_gradients(f, x, w)
-    a, b = (v.torch().clone().requires_grad_() for v in (x, w))
+    a, b = (v.detach().torch().clone().requires_grad_() for v in (x, w))
     y = a
     for i in range(4):
         for _ in range(i):
@@ -247,7 +247,7 @@ def test_a_closure_captures_a_parameter() -> None:
     assert [a is model.w for a in program.arrays] == [True]
     assert [p.name for p in program.module.functions["while_loop"].params] == ["state", "w"]
     op.sum(y).backward()
-    w = model.w.torch().clone().requires_grad_()
+    w = model.w.detach().torch().clone().requires_grad_()
     torch.linalg.matrix_power(w, 4).sum().backward()
     np.testing.assert_allclose(model.w.grad.numpy(), w.grad)
     model.w.update([[2.0, 0.0], [0.0, 2.0]])
@@ -338,8 +338,8 @@ class LSTM(Model):
     """A cell of torch's formulas, run along the first axis."""
 
     def build(self, cell: torch.nn.LSTMCell) -> None:
-        self.w_x, self.w_h = (parameter(meta.array(w)) for w in (cell.weight_ih, cell.weight_hh))
-        self.b = parameter(meta.array(cell.bias_ih + cell.bias_hh))
+        self.w_x, self.w_h = (parameter(w.detach()) for w in (cell.weight_ih, cell.weight_hh))
+        self.b = parameter((cell.bias_ih + cell.bias_hh).detach())
 
     def step(self, state: Any, x: Any) -> Any:
         h, c = state

@@ -344,7 +344,7 @@ def test_shared_weights_get_one_gradient() -> None:
     model = Tied()
     assert list(model.state()) == ["encoder.weight"]
     x = ones(1, 2)
-    w = model.encoder.weight.torch().clone().requires_grad_()
+    w = model.encoder.weight.detach().torch().clone().requires_grad_()
     (x.torch() @ w.T @ w.T @ w.T).sum().backward()
     model(x).backward()
     check(model.encoder.weight.grad, w.grad)
@@ -425,7 +425,7 @@ def test_a_model_is_freed_without_the_collector() -> None:
     model(ones(1, 2))
     run = meta.vm.compile(model, ones(1, 2))
     run(ones(1, 2))
-    reference, weights = weakref.ref(model.forward), weakref.ref(model.weight.torch())
+    reference, weights = weakref.ref(model.forward), weakref.ref(model.weight.tensor)
     gc.collect()
     gc.disable()
     try:

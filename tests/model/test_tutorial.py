@@ -92,7 +92,7 @@ def test_the_gradient_as_a_result_of_the_vm(device: str) -> None:
 
     model = Scaled()
     dy, tdy = randn_torch((3, 2), device=device)
-    tw = model.w.torch().clone().requires_grad_()
+    tw = model.w.detach().torch().clone().requires_grad_()
     expected = torch.softmax(tw, -2)
     expected.backward(tdy)
     y, gradients = compiled(meta.model.value_and_grad(model), device, dy, -2)

@@ -46,7 +46,7 @@ def by_operator(w: Any) -> None:
 
 
 def by_torch(w: Any) -> None:
-    w.torch()[1:].fill_(-2.0)
+    w.detach().torch()[1:].fill_(-2.0)
 
 
 def by_init(w: Any) -> None:

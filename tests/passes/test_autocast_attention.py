@@ -69,7 +69,7 @@ def test_gradients_are_right(dtype: str, heads: int, groups: int, layout: str) -
 
 def reference(model: Any, x: torch.Tensor, dy: torch.Tensor) -> dict[str, torch.Tensor]:
     """Return the result and the gradients of the parameters by name, by torch in float64."""
-    state = {n: a.torch().double().requires_grad_() for n, a in model.named_parameters()}
+    state = {n: a.detach().torch().double().requires_grad_() for n, a in model.named_parameters()}
     parts = []
     for name, heads in (("query", model.heads), ("key", model.groups), ("value", model.groups)):
         y = F.linear(x, state[f"{name}.weight"], state[f"{name}.bias"])

@@ -544,7 +544,7 @@ def test_a_loop_of_ten_thousand_steps() -> None:
     found = optimized(autodiff(program, wrt=["h", "w"]))
     args = arguments(program, [10_000, [0.1, -0.2, 0.3], [1.001, 1.0, 1.002]])
     y, gradients = run(found, meta.array([1.0, 1.0, 1.0]), *args)
-    h, w = (a.torch().clone().requires_grad_() for a in args[1:])
+    h, w = (a.detach().torch().clone().requires_grad_() for a in args[1:])
     expected = h
     for _ in range(10_000):
         expected = torch.tanh(expected * w)

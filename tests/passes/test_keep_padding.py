@@ -183,7 +183,7 @@ def test_training_gives_what_torch_gives(
     ]
     assert any(t.dtype == dtype and t.shape[0] == 70 for t in wide)
     (loss, _), gradients = compiled(*arguments)
-    state = {n: a.torch().double().requires_grad_() for n, a in model.named_parameters()}
+    state = {n: a.detach().torch().double().requires_grad_() for n, a in model.named_parameters()}
     scores = F.linear(x.double().relu(), state["last.weight"], state.get("last.bias"))
     known = torch.where((target >= 0) & (target < classes), target, -100).long().flatten()
     expected = F.cross_entropy(scores.flatten(0, 1), known)

@@ -99,7 +99,7 @@ class TestConstruction:
         assert meta.array(source.T).strides == (2, 1), "a new array is compact"
         leaf = torch.ones(2, requires_grad=True)
         found = meta.array(leaf)
-        assert not found.requires_grad and not found.torch().requires_grad
+        assert found.requires_grad and found.torch().requires_grad
         found.update([5, 6])
         assert leaf.tolist() == [1, 1]
 

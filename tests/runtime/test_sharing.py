@@ -51,7 +51,9 @@ class TestSharing:
         x.update(np.arange(6).reshape(3, 2))
         assert tensor.tolist() == [[0, 2, 4], [1, 3, 5]]
         leaf = torch.zeros(2, requires_grad=True)
-        meta.from_dlpack(leaf).update([1, 2])
+        with pytest.raises(GradientError, match=r"meta\.asarray"):
+            meta.from_dlpack(leaf)
+        meta.from_dlpack(leaf.detach()).update([1, 2])
         assert leaf.tolist() == [1, 2]
         y = meta.array([1.0])
         y.requires_grad = True

@@ -176,7 +176,7 @@ def test_parameters_that_move(tape: TapeRecorder) -> None:
         run(x)
     assert tape.recorded == 1
     weight = run.arrays[0]
-    replace_tensor(weight, weight.torch() * 2)
+    replace_tensor(weight, weight.tensor * 2)
     for _ in range(3):
         check(run(x), model(x), 1e-6, 1e-6)
     assert tape.recorded == 2
@@ -187,7 +187,7 @@ def test_parameters_that_take_turns(tape: TapeRecorder) -> None:
     x = random(2, 3)
     run = meta.vm.compile(model, x)
     weight = run.arrays[0]
-    places = [weight.torch() * (i + 1) for i in range(3)]
+    places = [weight.tensor * (i + 1) for i in range(3)]
     for turn in range(6):
         for place in places:
             replace_tensor(weight, place.detach())
@@ -210,7 +210,7 @@ def test_turns_of_many_places(tape: TapeRecorder, monkeypatch: pytest.MonkeyPatc
     x = random(2, 3)
     run = meta.vm.compile(model, x)
     weight = run.arrays[0]
-    places = [weight.torch() * (i + 1) for i in range(5)]
+    places = [weight.tensor * (i + 1) for i in range(5)]
     for _ in range(4):
         for place in places:
             replace_tensor(weight, place)
@@ -225,7 +225,7 @@ def test_memory_of_parameters_that_is_given_back_and_taken_again(tape: TapeRecor
     x = random(2, 3)
     run = meta.vm.compile(model, x)
     weight = run.arrays[0]
-    ours = [weight.torch().clone() for _ in range(2)]
+    ours = [weight.tensor.clone() for _ in range(2)]
     storages = [t.untyped_storage() for t in ours]
     for i in range(6):
         for t, storage in zip(ours, storages, strict=True):

@@ -95,7 +95,7 @@ def by_update(net: Model) -> None:
 
 
 def by_torch(net: Model) -> None:
-    net.conv.weight.torch().mul_(-1)
+    net.conv.weight.detach().torch().mul_(-1)
 
 
 def by_operator(net: Model) -> None:

@@ -32,7 +32,7 @@ def leaves(result: Any) -> Tensors:
     """Return the arrays of a result by number; those of float only, which are compared."""
     adopt(result)
     found = tree.flatten(result)[0]
-    tensors = [x if isinstance(x, torch.Tensor) else x.torch() for x in found]
+    tensors = [x if isinstance(x, torch.Tensor) else x.detach().torch() for x in found]
     return {str(i): x for i, x in enumerate(tensors)}
 
 
@@ -131,7 +131,10 @@ class Stages:
 
 
 def _named(loss: Any, found: Tensors) -> Tensors:
-    return {"loss": loss.torch(), **{n.removeprefix("network."): g for n, g in found.items()}}
+    return {
+        "loss": loss.detach().torch(),
+        **{n.removeprefix("network."): g for n, g in found.items()},
+    }
 
 
 def run_of(stage: str) -> Run:

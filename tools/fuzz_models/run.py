@@ -209,14 +209,14 @@ def _check_values(program: Program, way: Way) -> None:
     found = _flat(run(*given))
     _compare_all(program, way, found, given)
     if way.executor in LEVELS:
-        copies = [t.torch().clone() for t in found]
+        copies = [t.detach().torch().clone() for t in found]
         second = arrays(program, way.device)
         again = _flat(run(*second))
         _compare_all(program, way, again, second)
         shared = {a.torch().untyped_storage().data_ptr() for a in given}
         for i, (copy, first) in enumerate(zip(copies, found, strict=True)):
             own = first.torch().untyped_storage().data_ptr() not in shared
-            if own and not torch.equal(_bits(copy), _bits(first.torch())):
+            if own and not torch.equal(_bits(copy), _bits(first.detach().torch())):
                 text = f"result {i} of the first call changed in the second"
                 raise Failed(Failure("overwritten", "", text, i))
 
@@ -328,7 +328,7 @@ def _compare_all(program: Program, way: Way, found: list[Any], given: list[Any])
 
 def compare(array: Any, wanted: Expected, loose: bool = False) -> tuple[str, str] | None:
     """Return the kind of difference and a text, None if an array is as expected."""
-    found = array.torch().detach().cpu()
+    found = array.detach().torch().cpu()
     dtype = FROM_TORCH[found.dtype]
     right = dtype == wanted.dtype or (loose and is_float(dtype) and is_float(wanted.dtype))
     if not right or found.shape != wanted.value.shape:

@@ -102,7 +102,7 @@ def check_forward(entry: Any, adapter: Callable[..., Any], sample: Any, calls: C
         # Of several right results, such as vectors of either sign, the sample says what is common.
         common = sample.output_process_fn_grad
         results = tree.flatten(found)
-        ours_in_torch = tree.unflatten(results[1], [leaf.torch() for leaf in results[0]])
+        ours_in_torch = tree.unflatten(results[1], [leaf.detach().torch() for leaf in results[0]])
         if common(expected) is expected:
             raise
         compare(

@@ -74,7 +74,7 @@ def compare(
             f"{what}: {expected!r} expected, found {found!r}"
         )
         return
-    value = found.torch() if isinstance(found, ndarray) else found
+    value = found.detach().torch() if isinstance(found, ndarray) else found
     assert isinstance(value, torch.Tensor), f"{what}: a tensor expected, found {found!r}"
     assert value.dtype == expected.dtype, f"{what}: {expected.dtype} expected, found {value.dtype}"
     assert value.shape == expected.shape, (

@@ -61,7 +61,7 @@ def other_seeds() -> Iterator[None]:
 
 def torch_of(value: Any) -> torch.Tensor:
     """Return a result of either side as a tensor of torch."""
-    return value.torch() if isinstance(value, meta.ndarray) else value
+    return value.detach().torch() if isinstance(value, meta.ndarray) else value
 
 
 def alike(found: Any, expected: Any) -> None:

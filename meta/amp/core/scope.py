@@ -91,8 +91,8 @@ class Eager:
 
     def _kept(self, array: ndarray, dtype: str) -> ndarray:
         """Return an array's cast; of a leaf the one made before, if it is the same still."""
-        leaf = array.requires_grad and array.node is None and not array.torch().is_inference()
-        place, version = (id(array), dtype), array.torch()._version if leaf else 0
+        leaf = array.requires_grad and array.node is None and not array.tensor.is_inference()
+        place, version = (id(array), dtype), array.tensor._version if leaf else 0
         known = self._casts.get(place) if leaf else None
         if known is not None and known[0]() is array and known[1] == version:
             return known[2]

@@ -148,7 +148,7 @@ def load_parts(
     if isinstance(params, str | bytes | os.PathLike):
         return module, read_params(params)
     try:
-        return module, {name: as_array(value).torch() for name, value in params.items()}
+        return module, {name: as_array(value).tensor for name, value in params.items()}
     except (ArgumentError, AttributeError, TypeError) as error:
         raise ParamsError(
             "these are no parameters",

@@ -39,7 +39,7 @@ def _parameter(tensor, attribute, name, number):
             raise Unconvertible(f"the {name} is neither an argument nor an attribute")
         return number(attribute)
     value = known(tensor)
-    return number(value.torch().item()) if value is not None and value.size == 1 else tensor
+    return number(value.tensor.item()) if value is not None and value.size == 1 else tensor
 
 
 def fixed_point(value):

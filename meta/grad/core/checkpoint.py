@@ -15,15 +15,16 @@ import torch
 from meta.base.dtype import has_gradient
 from meta.base.errors import GradientError
 from meta.base.source import Span, user_line
-from meta.grad.core.tape import Edge, next_order, propagate, recording_is
+from meta.grad.core.tape import Edge, next_order, place_of, propagate, source_of
 from meta.op.core import tree
 from meta.op.core.call import written_args
 from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.runtime import random
 from meta.runtime.array_key import ArrayKey
+from meta.runtime.entered import Entered
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import recording
+from meta.runtime.no_gradient import is_recording, recording_is
 from meta.runtime.replace import replace_tensor
 
 
@@ -36,16 +37,17 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
 
     ``run`` must compute the same each time, and return nested tuples, lists and dicts of arrays.
     """
-    if not recording.get():
+    if not is_recording():
         return run()
     watch = _Watch(held)
     with recording_is(False), use(watch), random.record_keys() as keys:
         result = run()
-    if not watch.tracked:
+    if not watch.sources:
         return result
     leaves, structure = tree.flatten(result)
-    leaves = [ndarray(a.torch(), a.key) if has_gradient(a.key.dtype) else a for a in leaves]
-    node = _Node(run, watch.saved, keys, tuple(a.key for a in leaves))
+    leaves = [ndarray(a.tensor, a.key) if has_gradient(a.key.dtype) else a for a in leaves]
+    sources = list(watch.sources.values())
+    node = _Node(run, watch.saved, keys, sources, tuple(a.key for a in leaves))
     for i, array in enumerate(leaves):
         if has_gradient(array.key.dtype):
             array.tracked = True
@@ -76,12 +78,13 @@ class _Saved:
 
 
 class _Watch:
-    """A call handler that runs calls as usual, saves what they are about to write, and notes
-    whether anything required a gradient.
+    """A call handler that runs calls as usual, saves what they are about to write, and notes what
+    requires a gradient.
     """
 
     def __init__(self, held: Iterable[ndarray]) -> None:
-        self.tracked = False
+        # By place.
+        self.sources: dict[Any, Any] = {}
         self.saved: dict[int, _Saved] = {}
         self._inner = current() or Default.handler
         self._held: dict[int, list[ndarray]] = {}
@@ -90,8 +93,13 @@ class _Watch:
         self._made: set[int] = set()
 
     def __call__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = [a for a in tree.flatten((args, kwargs))[0] if isinstance(a, ndarray)]
-        self.tracked = self.tracked or any(a.requires_grad for a in given)
+        found = tree.flatten((args, kwargs))[0]
+        given = [a for a in found if isinstance(a, ndarray)]
+        tensors = [t for t in found if isinstance(t, torch.Tensor) and t.requires_grad]
+        sources = [source_of(a) for a in given]
+        if tensors and torch.is_grad_enabled():
+            sources += map(Entered, tensors)
+        self.sources.update((place_of(s), s) for s in sources if s is not None)
         if op.schema.written:
             bound = op.schema.bind(args, kwargs, as_array)
             for array in written_args(op, bound):
@@ -124,9 +132,11 @@ class _Node:
         run: Callable[[], Any],
         saved: dict[int, _Saved],
         keys: list[int],
+        sources: list[Any],
         outputs: tuple[ArrayKey, ...],
     ) -> None:
         self.run, self.saved, self.keys, self.outputs = run, saved, keys, outputs
+        self.sources = sources
         self.context = copy_context()  # which dialects are preferred, ...
         self.line = user_line()
         self.order = next_order()

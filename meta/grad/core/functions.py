@@ -12,12 +12,13 @@ from typing import Any
 from meta.base.dtype import COMPLEX, has_gradient
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS, nearest
-from meta.grad.core.tape import Edge, next_order, propagate, recording_is
+from meta.grad.core.chosen import Sums
+from meta.grad.core.tape import Edge, next_order, place_of, propagate, source_of, sources_of
 from meta.op.core import tree
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import NoGradient, recording
+from meta.runtime.no_gradient import NoGradient, is_recording, recording_is
 
 Argument = int | str
 Traced = Callable[[Trace, Callable[[list[Any]], Any], list[Any]], tuple[Any, list[Any]]]
@@ -154,7 +155,7 @@ def _eager(
     run: Callable[[list[Any]], Any], given: list[ndarray], name: str
 ) -> tuple[ndarray, list[ndarray]]:
     """Return value and gradients by the tape."""
-    records = recording.get()
+    records = is_recording()
     since = next_order()
     with recording_is(True):
         xs = [_alias(a, records) for a in given]
@@ -169,27 +170,22 @@ def _eager(
         raise value.node.error()
     if not value.tracked:
         raise independent(name)
-    leaves = {id(x): i for i, x in enumerate(xs) if x.node is None}
-    edges = {(x.node.node, x.node.index): i for i, x in enumerate(xs) if x.node is not None}
-    found: dict[int, ndarray] = {}
-
-    def accumulate(source: Any, gradient: ndarray) -> None:
-        i = leaves.get(id(source))
-        if i is not None:
-            old = found.get(i)
-            found[i] = gradient if old is None else OPERATORS["add"](old, gradient)
-
-    start = value if value.node is None else value.node
-    linked = records and _leads_elsewhere(start, leaves, since)
+    sources = [source_of(x) for x in xs]
+    leaves = Sums(sources)
+    edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
+    start = source_of(value)
+    linked = records and _leads_elsewhere(start, leaves.wanted, since)
     with recording_is(linked), use(None):
-        ends = propagate([(start, value.seed(None, False))], accumulate, edges, since)
-        for edge, gradient in ends.items():
-            if gradient is not None:
-                found[edges[edge]] = gradient
-        if not found:
+        ends = propagate([(start, value.seed(None, False))], leaves.add, edges, since)
+        leaves.through_torch(linked)
+        found = [
+            ends.get((s.node, s.index)) if isinstance(s, Edge) else leaves.gradient(s)
+            for s in sources
+        ]
+        if all(g is None for g in found):
             raise independent(name)
         gradients = [
-            found[i] if i in found else OPERATORS["zeros_like"](x) for i, x in enumerate(xs)
+            OPERATORS["zeros_like"](x) if g is None else g for x, g in zip(xs, found, strict=True)
         ]
     if linked:
         return value, gradients
@@ -208,23 +204,15 @@ def _alias(array: ndarray, records: bool) -> ndarray:
     return alias
 
 
-def _leads_elsewhere(start: Any, own: dict[int, int], since: int) -> bool:
-    """Whether what was recorded leads to anything but the arrays of ``own``."""
-    stack, seen = [start], set()
-    while stack:
-        source = stack.pop()
-        if isinstance(source, tuple):
-            stack.extend(source)
-        elif isinstance(source, Edge):
-            node = source.node
-            if node.order < since or not hasattr(node, "sources"):
-                return True
-            if id(node) not in seen:
-                seen.add(id(node))
-                stack.extend(node.sources)
-        elif source is not None and id(source) not in own:
-            return True
-    return False
+def _leads_elsewhere(start: Any, own: set[Any], since: int) -> bool:
+    """Whether what was recorded leads to anything but the arrays of ``own``, which are known by
+    their places.
+    """
+    return any(
+        place_of(source) not in own
+        for source in sources_of(start, since)
+        if not isinstance(source, Edge) or source.node.order < since
+    )
 
 
 def _is_leaf(value: object) -> bool:

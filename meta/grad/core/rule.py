@@ -33,8 +33,9 @@ _TYPES = (TensorType, tuple[TensorType, ...])
 @dataclass(frozen=True, slots=True)
 class Rule:
     """The gradient aspect of one operator. ``function`` is None if it has none, and ``reason`` says
-    why. ``kept`` says what it keeps: (name, index of the argument or -1 for the result, whether
-    the type only); ``dy`` is its name for the gradient of the result.
+    why; ``missing`` then says that it would not be zero. ``kept`` says what it keeps: (name, index
+    of the argument or -1 for the result, whether the type only); ``dy`` is its name for the
+    gradient of the result.
     """
 
     op: Op
@@ -45,6 +46,7 @@ class Rule:
     site: Span
     kept: tuple[tuple[str, int, bool], ...] = ()
     dy: str = "dy"
+    missing: bool = False
 
     def __call__(self, values: dict[str, Any]) -> tuple[Any, ...]:
         """Apply the rule to kept values by name; return one gradient (or None) per tensor slot of
@@ -128,15 +130,18 @@ def gradients(rules: Mapping[Op, Callable[..., Any]]) -> None:
         gradient(op)(function)
 
 
-def not_differentiable(*ops: Op, why: str) -> None:
+def not_differentiable(*ops: Op, why: str, missing: bool = False) -> None:
     """State that operators have no gradient, and why. Results do not require a gradient; nothing is
     recorded.
+
+    missing: there is a gradient that is not zero, only no rule for it. To ask for one of what was
+    computed from such a result is an error, where it would else be silently without this part.
     """
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None
     site = Span(caller.f_code.co_filename, caller.f_lineno) if caller is not None else Span("?", 0)
     for op in ops:
-        _attach(op, Rule(op, None, (), frozenset(), why, site))
+        _attach(op, Rule(op, None, (), frozenset(), why, site, missing=missing))
 
 
 def rule_of(op: Op) -> Rule:

@@ -3,7 +3,9 @@
 A node keeps what the operator's rule asks for and nothing else. `backward` visits nodes in reverse
 order of creation, so the depth of the program does not matter, and adds to the ``grad`` of every
 leaf; `grad` returns the gradients of chosen arrays instead. Nodes live as long as a result that
-leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate.
+leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate. A
+torch tensor that requires a gradient is a leaf, too, whose gradient goes on through torch
+(`meta.runtime.entered`).
 
 A rule is made of operators, which are run as they are written also in a block that gives calls
 another meaning (`meta.amp.autocast_scope`): the precision of a gradient is that of its call. With
@@ -15,14 +17,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
 
 from meta.base.dtype import TO_TORCH, has_gradient
-from meta.base.errors import ArgumentError, GradientError, MetaError
+from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
 from meta.grad.core.rule import Rule, rule_of
@@ -31,8 +32,9 @@ from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime import copies
 from meta.runtime.array_key import ArrayKey
+from meta.runtime.entered import Entered, give_back
 from meta.runtime.ndarray import adding, ndarray
-from meta.runtime.no_gradient import NoGradient, recording
+from meta.runtime.no_gradient import NoGradient, is_recording, recording_is
 
 _order = itertools.count()
 
@@ -42,31 +44,16 @@ def next_order() -> int:
     return next(_order)
 
 
-@contextmanager
-def recording_is(on: bool) -> Iterator[None]:
-    """Record calls in this block, or do not."""
-    token = recording.set(on)
-    try:
-        yield
-    finally:
-        recording.reset(token)
-
-
-@contextmanager
-def no_grad() -> Iterator[None]:
-    """Record nothing for `backward` in this block."""
-    with recording_is(False):
-        yield
-
-
 class Node(Protocol):
     """What an `Edge` leads to: something that was computed, and knows its gradients.
 
     order: larger than that of all nodes that were made before. outputs: what was computed.
+    sources: what it was computed from, as in `TapeNode`.
     """
 
     order: int
     outputs: tuple[ArrayKey, ...]
+    sources: list[Any]
 
     def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
         """Yield (source, gradient) for every argument that leads to a leaf, of the gradients of
@@ -78,8 +65,9 @@ class TapeNode:
     """One recorded call.
 
     ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to
-    an earlier node, a leaf array, None, or a tuple of these. ``saved`` are the rule's values by
-    name, without ``dy``; ``versions`` say how often each had been written in place by then.
+    an earlier node, a leaf array, an `Entered` tensor, None, or a tuple of these. ``saved`` are the
+    rule's values by name, without ``dy``; ``versions`` say how often each had been written in place
+    by then.
     """
 
     __slots__ = ("line", "op", "order", "outputs", "rule", "saved", "sources", "versions")
@@ -106,9 +94,7 @@ class TapeNode:
     def gradients(self, dys: list[ndarray | None]) -> Iterator[tuple[Any, ndarray]]:
         """Yield (source, gradient) for every argument that leads to a leaf."""
         self.check_versions()
-        filled = tuple(
-            _zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True)
-        )
+        filled = tuple(zeros(k) if d is None else d for d, k in zip(dys, self.outputs, strict=True))
         try:
             dy = filled[0] if len(filled) == 1 else filled
             results = self.rule({**self.saved, **self.results(), self.rule.dy: dy})
@@ -134,7 +120,7 @@ class TapeNode:
 
     def results(self) -> dict[str, Any]:
         """Return what the rule needs of the results, linked to this node, if it is recorded."""
-        if not recording.get():
+        if not is_recording():
             return {}
         return {
             name: self.linked(self.saved[name])
@@ -174,84 +160,62 @@ class Edge:
     def backward(self, seed: ndarray, create_graph: bool) -> None:
         """Propagate ``seed`` from this result to all leaves."""
         given: set[int] = set()
+        entered: list[tuple[torch.Tensor, ndarray]] = []
 
-        def accumulate(leaf: ndarray, gradient: ndarray) -> None:
-            with adding:
-                if leaf.grad is not None:
-                    leaf.grad = OPERATORS["add"](leaf.grad, gradient)
-                    return
-                # `add` hands one array to both operands: a leaf's gradient is its own to change.
-                place = gradient.tensor.data_ptr()
-                leaf.grad = _copy(gradient) if place in given else gradient
-                given.add(place)
+        def accumulate(leaf: Any, gradient: ndarray) -> None:
+            if isinstance(leaf, Entered):
+                entered.append((leaf.tensor, own(gradient, given)))
+            else:
+                add_to(leaf, gradient, given)
 
         with recording_is(create_graph), use(None):
             propagate([(self, seed)], accumulate)
+            give_back(entered, create_graph)
 
 
-def grad(
-    y: ndarray | Sequence[ndarray],
-    x: ndarray | Sequence[ndarray] | None = None,
-    dy: Any = None,
-    *,
-    create_graph: bool = False,
-) -> ndarray | tuple[ndarray, ...]:
-    """Return the gradient of ``sum(y * dy)`` by ``x``; nobody's ``grad`` attribute changes.
+def add_to(leaf: ndarray, gradient: ndarray, given: set[int]) -> None:
+    """Add a gradient to a leaf's; ``given``: as in `own`."""
+    with adding:
+        if leaf.grad is None:
+            leaf.grad = own(gradient, given)
+        else:
+            leaf.grad = OPERATORS["add"](leaf.grad, gradient)
 
-    y: an array that was computed, or several, whose gradients are then summed. dy: for each, an
-    array of its shape; None stands for 1 where y has one element. x: an array that requires a
-    gradient, or that was computed from one; or several. create_graph: record the computation of
-    the gradient, so that it can itself be differentiated, by x and by dy.
 
-    Result: an array of x's type, or a tuple with one per array; zeros where y does not depend on
-    it. Raises ArgumentError without x, and for a function: `value_and_grad` differentiates those;
-    GradientError if nothing was recorded for y or x, or if y was computed by an operator whose
-    gradient was not stated.
-
-    >>> import meta
-    >>> x = meta.array(3.0)
-    >>> x.requires_grad = True
-    >>> slope = grad(x * x * x, x, create_graph=True)
-    >>> grad(slope, x).item()
-    18.0
+def own(gradient: ndarray, given: set[int]) -> ndarray:
+    """Return a gradient, or a copy if its memory was given to another leaf: `add` hands one array
+    to both operands, and a leaf's gradient is its own to change. ``given``: memory by address.
     """
-    if callable(y) or x is None:
-        raise ArgumentError(
-            "grad is given what was computed, and by what it is differentiated",
-            op="grad",
-            expected="grad(y, x) of arrays",
-            found=f"{type(y).__name__} and {'no x' if x is None else type(x).__name__}",
-            hint="of a function: meta.grad.value_and_grad(f)(x) returns its result and gradient",
-        )
-    ys = (y,) if isinstance(y, ndarray) else tuple(y)
-    xs = (x,) if isinstance(x, ndarray) else tuple(x)
-    dys = (dy,) if isinstance(y, ndarray) else (None,) * len(ys) if dy is None else tuple(dy)
-    for array in (*ys, *xs):
-        if array.node.__class__ is NoGradient:
-            raise array.node.error()
-        if not array.tracked:
-            raise GradientError(
-                "this array has no gradient: it neither requires one, nor was it computed from one "
-                "that does",
-                found=f"shape {array.shape}, dtype {array.dtype}",
-                hint="set requires_grad = True on the inputs before the computation",
-            )
-    leaves: dict[int, ndarray] = {}
+    place = gradient.tensor.data_ptr()
+    found = _copy(gradient) if place in given else gradient
+    given.add(place)
+    return found
 
-    def accumulate(leaf: ndarray, gradient: ndarray) -> None:
-        old = leaves.get(id(leaf))
-        leaves[id(leaf)] = gradient if old is None else OPERATORS["add"](old, gradient)
 
-    with recording_is(create_graph), use(None):
-        starts = [(_source(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
-        edges = {(a.node.node, a.node.index) for a in xs if a.node is not None}
-        computed = propagate(starts, accumulate, edges)
-        found = tuple(
-            leaves.get(id(a)) if a.node is None else computed.get((a.node.node, a.node.index))
-            for a in xs
-        )
-        results = tuple(_zeros(a.key) if g is None else g for a, g in zip(xs, found, strict=True))
-    return results[0] if isinstance(x, ndarray) else results
+def place_of(source: Any) -> Any:
+    """Return what tells sources apart: a tensor that entered twice is one."""
+    if isinstance(source, Edge):
+        return source.node, source.index
+    return id(source.tensor if isinstance(source, Entered) else source)
+
+
+def sources_of(start: Any, since: int = -1) -> Iterator[Any]:
+    """Yield what was recorded for a source, which comes first, leads to: edges, leaf arrays and
+    tensors that entered, some of them several times; not what lies behind nodes of an order less
+    than ``since``.
+    """
+    stack, seen = [start], set()
+    while stack:
+        source = stack.pop()
+        if isinstance(source, tuple):
+            stack.extend(source)
+        elif source is not None:
+            yield source
+            if not isinstance(source, Edge) or source.node.order < since:
+                continue
+            if id(source.node) not in seen:
+                seen.add(id(source.node))
+                stack.extend(source.node.sources)
 
 
 def propagate(
@@ -275,7 +239,9 @@ def propagate(
 
     def reach(source: Any, gradient: ndarray) -> None:
         if not isinstance(source, Edge) or source.node.order < since:
-            accumulate(source, _own(gradient))
+            if isinstance(source, NoGradient):
+                raise source.error()
+            accumulate(source, _unmarked(gradient))
             return
         if source.node not in pending:
             pending[source.node] = [None] * len(source.node.outputs)
@@ -291,13 +257,13 @@ def propagate(
         dys = pending.pop(node)
         for index in watched.get(node, ()):
             reached = dys[index]
-            found[node, index] = reached if reached is None else _own(reached)
+            found[node, index] = reached if reached is None else _unmarked(reached)
         for source, gradient in node.gradients(dys):
             reach(source, gradient)
     return found
 
 
-def _own(gradient: ndarray) -> ndarray:
+def _unmarked(gradient: ndarray) -> ndarray:
     """Return a gradient for a user, whom it does not matter which operator computed it last."""
     if copies.is_marked(gradient.tensor):
         gradient.tensor = copies.forget(gradient.tensor)
@@ -306,13 +272,14 @@ def _own(gradient: ndarray) -> ndarray:
 
 def _copy(value: ndarray) -> ndarray:
     """Return the values in memory of their own; recorded if the gradient itself is."""
-    if value.tracked and recording.get():
+    if value.tracked and is_recording():
         copied: ndarray = OPERATORS["copy"](value)
         return copied
     return ndarray(value.tensor.clone())
 
 
-def _zeros(key: ArrayKey) -> ndarray:
+def zeros(key: ArrayKey) -> ndarray:
+    """Return zeros of a type."""
     return ndarray(torch.zeros(key.shape, dtype=TO_TORCH[key.dtype], device=str(key.device)))
 
 
@@ -324,15 +291,18 @@ def _version(value: Any) -> Any:
     return tuple(_version(v) for v in value) if isinstance(value, tuple) else None
 
 
-def _source(value: Any) -> Any:
-    """Return where the gradient of an argument goes: an edge, a leaf, None, or a tuple of these."""
+def source_of(value: Any) -> Any:
+    """Return where the gradient of an argument goes: an edge, a leaf array, a tensor that entered,
+    what says that it is missing, None, or a tuple of these.
+    """
     if value.__class__ is ndarray:
         if not value.tracked or not has_gradient(value.key.dtype):
             return None
-        if value.node is None:
+        node = value.node
+        if node is None:
             return value
-        return None if value.node.__class__ is NoGradient else value.node
-    return tuple(map(_source, value)) if value.__class__ is tuple else None
+        return None if isinstance(node, NoGradient) and not node.missing else node
+    return tuple(map(source_of, value)) if value.__class__ is tuple else None
 
 
 def _detached(value: Any) -> Any:
@@ -341,7 +311,7 @@ def _detached(value: Any) -> Any:
     """
     if isinstance(value, tuple):
         return tuple(_detached(v) for v in value)
-    return ndarray(value.torch(), value.key)
+    return ndarray(value.tensor, value.key)
 
 
 def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
@@ -349,16 +319,17 @@ def record(op: Op, args: tuple[Any, ...], result: Any) -> None:
     order).
 
     The result of an operator stated `not_differentiable` requires no gradient, and neither does
-    what is computed of it alone; such arrays know the operator, for the error of `backward`.
+    what is computed of it alone; such arrays know the operator, for the error of `backward`. Where
+    the gradient is missing, what is computed of it is recorded, and `backward` is that error.
     """
     rule = rule_of(op)
     results = result if isinstance(result, tuple) else (result,)
-    sources = [_source(args[i]) for i in op.schema.tensor_slots]
+    sources = [source_of(args[i]) for i in op.schema.tensor_slots]
     if not any(map(_leads, sources)):
         _end(results, _ended(args[i] for i in op.schema.tensor_slots))
         return
     if rule.function is None:
-        _end(results, NoGradient(op.name, rule.reason, user_line()))
+        _end(results, NoGradient(op.name, rule.reason, user_line(), rule.missing))
         return
     saved: dict[str, Any] = {}
     for name, index, type_only in rule.kept:

@@ -8,12 +8,15 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import torch
+
 from meta import op, random
-from meta.base.errors import ArgumentError, TraceError
+from meta.base.errors import ArgumentError, GradientError, TraceError
 from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
 from meta.op.core.tracing import Value
+from meta.runtime.entered import refuse_values
 from meta.runtime.ndarray import array, ndarray
 
 __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"]
@@ -21,14 +24,23 @@ __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"
 
 def parameter(x: object) -> ndarray:
     """Mark an array as trained and return it; of numbers, and of NumPy's or torch's arrays, a new
-    one.
+    one. GradientError for what was computed from an array that requires a gradient: a parameter is
+    where gradients end.
     """
     if isinstance(x, Value):
         raise TraceError(
             "a parameter is made while a function is traced",
             hint="make layers and parameters in build, or outside of the traced function",
         )
+    if isinstance(x, torch.Tensor):
+        refuse_values(x, "parameter()", "meta.model.parameter(t.detach())")
     made = x if isinstance(x, ndarray) else array(x)
+    if made.requires_grad and made.node is not None:
+        raise GradientError(
+            "a parameter was computed from an array that requires a gradient",
+            found=f"shape {made.shape}, dtype {made.dtype}",
+            hint="x.detach()",
+        )
     made.requires_grad = True
     return made
 
@@ -93,7 +105,7 @@ class Embedding(Model):
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.weight = parameter(random.normal((num_embeddings, embedding_dim)))
         if padding_idx is not None:
-            self.weight.torch()[padding_idx] = 0
+            self.weight.tensor[padding_idx] = 0
 
     @trace
     def forward(self, indices: Any) -> Any:

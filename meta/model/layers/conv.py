@@ -175,4 +175,4 @@ def initialize_convolutions(model: Model) -> None:
             std = math.sqrt(2 / (channels * math.prod(kernel)))
             layer.weight.update(random.normal(layer.weight.shape, 0.0, std))
             if layer.bias is not None:
-                layer.bias.torch().zero_()
+                layer.bias.tensor.zero_()

@@ -119,10 +119,10 @@ def initialize(model: Model, std: float, scaled: dict[str, float] | None = None)
             own = [s for end, s in (scaled or {}).items() if name.endswith(end)]
             array.update(random.normal(array.shape, 0.0, own[0] if own else std))
         elif name.endswith("bias"):
-            array.torch().detach().zero_()
+            array.tensor.detach().zero_()
         row = padded[id(array)].padding_idx if id(array) in padded else None
         if row is not None:
-            array.torch().detach()[row] = 0
+            array.tensor.detach()[row] = 0
 
 
 IGNORED = -100

@@ -69,7 +69,7 @@ class VGG(Model):
             if isinstance(layer, Linear):
                 layer.weight.update(random.normal(layer.weight.shape, 0.0, 0.01))
                 assert layer.bias is not None
-                layer.bias.torch().zero_()
+                layer.bias.tensor.zero_()
 
     @trace
     def forward(self, x: Any) -> Any:

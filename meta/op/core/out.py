@@ -12,7 +12,7 @@ from typing import Any
 from meta.base.errors import ArgumentError, GradientError, TraceError
 from meta.runtime import traced
 from meta.runtime.ndarray import ndarray
-from meta.runtime.no_gradient import recording
+from meta.runtime.no_gradient import is_recording
 from meta.runtime.writes import memory_of
 
 
@@ -49,7 +49,7 @@ def into(name: str, out: Any, call: Callable[[], Any]) -> Any:
             op=name,
             found=type(result).__name__,
         )
-    if result.requires_grad and recording.get():
+    if result.requires_grad and is_recording():
         raise GradientError(
             "a call with out= is not recorded, and an argument requires a gradient",
             op=name,

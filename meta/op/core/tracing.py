@@ -136,9 +136,12 @@ class Trace:
     types: the data types of its values, by name; add one with `define`.
     device: where the inputs are, so where new arrays should be made.
     promotes: whether the code that is traced is a user's, whose operands are promoted.
+    closed_over: an array that requires a gradient, or a torch tensor that does, and became a
+    constant, as text; empty if there is none.
     """
 
     promotes = False
+    closed_over = ""
 
     def __init__(self, device: Device = CPU) -> None:
         self.builder = BlockBuilder()
@@ -206,8 +209,10 @@ class Trace:
             return value
         array = as_array(value)
         if id(array) not in self._arrays:
+            if getattr(value, "requires_grad", False) and not self.closed_over:
+                self.closed_over = f"{array.name or 'an array'} of shape {array.shape}"
             # A copy: the program does not change when the user writes to the array later.
-            constant = Constant(array.torch().clone())
+            constant = Constant(array.tensor.clone())
             self._arrays[id(array)] = (array, Symbol(self, constant, constant.type))
         return self._arrays[id(array)][1]
 

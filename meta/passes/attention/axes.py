@@ -137,7 +137,7 @@ def value_of(atom: Expr, known: Definitions) -> torch.Tensor | None:
             assert isinstance(called, Op)
             named = zip(called.slots, call.args, strict=True)
             args = ("cpu" if slot.name == "device" else given(a) for slot, a in named)
-            values[var] = called(*args).torch()
+            values[var] = called(*args).tensor
     return atom.data.cpu() if isinstance(atom, Constant) else values[atom]
 
 

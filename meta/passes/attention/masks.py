@@ -154,7 +154,7 @@ def _values(found: Masking, known: Definitions) -> list[torch.Tensor] | None:
         return None
     with use(Default.handler), only("torch"):
         return [
-            _told_once(_spread(ndarray(v), m, found.axes).torch())
+            _told_once(_spread(ndarray(v), m, found.axes).tensor)
             for v, m in zip(values, found.masks, strict=True)
         ]
 

@@ -55,7 +55,7 @@ def made(subject: Subject, floats: str = FLOATS[0]) -> list[Any]:
     values: list[Any] = []
     for place, value in enumerate(subject.values):
         if isinstance(value, ndarray):
-            tensor = value.torch().detach().clone(memory_format=torch.contiguous_format)
+            tensor = value.tensor.detach().clone(memory_format=torch.contiguous_format)
             for bounds in by_place.get(place, ()):
                 looker(bounds)(tensor)
             values.append(tensor)

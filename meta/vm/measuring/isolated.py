@@ -169,7 +169,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TensorType):
         return {"type": str(value)}
     if isinstance(value, ndarray):
-        tensor = value.torch()
+        tensor = value.tensor
         return {"values": to_base64(tensor), "type": str(array_type(value.key))}
     if isinstance(value, tuple) and any(isinstance(v, TensorType | ndarray) for v in value):
         return {"several": list(map(_plain, value))}

@@ -279,4 +279,4 @@ def _tensors(result: Any) -> Iterator[torch.Tensor]:
         for part in result:
             yield from _tensors(part)
     else:
-        yield result.torch()
+        yield result.tensor

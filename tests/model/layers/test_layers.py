@@ -71,7 +71,7 @@ def test_train_mode(case: LayerCase) -> None:
     dys = [torch.randn_like(y) for y in expected]
     if expected[0].requires_grad:
         torch.autograd.backward(expected, dys)
-    given = [meta.array(x) for x in xs]
+    given = [meta.array(x.detach()) for x in xs]
     for array in given:
         array.requires_grad = not case.indices
     ys = leaves(ours.forward.function(ours, *given))

@@ -197,7 +197,7 @@ class Context:
                 found = found.to(device=self.root.device)
             self._constants[node] = found
             # The program owns its constants: there is no need of a copy.
-            held = Constant(found.torch())
+            held = Constant(found.tensor)
             outermost = self.root
             while (outer := getattr(outermost, "outer", None)) is not None:
                 outermost = outer
