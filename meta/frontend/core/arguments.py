@@ -83,3 +83,9 @@ def static_extent(extent: Dim, what: str) -> int:
     if isinstance(extent, SymbolicDim | UnknownDim):
         raise Unconvertible(f"{what} has the extent {extent}, which has to be a number")
     return extent
+
+
+def in_shape_of(y: Any, x: Any) -> Any:
+    """Return the elements of a tensor in the shape of another, whatever of that is known."""
+    known = not any(isinstance(d, UnknownDim) for d in x.shape)
+    return op.reshape(y, x.shape) if known else op.reshape_like(y, x)

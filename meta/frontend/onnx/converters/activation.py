@@ -5,7 +5,7 @@ from __future__ import annotations
 from meta import op
 from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
-from meta.frontend.core.arguments import known_number
+from meta.frontend.core.arguments import in_shape_of, known_number
 from meta.frontend.core.arithmetic import clipped
 from meta.frontend.onnx.converters.elementwise import aligned, stated
 from meta.frontend.onnx.converters.movement import flattened
@@ -118,7 +118,7 @@ def _softmax(name, base):
         """Before opset 13 all axes from the given one are one."""
         if call.opset >= 13:
             return base(x, axis)
-        return op.reshape(base(_rows(x, axis), 1), x.shape)
+        return in_shape_of(base(_rows(x, axis), 1), x)
 
 
 def _rows(x, axis):
@@ -130,15 +130,18 @@ _softmax("Softmax", op.softmax)
 _softmax("LogSoftmax", op.log_softmax)
 
 
-@onnx("Hardmax", op.argmax, op.one_hot, op.reshape)
+@onnx("Hardmax", op.argmax, op.equal, op.reshape)
 def hardmax(x, *, axis, call):
     """1 at the first of the greatest elements, 0 elsewhere."""
     if call.opset < 13:
-        return op.reshape(_first_greatest(_rows(x, axis), 1), x.shape)
+        return in_shape_of(_first_greatest(_rows(x, axis), 1), x)
     return _first_greatest(x, axis)
 
 
 def _first_greatest(x, axis):
     axis = axis + x.ndim if axis < 0 else axis
-    place = op.argmax(x, axis)
-    return op.one_hot(place, x.shape[axis], axis=axis, dtype=x.dtype)
+    chosen = op.expand_dims(op.argmax(x, axis), axis)
+    # 0, 1, ... along the axis, whose extent may have no number.
+    ones = op.astype(op.ones_like(x), chosen.dtype)
+    places = op.cumsum.plain(ones, axis, chosen.dtype, True)
+    return op.astype(op.equal(places, chosen), x.dtype)

@@ -8,14 +8,16 @@ have to be known then.
 
 from __future__ import annotations
 
+from functools import partial
+
 from meta import op
 from meta.base.errors import TypeInferError
 from meta.frontend.core import Unconvertible, active_trace, known
-from meta.frontend.core.arguments import WHOLE, constant, known_number, static_extent, vector
+from meta.frontend.core.arguments import constant, known_number, static_extent
+from meta.frontend.onnx.loops import along, forgotten, joined_of, probed, zeros
 from meta.frontend.onnx.narrow import Narrow, held, named, names
 from meta.frontend.onnx.registry import onnx
 from meta.frontend.onnx.text import has_text
-from meta.ir.dims import UnknownDim
 from meta.ir.primitives import Primitive
 from meta.ir.types import TensorType
 from meta.model.control_flow import cond, scan, while_loop
@@ -44,26 +46,41 @@ def if_(condition, *, then_branch, else_branch, call):
     branches = then_branch, else_branch
     if chosen is not None:
         return branches[0 if chosen else 1]()
-    flag, failures = _flag(condition), then_branch.walker.failures
-    count = len(failures)
+    flag = _flag(condition)
+    failures = then_branch.walker.failures
+    listed = len(failures)
     try:
         return _either(flag, branches, lambda value: value)
-    except (_Differ, TypeInferError) as error:
-        del failures[count:]
+    except (Unconvertible, TypeInferError) as error:
         first = error
-    found = [_outcome(b) for b in branches]
-    del failures[count:]
-    fitting = [f for f in found if not isinstance(f, TypeInferError)]
-    if not fitting:
-        raise found[0]
-    if len(fitting) == 2:
-        joined = _joined(*fitting)
-        if joined is None:
-            raise first
-        return _either(flag, branches, lambda value: _forgotten(value, joined, call))
-    places = [_place(f, i, fitting[0]) for i, f in enumerate(found)]
-    chosen = [b if p is None else p for b, p in zip(branches, places, strict=True)]
-    return _either(flag, chosen, lambda value: value)
+    del failures[listed:]
+    found, errors = [], []
+    for branch in branches:
+        try:
+            found.append(probed(branch))
+        except (Unconvertible, TypeInferError) as error:
+            reasons = [f"{f.operator}, {f.place}: {f.why}" for f in failures[listed:]]
+            errors.append("; ".join(reasons) or _in_one_line(error))
+            found.append(None)
+    if len(errors) == 2 or has_text(found):
+        raise first  # what is listed stays so
+    del failures[listed:]
+    if errors:
+        absent = found.index(None)
+        name = ("then_branch", "else_branch")[absent]
+        why = f"the {name} of an If is taken, and does not fit its inputs: {errors[0]}"
+        pair = list(branches)
+        pair[absent] = partial(_failing, found[1 - absent], why)
+        return _either(flag, pair, lambda value: value)
+    joined = joined_of(*found)
+    if joined is None:
+        raise first
+    return _either(flag, branches, lambda value: forgotten(value, joined, call))
+
+
+def _in_one_line(error):
+    lines = [x.strip() for x in str(error).splitlines() if not x.startswith("  at:")]
+    return "; ".join(lines)
 
 
 class _Differ(Unconvertible):
@@ -95,62 +112,16 @@ def _either(flag, branches, prepared):
     return named(cond(flag, *map(of, branches)), dtypes[0])
 
 
-def _outcome(branch):
-    """Return what a branch gives, traced in a block that is thrown away, or its error."""
-    try:
-        return _probed(branch)
-    except TypeInferError as error:
-        return error
-
-
-def _place(error, place, other):
-    """Return what stands for a branch that does not fit: it gives values of the types of the other,
-    or would, if it did not fail; None for one that fits.
-    """
-    if not isinstance(error, TypeInferError):
-        return None
-    name = ("then_branch", "else_branch")[place]
-    lines = [x.strip() for x in str(error).splitlines() if not x.startswith("  at:")]
-    message = f"the {name} of an If is taken, and does not fit its inputs: {'; '.join(lines)}"
-
-    def failing(value):
-        if isinstance(value, tuple | list):
-            return type(value)(map(failing, value))
-        if isinstance(value, Narrow):
-            return Narrow(failing(value.held), value.dtype)
-        if value is None:
-            return None
-        type_ = TensorType(tuple(value.shape), value.dtype)
-        return active_trace().emit(Primitive("fail", (), (message,), type_), type_)
-
-    return lambda: failing(other)
-
-
-def _joined(one, other):
-    """Return where extents of two values differ, as nested lists of axes; None if they differ in
-    more.
-    """
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        if len(one) != len(other):
-            return None
-        parts = list(map(_joined, one, other))
-        return None if None in parts else parts
-    if isinstance(one, tuple | list | None) or isinstance(other, tuple | list | None):
-        return [] if one is None and other is None else None
-    if names(one) != names(other) or held(one).dtype != held(other).dtype or one.ndim != other.ndim:
-        return None
-    return [a != b for a, b in zip(one.shape, other.shape, strict=True)]
-
-
-def _forgotten(value, joined, call):
-    """Return a value of whose extents those that differ are not known."""
+def _failing(value, why):
+    """Return what a branch gives that fails where it is taken: it would be of a value's types."""
     if isinstance(value, tuple | list):
-        return type(value)(_forgotten(v, j, call) for v, j in zip(value, joined, strict=True))
-    if not any(joined):
-        return value
-    bounds = (constant([b] * value.ndim, "int64", call) for b in (0, WHOLE, 1))
-    found = op.dynamic_strided_slice(held(value), *bounds)
-    return Narrow(found, value.dtype) if isinstance(value, Narrow) else found
+        return type(value)(_failing(v, why) for v in value)
+    if isinstance(value, Narrow):
+        return Narrow(_failing(value.held, why), value.dtype)
+    if value is None:
+        return None
+    type_ = TensorType(tuple(value.shape), value.dtype)
+    return active_trace().emit(Primitive("fail", (), (why,), type_), type_)
 
 
 def _described(value):
@@ -168,29 +139,6 @@ def _typed(value):
     return (value.dtype, tuple(value.shape)) if _is_array(value) else None
 
 
-def _probed(step, *arguments):
-    """Return what a step gives, traced in a block that is thrown away: of its results only types
-    count, and which of them are known.
-    """
-    trace = active_trace()
-    hidden = [trace.lift(a) if isinstance(a, ndarray) else a for a in arguments]
-    return BlockTrace(trace).run(step, *hidden)
-
-
-def _zeros(row, count, call):
-    """Return ``count`` rows, an int or a scalar of the run time, like one."""
-    if isinstance(count, int):
-        return op.zeros((count, *row.shape), row.dtype, str(call.device))
-    if any(isinstance(extent, UnknownDim) for extent in row.shape):
-        raise Unconvertible("its steps return extents that depend on values")
-    # A filled array has unknown extents only; broadcasting keeps those of the row.
-    rows = op.dynamic_full(constant(False, "bool", call), vector([count], call), "bool")
-    for axis in range(1, row.ndim + 1):
-        rows = op.expand_dims(rows, axis)
-    zero = op.zeros((1, *row.shape), row.dtype, str(call.device))
-    return op.where(rows, zero, zero)
-
-
 class _Loop:
     """A call of Loop.
 
@@ -201,8 +149,11 @@ class _Loop:
     known_first: as a number if it is known.
     """
 
-    def __init__(self, trips, condition, states, body, call):
-        self.body, self.states, self.call = body, tuple(states), call
+    def __init__(self, trips, condition, states, body, call, joined=None):
+        """joined: for states whose extents change, where they do, as of `joined_of`."""
+        self.body, self.call, self.joined = body, call, joined
+        self.arguments = trips, condition
+        self.states = self._carried(states)
         if len(body.inputs) != len(states) + 2 or len(body.outputs) <= len(states):
             raise Unconvertible(
                 f"its body takes {len(body.inputs)} values and returns {len(body.outputs)}, of "
@@ -219,7 +170,13 @@ class _Loop:
         count = len(states)
         if self.first is None:
             following = self.constant(True, "bool")
-        return following, tuple(found[:count]), tuple(found[count:])
+        return following, self._carried(found[:count]), tuple(found[count:])
+
+    def _carried(self, states):
+        if self.joined is None:
+            return tuple(states)
+        pairs = zip(states, self.joined, strict=True)
+        return tuple(forgotten(state, joined, self.call) for state, joined in pairs)
 
     def constant(self, value, dtype):
         return constant(value, dtype, self.call)
@@ -232,19 +189,44 @@ class _Loop:
             found = self._written_out(first)
             if found is not None:
                 return found
-        following, states, rows = _probed(self.step, self.constant(0, "int64"), *self.states)
+        following, states, rows = probed(self.step, self.constant(0, "int64"), *self.states)
         if first is False or (self.limit is not None and self.limit <= 0):
-            return (*self.states, *(_zeros(r, 0, self.call) for r in rows))
+            return (*self.states, *(zeros(r, 0, self.call) for r in rows))
         if list(map(_typed, states)) != list(map(_typed, self.states)):
-            return self._unrolled(first)
+            try:
+                return self._unrolled(first)
+            except Unconvertible:
+                joined = list(map(joined_of, self.states, states))
+                if self.joined is not None or None in joined:
+                    raise
+            return _Loop(*self.arguments, self.states, self.body, self.call, joined).results()
         if not all(map(_is_array, rows)):
             raise Unconvertible("it collects what is no array")
         may_end = known_number(following) is not True
+        if may_end and first and (count := self._foreseen()) is not None:
+            self.limit, may_end = count, False
         if first and self.limit is not None and not may_end and (rows or self.limit <= MAX_ROWS):
             return self._counted()
         if not rows:
             return self._steps()[1]
         return self._collected(rows, may_end)
+
+    def _foreseen(self):
+        """Return how many steps there are, where that follows from what is known alone; None where
+        it does not, or there are many.
+        """
+        trace, states, i, goes_on = active_trace(), self.states, 0, True
+        while goes_on and (self.limit is None or i < self.limit):
+            if i == MAX_UNROLLED or goes_on is None:
+                return None
+            following, found, _ = BlockTrace(trace).run(
+                self.step, self.constant(i, "int64"), *states
+            )
+            goes_on, i = known_number(following), i + 1
+            # Of what is not known only the type counts, which is that of the start.
+            pairs = zip(found, self.states, strict=True)
+            states = tuple(new if known(new) is not None else trace.lift(old) for new, old in pairs)
+        return None if goes_on is None else i
 
     def _is_small(self):
         """Whether all that is carried is known integers, and the loop is short."""
@@ -317,7 +299,7 @@ class _Loop:
         it the loop is run twice, at first to count.
         """
         if self.limit is not None and self.limit <= MAX_ROWS:
-            count, results = self._steps([_zeros(r, self.limit, self.call) for r in rows])
+            count, results = self._steps([zeros(r, self.limit, self.call) for r in rows])
             bounds = (self.constant([0], "int64"), op.reshape(count, (1,)))
             step = self.constant([1], "int64")
             cut = (op.dynamic_strided_slice(s, *bounds, step) for s in results[len(self.states) :])
@@ -332,7 +314,7 @@ class _Loop:
             count = op.maximum(self.trips, 0)
             if self.first is not None:
                 count = op.where(self.first, count, 0)
-        return self._steps([_zeros(r, count, self.call) for r in rows])[1]
+        return self._steps([zeros(r, count, self.call) for r in rows])[1]
 
 
 @onnx("Loop")
@@ -363,15 +345,10 @@ def _from_front(x, axis):
 
 def _along(body, states, sequences, call):
     """Run a body along the first axes of sequences: (states, rows)."""
-    step = _step_of(body, len(states))
     extents = {s.shape[0] for s in sequences}
-    if len(extents) != 1 or any(isinstance(e, UnknownDim) for e in extents):
+    if len(extents) != 1:
         raise Unconvertible(f"sequences of {', '.join(map(str, extents))} elements")
-    if extents == {0}:
-        firsts = [op.zeros(s.shape[1:], s.dtype, str(call.device)) for s in sequences]
-        _, rows = _probed(step, tuple(states), tuple(firsts))
-        return tuple(states), tuple(_zeros(r, 0, call) for r in rows)
-    return scan(step, tuple(states), tuple(sequences))
+    return along(_step_of(body, len(states)), tuple(states), tuple(sequences), call)
 
 
 def _step_of(body, count):

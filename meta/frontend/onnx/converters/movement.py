@@ -151,12 +151,15 @@ def unsqueeze(x, at=None, *, axes):
     return x
 
 
-@onnx("Squeeze", op.squeeze)
-def squeeze(x, at=None, *, axes):
+@onnx("Squeeze", op.squeeze, op.dynamic_squeeze)
+def squeeze(x, at=None, *, axes, call):
     places = required(at, "axes") if at is not None else axes
     if places is None:
         return op.squeeze(x)
-    return op.squeeze(x, tuple(places)) if places else x
+    places = tuple(normalize_axis(p, x.ndim) for p in places)
+    if any(isinstance(x.shape[p], UnknownDim) for p in places):
+        return op.dynamic_squeeze(x, constant(places, "int64", call))
+    return op.squeeze(x, places) if places else x
 
 
 @onnx("Expand", op.broadcast_to, op.dynamic_broadcast_to)

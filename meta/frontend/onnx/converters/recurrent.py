@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from meta import op
 from meta.frontend.core import Unconvertible
+from meta.frontend.onnx.loops import along
 from meta.frontend.onnx.registry import onnx
-from meta.ir.dims import SymbolicDim
-from meta.model.control_flow import scan
+from meta.ir.dims import UnknownDim
+from meta.op.core.check import fit
 
 
 def _affine(x, alpha, beta):
@@ -126,24 +127,27 @@ class _Call:
             )
         if self.b is not None and tuple(self.b.shape) != (count, 2 * rows):
             raise Unconvertible(f"B is {list(self.b.shape)}, not {[count, 2 * rows]}")
-        require_steps(self.x.shape[0])
 
     def _start(self, state):
         """Return an initial state per direction."""
         shape = (len(self.reverses), self.x.shape[1], self.hidden)
+        if state is None and isinstance(shape[1], UnknownDim):
+            batch = op.zeros_like(op.take(op.take(self.x, 0, 0, "fast"), 0, 1, "fast"))
+            wide = op.zeros((shape[0], 1, shape[2]), self.x.dtype, str(self.call.device))
+            return op.add(wide, op.reshape(batch, (1, -1, 1)))
         if state is None:
             return op.full(shape, 0.0, self.x.dtype, str(self.call.device))
         state = op.permute_dims(state, (1, 0, 2)) if self.batch_first else state
-        if tuple(state.shape) != shape:
+        if not fit(state.shape, shape):
             raise Unconvertible(f"an initial state is {list(state.shape)}, not {list(shape)}")
         return state
 
     def _counts(self, lengths):
-        steps, batch = self.x.shape[:2]
-        # 0, 1, ..., also of steps whose number has a name.
-        ones = op.ones((steps,), lengths.dtype, str(self.call.device))
+        # 0, 1, ..., also of steps whose number has a name, or none.
+        first = op.take(op.take(self.x, 0, 2, "fast"), 0, 1, "fast")
+        ones = op.astype(op.ones_like(first), lengths.dtype)
         places = op.cumsum.plain(ones, 0, lengths.dtype, True)
-        return op.less(op.reshape(places, (steps, 1, 1)), op.reshape(lengths, (1, batch, 1)))
+        return op.less(op.reshape(places, (-1, 1, 1)), op.reshape(lengths, (1, -1, 1)))
 
     def biases(self, i):
         """Return the biases of the products with the input and with the state, or None."""
@@ -160,10 +164,9 @@ class _Call:
         outputs, lasts = [], []
         for i, reverse in enumerate(self.reverses):
             step, bias = step_of(i)
-            rows = op.dense(op.reshape(self.x, (-1, self.x.shape[2])), self.w[i])
+            rows = self._products(self.w[i])
             rows = rows if bias is None else op.add(rows, bias)
-            rows = op.reshape(rows, (*self.x.shape[:2], self.w.shape[1]))
-            last, y = self._along(step, tuple(s[i] for s in self.starts), rows, reverse)
+            last, (y,) = self._along(step, tuple(s[i] for s in self.starts), rows, reverse)
             outputs.append(y)
             lasts.append(last)
         y = op.stack(tuple(outputs), 1)
@@ -173,26 +176,28 @@ class _Call:
             ends = tuple(op.permute_dims(e, (1, 0, 2)) for e in ends)
         return y, *ends
 
+    def _products(self, w):
+        """Return the products of the input at all steps with the rows of weights."""
+        extents = [-1 if isinstance(d, UnknownDim) else d for d in self.x.shape[:2]]
+        if extents.count(-1) > 1:
+            return op.matmul(self.x, op.permute_dims(w, (1, 0)))
+        rows = op.dense(op.reshape(self.x, (-1, self.x.shape[2])), w)
+        return op.reshape(rows, (*extents, w.shape[0]))
+
     def _along(self, step, start, rows, reverse):
         def plain(state, row):
-            new = step(row, *state)
-            return new, new[0]
+            new = step(row[0], *state)
+            return new, (new[0],)
 
         def counted(state, row):
             row, counts = row
             new = step(row, *state)
             kept = tuple(op.where(counts, a, b) for a, b in zip(new, state, strict=True))
-            return kept, op.where(counts, new[0], op.zeros_like(new[0]))
+            return kept, (op.where(counts, new[0], op.zeros_like(new[0])),)
 
         if self.counts is None:
-            return scan(plain, start, rows, reverse=reverse)
-        return scan(counted, start, (rows, self.counts), reverse=reverse)
-
-
-def require_steps(extent):
-    """Raise Unconvertible for an extent that is 0, or not even has a name."""
-    if not isinstance(extent, SymbolicDim) and (not isinstance(extent, int) or extent < 1):
-        raise Unconvertible(f"a number of steps that is {extent}", "at least one step")
+            return along(plain, start, (rows,), self.call, reverse)
+        return along(counted, start, (rows, self.counts), self.call, reverse)
 
 
 def _with(x, bias):

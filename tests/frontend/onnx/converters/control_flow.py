@@ -241,8 +241,39 @@ CASES = [
         "{ going = Identity(on) w = Concat<axis = 0>(v, x) }>(m, c, x) }",
         (number(3), TRUE, X),
         16,
-        refused="number of steps is not known while converting",
+        expected=lambda m, c, x: np.concatenate([x] * 4),
         label="growing-input",
+    ),
+    OnnxCase(
+        "Loop",
+        "(bool[2] k, float[2, 3] x) => (float y) { n = Constant<value_ints = [2]>() z = "
+        "Compress<axis = 0>(x, k) y = Loop<body = b (int64 i, bool on, float[N, 3] v) => "
+        "(bool going, float[P, 3] w) { going = Identity(on) w = Add(v, x) }>(n, , z) }",
+        (np.array([TRUE, TRUE]), X),
+        16,
+        expected=lambda k, x: x * 3,
+        label="a state of unknown rows",
+    ),
+    loop(
+        "z = Constant<value_int = 1>() two = Constant<value_int = 2>() t = Mul(i, two) "
+        "going = Less(t, two) w = Add(v, x) s = Neg(w) ",
+        (number(9), TRUE, X),
+        "foreseen",
+        constants=("m", "c"),
+        expected=steps(2),
+    ),
+    *(
+        OnnxCase(
+            "Scan",
+            "(bool[5] k, float[3] s, float[5, 3] x) => (float y, float r) { z = "
+            f"Compress<axis = 0>(x, k) y, r = Scan<num_scan_inputs = 1, {directions}body = {STEP}>"
+            "(s, z) }",
+            (np.array([1, 0, 1, 1, 0]) == 1, data(3), data(5, 3)),
+            16,
+            expected=lambda k, s, x, back=bool(directions): summed(back)(s, x[k]),
+            label=f"unknown rows {directions}",
+        )
+        for directions in ("", "scan_input_directions = [1], ")
     ),
     OnnxCase(
         "Loop",

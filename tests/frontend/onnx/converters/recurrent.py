@@ -99,6 +99,12 @@ TANH, RELU = np.tanh, lambda v: np.maximum(v, 0)
 DEFAULT = {"LSTM": [_sigmoid, TANH, TANH], "GRU": [_sigmoid, TANH], "RNN": [TANH]}
 
 
+def compressed(kind: str, axis: int, direction: str) -> Any:
+    """Return what a layer gives for some of the steps, or of the batch: Y and the last state."""
+    layer = reference(kind, DEFAULT[kind], inputs=(), direction=direction)
+    return lambda x, w, r, k: layer(np.compress(k, x, axis), w, r)[:2]
+
+
 def case(
     kind: str,
     inputs: tuple[str, ...] = (),
@@ -216,5 +222,20 @@ CASES = [
             'direction = "sideways"': "'sideways' is unknown",
             'direction = "bidirectional"': "W and R are",
         }.items()
+    ),
+    *(
+        OnnxCase(
+            kind,
+            f"(float[4, 3, 2] x, float[1, {H * gates}, 2] w, float[1, {H * gates}, 5] r, "
+            f"bool[{extent}] k) => (float y, float h) {{ z = Compress<axis = {axis}>(x, k) "
+            f'y, h = {kind}<hidden_size = 5, direction = "{direction}">(z, w, r) }}',
+            (data(T, N, D), data(1, H * gates, D), data(1, H * gates, H), np.arange(extent) != 1),
+            22,
+            expected=compressed(kind, axis, direction),
+            label=f"unknown {('steps', 'batch')[axis]}, {direction}",
+        )
+        for kind, gates in GATES.items()
+        for axis, extent in enumerate((T, N))
+        for direction in ("forward", "reverse")
     ),
 ]

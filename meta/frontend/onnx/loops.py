@@ -1,0 +1,126 @@
+"""Loops along the rows of sequences, also of those whose number only the run time knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meta import op
+from meta.frontend.core import CallSite, Unconvertible, active_trace
+from meta.frontend.core.arguments import WHOLE, constant, extent_of, vector
+from meta.frontend.onnx.narrow import Narrow, held, names
+from meta.ir.dims import UnknownDim
+from meta.model.control_flow import scan, while_loop
+from meta.op.core.tracing import BlockTrace
+from meta.runtime.ndarray import ndarray
+
+
+def probed(step, *arguments):
+    """Return what a step gives, traced in a block that is thrown away: of its results only types
+    count, and which of them are known.
+    """
+    trace = active_trace()
+    hidden = [trace.lift(a) if isinstance(a, ndarray) else a for a in arguments]
+    return BlockTrace(trace).run(step, *hidden)
+
+
+def zeros(row, count, call):
+    """Return ``count`` rows, an int or a scalar of the run time, like one."""
+    if isinstance(count, int):
+        return op.zeros((count, *row.shape), row.dtype, str(call.device))
+    if any(isinstance(extent, UnknownDim) for extent in row.shape):
+        raise Unconvertible("its steps return extents that depend on values")
+    # A filled array has unknown extents only; broadcasting keeps those of the row.
+    rows = op.dynamic_full(constant(False, "bool", call), vector([count], call), "bool")
+    for axis in range(1, row.ndim + 1):
+        rows = op.expand_dims(rows, axis)
+    zero = op.zeros((1, *row.shape), row.dtype, str(call.device))
+    return op.where(rows, zero, zero)
+
+
+def joined_of(one: Any, other: Any) -> Any:
+    """Return where extents of two values differ, as nested lists of axes; None if they differ in
+    more.
+    """
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        if len(one) != len(other):
+            return None
+        parts = list(map(joined_of, one, other))
+        return None if None in parts else parts
+    if isinstance(one, tuple | list | None) or isinstance(other, tuple | list | None):
+        return [] if one is None and other is None else None
+    if names(one) != names(other) or held(one).dtype != held(other).dtype or one.ndim != other.ndim:
+        return None
+    return [a != b for a, b in zip(one.shape, other.shape, strict=True)]
+
+
+def forgotten(value: Any, joined: Any, call: CallSite) -> Any:
+    """Return a value of whose extents those that differ are not known."""
+    if isinstance(value, tuple | list):
+        return type(value)(forgotten(v, j, call) for v, j in zip(value, joined, strict=True))
+    if not any(joined):
+        return value
+    bounds = (constant([b] * value.ndim, "int64", call) for b in (0, WHOLE, 1))
+    found = op.dynamic_strided_slice(held(value), *bounds)
+    return Narrow(found, value.dtype) if isinstance(value, Narrow) else found
+
+
+def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False) -> Any:
+    """Return (the last states, the rows) of ``states, row = step(states, x)`` for each row x of the
+    tuple ``xs``, whose first axes have one extent: a number, a name, or one of the run time.
+    """
+    extent = xs[0].shape[0]
+    is_unknown = isinstance(extent, UnknownDim)
+    if extent != 0 and not is_unknown and not any(map(_has_unknown, (*states, *xs))):
+        return scan(step, states, xs, reverse=reverse)
+
+    def first(states):
+        firsts = (op.zeros(x.shape[1:], x.dtype, str(call.device)) if extent == 0
+                  else op.take(x, 0, 0, "fast") for x in xs)  # fmt: skip
+        return step(states, tuple(firsts))
+
+    found, rows = probed(first, states)
+    joined = joined_of(states, found)
+    if joined is not None and any(map(any, joined)):
+        # What a step gives has extents that are not known before the run.
+        return along(
+            lambda states, row: _forgetting(step(states, row), joined, call),
+            forgotten(states, joined, call), xs, call, reverse,
+        )  # fmt: skip
+    if extent == 0:
+        return states, tuple(zeros(r, 0, call) for r in rows)
+    count = extent_of(xs[0], 0)
+    if isinstance(extent, int) and any(map(_has_unknown, rows)):
+        # The first row is computed for its shape.
+        stacks = tuple(_repeated(r, extent, call) for r in first(states)[1])
+    else:
+        stacks = tuple(zeros(r, count, call) for r in rows)
+
+    def goes_on(state):
+        return op.less(state[0], count)
+
+    def one(state):
+        i, states, stacks = state
+        at = op.subtract(op.subtract(count, 1), i) if reverse else i
+        new, rows = step(states, tuple(op.take(x, at, 0, "fast") for x in xs))
+        place = op.reshape(at, (1,))
+        written = zip(stacks, rows, strict=True)
+        return op.add(i, 1), new, tuple(op.scatter_nd(s, place, r) for s, r in written)
+
+    _, states, stacks = while_loop(goes_on, one, (constant(0, "int64", call), states, stacks))
+    return states, stacks
+
+
+def _forgetting(result: Any, joined: Any, call: CallSite) -> Any:
+    states, rows = result
+    return forgotten(states, joined, call), rows
+
+
+def _has_unknown(x: Any) -> bool:
+    return any(isinstance(extent, UnknownDim) for extent in x.shape)
+
+
+def _repeated(row: Any, count: int, call: CallSite) -> Any:
+    """Return ``count`` rows of zeros like a row, of whose extents some are not known."""
+    zero = op.expand_dims(op.zeros_like(row), 0)
+    never = op.full((count, *(1,) * row.ndim), False, "bool", str(call.device))
+    return op.where(never, zero, zero)
