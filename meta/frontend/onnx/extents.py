@@ -194,7 +194,11 @@ def _gather(attributes: Mapping[str, Any], x: Any, indices: Any) -> Any:
     return np.take(x, indices.astype(np.int64)) if attributes["axis"] in (0, -1) else None
 
 
-def _slice(_: Any, x: Any, first: Any, last: Any, axes: Any = None, step: Any = None) -> Any:
+def _slice(
+    attributes: Any, x: Any, first: Any = None, last: Any = None, axes: Any = None, step: Any = None
+) -> Any:
+    if first is None:  # before opset 10
+        first, last = attributes["starts"], attributes["ends"]
     bounds = [first, last, step] if step is not None else [first, last]
     if x.ndim != 1 or any(len(b) != 1 or not isinstance(b[0], int) for b in bounds):
         return None

@@ -14,7 +14,7 @@ from meta.op.core.tracing import BlockTrace
 from meta.runtime.ndarray import ndarray
 
 
-def probed(step, *arguments):
+def probed(step: Any, *arguments: Any) -> Any:
     """Return what a step gives, traced in a block that is thrown away: of its results only types
     count, and which of them are known.
     """
@@ -23,7 +23,7 @@ def probed(step, *arguments):
     return BlockTrace(trace).run(step, *hidden)
 
 
-def zeros(row, count, call):
+def zeros(row: Any, count: Any, call: CallSite) -> Any:
     """Return ``count`` rows, an int or a scalar of the run time, like one."""
     if isinstance(count, int):
         return op.zeros((count, *row.shape), row.dtype, str(call.device))
@@ -73,7 +73,7 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
     if extent != 0 and not is_unknown and not any(map(_has_unknown, (*states, *xs))):
         return scan(step, states, xs, reverse=reverse)
 
-    def first(states):
+    def first(states: Any) -> Any:
         firsts = (op.zeros(x.shape[1:], x.dtype, str(call.device)) if extent == 0
                   else op.take(x, 0, 0, "fast") for x in xs)  # fmt: skip
         return step(states, tuple(firsts))
@@ -95,10 +95,10 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
     else:
         stacks = tuple(zeros(r, count, call) for r in rows)
 
-    def goes_on(state):
+    def goes_on(state: Any) -> Any:
         return op.less(state[0], count)
 
-    def one(state):
+    def one(state: Any) -> Any:
         i, states, stacks = state
         at = op.subtract(op.subtract(count, 1), i) if reverse else i
         new, rows = step(states, tuple(op.take(x, at, 0, "fast") for x in xs))

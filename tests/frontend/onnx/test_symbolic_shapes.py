@@ -80,6 +80,21 @@ CASES = [
         label="a quotient as a result",
     ),
     Named(
+        "(float[n, 8] x) => (float[m] y) { s = Shape(x)"
+        "m = Slice<starts = [0], ends = [1]>(s) y = ConstantOfShape(m) }",
+        N8,
+        SIZES,
+        opset=9,
+        label="slice by attributes",
+    ),
+    Named(
+        "(float[n, 8] x) => (float[n, 8] y, float[n, 8] z) { y = Hardmax<axis = 0>(x)"
+        "z = Hardmax<axis = 1>(x) }",
+        N8,
+        SIZES,
+        label="greatest",
+    ),
+    Named(
         "(float[n, 3, h, w] x) => (float[n, 3, a, b] y) <float[4] f = {1, 1, 2, 2}> {"
         'y = Resize<mode = "nearest", nearest_mode = "floor", '
         'coordinate_transformation_mode = "asymmetric">(x, , f) }',

@@ -75,7 +75,10 @@ def _compiled_for_names(model: Any, program: Program) -> Any:
         shape = program.dims[name]
         if shape is None:
             shape = tuple(np.shape(program.runs[0][name]))
-        dims |= {d: (1, 64) for d in shape if isinstance(d, str)}
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, str):
+                least = min(np.shape(run[name])[axis] for run in program.runs)
+                dims[dim] = (min(least, 1), 64)
         dtype = program.runs[0][name].dtype.name
         types.append(meta.ir.parse_type(f"{dtype}[{', '.join(map(str, shape))}]"))
     return meta.vm.compile(model, *types, dims=dims) if dims else model

@@ -16,6 +16,12 @@ def ints(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def softmax_of_rows(x: Any) -> Any:
+    """Return the softmax over all axes but the first."""
+    powers = np.exp(x)
+    return powers / powers.sum((1, 2), keepdims=True)
+
+
 CASES: list[OnnxCase] = [
     *calls("Shape", X, opsets=(1, 13, 15)),
     *calls("Shape", X, opsets=(15, 23), start=1),
@@ -113,4 +119,20 @@ CASES: list[OnnxCase] = [
     *calls("ReverseSequence", ROWS, ints(4, 3, 2), opsets=(10,), time_axis=0, batch_axis=1),
     *calls("ReverseSequence", ROWS, ints(1, 2, 3, 3), opsets=(10,), time_axis=1, batch_axis=0),
     *calls("CenterCropPad", X, ints(4, 2), opsets=(18,), constants="b", axes=[0, 2]),
+    *(
+        OnnxCase(
+            name,
+            f"(float[1, 3, 4] x, bool[{extent}] k) => (float y) {{ "
+            f"z = Compress<axis = {axis}>(x, k) y = {name}{rest} }}",
+            (data(1, 3, 4), np.arange(extent) < 1 + axis),
+            opset,
+            expected=lambda x, k, f=f, axis=axis: f(np.compress(k, x, axis)),
+            label="of unknown extents",
+        )
+        for name, rest, opset, axis, extent, f in (
+            ("Squeeze", "<axes = [0]>(z)", 11, 0, 1, lambda x: x[0]),
+            ("Softmax", "<axis = 1>(z)", 11, 1, 3, softmax_of_rows),
+            ("Flatten", "<axis = 1>(z)", 11, 1, 3, lambda x: x.reshape(1, -1)),
+        )
+    ),
 ]

@@ -1,0 +1,89 @@
+"""Random ONNX graphs; `python -m tools.fuzz_models --face onnx` runs as many as wanted."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+from meta import op
+from meta.frontend.onnx.registry import onnx as converters
+from tools.fuzz_models.campaign import cases_of
+from tools.fuzz_models.face import Case, face_of
+from tools.fuzz_models.onnx_graphs import FACE, run
+from tools.fuzz_models.onnx_graphs.draw import generate
+from tools.fuzz_models.onnx_graphs.minimise import CANDIDATES, is_sound
+from tools.fuzz_models.onnx_graphs.program import values_of
+from tools.fuzz_models.onnx_graphs.rows import ROWS
+from tools.fuzz_models.onnx_graphs.run import Way, check
+
+TORCH = [Way(e, "torch") for e in run.EXECUTORS]
+
+
+def test_graphs() -> None:
+    cases = cases_of(24, 0, TORCH, quick=True, face="onnx")
+    found = [FACE.run_case(c, 20.0) for c in cases]
+    assert not [r for r in found if r.kind], "\n\n".join(r.script for r in found if r.kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_many_graphs(part: int) -> None:
+    ways = FACE.ways(Namespace(device="cpu"))
+    found = [FACE.run_case(c, 20.0) for c in cases_of(50, 1000 + 50 * part, ways, face="onnx")]
+    assert not [r for r in found if r.kind], "\n\n".join(r.script for r in found if r.kind)
+
+
+def test_graphs_have_many_operators_and_several_sizes() -> None:
+    counts: Counter[str] = Counter()
+    sizes = 0
+    for seed in range(80):
+        program = generate(seed)
+        counts.update(n.op_type for n in program.nodes)
+        names = [d for dims in program.dims.values() if dims for d in dims if isinstance(d, str)]
+        sizes += bool(names)
+        assert program.size <= 60
+    assert generate(3).model() == generate(3).model() and is_sound(generate(3))
+    assert sizes > 60 and len(set(counts) & set(ROWS)) > 60
+
+
+def test_a_wrong_result_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a graph with a Tanh whose converter is another one only that is left."""
+    seed = next(s for s in range(100) if "Sin" in {n.op_type for n in generate(s).nodes})
+    program = generate(seed)
+    assert check(program, TORCH[0]) is None
+    wrong = replace(converters["Sin"], function=lambda x: op.add(op.sin(x), 1.0))
+    monkeypatch.setitem(converters._entries, "Sin", wrong)
+    record = FACE.run_case(Case(seed, TORCH[0], face="onnx"), 20.0)
+    assert record.kind == "wrong value" and record.steps <= 2
+    assert "Sin" in record.script
+    compile(record.script, "script", "exec")
+
+
+def test_candidates_are_sound() -> None:
+    program = next(p for p in map(generate, range(50)) if p.size > 5)
+    for candidates in CANDIDATES:
+        smaller = list(candidates(program))
+        assert smaller and all(is_sound(p) for p in smaller)
+
+
+def test_loops_of_the_reference_stack_their_rows() -> None:
+    text = (
+        "g (int64 m, float[2] x) => (y, r) { y, r = Loop<body = b (int64 i, bool on, float[2] v) "
+        "=> (bool going, float[2] w, float[2] s) "
+        "{ going = Identity(on) w = Add(v, v) s = Neg(v) }>(m, , x) }"
+    )
+    node = onnx.parser.parse_graph(text).node
+    given = {"m": np.array(3), "x": np.array([1.0, 2.0], np.float32)}
+    ((y, r),) = values_of(node, 17, [given], ["y", "r"])
+    assert y.tolist() == [8.0, 16.0]
+    assert r.tolist() == [[-1.0, -2.0], [-2.0, -4.0], [-4.0, -8.0]]
+
+
+def test_the_face_has_a_name() -> None:
+    assert face_of("onnx") is FACE
+    assert "x1" in FACE.text(Case(0, TORCH[0], face="onnx"))
