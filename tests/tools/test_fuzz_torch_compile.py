@@ -11,9 +11,12 @@ import torch
 from torch import fx
 
 from tools.fuzz_models.__main__ import main
+from tools.fuzz_models.campaign import cases_of
+from tools.fuzz_models.face import Case
 from tools.fuzz_models.torch_compile import check as checking
-from tools.fuzz_models.torch_compile.check import check, differs
+from tools.fuzz_models.torch_compile.check import Way, check, differs
 from tools.fuzz_models.torch_compile.draw import generate
+from tools.fuzz_models.torch_compile.face import run_case
 from tools.fuzz_models.torch_compile.observe import observe
 from tools.fuzz_models.torch_compile.program import (
     Call,
@@ -29,6 +32,23 @@ from tools.fuzz_models.torch_compile.smaller import minimise
 CALLS = (Call(4, 3, 1, 0.5), Call(6, 3, 2, 0.5), Call(1, 2, 1, 0.5), Call(4, 3, 1, 0.5))
 MATRIX = Given("float32", ("n", 4))
 Backend = Callable[..., Any]
+
+
+def check_cases(cases: list[Case]) -> None:
+    """Fail with a script for each case that fails."""
+    found = [r for r in (run_case(c, 20.0) for c in cases) if r.kind]
+    assert not found, "\n\n".join(f"seed {r.case.seed}\n{r.script}" for r in found)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_programs(part: int) -> None:
+    check_cases(cases_of(5, 30_000 + 5 * part, [Way()], face="torch_compile"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(60))
+def test_many_programs(part: int) -> None:
+    check_cases(cases_of(50, 1_000_000 + 50 * part, [Way()], face="torch_compile"))
 
 
 def test_a_seed_is_a_program() -> None:
