@@ -19,7 +19,7 @@ from meta.array_api.creation import (
     ones_like,
     zeros_like,
 )
-from meta.array_api.elementwise import clip, conj, real
+from meta.array_api.elementwise import clip, conj, real, remainder
 from meta.array_api.info import DTYPES, __array_namespace_info__
 from meta.array_api.rearranging import (
     repeat,
@@ -54,7 +54,7 @@ _SAME = (
     *("less_equal", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and"),
     *("logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum"),
     *("mean", "min", "minimum", "moveaxis", "multiply", "negative", "nextafter", "nonzero"),
-    *("not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "remainder", "roll"),
+    *("not_equal", "ones", "permute_dims", "positive", "pow", "reciprocal", "roll"),
     *("round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "squeeze", "stack", "subtract"),
     *("take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "unique_all"),
     *("unique_counts", "unique_inverse", "unique_values", "unstack", "vecdot", "where", "zeros"),
@@ -92,6 +92,7 @@ __all__ = [
     "pi",
     "prod",
     "real",
+    "remainder",
     "repeat",
     "reshape",
     "result_type",

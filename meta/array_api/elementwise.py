@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.base.dtype import COMPLEX
+from meta.base.dtype import COMPLEX, is_float
 from meta.op.core.function import operand
 from meta.runtime.ndarray import array
 
@@ -24,6 +24,14 @@ def real(x: Array, /) -> Array:
     """Return the real part of complex numbers, and other numbers as they are."""
     x = operand(x)
     return op.real(x) if x.dtype in COMPLEX else op.copy(x)
+
+
+def remainder(x1: Array | float, x2: Array | float, /) -> Array:
+    """Return x1 - x2 * floor(x1 / x2), which has the sign of x2, zeros included."""
+    found = op.remainder(x1, x2)
+    if isinstance(found, int | float) or not is_float(found.dtype):
+        return found
+    return op.where(op.equal(found, 0), op.copysign(found, x2), found)
 
 
 def clip(x: Array, /, min: Bound = None, max: Bound = None) -> Array:

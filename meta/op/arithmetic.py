@@ -137,6 +137,7 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
 """What the operands of a type function are."""
 OF_COMPLEX = ("multiply", "divide", "pow")
 """What takes complex operands."""
+ROUNDED = "A number beside half precision is rounded to that first, as torch does."
 EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
 BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
     "multiply": (
@@ -156,7 +157,7 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
         "x1 ** x2.\n\n"
         "Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a "
         "negative exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result "
-        "that does not fit wraps.",
+        f"that does not fit wraps. {ROUNDED}",
     ),
     "maximum": (
         arithmetic,
@@ -179,15 +180,15 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
     "remainder": (
         _of_numbers,
         numbers.remainder,
-        "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; a zero too "
-        "has the sign of x2.\n\n"
-        "By zero: 0 for integers (as numpy), NaN for floating point.",
+        "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2, but "
+        "a zero that of x1, as torch's.\n\n"
+        f"By zero: 0 for integers (as numpy), NaN for floating point. {ROUNDED}",
     ),
     "fmod": (
         _of_numbers,
         _fmod,
         "The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `remainder`.\n\n"
-        "By zero: 0 for integers, NaN for floating point.",
+        f"By zero: 0 for integers, NaN for floating point. {ROUNDED}",
     ),
     "copysign": (
         real,

@@ -17,8 +17,10 @@ from meta.dialect.torch.operands import (
     as_operands,
     kernels,
     of_one,
+    of_rounded,
     of_two,
     own_dtype,
+    rounded_numbers,
     two_operands,
     wide,
 )
@@ -53,7 +55,7 @@ def _power(x1, x2, out):
     out.copy_(found.view(torch.uint64))
 
 
-of_two({op.pow: _power})
+of_two({op.pow: _power}, of_rounded)
 
 
 @dialect.kernel(op.abs, strided=False)
@@ -94,24 +96,19 @@ def _divided(function, by_minus_one, x1, x2, out):
     out.masked_fill_(zero, 0)
 
 
-kernels(
-    {
-        op.floor_divide: partial(_divided, torch.floor_divide, torch.neg),
-        op.fmod: partial(_divided, torch.fmod, torch.zeros_like),
-    }
-)
+def _of_rounded(function, x1, x2, out):
+    _divided(function, torch.zeros_like, *rounded_numbers(out, x1, x2), out)
 
 
-def _remainder(x1, x2, out=None):
-    """As torch's, but a zero has the sign of x2, as every other remainder has."""
-    found = torch.remainder(x1, x2, out=out)
-    if found.is_floating_point():
-        found.copy_(torch.where(found == 0, torch.copysign(found, x2), found))
-    return found
+@dialect.kernel(op.floor_divide)
+def floor_divide(x1, x2, out):
+    (x1,) = rounded_numbers(out, x1)
+    _divided(torch.floor_divide, torch.neg, x1, x2, out)
 
 
+kernels({op.fmod: partial(_of_rounded, torch.fmod)})
 # By measurement: docs/performance.md.
-kernels({op.remainder: partial(_divided, _remainder, torch.zeros_like)}, plevel={"cpu": LIBRARY})
+kernels({op.remainder: partial(_of_rounded, torch.remainder)}, plevel={"cpu": LIBRARY})
 
 
 @dialect.kernel(op.heaviside)

@@ -90,6 +90,11 @@ def in_wide(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
     function(*as_operands(wide(out.dtype), out, x1, x2), out=out)
 
 
+def of_rounded(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
+    """Compute the same of numbers that are rounded to the dtype of the result first."""
+    in_wide(function, *rounded_numbers(out, x1, x2), out=out)
+
+
 def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:
     """Define kernels of two operands: ``fill(functions[op], x1, x2, out)``; see `two_operands`."""
     for base, function in functions.items():
@@ -185,6 +190,11 @@ def number(x: float, dtype: torch.dtype | None, device: torch.device) -> Tensor:
 def rounded_number(x: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a number as a 0-d tensor of a dtype, to which it goes as by `meta.astype`."""
     return number(x, torch.float64 if isinstance(x, float) else torch.int64, device).to(dtype)
+
+
+def rounded_numbers(out: Tensor, *operands: Operand) -> list[Tensor]:
+    """Return operands, numbers as 0-d tensors of the dtype of the result, where it is."""
+    return [x if isinstance(x, Tensor) else number(x, out.dtype, out.device) for x in operands]
 
 
 def own_dtype(*operands: Operand) -> torch.dtype:

@@ -20,6 +20,7 @@ from meta.dialect.tvm.broadcast import (
     elementwise,
     is_nan,
     let,
+    number_in,
     operand_dtype,
     unfolded,
 )
@@ -50,7 +51,7 @@ table(
         op.logaddexp: partial(_logaddexp, 1.0),
         op.logaddexp2: partial(_logaddexp, math.log(2)),
         op.addcmul: lambda v, a, b, factor: v + factor * a * b,
-        op.addcdiv: lambda v, a, b, factor: v + factor * (a / b),
+        op.addcdiv: lambda v, a, b, factor: v + factor * a / b,
     },
     BROADCAST,
 )
@@ -98,7 +99,7 @@ def pow(x1, x2, out):
         # The condition does not change in the loop, and the square needs no call for each element.
         return tirx.if_then_else(tirx.EQ(b, constant(2, b)), a * a, power(a, b))
 
-    return elementwise(element, x1, x2, dtype=out.dtype)
+    return elementwise(element, number_in(x1, out.dtype), number_in(x2, out.dtype), dtype=out.dtype)
 
 
 def _signs_differ(remainder, b):
@@ -127,6 +128,7 @@ def _divided(of_ints, of_floats, x1, x2, out):
     """Return of_ints(a, b), or of_floats(a, b, remainder) with the remainder of C's fmod."""
     if not is_float(out.dtype):
         return elementwise(of_ints, x1, x2, dtype=out.dtype)
+    x1 = number_in(x1, out.dtype)
     # A stage (`vector_math` has it for LLVM): its value is used several times.
     remainder = elementwise(tirx.fmod, x1, x2, dtype=computing(out.dtype))
     return elementwise(of_floats, x1, x2, remainder, dtype=out.dtype)
@@ -156,23 +158,27 @@ def floor_divide(x1, x2, out):
 
 @compute(op.remainder, BROADCAST)
 def remainder(x1, x2, out):
+    x2 = number_in(x2, out.dtype)
+
     def of_ints(a, b):
         divisor, trapped, _ = _int_division(a, b)
         return tirx.Select(trapped, constant(0, a), tirx.floormod(a, divisor))
 
     def of_floats(_, b, remainder):
-        same = tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
-        signed = libm("copysign", constant(0, b), b)
-        return tirx.Select(tirx.EQ(remainder, constant(0, b)), signed, same)
+        return tirx.Select(_signs_differ(remainder, b), remainder + b, remainder)
 
     return _divided(of_ints, of_floats, x1, x2, out)
 
 
-@pointwise(op.fmod, BROADCAST)
-def fmod(a, b, *, out):
-    if is_float(out.dtype):
-        return libm("fmod", a, b)
-    return tirx.truncmod(a, _int_division(a, b)[0])
+@compute(op.fmod, BROADCAST)
+def fmod(x1, x2, out):
+    def element(a, b):
+        if is_float(out.dtype):
+            return libm("fmod", a, b)
+        return tirx.truncmod(a, _int_division(a, b)[0])
+
+    x1, x2 = number_in(x1, out.dtype), number_in(x2, out.dtype)
+    return elementwise(element, x1, x2, dtype=out.dtype)
 
 
 @pointwise(op.heaviside, BROADCAST)
@@ -200,7 +206,7 @@ def nextafter(a, b, *, out):
 @pointwise(op.lerp, BROADCAST)
 def lerp(v, e, w):
     # From the nearer end, which makes both exact.
-    from_end = e - (e - v) * (constant(1, w) - w)
+    from_end = e + (e - v) * unfolded(w - constant(1, w))
     return tirx.Select(tirx.abs(w) < constant(0.5, w), v + w * (e - v), from_end)
 
 

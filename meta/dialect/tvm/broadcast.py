@@ -9,9 +9,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from tvm import te, tirx
 
-from meta.base.dtype import bits, bounded, is_float, limits, truncated_via
+from meta.base.dtype import TO_TORCH, bits, bounded, is_float, limits, truncated_via
+
+_QUIET_NAN = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float64": 0x7FF8 << 48}
+"""The bits of a NaN, by dtype."""
 
 
 def computing(dtype: str) -> str:
@@ -34,6 +38,11 @@ def elementwise(
         return function(*[None if e is None else cast(e, inner) for e in elements])
 
     return broadcast(computed, *operands, dtype=dtype)
+
+
+def number_in(operand: Any, dtype: str) -> Any:
+    """Return a run-time number rounded to a dtype of arrays; an array as it is."""
+    return operand if isinstance(operand, te.Tensor) else cast(operand, dtype)
 
 
 def broadcast(function: Callable[..., Any], *operands: Any, dtype: str) -> te.Tensor:
@@ -75,7 +84,10 @@ def cast(value: Any, dtype: Any) -> Any:
     if dtype == "bool":
         return not_equal(value, tirx.const(0, found))
     if isinstance(value, tirx.FloatImm | tirx.IntImm) and is_float(dtype):
-        return tirx.const(bounded(value.value, dtype), dtype)  # TVM refuses what is out of range
+        # TVM refuses what is out of range, and keeps the digits that half precision has not.
+        number = bounded(value.value, dtype)
+        number = number if bits(dtype) > 16 else torch.tensor(number, dtype=TO_TORCH[dtype]).item()
+        return unfolded(tirx.const(number, dtype))
     if is_float(found) and not is_float(dtype) and not isinstance(value, tirx.FloatImm):
         return truncated(value, dtype)
     return value.astype(dtype)
@@ -143,16 +155,19 @@ def constant(value: float | int, like: Any) -> Any:
 
 
 def unfolded(value: Any) -> Any:
-    """Return an element in a form in which TVM does not see that it is 0.0.
+    """Return an element in a form in which TVM does not see that it is 0.0, or NaN.
 
-    It takes 0 * x and 0 / x for 0, also where x is infinite or NaN, and refuses x / 0.
+    It takes 0 * x and 0 / x for 0, also where x is infinite or NaN, and x + 0 for x, also where
+    that is -0.0; it refuses x / 0, and does not see that a name bound to the same NaN is the same.
     """
-    if not isinstance(value, tirx.FloatImm) or value.value != 0:
+    if not isinstance(value, tirx.FloatImm) or (value.value != 0 and value.value == value.value):
         return value
     dtype = str(value.ty.dtype)
     if dtype == "float32":  # TVM's CUDA source takes the address of the bits, if they are no int32
         return unfolded(tirx.const(value.value, "float64")).astype("float32")
     width = bits(dtype)
+    if value.value != value.value:
+        return tirx.reinterpret(dtype, tirx.const(_QUIET_NAN[dtype], f"int{width}"))
     negative = tirx.reinterpret(dtype, tirx.const(-(1 << (width - 1)), f"int{width}"))
     return negative if math.copysign(1.0, value.value) < 0 else tirx.Sub(value, negative)
 

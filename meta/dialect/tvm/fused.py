@@ -15,6 +15,7 @@ from meta.base.device import Device
 from meta.dialect.core import IN_PLACE, DialectOp, OpEnv
 from meta.dialect.tvm import schedule_cuda
 from meta.dialect.tvm import tvm as dialect
+from meta.dialect.tvm.broadcast import unfolded
 from meta.dialect.tvm.build import deferred
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, COMPUTES, ELEMWISE, number_dtype
 from meta.dialect.tvm.lower import copied, prim_func
@@ -78,7 +79,7 @@ def _leaves(tensors: Mapping[Expr, te.Tensor], apart: bool) -> Callable[[Any, st
 
     def leaf(value: Any, name: str) -> Any:
         if not isinstance(value, Expr):
-            return tirx.const(value, number_dtype(value))
+            return unfolded(tirx.const(value, number_dtype(value)))
         tensor = tensors[value]
         again = apart and any(tensor.same_as(other) for other in given)
         given.append(tensor)

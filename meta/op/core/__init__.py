@@ -18,7 +18,8 @@ Rules that hold for all operators:
 - **Numbers**: a Python number is typed once, in the schema: a ``Scalar`` takes the dtype of the
   result, `Takes` names another one, and an ``AnyScalar`` keeps its 64 bits. A number that an
   integer dtype or bool cannot represent raises NumberOutOfRange, which names the cast, before a
-  dialect sees the call. Floating point dtypes round as IEEE 754 does.
+  dialect sees the call. Floating point dtypes round as IEEE 754 does. Half precision is computed in
+  float32 with all digits of the number, unless the operator says otherwise (`remainder`, `pow`).
 - **Unsigned integers** (``uint8`` to ``uint64``) wrap around as the signed ones do, and stand
   wherever these do; sums are int64. ATen has few functions of uint16, uint32 and uint64: see
   `meta/dialect/torch/unsigned.py`.

@@ -48,9 +48,11 @@ def floor_divide(x1: Number, x2: Number) -> Number:
 
 def remainder(x1: Number, x2: Number) -> Number:
     """x1 - x2 * floor(x1 / x2); by zero 0 for ints, NaN for floats."""
-    if x2:
-        return x1 % x2  # a zero has the sign of x2 in Python, too
-    return math.nan if isinstance(x1, float) or isinstance(x2, float) else 0
+    floats = isinstance(x1, float) or isinstance(x2, float)
+    if not x2:
+        return math.nan if floats else 0
+    found = x1 % x2
+    return found or math.copysign(0.0, x1) if floats else found  # Python's zero has x2's sign
 
 
 def pow(x1: Number, x2: Number) -> Number:

@@ -2,8 +2,11 @@
 
 from math import inf
 
+import torch
+
 from meta import op
-from meta.base.dtype import COMPLEX, is_float
+from meta.base.device import Device
+from meta.base.dtype import COMPLEX, TO_TORCH, is_float
 from meta.frontend.aten.arguments import number
 from meta.frontend.aten.operands import device_of, operands, tensor_as
 from meta.frontend.aten.promotion import cast, is_number, result_dtype
@@ -18,7 +21,7 @@ acos acosh asin asinh atan atanh cos cosh deg2rad exp exp2 expm1 log log10 log1p
 reciprocal rsqrt sin sinh sqrt tan
 """
 """Functions whose result is floating point, of integers too."""
-SAME_DTYPE = "abs ceil floor sign trunc"
+SAME_DTYPE = "abs ceil floor trunc"
 RENAMED = {
     "absolute": op.abs,
     "arccos": op.acos,
@@ -32,7 +35,6 @@ RENAMED = {
     "neg": op.negative,
     "negative": op.negative,
     "round": op.round,
-    "sgn": op.sign,
     "special_exp2": op.exp2,
     "special_expm1": op.expm1,
     "special_log1p": op.log1p,
@@ -65,6 +67,14 @@ for _name, _base in FUNCTIONS.items():
 @aten("positive")
 def positive(x):
     return x
+
+
+@aten("sign", "sgn", op.sign, op.where, op.not_equal)
+def sign(x):
+    """As torch has it: 0 of a NaN, of complex ones NaN."""
+    of_dtype(op.sign, x)
+    found = op.sign(x)
+    return op.where(op.not_equal(x, x), 0, found) if is_float(x.dtype) else found
 
 
 @aten("round.decimals", "special_round", op.round)
@@ -175,25 +185,35 @@ def scaled(x, alpha, dtype):
     return number(product, dtype, device_of()) if is_number(product) else product
 
 
+def terms(x, y):
+    """Return the terms of a sum. PyTorch rounds a number to half precision first, but not on
+    CUDA.
+    """
+    dtype = TO_TORCH[result_dtype(x, y)]
+    if dtype.itemsize > 2 or Device(device_of(x, y)).kind != "cpu":
+        return x, y
+    return tuple(torch.tensor(t, dtype=dtype).item() if isinstance(t, float) else t for t in (x, y))
+
+
 @aten("add.Tensor", "add.Scalar", op.add, op.multiply)
 def add(x, y, *, alpha):
     dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.add(x, scaled(y, alpha, dtype))
+    return op.add(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar", op.subtract, op.multiply)
 def subtract(x, y, *, alpha):
     dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.subtract(x, scaled(y, alpha, dtype))
+    return op.subtract(*terms(x, scaled(y, alpha, dtype)))
 
 
 @aten("rsub.Tensor", "rsub.Scalar", op.subtract, op.multiply)
 def rsub(x, y, *, alpha):
     dtype = result_dtype(x, y)
     x, y = operands(x, y)
-    return op.subtract(y, scaled(x, alpha, dtype))
+    return op.subtract(*terms(y, scaled(x, alpha, dtype)))
 
 
 @aten("_add_relu.Tensor", "_add_relu.Scalar", op.add, op.multiply, op.relu)
