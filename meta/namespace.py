@@ -26,7 +26,7 @@ from meta import (
     vm,
 )
 from meta.base import errors
-from meta.base.dtype import DTYPES
+from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
@@ -44,7 +44,7 @@ newaxis = None
 """An index that inserts an axis: ``x[meta.newaxis]``."""
 
 # A dtype is its name: ``meta.float32`` is "float32".
-globals().update({name: name for name in DTYPES})
+globals().update(NAMED)
 
 __all__ = [
     *DTYPES,

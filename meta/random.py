@@ -5,13 +5,15 @@ it by an operator. In traced code the call becomes part of the program, which dr
 in every run. So the numbers are a function of the seed and the order of calls, whichever executor
 runs them.
 
-``shape`` is an int or a sequence of ints; ``dtype`` and ``device`` are those of the result. Without
+``shape`` is an int or a sequence of ints, and the only positional argument of what draws numbers:
+NumPy has it last. ``dtype`` and ``device`` are those of the result. Without
 a device, it is where the array parameters are; else, in traced code, where the program's inputs
 are; else the CPU. ArgumentError says what is wrong with an argument.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +22,7 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.device import require
+from meta.base.device import CPU, require
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
 from meta.base.fitting import checked
@@ -64,9 +66,9 @@ def _draw(random: Any, *args: Any, **options: Any) -> Array:
 @checked
 def normal(
     shape: Shape,
+    *,
     mean: float | Array = 0.0,
     std: float | Array = 1.0,
-    *,
     dtype: object = "float32",
     device: object = None,
 ) -> Array:
@@ -88,9 +90,9 @@ def normal(
 @checked
 def uniform(
     shape: Shape,
+    *,
     low: float | Array = 0.0,
     high: float | Array = 1.0,
-    *,
     dtype: object = "float32",
     device: object = None,
 ) -> Array:
@@ -113,7 +115,7 @@ def uniform(
 
 @checked
 def randint(
-    shape: Shape, low: int, high: int, *, dtype: object = "int64", device: object = None
+    shape: Shape, *, low: int, high: int, dtype: object = "int64", device: object = None
 ) -> Array:
     """Return independent integers, uniform on [low, high); ``dtype`` has them all."""
     name = canonical(dtype)
@@ -133,11 +135,16 @@ def randint(
 def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     """Return 1 with probability ``p`` and else 0, independently for each element of ``p``.
 
-    p: a number, or an array of floats from 0 to 1. dtype: of the result; None: that of p.
+    p: a number, or an array of floats from 0 to 1; others, and NaN, are an ArgumentError where
+    they are at hand: in an eager call on the CPU. Elsewhere what is below 0, or NaN, gives 0, and
+    what is above 1 gives 1. dtype: of the result; None: that of p.
     """
     if _is_number(p):
         _require(0 <= p <= 1, "p is not a probability", "0 <= p <= 1", p)
     weights = _wide(p)
+    if _at_hand(weights):
+        least, most = (float(b) for b in weights.tensor.aminmax()) if weights.size else (0.0, 1.0)
+        _require(0 <= least <= most <= 1, "p has no probabilities", "0 <= p <= 1", (least, most))
     name = canonical(dtype) if dtype is not None else _lifted(p).dtype
     u = _draw(op.random_uniform, _key(_place(None, weights)), weights.shape, dtype=weights.dtype)
     return op.astype(op.less(u, weights), name)
@@ -146,8 +153,8 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
 @checked
 def exponential(
     shape: Shape,
-    scale: float | Array = 1.0,
     *,
+    scale: float | Array = 1.0,
     dtype: object = "float32",
     device: object = None,
 ) -> Array:
@@ -169,9 +176,9 @@ def exponential(
 @checked
 def gumbel(
     shape: Shape,
+    *,
     loc: float | Array = 0.0,
     scale: float | Array = 1.0,
-    *,
     dtype: object = "float32",
     device: object = None,
 ) -> Array:
@@ -197,9 +204,18 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     with ``num_samples`` for the last extent. With ``replacement`` the draws are independent;
     without, all indices of a row differ, and those of weight 0 come after all others
     (Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+
+    Other weights are an ArgumentError where they are at hand: in an eager call on the CPU. In
+    traced code and on CUDA nobody looks at them: the indices are in range, and mean nothing.
     """
     weights = _wide(p)
     _require(len(weights.shape) > 0, "p has no axis", "at least one axis", weights.shape)
+    if _at_hand(weights) and weights.size:
+        least, most = (float(b) for b in weights.tensor.aminmax())
+        fits = 0 <= least <= most < math.inf
+        _require(fits, "p has no weights", "finite numbers of at least 0", (least, most))
+        least = float(weights.tensor.sum(-1).min())
+        _require(least > 0, "all weights of a row are 0", "one above 0 in each row", least)
     count, place = weights.shape[-1], _place(None, weights)
     fits = isinstance(num_samples, int) and (
         0 <= num_samples and (replacement or num_samples <= count)
@@ -212,7 +228,8 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     sums = op.cumsum(weights, -1, weights.dtype)
     shape = (*weights.shape[:-1], num_samples)
     u = _draw(op.random_uniform, _key(place), shape, dtype=weights.dtype)
-    return op.searchsorted(sums, op.multiply(u, sums[..., -1:]), side="right")
+    found = op.searchsorted(sums, op.multiply(u, sums[..., -1:]), side="right")
+    return op.minimum(found, count - 1)  # a product may be rounded to the sum
 
 
 @checked
@@ -273,6 +290,11 @@ def _wide(p: Any) -> Array:
     p = _lifted(p)
     _require(is_float(p.dtype), "p has no floats", "floating point probabilities", p.dtype)
     return p if p.dtype in ("float32", "float64") else op.astype(p, "float32")
+
+
+def _at_hand(x: Array) -> bool:
+    """Whether the values of an array can be looked at without waiting for a device."""
+    return current() is None and isinstance(x, ndarray) and x.device == CPU
 
 
 def _floating(dtype: object) -> str:

@@ -92,7 +92,7 @@ ARRAY: dict[str, str] = {
     "permute_dims": "x.permute(axes)",
     "ptp": "x.max() - x.min()",
     "put": "x[index] = value",
-    "random_": "x.update(meta.random.randint(x.shape, low, high))",
+    "random_": "x.update(meta.random.randint(x.shape, low=a, high=b))",
     "ravel": "x.flatten()",
     "register_hook": "meta.grad.grad(y, x), which returns the gradient of x",
     "repeat": "meta.tile(x, reps), or meta.repeat for elements",

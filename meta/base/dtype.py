@@ -1,6 +1,7 @@
-"""Element types. A dtype is its canonical name, a plain ``str``: "float32", "int64", "bool".
+"""Element types. A dtype is its canonical name, a ``str``: "float32", "int64", "bool".
 
-To add one, add a row to `_TABLE`.
+That of an array compares with what else names a dtype, too (`DType`). To add one, add a row to
+`_TABLE`.
 """
 
 from __future__ import annotations
@@ -46,11 +47,63 @@ FROM_TORCH: dict[torch.dtype, str] = {row[0]: name for name, row in _TABLE.items
 TO_NUMPY: dict[str, np.dtype[Any]] = {name: np.dtype(row[1]) for name, row in _TABLE.items()}
 _FROM_NUMPY: dict[Any, str] = {dtype: name for name, dtype in TO_NUMPY.items()}
 _FROM_PYTHON: dict[Any, str] = {
-    complex: "complex64",
-    float: "float32",
+    complex: "complex128",
+    float: "float64",
     int: "int64",
     bool: "bool",
 }
+
+
+class DType(str):
+    """The name of a dtype, which equals the dtype of torch and of NumPy, too.
+
+    >>> DType("float32") == "float32" == DType("float32") == torch.float32
+    True
+    >>> DType("float32") in (np.float64, torch.float16, "float64")
+    False
+    """
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, str):
+            other = FROM_TORCH.get(other) if isinstance(other, torch.dtype) else _named(other)
+        return str.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return TO_TORCH[self].itemsize
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether elements are real floating point numbers, as torch's dtype says it."""
+        return TO_TORCH[self].is_floating_point
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements are complex."""
+        return TO_TORCH[self].is_complex
+
+
+def _named(other: object) -> str | None:
+    """Return the name of a dtype of NumPy or of a Python type of numbers; None for what is none."""
+    if isinstance(other, np.dtype):
+        return _FROM_NUMPY.get(other)
+    if not isinstance(other, type):
+        return None
+    numpy = issubclass(other, np.generic)
+    return _FROM_NUMPY.get(np.dtype(other)) if numpy else _FROM_PYTHON.get(other)
+
+
+NAMED: dict[str, DType] = {name: DType(name) for name in _TABLE}
+"""The dtype of arrays, by its plain name, which is what everything else computes with."""
 FLOATS: frozenset[str] = frozenset({"float16", "bfloat16", "float32", "float64"})
 _SIGNED = frozenset({"int8", "int16", "int32", "int64"})
 UNSIGNED: frozenset[str] = frozenset({"uint8", "uint16", "uint32", "uint64"})
@@ -71,7 +124,7 @@ COMPLEX: frozenset[str] = frozenset(PARTS)
 
 def canonical(dtype: object) -> str:
     """Return the canonical name of a dtype given as a name, a torch or numpy dtype, or a Python
-    scalar type.
+    scalar type: as for both, float is float64 and complex complex128.
 
     Raises ArgumentError for anything else.
     """

@@ -85,6 +85,10 @@ class IndexOutOfRange(TypeInferError, IndexError):
     """An index outside the extent of its axis, or more indices than axes."""
 
 
+class DivisionByZero(TypeInferError, ZeroDivisionError, RuntimeError):
+    """An integer divided by 0, where the numbers are at hand; to torch it is a RuntimeError."""
+
+
 class DeviceError(MetaError, RuntimeError):
     """An unknown or absent device, or arrays on several devices where one is needed."""
 

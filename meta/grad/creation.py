@@ -8,10 +8,10 @@ not_differentiable(op.zeros, op.ones, op.full, op.arange, why="it takes no tenso
 
 
 @gradient(op.one_hot)
-def one_hot(dy, indices, on_value: TensorType, off_value: TensorType, depth, axis):
+def one_hot(dy, indices, on_value: TensorType, off_value: TensorType, depth, axis, mode):
     """Each value gathers the gradient of the places that it fills; the indices have none."""
-    on = op.one_hot(indices, depth, 1, 0, axis, dy.dtype)
-    off = op.one_hot(indices, depth, 0, 1, axis, dy.dtype)
+    on = op.one_hot(indices, depth, 1, 0, axis, dy.dtype, mode=mode)
+    off = op.one_hot(indices, depth, 0, 1, axis, dy.dtype, mode=mode)
     return (None, collapse(dy * on, on_value), collapse(dy * off, off_value))
 
 

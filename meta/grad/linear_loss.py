@@ -27,7 +27,7 @@ def linear_cross_entropies_dxwb(
     if linear_bias is not None:
         scores, u = scores + _as(linear_bias, wide), u + db[0]
     p = op.softmax(scores, 1)
-    hot = op.one_hot(target, scores.shape[1], 1.0, 0.0, dtype=wide)
+    hot = op.one_hot(target, scores.shape[1], 1.0, 0.0, dtype=wide, mode="ignore")
     counted = op.sum(hot, 1)
     share = op.expand_dims(dloss * counted + dlogsumexp, 1)
     g = p * share - hot * op.expand_dims(dloss, 1)

@@ -51,12 +51,12 @@ def eye(array: ndarray) -> ndarray:
 
 def uniform(array: ndarray, low: float = 0.0, high: float = 1.0) -> ndarray:
     """Draw from the uniform distribution on [low, high)."""
-    return _write(array, lambda: random.uniform(array.shape, low, high, **_kind(array)))
+    return _write(array, lambda: random.uniform(array.shape, low=low, high=high, **_kind(array)))
 
 
 def normal(array: ndarray, mean: float = 0.0, std: float = 1.0) -> ndarray:
     """Draw from a normal distribution."""
-    return _write(array, lambda: random.normal(array.shape, mean, std, **_kind(array)))
+    return _write(array, lambda: random.normal(array.shape, mean=mean, std=std, **_kind(array)))
 
 
 def truncated_normal(
@@ -79,7 +79,9 @@ def truncated_normal(
         )
 
     def drawn() -> Any:
-        places = random.uniform(array.shape, first, last, dtype="float64", device=array.device)
+        places = random.uniform(
+            array.shape, low=first, high=last, dtype="float64", device=array.device
+        )
         return op.clip(op.erfinv(places) * (std * math.sqrt(2)) + mean, low, high)
 
     return _write(array, drawn)

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from meta.base.dtype import PARTS, is_float
+from meta.base.dtype import PARTS, has_gradient, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import Scalar, Takes, Tensor, TensorType, Weight, numbers, op
 from meta.op.core.check import (
@@ -32,6 +32,7 @@ from meta.op.core.check import (
     shape_of,
 )
 from meta.op.core.elementwise import Function, arithmetic, described, real, same
+from meta.op.core.indices import divisors, exponents
 
 Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
 """A number that takes the operands' dtype, which need not be that of ``out``."""
@@ -105,6 +106,22 @@ def _of_numbers(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
     return arithmetic(on_numbers, x1, x2, of_bools=False)
 
 
+def _quotient(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    result = _of_numbers(on_numbers, x1, x2)
+    by_zero = not isinstance(x2, TensorType) and isinstance(result, TensorType) and x2 == 0
+    if by_zero and not has_gradient(result.dtype):
+        raise numbers.by_zero(f"{x1} by {x2}")
+    return result
+
+
+def _power(on_numbers: Function, x1: Any, x2: Any) -> TensorType:
+    result = _of_numbers(on_numbers, x1, x2)
+    negative = not isinstance(x2, TensorType) and isinstance(result, TensorType) and x2 < 0
+    if negative and not has_gradient(result.dtype):
+        raise numbers.negative_power(f"{x1} ** {x2}")
+    return result
+
+
 def _of_floats(function: Function, x1: Any, x2: Any) -> TensorType:
     for name, x in (("x1", x1), ("x2", x2)):
         if isinstance(x, TensorType):
@@ -115,7 +132,9 @@ def _of_floats(function: Function, x1: Any, x2: Any) -> TensorType:
 def _fmod(x1: Any, x2: Any) -> Any:
     if isinstance(x1, float) or isinstance(x2, float):
         return numbers.of_floats(np.fmod)(x1, x2)
-    remainder = abs(x1) % abs(x2) if x2 else 0
+    if not x2:
+        raise numbers.by_zero(f"fmod({x1}, {x2})")
+    remainder = abs(x1) % abs(x2)
     return remainder if x1 >= 0 else -remainder
 
 
@@ -129,6 +148,10 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
     arithmetic: f"of one dtype, which is the result's, broadcast against one another. {REFUSED}.",
     _of_numbers: "of one dtype, which is the result's, broadcast against one another. "
     f"{REFUSED}, and for two bool operands.",
+    _quotient: "of one dtype, which is the result's, broadcast against one another. "
+    f"{REFUSED}, and for two bool operands; DivisionByZero, a ZeroDivisionError, where it says so.",
+    _power: "of one dtype, which is the result's, broadcast against one another. "
+    f"{REFUSED}, for two bool operands, and for integers with a negative number as the exponent.",
     real: "of one dtype, broadcast against one another; the result has it, float32 for ints and "
     f"bools. {REFUSED}.",
     _of_floats: "floating point of one dtype, which is the result's, broadcast against one "
@@ -138,6 +161,10 @@ OPERANDS: dict[Callable[..., TensorType], str] = {
 OF_COMPLEX = ("multiply", "divide", "pow")
 """What takes complex operands."""
 ROUNDED = "A number beside half precision is rounded to that first, as torch does."
+BY_ZERO = (
+    "DivisionByZero for integers, eagerly and in compiled programs, on the CPU and with "
+    "META_CHECK_INDICES; without it 0 on CUDA."
+)
 EITHER_ZERO = "Of 0.0 and -0.0, which are equal, it may be either, and may change with the order."
 BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, str]] = {
     "multiply": (
@@ -152,12 +179,13 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
         "A division by zero gives inf, -inf or NaN, for Python numbers too.",
     ),
     "pow": (
-        _of_numbers,
+        _power,
         numbers.pow,
         "x1 ** x2.\n\n"
         "Floating: 0 ** 0 is 1, a negative base with a broken exponent gives NaN. Integers: a "
-        "negative exponent gives the fraction truncated to 0, or 1 or -1 for these bases; a result "
-        f"that does not fit wraps. {ROUNDED}",
+        "negative number is refused as the exponent; in a tensor of exponents it gives, as in "
+        "torch, the fraction truncated to 0, or 1 or -1 for these bases; a result that does not "
+        f"fit wraps. {ROUNDED}",
     ),
     "maximum": (
         arithmetic,
@@ -170,25 +198,25 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
         f"The smaller of x1 and x2; NaN if either is NaN.\n\n{EITHER_ZERO}",
     ),
     "floor_divide": (
-        _of_numbers,
+        _quotient,
         numbers.floor_divide,
         "floor(x1 / x2) in the operands' dtype, rounded towards -inf as in Python.\n\n"
         "A zero has the sign of x1 / x2, as torch's on the CPU. It satisfies x1 = x2 * "
-        "floor_divide(x1, x2) + remainder(x1, x2). Division by zero: 0 for integers (as numpy), "
-        "inf, -inf or NaN for floating point.",
+        "floor_divide(x1, x2) + remainder(x1, x2). Division by zero: inf, -inf or NaN for floating "
+        f"point, and {BY_ZERO}",
     ),
     "remainder": (
-        _of_numbers,
+        _quotient,
         numbers.remainder,
         "The remainder x1 - x2 * floor(x1 / x2) in the operands' dtype; it has the sign of x2, but "
         "a zero that of x1, as torch's.\n\n"
-        f"By zero: 0 for integers (as numpy), NaN for floating point. {ROUNDED}",
+        f"By zero: NaN for floating point, and {BY_ZERO} {ROUNDED}",
     ),
     "fmod": (
-        _of_numbers,
+        _quotient,
         _fmod,
         "The remainder x1 - x2 * trunc(x1 / x2); it has the sign of x1, unlike `remainder`.\n\n"
-        f"By zero: 0 for integers, NaN for floating point. {ROUNDED}",
+        f"By zero: NaN for floating point, and {BY_ZERO} {ROUNDED}",
     ),
     "copysign": (
         real,
@@ -220,6 +248,8 @@ BINARY: dict[str, tuple[Callable[[Function, Any, Any], TensorType], Function, st
     ),
 }
 """Functions of two operands: the type function, the function of Python numbers, what they are."""
+INDICES = {"floor_divide": divisors, "remainder": divisors, "fmod": divisors, "pow": exponents}
+"""What is refused of values."""
 COMMUTATIVE = ("multiply", "hypot", "logaddexp", "logaddexp2")
 
 
@@ -231,6 +261,7 @@ def _define(
         commutative=name in COMMUTATIVE,
         complex=name in OF_COMPLEX,
         promotes=("x1", "x2"),
+        indices=INDICES.get(name),
     )
     @described(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
     def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:

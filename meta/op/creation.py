@@ -15,6 +15,7 @@ from meta.op.core.check import (
     require_holds,
     require_same_dtype,
 )
+from meta.op.core.indices import IndexRange
 
 
 def _filled(shape: Ints, dtype: str) -> TensorType:
@@ -66,9 +67,10 @@ def arange(
     ``arange(n)`` is ``arange(0, n)``. start, stop, step: Python numbers, because they decide the
     length, which is ``max(0, ceil((stop - start) / step))``. Values are computed in int64 if all
     three are ints, else in float64, then converted to ``dtype``, which may be any but bool; None is
-    int64 if all three are ints, else float32.
-    Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite, and
-    NumberOutOfRange if ``dtype`` has not the first or the last number.
+    int64 if all three are ints, else float32. For an integer dtype, start and step are whole: NumPy
+    and torch make different numbers of fractions.
+    Result: shape (length,). Raises TypeInferError if step is 0 or a number is not finite or not
+    whole, and NumberOutOfRange if ``dtype`` has not the first or the last number.
     """
     start, stop = bounds(start, stop)
     given = f"start={start}, stop={stop}, step={step}"
@@ -78,6 +80,9 @@ def arange(
         all(map(math.isfinite, (start, stop, step))), "arange takes finite numbers", found=given
     )
     require(step != 0, "the step of arange is 0", found=given)
+    whole = dtypes.is_real(dtype) or (start == int(start) and step == int(step))
+    expected = f"a whole start and step, or a cast: meta.astype(meta.arange(...), {dtype!r})"
+    require(whole, f"{dtype} counts in whole numbers", expected=expected, found=given)
     require(dtype != "bool", "arange counts, which bool cannot", expected="an int or float dtype")
     if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
         length = -((start - stop) // step)  # exact where a float division is not
@@ -93,7 +98,11 @@ def arange(
     return TensorType((max(0, length),), dtype)
 
 
-@op
+def _places(depth: int, mode: str) -> tuple[IndexRange, ...]:
+    return (IndexRange("indices", depth, "the new axis, depth"),) if mode == "raise" else ()
+
+
+@op(indices=_places)
 def one_hot(
     indices: Tensor,
     depth: int,
@@ -102,17 +111,22 @@ def one_hot(
     axis: int = -1,
     dtype: DType | None = None,
     device: DeviceName = "cpu",
+    mode: str = "raise",
 ) -> Tensor:
     """``on_value`` where the position along a new axis is the index, ``off_value`` elsewhere.
 
-    indices: any integer dtype. An index outside [0, depth) gives ``off_value`` everywhere.
+    indices: any integer dtype. mode: what an index outside [0, depth) is: "raise", an
+    IndexOutOfRange where indices are looked at (on the CPU), as torch's, or "ignore": it gives
+    ``off_value`` everywhere, as on CUDA in any case.
     on_value, off_value: numbers, or tensors with one element; converted to ``dtype``.
     depth: length of the new axis. axis: its place in the result; -1 is last. dtype: None is that of
     the values: of tensors their own, of Python numbers int64, float32 or bool.
     device: not used, the result lives where ``indices`` does.
     Result: shape of indices with ``depth`` inserted at ``axis``.
-    Raises TypeInferError for other indices or values, a negative depth or an axis out of range.
+    Raises TypeInferError for other indices or values, a negative depth, an axis out of range or
+    another mode.
     """
+    require(mode in ("raise", "ignore"), "unknown mode", expected="raise or ignore", found=mode)
     integers = not dtypes.is_float(indices.dtype) and indices.dtype != "bool"
     require(integers, "indices must be integers", found=str(indices))
     for name, value in (("on_value", on_value), ("off_value", off_value)):

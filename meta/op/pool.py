@@ -63,7 +63,8 @@ def _pooling(n: int) -> None:
         x: floating point [{shape}], or as ``layout`` orders these letters. shape: the size of each
         spatial axis of the result, {per_axis}. Result: x's layout and dtype.
 
-        Raises TypeInferError for an empty input axis or an output size below 1.
+        Raises TypeInferError for a negative output size, and for an empty axis of the input, unless
+        the result is empty, too.
         """
         return adaptive(n, x, shape, layout)
 

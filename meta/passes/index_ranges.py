@@ -160,6 +160,8 @@ def _parts(argument: Any) -> Any:
 
 def _inside(found: Range, wanted: IndexRange) -> bool:
     assert isinstance(wanted.extent, int)
+    if wanted.nonzero:
+        return found[0] > 0 or found[1] < 0
     if wanted.ordered:
         return False  # of which the ends of a range say nothing
     low = -wanted.extent if wanted.from_end else 0

@@ -169,8 +169,8 @@ class Exchange(Methods):
         return value
 
     def __format__(self, spec: str) -> str:
-        """Format a 0-d array as its number; an array with axes takes no format."""
-        if not spec:
+        """Format a 0-d array as its number, on one line; an array with axes takes no format."""
+        if not spec and self.shape:
             return str(self)
         if self.shape:
             raise ArgumentError(
@@ -178,4 +178,4 @@ class Exchange(Methods):
                 found=f"{spec!r} of an array of shape {self.shape}",
                 hint="format x.item(), or x.numpy() with numpy.array2string",
             )
-        return format(self.item(), spec)
+        return format(self.item(), spec) if spec else str(self.numpy())

@@ -21,6 +21,7 @@ from meta.runtime.entered import refuse_transform, refuse_values
 
 # What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
 BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
+_PYTHON = {bool, int, float, complex}
 _EXACT = 2**53
 """From here on float64 does not have every integer."""
 
@@ -93,11 +94,11 @@ def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
             expected=f"numbers of dtype {error.expected}",
             found=f"{type(obj).__name__} of dtype {values.dtype}",
         ) from None
-    if kind in ("float64", "complex128") and not hasattr(obj, "__array__"):
+    if kind in ("float64", "complex128") and not _typed(obj):
         # Python's floats carry no precision of their own.
         values = values.astype(np.float32 if kind == "float64" else np.complex64)
     if kind == "uint64":
-        if not hasattr(obj, "__array__"):  # Python ints are int64
+        if not _typed(obj):  # Python ints are int64
             raise ArgumentError(
                 "this object cannot become an array",
                 expected="ints from -2**63 to 2**63 - 1, a numpy array of uint64, or a dtype",
@@ -110,6 +111,13 @@ def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
     if not values.flags.writeable or any(s < 0 or s % values.itemsize for s in values.strides):
         values = values.copy()  # torch has no such tensors
     return torch.from_numpy(values)
+
+
+def _typed(obj: object) -> bool:
+    """Whether an object is of arrays or of NumPy's numbers, which have a dtype of their own."""
+    if isinstance(obj, list | tuple):
+        return not _PYTHON.issuperset(map(type, obj)) and any(map(_typed, obj))
+    return hasattr(obj, "__array__") and not isinstance(obj, type)
 
 
 def _are_numbers(values: np.ndarray[Any, Any]) -> bool:

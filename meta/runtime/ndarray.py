@@ -88,9 +88,9 @@ class ndarray(Exchange):
         return self.key.shape
 
     @property
-    def dtype(self) -> str:
-        """Canonical name of the element type."""
-        return self.key.dtype
+    def dtype(self) -> dtypes.DType:
+        """Canonical name of the element type; see `DType`."""
+        return dtypes.NAMED[self.key.dtype]
 
     @property
     def ndim(self) -> int:

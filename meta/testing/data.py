@@ -33,7 +33,7 @@ def randint(
     shape: Sequence[int], *, low: int = 0, high: int = 10, device: str = "cpu", dtype: str = "int64"
 ) -> ndarray:
     """Return integers, uniform on [low, high)."""
-    array: ndarray = random.randint(shape, low, high, dtype=dtype, device=device)
+    array: ndarray = random.randint(shape, low=low, high=high, dtype=dtype, device=device)
     return array
 
 
@@ -51,7 +51,7 @@ def randn_torch(
 
     ``positive`` takes absolute values and adds 1e-5.
     """
-    values = random.normal(shape, mean, std).tensor
+    values = random.normal(shape, mean=mean, std=std).tensor
     if positive:
         values = values.abs() + 1e-5
     values = values.to(device=device, dtype=TO_TORCH[dtype])
@@ -70,4 +70,4 @@ def one_hot_torch(
 ) -> tuple[ndarray, torch.Tensor]:
     """Return random class labels (not expanded) twice, as an ndarray and as a torch tensor."""
     shape = (size,) if isinstance(size, int) else tuple(size)
-    return pair(random.randint(shape, 0, num_classes, dtype=dtype, device=device).tensor)
+    return pair(random.randint(shape, low=0, high=num_classes, dtype=dtype, device=device).tensor)

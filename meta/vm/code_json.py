@@ -23,7 +23,7 @@ from meta.vm.code import Code, FunctionCode, FusedRef, Kernel, KernelRef
 from meta.vm.code_analysis import verify_code
 from meta.vm.launch_checks import Bounds
 
-VERSION = 7
+VERSION = 8
 MAX_REGISTERS = 1 << 24
 """More are refused before memory is allocated for them."""
 _MAX_NESTING = 64
@@ -331,12 +331,12 @@ class _Reader:
     def bounds(self, value: Any, path: str) -> Bounds:
         row = self.row(value, path, len(dataclasses.fields(Bounds)), "the bounds of indices")
         op, argument, into = (self.string(name, path) for name in row[:3])
-        low, high, also, axis, position, ordered = row[3:]
+        low, high, also, axis, position, ordered, nonzero = row[3:]
         limit = 1 << 62
         return Bounds(
             *(op, argument, into, self.optional(low, path, -limit), self.number(high, path)),
             *(self.optional(also, path, -limit), self.optional(axis, path, 0, 64)),
-            *(self.number(position, path), self.flag(ordered, path)),
+            *(self.number(position, path), self.flag(ordered, path), self.flag(nonzero, path)),
         )
 
 

@@ -11,7 +11,7 @@ shapes that were not met before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,8 @@ class DecidedCall:
     computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
     marked: the operator's name, if its results are copies to be marked (`meta.runtime.copies`).
-    bounds: the ranges of the numbers that take an integer dtype: values are not part of the key.
+    bounds: the ranges of the numbers that take an integer dtype, and a number among them that is
+    not taken: values are not part of the key.
     capturable: whether a CUDA graph can hold the kernel.
     """
 
@@ -103,8 +104,7 @@ class DecidedCall:
         self.places = written_places(call)  # of what is written, among the values
         self.op_name = call.op.name
         self.compacts, self.capturable = False, True
-        ranges = [(place, whole_range(dtype)) for place, dtype in number_places(call)]
-        self.bounds = tuple((place, *held) for place, held in ranges if held is not None)
+        self.bounds = tuple(_number_bounds(call))
         self.dialect = ""
         if call.callee is None:
             self.value = call.out
@@ -164,9 +164,9 @@ class DecidedCall:
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Whether the numbers among the values fit the dtypes that they take."""
-        for place, low, high in self.bounds:
+        for place, low, high, refused in self.bounds:
             value = values[place]
-            if not low <= value <= high or value != int(value):
+            if not low <= value <= high or value != int(value) or value == refused:
                 return False
         return True
 
@@ -213,6 +213,18 @@ class DecidedCall:
                 hint="store it with meta.array(...)",
             )
         return own_shard(x, over, size)
+
+
+def _number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]]:
+    """Yield place, range and the refused number of each number that takes an integer dtype."""
+    further = call.op.number_ranges(call.args)
+    for place, dtype in number_places(call):
+        held = whole_range(dtype)
+        if held is None:
+            continue
+        found = further.get(place)
+        low = held[0] if found is None or found.any_below else max(held[0], 0)
+        yield place, low, held[1], 0 if found is not None and found.nonzero else None
 
 
 def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ import torch
 
 from meta.base import config
 from meta.base.dtype import FROM_TORCH
-from meta.base.errors import IndexOutOfRange, IRError, NonFiniteError
+from meta.base.errors import DivisionByZero, IndexOutOfRange, IRError, NonFiniteError
 from meta.base.source import Span
 from meta.dialect.core.openv import OpEnv
 from meta.ir.types import TensorType, compatible
@@ -44,6 +45,8 @@ FEW = 32
 """Elements that are looked at in Python, which takes less time than ATen does to begin."""
 MANY = 16384
 """From more on NumPy is faster: it has vector instructions for 64 bits."""
+_UNSIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Dtypes of which ATen has little, by those of the same bits."""
 _SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -56,7 +59,7 @@ class Bounds:
     op, argument: whose indices they are. into: what is indexed. low: the least index, None: any
     negative number is legal. high: the first that is too large. also: another legal number. axis,
     position: only the elements at this position of this axis are meant; None: all are. ordered:
-    none may be less than the one before.
+    none may be less than the one before. nonzero: they are divisors, which are not 0.
     """
 
     op: str
@@ -68,9 +71,12 @@ class Bounds:
     axis: int | None = None
     position: int = 0
     ordered: bool = False
+    nonzero: bool = False
 
     def legal(self, index: str) -> str:
         """Return what an index of this name may be."""
+        if self.nonzero:
+            return f"{index} != 0"
         least = "" if self.low is None else f"{self.low} <= "
         also = "" if self.also is None else f", or {self.also}"
         return f"{least}{index} < {self.high}{also}"
@@ -87,7 +93,8 @@ def bounds_of(op: str, found: IndexRange) -> Bounds:
     low = None if found.any_below else -extent if found.from_end else 0
     argument = f"{found.slot}[{found.field}]" if found.field else found.slot
     axis, position = found.along or (None, 0)
-    return Bounds(op, argument, found.into, low, extent, found.also, axis, position, found.ordered)
+    kinds = found.ordered, found.nonzero
+    return Bounds(op, argument, found.into, low, extent, found.also, axis, position, *kinds)
 
 
 def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor], None]:
@@ -122,7 +129,30 @@ def looker(bounds: Bounds, span: Span | None = None) -> Callable[[torch.Tensor],
         look(indices)
         _require_order(indices, bounds, span)
 
+    if bounds.nonzero:
+        return partial(_require_divisors, bounds, span)
     return look_at_order if bounds.ordered else look
+
+
+def _require_divisors(bounds: Bounds, span: Span | None, divisors: torch.Tensor) -> None:
+    """Raise DivisionByZero if an element is 0."""
+    if divisors.dtype in _UNSIGNED:
+        divisors = divisors.view(_UNSIGNED[divisors.dtype])
+    count = divisors.numel()
+    if count <= FEW:
+        zeros = [d for d in divisors.reshape(-1).tolist() if not d]
+    else:
+        zeros = [] if int(torch.count_nonzero(divisors)) == count else [0]
+    if zeros:
+        place = (divisors == 0).nonzero()[0].tolist()
+        raise DivisionByZero(
+            f"an integer is divided by 0, at {place} of {bounds.argument}",
+            op=bounds.op,
+            expected="divisors that are not 0",
+            found=f"{int((divisors == 0).sum())} of {count} are 0",
+            hint="meta.where(x2 == 0, 1, x2), or floating point, which has infinities and NaN",
+            span=span,
+        )
 
 
 def _all_inside(indices: np.ndarray[Any, Any], low: float, high: int) -> bool:

@@ -142,10 +142,25 @@ class TestDtypes:
         assert dtypes.bits(name) == 8 * dtypes.TO_NUMPY[name].itemsize
 
     def test_other_spellings(self) -> None:
-        assert [dtypes.canonical(t) for t in (float, int, bool)] == ["float32", "int64", "bool"]
-        assert dtypes.canonical(complex) == dtypes.canonical("c8") == "complex64"
+        assert [dtypes.canonical(t) for t in (float, int, bool)] == ["float64", "int64", "bool"]
+        assert dtypes.canonical(complex) == dtypes.canonical("c16") == "complex128"
         assert dtypes.canonical(np.float16) == dtypes.canonical("f2") == "float16"
         assert dtypes.canonical(ml_dtypes.bfloat16) == "bfloat16"
+
+    @pytest.mark.parametrize("name", dtypes.DTYPES)
+    def test_of_arrays(self, name: str) -> None:
+        """It equals what names the same dtype elsewhere, from both sides, and nothing else."""
+        dtype = dtypes.NAMED[name]
+        assert hash(dtype) == hash(name) and type(dtypes.canonical(dtype)) is str
+        for other in dtypes.DTYPES:
+            numpy = dtypes.TO_NUMPY[other]
+            for spelling in (other, dtypes.TO_TORCH[other], numpy, numpy.type):
+                assert (dtype == spelling) is (spelling == dtype) is (name == other)
+                assert (dtype != spelling) is (name != other)
+        assert (
+            dtype not in (None, 3, [], object, "")
+            and dtype.itemsize == dtypes.TO_NUMPY[name].itemsize
+        )
 
     @pytest.mark.parametrize(
         "dtype",

@@ -80,7 +80,7 @@ class TorchBasicBlock(torch.nn.Module):
 
 
 def parameter(*shape: int) -> meta.ndarray:
-    array = random.uniform(shape, -0.3, 0.3)
+    array = random.uniform(shape, low=-0.3, high=0.3)
     array.requires_grad = True
     return array
 

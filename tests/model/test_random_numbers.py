@@ -31,7 +31,7 @@ class Vae(Model):
     def block(self, x: Any) -> Any:
         h = self.encode(x)
         mean, spread = h[:, :2], op.exp(h[:, 2:])
-        return self.decode(meta.random.normal((x.shape[0], 2), mean, spread))
+        return self.decode(meta.random.normal((x.shape[0], 2), mean=mean, std=spread))
 
 
 def some() -> meta.ndarray:
@@ -45,17 +45,17 @@ def thrice(run: Any, *args: Any) -> np.ndarray[Any, Any]:
 
 DRAWS = [
     lambda x: meta.random.normal(x.shape),
-    lambda x: meta.random.normal(x.shape, x, 2.0),
-    lambda x: meta.random.uniform(x.shape, 0.5, 1.5),
-    lambda x: meta.random.uniform(x.shape, x, x + 1.0),
-    lambda x: meta.random.randint(x.shape, 0, 5),
+    lambda x: meta.random.normal(x.shape, mean=x, std=2.0),
+    lambda x: meta.random.uniform(x.shape, low=0.5, high=1.5),
+    lambda x: meta.random.uniform(x.shape, low=x, high=x + 1.0),
+    lambda x: meta.random.randint(x.shape, low=0, high=5),
     lambda x: meta.random.bernoulli(meta.sigmoid(x)),
     lambda x: meta.random.multinomial(meta.softmax(x), 3),
     lambda x: meta.random.multinomial(meta.softmax(x), 9, replacement=True),
     lambda x: meta.random.permutation(9),
     lambda x: meta.random.permutation(x),
-    lambda x: meta.random.exponential(x.shape, 2.0),
-    lambda x: meta.random.gumbel(x.shape, x),
+    lambda x: meta.random.exponential(x.shape, scale=2.0),
+    lambda x: meta.random.gumbel(x.shape, loc=x),
 ]
 
 
@@ -122,7 +122,7 @@ def test_steps_of_a_loop_draw_anew() -> None:
 
 
 def test_named_extents() -> None:
-    traced = trace(lambda x: meta.random.normal(x.shape, x))
+    traced = trace(lambda x: meta.random.normal(x.shape, mean=x))
     run = meta.vm.compile(traced, meta.ir.parse_type("float32[n, 6]"), dims={"n": (1, 64)})
     expected = thrice(traced, some())
     np.testing.assert_allclose(thrice(run, some()), expected, rtol=1e-5, atol=1e-6)

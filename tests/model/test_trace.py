@@ -382,7 +382,7 @@ def test_models_in_containers() -> None:
 
 def test_running_statistics_are_written() -> None:
     model = meta.model.BatchNorm(3)
-    x = meta.random.normal((4, 3, 2), 5.0)
+    x = meta.random.normal((4, 3, 2), mean=5.0)
     x.requires_grad = True
     model(x)
     once = model.running_mean.numpy()

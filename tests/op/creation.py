@@ -47,7 +47,7 @@ def _like(function):
     )
 
 
-def _one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, device="cpu"):
+def _one_hot(indices, depth, on_value=1, off_value=0, axis=-1, dtype=None, **_):
     indices = indices.long()
     inside = (indices >= 0) & (indices < depth)
     hot = torch.nn.functional.one_hot(torch.where(inside, indices, depth), depth + 1)
@@ -123,7 +123,7 @@ CASES = [
         "one_hot",
         [
             sample(I(5, low=0, high=4), 4, 1, 0),
-            sample(I(2, 3, low=-2, high=6, dtype="int32"), 4, 1, 0, axis=1),
+            sample(I(2, 3, low=-2, high=6, dtype="int32"), 4, 1, 0, axis=1, mode="ignore"),
             sample(I(2, 3, low=0, high=4), 4, 5, -3, axis=0, dtype="int64"),
             sample(I(2, 3, low=0, high=4), 4, 1.5, -0.5, axis=-2, dtype="float32"),
             sample(I(low=0, high=3), 3, 1, 0, dtype="bool"),
@@ -131,7 +131,7 @@ CASES = [
             sample(I(4, low=0, high=3), 3, 2.5, axis=0),
             sample(I(4, low=0, high=3), depth=3, on_value=True, off_value=False),
             sample(I(0, low=0, high=1), 3, 1, 0),
-            sample(I(3, low=0, high=1), 0, 1, 0),
+            sample(I(3, low=0, high=1), 0, 1, 0, mode="ignore"),
         ],
         _one_hot,
         dtypes=(),
@@ -141,7 +141,7 @@ CASES = [
         "one_hot",
         [
             sample(I(4, low=0, high=3), 3, F(), F(1, 1), dtype="float64"),
-            sample(I(4, low=-1, high=4), 3, F(1), 0, axis=0, dtype="float64"),
+            sample(I(4, low=-1, high=4), 3, F(1), 0, axis=0, dtype="float64", mode="ignore"),
         ],
         _one_hot,
     ),
@@ -181,6 +181,7 @@ CASES += refusals(
             error(I(3, low=0, high=2), 4, F(2), 0, match="on_value must be one number"),
             error(I(3, low=0, high=2), -1, 1, 0, match="depth is negative"),
             error(I(3, low=0, high=2), 4, 1, 0, 2, match="axis 2 is out of range"),
+            error(I(3, low=0, high=2), 4, mode="clip", match="unknown mode"),
         ],
     }
 )

@@ -109,7 +109,6 @@ def test_nextafter_moves_by_one_number(dtype, dialect):
         ("square", (-3,), 9),
         ("i1", (0,), 0.0),
         ("fmod", (-7, 3), -1),
-        ("fmod", (7, 0), 0),
         ("fmod", (-7.5, 2), -1.5),
         ("copysign", (3, -0.0), -3.0),
         ("hypot", (3, 4), 5.0),

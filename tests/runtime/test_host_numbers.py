@@ -87,8 +87,33 @@ def test_wide_ints() -> None:
 def test_scalars_of_numpy() -> None:
     assert meta.array(ml_dtypes.bfloat16(1.5), "float32").item() == 1.5
     assert meta.array(np.float16(1.5), "int8").item() == 1
-    assert meta.array(np.float64(0.1)).dtype == "float64"
-    assert meta.array([np.float64(0.1)]).dtype == "float32"
+
+
+TYPED: dict[str, Any] = {
+    "a scalar of numpy": np.float64(0.1),
+    "a list of scalars": [np.float64(0.1)],
+    "a list of arrays": [np.array([0.1])],
+    "nested": [[0.5], [np.float64(0.1)]],
+    "of torch": [torch.tensor(0.1, dtype=torch.float64)],
+    "of meta": (meta.array(0.1, "float64"), 0.5),
+    "narrow and Python's": [np.float16(0.1), 0.1],
+    "narrow": [np.float16(0.1)],
+    "integers": [np.int32(1)],
+    "complex": [np.complex128(1j), 1],
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_numbers_with_a_dtype_keep_it(name: str) -> None:
+    found = meta.array(TYPED[name])
+    wanted = np.asarray(TYPED[name])
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.parametrize(("values", "dtype"), [([0.1], "float32"), ([[1j]], "complex64")])
+def test_numbers_of_python_have_no_width(values: Any, dtype: str) -> None:
+    assert meta.array(values).dtype == dtype
 
 
 @pytest.mark.parametrize("value", [[], [[]]])

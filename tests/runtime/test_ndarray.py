@@ -138,7 +138,9 @@ class TestConstruction:
     def test_dtype_device_name(self) -> None:
         for dtype in ("float16", torch.float16, np.float16, np.dtype("f2")):
             assert meta.array([1], dtype).dtype == "float16"
-        assert meta.array([1], float).dtype == "float32"
+        for name, kind in {"float": float, "complex": complex, "int": int, "bool": bool}.items():
+            for found in (meta.array([1], kind), meta.ones(1).astype(name), meta.ones(1, kind)):
+                assert found.dtype == kind == np.dtype(kind)
         found = meta.array(1, device=torch.device("cpu"), name="weight")
         assert found.device == "cpu" and found.name == "weight"
         assert meta.array([1.7, -1.7], "int32").numpy().tolist() == [1, -1]
@@ -318,7 +320,8 @@ class TestTo:
 
     def test_format(self) -> None:
         x = meta.array(2.0) / 3
-        assert f"{x:.2f}" == "0.67" and f"{x}" == str(x)
+        assert f"{x:.2f}" == "0.67" and f"{x}" == str(np.float32(2) / 3)
+        assert f"{meta.array([1.0])}" == str(meta.array([1.0]))
         with pytest.raises(ArgumentError, match="0-d"):
             f"{meta.array([1.0]):.2f}"
 

@@ -29,7 +29,7 @@ def seeded() -> Iterator[None]:
 DRAWS = [
     lambda: random.normal((50,)),
     lambda: random.uniform((50,)),
-    lambda: random.randint((50,), 0, 1000),
+    lambda: random.randint((50,), low=0, high=1000),
     lambda: random.permutation(50),
     lambda: random.exponential((50,)),
     lambda: random.gumbel((50,)),
@@ -89,20 +89,20 @@ def test_operators_draw_from_it() -> None:
 
 
 def test_normal() -> None:
-    values = random.normal((N,), 3.0, 2.0).numpy()
+    values = random.normal((N,), mean=3.0, std=2.0).numpy()
     assert values.dtype == np.float32
     assert abs(values.mean() - 3) < 0.1 and abs(values.std() - 2) < 0.1
     assert abs(((values - 3) ** 3).mean()) < 0.5, "symmetric"
 
 
 def test_uniform() -> None:
-    values = random.uniform((N,), -1.0, 3.0).numpy()
+    values = random.uniform((N,), low=-1.0, high=3.0).numpy()
     assert values.min() >= -1 and values.max() < 3
     assert abs(values.mean() - 1) < 0.1 and abs(values.std() - 4 / 12**0.5) < 0.1
 
 
 def test_randint() -> None:
-    values = random.randint((N,), -2, 3).numpy()
+    values = random.randint((N,), low=-2, high=3).numpy()
     assert values.dtype == np.int64 and set(values) == {-2, -1, 0, 1, 2}
     assert all(abs((values == k).mean() - 0.2) < 0.02 for k in range(-2, 3))
 
@@ -130,7 +130,7 @@ def test_dtypes(dtype: str) -> None:
 
 
 def test_integer_dtypes_and_shapes() -> None:
-    assert random.randint((2,), 0, 5, dtype="int8").dtype == "int8"
+    assert random.randint((2,), low=0, high=5, dtype="int8").dtype == "int8"
     assert random.normal(()).shape == () and random.uniform((0, 2)).shape == (0, 2)
 
 
@@ -144,19 +144,19 @@ def test_errors() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_uniform_stays_below_its_bound(dtype: str) -> None:
     for low, high in ((0.0, 1.0), (-3.0, -2.0), (1024.0, 1032.0), (-1.0, 0.0)):
-        values = random.uniform((N,), low, high, dtype=dtype).numpy().astype("f8")
+        values = random.uniform((N,), low=low, high=high, dtype=dtype).numpy().astype("f8")
         assert low <= values.min() and values.max() < high
-    assert random.uniform((2,), 1.0, 1.0, dtype=dtype).numpy().tolist() == [1, 1]
+    assert random.uniform((2,), low=1.0, high=1.0, dtype=dtype).numpy().tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
     "draw",
     [
         lambda: random.normal((2,), std=-1.0),
-        lambda: random.uniform((2,), 3.0, 1.0),
-        lambda: random.randint((2,), 5, 5),
-        lambda: random.randint((2,), 0.5, 3),
-        lambda: random.randint((2,), 0, 300, dtype="int8"),
+        lambda: random.uniform((2,), low=3.0, high=1.0),
+        lambda: random.randint((2,), low=5, high=5),
+        lambda: random.randint((2,), low=0.5, high=3),
+        lambda: random.randint((2,), low=0, high=300, dtype="int8"),
         lambda: random.normal((-1,)),
         lambda: random.normal((2.0,)),
         lambda: random.permutation(-1),
@@ -212,9 +212,9 @@ def test_weights() -> None:
 
 
 def test_wide_integers() -> None:
-    values = random.randint((N,), -(2**63), 2**63).numpy() / 2**63
+    values = random.randint((N,), low=-(2**63), high=2**63).numpy() / 2**63
     assert abs(values.mean()) < 0.02 and abs(values.std() - 3**-0.5) < 0.01
-    many = random.randint((N,), 0, 3 * 2**61).numpy()
+    many = random.randint((N,), low=0, high=3 * 2**61).numpy()
     assert abs((many < 2**61).mean() - 1 / 3) < 0.02
 
 

@@ -194,6 +194,8 @@ def _define(base, function, axes_of, plevel=None):
 
     def pooled(call, *tensors):
         a, order = call.args, DATA[tensors[0].ndim - 2]
+        if any(t.numel() == 0 for t in tensors) or 0 in call.out.static_shape:
+            return tensors[0].new_zeros(call.out.static_shape)  # which ATen refuses in part
         if a.layout in (None, order):
             return function(tensors, axes_of(tensors[0].shape[2:], a), a).contiguous()
         to, back = permutation(a.layout, order, "layout"), permutation(order, a.layout, "layout")

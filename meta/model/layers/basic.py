@@ -50,7 +50,7 @@ def fan_in_uniform(shape: tuple[int, ...], fan_in: int) -> ndarray:
     Linear and Conv.
     """
     bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
-    return parameter(random.uniform(shape, -bound, bound))
+    return parameter(random.uniform(shape, low=-bound, high=bound))
 
 
 class Linear(Model):

@@ -173,6 +173,6 @@ def initialize_convolutions(model: Model) -> None:
         if isinstance(layer, Conv2d):
             channels, _, *kernel = layer.weight.shape
             std = math.sqrt(2 / (channels * math.prod(kernel)))
-            layer.weight.update(random.normal(layer.weight.shape, 0.0, std))
+            layer.weight.update(random.normal(layer.weight.shape, mean=0.0, std=std))
             if layer.bias is not None:
                 layer.bias.tensor.zero_()

@@ -72,7 +72,7 @@ class _Gates(Model):
         shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.hidden_size)}
         for name, shape in (shapes | dict.fromkeys(("bias_ih", "bias_hh"), (rows,))).items():
             made = bias or len(shape) == 2
-            value = parameter(random.uniform(shape, -bound, bound)) if made else None
+            value = parameter(random.uniform(shape, low=-bound, high=bound)) if made else None
             setattr(self, name + suffix, value)
 
     def arrays(self, suffix: str) -> tuple[Any, Any, Any, Any]:

@@ -62,7 +62,7 @@ class Conv1D(Model):
 
     def build(self, out_features: int, in_features: int) -> None:
         """Make weight, normal of deviation 0.02, and bias = 0."""
-        self.weight = parameter(random.normal((in_features, out_features), 0.0, 0.02))
+        self.weight = parameter(random.normal((in_features, out_features), mean=0.0, std=0.02))
         self.bias = parameter(array([0.0] * out_features))
 
     @trace

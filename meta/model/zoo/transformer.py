@@ -117,7 +117,7 @@ def initialize(model: Model, std: float, scaled: dict[str, float] | None = None)
     for name, array in model.named_parameters():
         if array.ndim > 1:
             own = [s for end, s in (scaled or {}).items() if name.endswith(end)]
-            array.update(random.normal(array.shape, 0.0, own[0] if own else std))
+            array.update(random.normal(array.shape, mean=0.0, std=own[0] if own else std))
         elif name.endswith("bias"):
             array.tensor.detach().zero_()
         row = padded[id(array)].padding_idx if id(array) in padded else None

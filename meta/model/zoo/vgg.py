@@ -67,7 +67,7 @@ class VGG(Model):
         initialize_convolutions(self)
         for layer in self.classifier:
             if isinstance(layer, Linear):
-                layer.weight.update(random.normal(layer.weight.shape, 0.0, 0.01))
+                layer.weight.update(random.normal(layer.weight.shape, mean=0.0, std=0.01))
                 assert layer.bias is not None
                 layer.bias.tensor.zero_()
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 from meta.base import config
 from meta.base.device import CPU, Device
+from meta.base.dtype import has_gradient
 from meta.ir.dims import product
 from meta.ir.types import Dim, TensorType
 from meta.op.core.check import normalize_axis
+from meta.op.core.schema import INT_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class IndexRange:
     legal, as one that names nothing. also: another legal number that names nothing.
     field: which tensor of a slot that takes several. along: an axis of the tensor, and a position
     there: only these elements are meant. ordered: of a tensor of one axis, that none is less than
-    the one before.
+    the one before. nonzero: it is no index but a divisor: any number but 0 is legal.
     """
 
     slot: str
@@ -41,6 +43,7 @@ class IndexRange:
     field: int = 0
     along: tuple[int, int] | None = None
     ordered: bool = False
+    nonzero: bool = False
 
 
 IndexRule = Callable[..., Iterable[IndexRange]]
@@ -54,6 +57,26 @@ def into_axis(
         return IndexRange(slot, product(x.shape), f"{name}, flattened", from_end)
     at = normalize_axis(axis, x.ndim)
     return IndexRange(slot, x.shape[at], f"axis {at} of {name}", from_end)
+
+
+def _whole(*operands: TensorType | float) -> bool:
+    """Whether operands, one of which is a tensor, are integers."""
+    dtypes = {o.dtype for o in operands if isinstance(o, TensorType)}
+    return not any(d == "bool" or has_gradient(d) for d in dtypes)
+
+
+def divisors(x1: TensorType | float, x2: TensorType | float) -> tuple[IndexRange, ...]:
+    """Return that no element of x2 is 0 where it divides integers."""
+    if not _whole(x1, x2):
+        return ()
+    return (IndexRange("x2", 1, "", any_below=True, nonzero=True),)
+
+
+def exponents(x1: TensorType | float, x2: TensorType | float) -> tuple[IndexRange, ...]:
+    """Return that a number is no exponent of integers if it is negative."""
+    if isinstance(x2, TensorType) or not _whole(x1):
+        return ()
+    return (IndexRange("x2", INT_LIMIT, "the integers"),)
 
 
 def checks_indices(device: Device) -> bool:

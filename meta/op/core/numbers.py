@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meta.base.errors import TypeInferError
+from meta.base.errors import DivisionByZero, TypeInferError
 
 Number = bool | int | float
 _LARGEST_BITS = 63
@@ -40,26 +40,42 @@ def divide(x1: Number, x2: Number) -> float:
 
 
 def floor_divide(x1: Number, x2: Number) -> Number:
-    """floor(x1 / x2); by zero 0 for ints, inf or NaN for floats."""
+    """floor(x1 / x2); by zero inf or NaN for floats, DivisionByZero for ints."""
     if x2:
         return x1 // x2
-    return divide(x1, x2) if isinstance(x1, float) or isinstance(x2, float) else 0
+    if isinstance(x1, float) or isinstance(x2, float):
+        return divide(x1, x2)
+    raise by_zero(f"{x1} // {x2}")
+
+
+def by_zero(found: str) -> DivisionByZero:
+    """Return what is said of an integer that is divided by the number 0."""
+    return DivisionByZero(
+        "an integer is divided by 0",
+        expected="a divisor that is not 0",
+        found=found,
+        hint="floating point has infinities and NaN: divide float numbers",
+    )
 
 
 def remainder(x1: Number, x2: Number) -> Number:
-    """x1 - x2 * floor(x1 / x2); by zero 0 for ints, NaN for floats."""
+    """x1 - x2 * floor(x1 / x2); by zero NaN for floats, DivisionByZero for ints."""
     floats = isinstance(x1, float) or isinstance(x2, float)
+    if not x2 and floats:
+        return math.nan
     if not x2:
-        return math.nan if floats else 0
+        raise by_zero(f"{x1} % {x2}")
     found = x1 % x2
     return found or math.copysign(0.0, x1) if floats else found  # Python's zero has x2's sign
 
 
 def pow(x1: Number, x2: Number) -> Number:
-    """x1 ** x2; for ints an int, truncated towards zero. TypeInferError beyond 64 bits."""
+    """x1 ** x2; for ints an int. TypeInferError beyond 64 bits and for a negative exponent."""
     if isinstance(x1, float) or isinstance(x2, float):
         return of_floats(np.power)(x1, x2)
-    if x2 < 0 or abs(x1) < 2:
+    if x2 < 0:
+        raise negative_power(f"{x1} ** {x2}")
+    if abs(x1) < 2:
         return _unit_power(int(x1), int(x2))
     # The size is checked first: 10 ** 10 ** 10 would not end.
     if x2 * (x1.bit_length() - 1) <= _LARGEST_BITS:
@@ -67,6 +83,16 @@ def pow(x1: Number, x2: Number) -> Number:
         if result.bit_length() <= _LARGEST_BITS:
             return result
     raise TypeInferError("the power does not fit into 64 bits", found=f"{x1} ** {x2}")
+
+
+def negative_power(found: str) -> TypeInferError:
+    """Return what is said of integers with a negative exponent."""
+    return TypeInferError(
+        "an integer has no negative power that is an integer",
+        expected="an exponent of 0 or more",
+        found=found,
+        hint="take floating point: meta.astype(x, 'float32') ** -1, or meta.reciprocal(x)",
+    )
 
 
 def _unit_power(x1: int, x2: int) -> int:

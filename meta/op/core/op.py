@@ -241,6 +241,16 @@ class Op(OpNode):
         """Return what is indexed by data in a call with canonical arguments, tensors being types:
         the position of each tensor of indices among `runtime_args`, and what it may hold.
         """
+        return tuple(row for row in self._ranges(args) if not self._is_number(args, row[1]))
+
+    def number_ranges(self, args: tuple[Any, ...]) -> dict[int, IndexRange]:
+        """Return the same of Python numbers, by position."""
+        return {at: r for at, r in self._ranges(args) if self._is_number(args, r)}
+
+    def _is_number(self, args: tuple[Any, ...], found: IndexRange) -> bool:
+        return isinstance(args[self.schema.index[found.slot]], bool | int | float)
+
+    def _ranges(self, args: tuple[Any, ...]) -> tuple[tuple[int, IndexRange], ...]:
         if self.indices is None:
             return ()
         wanted = inspect.signature(self.indices).parameters

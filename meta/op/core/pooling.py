@@ -11,7 +11,6 @@ def _shape(count: int, x: TensorType, layout: str) -> tuple[Dim, ...]:
     require_ndim(x, count + 2, "x")
     require_float(x, "x")
     shape = tuple(x.shape[i] for i in permutation(layout, DATA[count], "layout"))
-    require(shape[1] != 0, "x has no channel", found=str(x))
     return shape
 
 
@@ -46,6 +45,7 @@ def pooled(
     Raises TypeInferError if no window fits, or one could lie in the padding alone.
     """
     shape = _shape(count, x, layout)
+    require(shape[1] != 0, "x has no channel", found=str(x))
     axes = window(shape[2:], kernel, stride, padding, dilation, ceil_mode)
     for axis in axes:
         fits = max(axis.before, axis.after) < axis.extent
@@ -71,8 +71,9 @@ def input_gradient(
 
 
 def adaptive(count: int, x: TensorType, shape: Ints, layout: str) -> TensorType:
-    """Return the type of x pooled to ``shape``; an error for an empty axis or extent."""
+    """Return the type of x pooled to ``shape``; an error for elements of nothing."""
     sizes, out = _shape(count, x, layout), pair(shape, "shape", count)
-    require(min(out) >= 1, "shape must be positive", found=shape)
-    require(0 not in sizes[2:], "there is nothing to pool", found=str(x))
-    return TensorType(arranged((*sizes[:2], *out), DATA[count], layout, "layout"), x.dtype)
+    require(min(out) >= 0, "shape is negative", found=shape)
+    result = (*sizes[:2], *out)
+    require(0 in result or 0 not in sizes[2:], "there is nothing to pool", found=str(x))
+    return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meta.base.device import CPU, Device
+from meta.base.dtype import NAMED, DType
 from meta.base.errors import ArgumentError, TraceError, TypeInferError
 from meta.base.methods import Methods
 from meta.base.source import Span, user_span
@@ -79,9 +80,9 @@ class Symbol(Value, Methods):
         return self.type.shape
 
     @property
-    def dtype(self) -> str:
-        """Canonical name of the element type."""
-        return self.type.dtype
+    def dtype(self) -> DType:
+        """Canonical name of the element type; see `DType`."""
+        return NAMED[self.type.dtype]
 
     @property
     def ndim(self) -> int:

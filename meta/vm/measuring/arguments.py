@@ -92,7 +92,7 @@ def _tensor(
         return _floats(shape, wide, floats, generator).to(dtype)
     low, high = (0, 2) if dtype is torch.bool else (1, 8)
     indices = torch.randint(low, high, shape, generator=generator, device=device)
-    for one in bounds:
+    for one in (b for b in bounds if not b.nonzero):
         chosen = indices if one.axis is None else indices.select(one.axis, one.position)
         high = max(one.high, 1)
         drawn = torch.randint(0, high, chosen.shape, generator=generator, device=device)

@@ -24,10 +24,10 @@ def normal(mean: Any, std: Any = 1.0, size: Any = None, *, dtype: Any = None, **
     plain(kwargs)
     arrays = [t for t in (mean, std) if hasattr(t, "dtype")]
     if not arrays:
-        return random.normal(shape_of(size), mean, std, dtype=dtype or FLOAT)
+        return random.normal(shape_of(size), mean=mean, std=std, dtype=dtype or FLOAT)
     shape = meta.broadcast_shapes(*[t.shape for t in arrays])
     with meta.no_grad():
-        return random.normal(shape, mean, std, dtype=arrays[0].dtype)
+        return random.normal(shape, mean=mean, std=std, dtype=arrays[0].dtype)
 
 
 def like(draw: Any) -> Any:
@@ -45,7 +45,7 @@ def randint(*args: Any, dtype: Any = None, **kwargs: Any) -> Any:
     plain(kwargs)
     *bounds, size = args
     low, high = bounds if len(bounds) == 2 else (0, *bounds)
-    return meta.astype(random.randint(shape_of(size), low, high), dtype or "int64")
+    return meta.astype(random.randint(shape_of(size), low=low, high=high), dtype or "int64")
 
 
 def randint_like(input: Any, *bounds: int, dtype: Any = None, **kwargs: Any) -> Any:
@@ -121,7 +121,7 @@ def rrelu(
     """Leaky relu with a random slope for every element, or the mean slope."""
     if not training:
         return meta.leaky_relu(input, (lower + upper) / 2)
-    slopes = random.uniform(input.shape, lower, upper, dtype=input.dtype)
+    slopes = random.uniform(input.shape, low=lower, high=upper, dtype=input.dtype)
     return meta.where(input > 0, input, input * slopes)
 
 
@@ -146,12 +146,14 @@ ADAPTERS = {
         )
     ),
     "exponential": Drawn(
-        lambda input, lambd=1.0: random.exponential(input.shape, 1.0 / lambd, dtype=input.dtype)
+        lambda input, lambd=1.0: random.exponential(
+            input.shape, scale=1.0 / lambd, dtype=input.dtype
+        )
     ),
     "geometric": Drawn(geometric),
     "log_normal": Drawn(
         lambda input, mean=1.0, std=2.0: meta.exp(
-            random.normal(input.shape, mean, std, dtype=input.dtype)
+            random.normal(input.shape, mean=mean, std=std, dtype=input.dtype)
         )
     ),
     "multinomial": Drawn(
@@ -173,7 +175,9 @@ ADAPTERS = {
     "nn.functional.rrelu": Drawn(rrelu),
     "normal": Drawn(normal),
     "normal|in_place": Drawn(
-        lambda input, mean=0.0, std=1.0: random.normal(input.shape, mean, std, dtype=input.dtype)
+        lambda input, mean=0.0, std=1.0: random.normal(
+            input.shape, mean=mean, std=std, dtype=input.dtype
+        )
     ),
     # To this entry of torch's, the deviation comes first.
     "normal|number_mean": Drawn(
@@ -188,6 +192,8 @@ ADAPTERS = {
     ),
     "randn_like": Drawn(like(random.normal)),
     "uniform": Drawn(
-        lambda input, low=0.0, high=1.0: random.uniform(input.shape, low, high, dtype=input.dtype)
+        lambda input, low=0.0, high=1.0: random.uniform(
+            input.shape, low=low, high=high, dtype=input.dtype
+        )
     ),
 }

@@ -32,7 +32,7 @@ def uniform_of(shape, dtype, call, low=0.0, high=1.0):
         return op.complex(*parts)
     if not is_float(dtype):
         raise Unconvertible(f"uniform numbers of {dtype} are not supported")
-    return random.uniform(tuple(shape), low, high, dtype=dtype, device=call.device)
+    return random.uniform(tuple(shape), low=low, high=high, dtype=dtype, device=call.device)
 
 
 def normal_of(shape, dtype, call, mean=0.0, std=1.0):
@@ -41,7 +41,9 @@ def normal_of(shape, dtype, call, mean=0.0, std=1.0):
         part, scale = part_dtype(dtype), std * math.sqrt(0.5)
         real, imag = (normal_of(shape, part, call, m, scale) for m in (mean, 0.0))
         return op.complex(real, imag)
-    return random.normal(tuple(shape), float(mean), float(std), dtype=dtype, device=call.device)
+    return random.normal(
+        tuple(shape), mean=float(mean), std=float(std), dtype=dtype, device=call.device
+    )
 
 
 def _register_drawn(name, draw):
@@ -79,7 +81,7 @@ def integers(shape, low, high, dtype, call):
     if dtype in COMPLEX:
         raise Unconvertible(f"random integers of {dtype} are not supported")
     whole = dtype if not is_float(dtype) and dtype != "bool" else "int64"
-    drawn = random.randint(tuple(shape), low, high, dtype=whole, device=call.device)
+    drawn = random.randint(tuple(shape), low=low, high=high, dtype=whole, device=call.device)
     return converted(drawn, dtype)
 
 
@@ -123,7 +125,7 @@ _register_integers_like(".generator", (*LIKE, "generator"))
 
 def _permutation(n, dtype, call):
     if isinstance(n, SymbolicDim):
-        words = random.randint((n,), -(2**63), 2**63 - 1, device=call.device)
+        words = random.randint((n,), low=-(2**63), high=2**63 - 1, device=call.device)
         return converted(op.argsort(words), dtype)
     return converted(random.permutation(n, device=call.device), dtype)
 
@@ -207,7 +209,7 @@ def normal(*, mean, std, size, dtype, layout, call):
 
 @aten("exponential", op.random_uniform, op.log, ignore=GENERATOR)
 def exponential(x, *, lambd, call):
-    return random.exponential(tuple(x.shape), 1 / lambd, dtype=x.dtype, device=call.device)
+    return random.exponential(tuple(x.shape), scale=1 / lambd, dtype=x.dtype, device=call.device)
 
 
 def _wide(dtype):

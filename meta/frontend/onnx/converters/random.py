@@ -15,11 +15,11 @@ from meta.frontend.onnx.values import dtype_of
 
 
 def _normal(shape, mean, scale, dtype, call):
-    return random.normal(shape, mean, scale, dtype=dtype, device=str(call.device))
+    return random.normal(shape, mean=mean, std=scale, dtype=dtype, device=str(call.device))
 
 
 def _uniform(shape, low, high, dtype, call):
-    return random.uniform(shape, low, high, dtype=dtype, device=str(call.device))
+    return random.uniform(shape, low=low, high=high, dtype=dtype, device=str(call.device))
 
 
 @onnx("RandomNormal", op.random_normal, ignore=("seed",))

@@ -77,7 +77,7 @@ relax.same("triu", op.triu)
 @relax("one_hot", op.one_hot)
 def one_hot(indices, on, off, *, depth, axis, call):
     dtype = call.result_type.dtype if call.result_type is not None else "float32"
-    return op.one_hot(indices, depth, on, off, axis, dtype)
+    return op.one_hot(indices, depth, on, off, axis, dtype, mode="ignore")
 
 
 @relax("null_value")

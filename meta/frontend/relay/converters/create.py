@@ -39,9 +39,8 @@ def arange(start, stop, step, *, dtype, call):
 @relay("one_hot", op.one_hot)
 def one_hot(indices, on_value, off_value, *, depth, axis, dtype):
     """Without a dtype that of the value."""
-    return op.one_hot(
-        as_integers(indices), depth, on_value, off_value, axis, dtype or on_value.dtype
-    )
+    dtype = dtype or on_value.dtype
+    return op.one_hot(as_integers(indices), depth, on_value, off_value, axis, dtype, mode="ignore")
 
 
 relay.same("random.threefry_generate", op.threefry_generate, out_shape="shape")
