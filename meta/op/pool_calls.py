@@ -239,6 +239,8 @@ def _region_places(x: Any, y: Any) -> Any:
     """
     where, n = device_of(x), x.ndim - 2
     sizes, counts = x.shape[2:], y.shape[2:]
+    if 0 in y.shape:
+        return op.zeros(tuple(y.shape), "int64", where)
     begins, lasts, extents, read = [], [], [], x
     for i, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         extents.append(max(-(-(j + 1) * size // count) - j * size // count for j in range(count)))

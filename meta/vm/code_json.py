@@ -336,7 +336,8 @@ class _Reader:
         return Bounds(
             *(op, argument, into, self.optional(low, path, -limit), self.number(high, path)),
             *(self.optional(also, path, -limit), self.optional(axis, path, 0, 64)),
-            *(self.number(position, path), self.flag(ordered, path), self.flag(nonzero, path)),
+            *(self.number(position, path), self.flag(ordered, path)),
+            nonzero=self.flag(nonzero, path),
         )
 
 

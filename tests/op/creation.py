@@ -175,6 +175,7 @@ CASES += refusals(
             error(0, 5, 1, dtype="bool", match="which bool cannot"),
             error(0, 300, 1, dtype="int8", match="the last number does not fit int8"),
             error(300, 0, -1, dtype="int8", match="the first number does not fit int8"),
+            error(0.5, 3, 0.5, dtype="int64", match="int64 counts in whole numbers"),
         ],
         "one_hot": [
             error(F(3), 4, 1, 0, match="indices must be integers"),

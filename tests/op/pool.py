@@ -222,7 +222,7 @@ def refused(count):
         error(x, 2, 2, layout="NCHW8c", match="layout is not supported"),
     ]
     no_regions = [
-        error(x, 0, match="shape must be positive"),
+        error(x, -1, match="shape is negative"),
         error(x, (2,) * (count + 1), match=f"shape must be an int or {count} ints"),
         error(F(1, 2, *[0] * count), 2, match="there is nothing to pool"),
     ]

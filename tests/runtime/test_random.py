@@ -160,12 +160,36 @@ def test_uniform_stays_below_its_bound(dtype: str) -> None:
         lambda: random.normal((-1,)),
         lambda: random.normal((2.0,)),
         lambda: random.permutation(-1),
+        # NumPy's order, by position.
+        lambda: random.normal(0, 1, 3),
+        lambda: random.uniform(0.0, 1.0),
+        lambda: random.exponential(1.0, 3),
+        lambda: random.gumbel(0, 1, 3),
+        lambda: random.randint(2, 3, 5),
+        *(
+            (lambda p=p: random.bernoulli(meta.array(p)))
+            for p in ([1.5, 0.5], [-0.5, 0.5], [math.nan, 0.5], [math.inf])
+        ),
+        *(
+            (lambda p=p, r=r: random.multinomial(meta.array(p), 1, r))
+            for p in ([-1.0, 2, 1], [math.nan, 2], [0.0, 0], [math.inf, 1], [[1.0, 1], [0, 0]])
+            for r in (True, False)
+        ),
     ],
 )
 def test_wrong_arguments(draw: Any) -> None:
     with pytest.raises(ArgumentError) as caught:
         draw()
     assert caught.value.span is not None and caught.value.span.file == __file__
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_impossible_weights_in_a_program(replacement: bool) -> None:
+    """Nobody looks at them there; what is drawn are indices all the same."""
+    program = meta.model.trace(lambda p: random.multinomial(p, 1, replacement))
+    for p in ([0.0, 0.0], [math.nan, 1.0], [-1.0, -1.0]):
+        x = meta.array(p)
+        assert meta.vm.compile(program, x)(x).tolist() in ([0], [1])
 
 
 def distance(values: np.ndarray[Any, Any], cumulative: Any) -> float:

@@ -97,7 +97,8 @@ def _divided(function, by_minus_one, x1, x2, out):
 
 
 def _of_rounded(function, x1, x2, out):
-    _divided(function, torch.zeros_like, *rounded_numbers(out, x1, x2), out)
+    x1, x2 = rounded_numbers(out, x1, x2)
+    _divided(function, torch.zeros_like, x1, x2, out)
 
 
 @dialect.kernel(op.floor_divide)

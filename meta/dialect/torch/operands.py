@@ -92,7 +92,8 @@ def in_wide(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
 
 def of_rounded(function: Kernel, x1: Operand, x2: Operand, out: Tensor) -> None:
     """Compute the same of numbers that are rounded to the dtype of the result first."""
-    in_wide(function, *rounded_numbers(out, x1, x2), out=out)
+    x1, x2 = rounded_numbers(out, x1, x2)
+    in_wide(function, x1, x2, out)
 
 
 def of_two(functions: Kernels, fill: Kernel = in_wide, plevel: Levels | None = None) -> None:

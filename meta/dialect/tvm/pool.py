@@ -15,7 +15,7 @@ from meta.base.dtype import is_float
 from meta.dialect.tvm import ordered
 from meta.dialect.tvm.broadcast import cast, computing
 from meta.dialect.tvm.compute import OPAQUE, OUT_ELEMWISE_FUSABLE, compute
-from meta.dialect.tvm.index import flat_index, where_all
+from meta.dialect.tvm.index import flat_index, where_all, zeros
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import pair
 from meta.op.core.window import DATA, Taps, window
@@ -288,6 +288,11 @@ def _mean_gradient(dy, axes, layout, out):
     return _gathered(_ordered(out, layout), axes, value)
 
 
+def _empty(dy):
+    """Whether nothing was pooled: regions of nothing have no size."""
+    return any(isinstance(extent, tirx.IntImm) and extent.value == 0 for extent in dy.shape)
+
+
 def _register(name, axes_of):
     """Register the maximum and the mean over windows, and their gradients.
 
@@ -301,9 +306,13 @@ def _register(name, axes_of):
         return _mean(x, axes_of(x, layout=layout, **options), layout, out)
 
     def maximum_dx(x, y, dy, layout, **options):
+        if _empty(dy):
+            return zeros(x.shape, x.dtype)
         return _maximum_gradient(x, y, dy, axes_of(x, layout=layout, **options), layout)
 
     def mean_dx(dy, out, layout, **options):
+        if _empty(dy):
+            return zeros(out.shape, out.dtype)
         return _mean_gradient(dy, axes_of(out, layout=layout, **options), layout, out)
 
     for kind, function, gradient in (("max", maximum, maximum_dx), ("avg", mean, mean_dx)):
