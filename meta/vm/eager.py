@@ -11,7 +11,7 @@ shapes that were not met before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
 from meta.base.dtype import TO_TORCH
 from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
-from meta.base.number import whole_range
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
@@ -36,7 +35,7 @@ from meta.op.core.call import (
     View,
     array_type,
     map_tensors,
-    number_places,
+    number_bounds,
     runtime_args,
     written_args,
     written_places,
@@ -104,7 +103,7 @@ class DecidedCall:
         self.places = written_places(call)  # of what is written, among the values
         self.op_name = call.op.name
         self.compacts, self.capturable = False, True
-        self.bounds = tuple(_number_bounds(call))
+        self.bounds = tuple(number_bounds(call))
         self.dialect = ""
         if call.callee is None:
             self.value = call.out
@@ -213,18 +212,6 @@ class DecidedCall:
                 hint="store it with meta.array(...)",
             )
         return own_shard(x, over, size)
-
-
-def _number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]]:
-    """Yield place, range and the refused number of each number that takes an integer dtype."""
-    further = call.op.number_ranges(call.args)
-    for place, dtype in number_places(call):
-        held = whole_range(dtype)
-        if held is None:
-            continue
-        found = further.get(place)
-        low = held[0] if found is None or found.any_below else max(held[0], 0)
-        yield place, low, held[1], 0 if found is not None and found.nonzero else None
 
 
 def _filling(make: Maker, kernel: Callable[..., Any]) -> Callable[..., torch.Tensor]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
+from meta.base.number import whole_range
 from meta.ir.types import TensorType, TupleType, Type
 from meta.runtime.array_key import ArrayKey
 
@@ -134,6 +135,20 @@ def number_places(call: CallValues) -> list[tuple[int, str]]:
     """Return, of the Python numbers that take a dtype, the position in `runtime_args` and which."""
     dtypes = call.op.schema.number_dtypes(call.args, call.out)
     return [(places.start, dtypes[i]) for i, places in _places(call) if i in dtypes]
+
+
+def number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]]:
+    """Yield, of each number that takes an integer dtype, its position in `runtime_args`, the range,
+    and a number in it that is refused.
+    """
+    further = call.op.number_ranges(call.args)
+    for place, dtype in number_places(call):
+        held = whole_range(dtype)
+        if held is None:
+            continue
+        found = further.get(place)
+        low = held[0] if found is None or found.any_below else max(held[0], 0)
+        yield place, low, held[1], 0 if found is not None and found.nonzero else None
 
 
 def written_args(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
