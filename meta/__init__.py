@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import sys
+from importlib.machinery import PathFinder
 from typing import Any
 
+from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS
 from meta.base.unknown_names import MissingModules
 
@@ -35,4 +37,7 @@ if not _reads_command_line():
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
+    if PathFinder.find_spec(f"{__name__}.{name}", globals()["__path__"]) is not None:
+        # The import statement asks for the attribute before it imports the module.
+        raise UnknownName(f"meta.{name} is not imported yet", hint=f"import meta.{name}")
     return OPERATORS[name]  # raises UnknownName, which is an AttributeError: what it is called

@@ -30,6 +30,7 @@ from meta.base.dtype import DTYPES, NAMED
 from meta.base.dtype_info import can_cast, finfo, iinfo, isdtype, result_type
 from meta.base.errors import MetaError
 from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.dialect.core.catalog import discover
 from meta.frontend import explain_compile
 from meta.grad.core import no_grad
 from meta.model import Model, cond, scan, while_loop
@@ -97,5 +98,6 @@ __all__ = [
 ]
 
 
+OPERATORS.finders.append(discover)  # what the packages of others define, once all of ours is there
 OPERATORS.show_in(vars(sys.modules["meta"]))
 FUNCTIONS.show_in(vars(sys.modules["meta"]))

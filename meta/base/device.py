@@ -84,8 +84,17 @@ def require(device: object) -> Device:
     return found
 
 
+def has_name_in_torch(kind: str) -> bool:
+    """Whether a kind of device has a name in torch. Packages add kinds."""
+    try:
+        torch.device(kind)
+    except RuntimeError:
+        return False
+    return True
+
+
 def is_in_torch(kind: str) -> bool:
-    """Whether torch has a kind of device, and at least one of it. Packages add kinds."""
+    """Whether torch has a kind of device, and at least one of it."""
     try:
         torch.device(kind)
         return bool(torch.get_device_module(kind).is_available())

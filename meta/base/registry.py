@@ -6,7 +6,7 @@ A clash names both places of definition; an unknown name offers the nearest ones
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from meta.base import habits
@@ -47,6 +47,10 @@ class Registry(Generic[T]):
         self._entries: dict[str, T] = {}
         self._sites: dict[str, Span] = {}
         self._modules: list[dict[str, Any]] = []
+        # What may add entries, asked before a name is said to be unknown.
+        self.finders: list[Callable[[], None]] = []
+        # What else is said of a name that is unknown.
+        self.also: Callable[[], str] = str
 
     def register(self, name: str, entry: T, site: Span) -> T:
         """Add ``entry``; RegistrationError if the name is taken, naming both sites."""
@@ -81,13 +85,19 @@ class Registry(Generic[T]):
             attributes.setdefault(name, entry)
 
     def __getitem__(self, name: str) -> T:
+        if name not in self._entries:
+            for find in self.finders:
+                find()
         try:
             return self._entries[name]
         except KeyError:
-            raise UnknownName(
+            error = UnknownName(
                 f"there is no {self.kind} named {name!r}",
                 hint=nearest(name, self._entries, self.habitual),
-            ) from None
+            )
+            if self.also():
+                error.note(self.also())
+            raise error from None
 
     def get(self, name: str) -> T | None:
         """Return the entry or None."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import sys
 from dataclasses import dataclass
 from functools import partial
+from inspect import isroutine
 from types import FrameType, TracebackType
 from typing import Any
 
 from meta.base.remember import remember
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Runs the functions that a context manager decorates.
-_CONTEXTLIB = contextlib.__file__
+# What runs the functions that a context manager decorates, and modules.
+_PYTHON = (contextlib.__file__, importlib.__file__, importlib.metadata.__file__)
 FILES = 4096
 """File names that are remembered: each cell of a notebook has one of its own."""
 # By file name, whether it is part of the package or of Python itself.
@@ -61,11 +63,20 @@ def raised_at(trace: TracebackType | None) -> tuple[str, int] | None:
     return found
 
 
+def entered_at(trace: TracebackType | None) -> Span | None:
+    """Return the first line of a traceback that is outside of `meta`: of what was called there."""
+    while trace is not None:
+        if not _is_ours(trace.tb_frame.f_code.co_filename):
+            return Span(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return None
+
+
 def _is_ours(file: str) -> bool:
     ours = _OURS.get(file)
     if ours is None:
         # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
-        ours = file.startswith((_PACKAGE, "<frozen")) or file == _CONTEXTLIB
+        ours = file.startswith((_PACKAGE, "<frozen")) or file in _PYTHON
         remember(_OURS, file, ours, FILES)
     return ours
 
@@ -79,12 +90,20 @@ def user_span() -> Span | None:
 
 
 def definition_span(function: Any) -> Span:
-    """Return where a function was defined; of a partial or wrapped one, that which it calls."""
+    """Return where a function was defined; of a partial or wrapped one, that which it calls. Of
+    what is not written in Python it is the user's line, as the one that registers it.
+    """
     if isinstance(function, partial):
         return definition_span(function.func)
     if hasattr(function, "__wrapped__"):
         return definition_span(function.__wrapped__)
-    return Span(function.__code__.co_filename, function.__code__.co_firstlineno)
+    code = getattr(python_function(function), "__code__", None)
+    if code is None:
+        return user_span() or Span("?", 0)
+    found = Span(code.co_filename, code.co_firstlineno)
+    if found.is_own and not isroutine(function):  # an object of ours, which a user gives
+        return user_span() or found
+    return found
 
 
 def python_function(function: Any) -> Any:

@@ -77,6 +77,9 @@ def _vendors() -> list[dict[str, Any]]:
     """Return what detection says of each vendor. A META_VENDOR that names none is part of that."""
     try:
         found = vendors.verdicts()
+        for verdict in found:
+            if verdict.active and verdict.known.package is not None:
+                _read(verdict.known)
     except MetaError as error:
         return [
             {"name": config.get("META_VENDOR"), "device": None, "in_force": False, "here": False,
@@ -84,10 +87,19 @@ def _vendors() -> list[dict[str, Any]]:
         ]  # fmt: skip
     return [
         {"name": v.known.name, "device": v.known.vendor and v.known.vendor.device,
-         "in_force": v.active, "here": v.here, "why": v.why,
+         "in_force": v.active, "here": v.here,
+         "why": "; ".join(dict.fromkeys(filter(None, (v.why, v.known.unavailable)))),
          "site": v.known.folder and str(v.known.folder)}
         for v in found
     ]  # fmt: skip
+
+
+def _read(known: Any) -> None:
+    """Read the files of a vendor in force: what is wrong with them is part of the answer."""
+    try:
+        vendors.parts_on(Device(known.vendor.device))
+    except MetaError as error:
+        known.unavailable = f"its files cannot be used: {error.what} ({error.span})"
 
 
 def _processor() -> str:

@@ -23,12 +23,12 @@ from meta.dialect.core import dialects
 
 def run(options: argparse.Namespace) -> int:
     """Print the rows; the status is 1 if operators were found to lack something."""
+    names = [dialect.name for dialect in dialects()]  # which may bring operators
     families = by_family()
     if options.family is not None:
         _check("family", options.family, families)
         families = {options.family: families[options.family]}
     records = [card(op) for ops in families.values() for op in ops]
-    names = [dialect.name for dialect in dialects()]
     if options.dialect is not None:
         _check("backend", options.dialect, names)
         records = [r for r in records if options.dialect in _implemented(r)]

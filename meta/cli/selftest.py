@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import meta
-from meta.base.device import Device, require
+from meta.base.device import Device, available, require
 from meta.base.dtype import canonical
 from meta.base.errors import ArgumentError
 from meta.base.progress import bar
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         raise ArgumentError("--samples and --jobs are not negative, --timeout is positive")
     plan = SelftestPlan(
         cases_folder(options.cases),
-        require(options.device),
+        require(options.device or available()[:2][-1]),  # the first GPU, if there is one
         frozenset(known(options.dialect)),
         frozenset(map(canonical, options.dtype)),
         options.samples,

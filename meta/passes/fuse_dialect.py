@@ -5,14 +5,17 @@ A dialect registers a pattern with its kernel: `Dialect.pattern`, docs/howto/bac
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from typing import Any
 
 from meta.base.device import Device
+from meta.base.errors import MetaWarning
 from meta.dialect.core import (
     ADJACENT,
     ALLOCATES,
     ARGUMENTS,
+    DIALECTS,
     FUSED,
     FUSED_ONLY,
     KERNEL,
@@ -24,6 +27,7 @@ from meta.dialect.core import (
     candidates,
     dialects,
 )
+from meta.dialect.core.failure import building, located
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
 from meta.op.core import CallValues, fields
@@ -85,7 +89,8 @@ def _may_fuse(name: str, function: Function, module: Module) -> bool:
 
 def explain_fusion(module: Module, *, device: Device) -> str:
     """Return what `fuse_dialect` does with every pattern, and why not more, as text."""
-    lines = []
+    broken = [_broken(f, device) for d in DIALECTS.values() for f in d.patterns.values()]
+    lines = [text for text in broken if text is not None]
     known: dict[Function, Facts] = {}
     for fused in _in_order(device):
         described = _pattern(fused, device)
@@ -107,7 +112,7 @@ def _in_order(device: Device) -> list[FusedPattern]:
     for dialect in dialects():
         if preference.refusal(dialect.name) is None and dialect.refusal(device) is None:
             dialect.load()
-            found += dialect.patterns.values()
+            found += [f for f in dialect.patterns.values() if _broken(f, device) is None]
     order = {f: (*_place(f, device, preference), *_size(f, device)) for f in found}
     return sorted(found, key=order.__getitem__)
 
@@ -125,6 +130,20 @@ def _size(fused: FusedPattern, device: Device) -> tuple[int, int]:
     described = _pattern(fused, device)
     calls = sum(isinstance(part, Called) for part in parts(*described.results))
     return -calls, len(described.results)
+
+
+@lru_cache(maxsize=1024)
+def _broken(fused: FusedPattern, device: Device) -> str | None:
+    """Return what is wrong with what a pattern describes, which a MetaWarning says; None if it is
+    right. It is left out, so that programs without such calls are compiled.
+    """
+    try:
+        _pattern(fused, device)
+    except Exception as error:
+        text = f"the pattern {fused.name!r} of {fused.dialect.name!r} is not used: {located(error)}"
+        warnings.warn(f"{text}; its kernel is at {fused.site}", MetaWarning, stacklevel=2)
+        return text
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -148,7 +167,13 @@ def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
         raise Unsupported("a result of a fused kernel is a tensor, or a tuple of tensors")
     if any(isinstance(t, TensorType) and not t.is_static for t in types):
         raise Unsupported("extents are known at run time only")
-    return fused.prepare(found.types, results if len(results) > 1 else results[0], device)
+    one = results if len(results) > 1 else results[0]
+    with building(fused.name, one, fused.dialect.name, f"cannot prepare a kernel ({fused.site})"):
+        try:
+            return fused.prepare(found.types, one, device)
+        except Unsupported as error:
+            refusal = error
+    raise refusal
 
 
 def _hidden_indices(found: Match, device: Device) -> str | None:

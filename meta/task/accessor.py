@@ -110,6 +110,11 @@ class TaskArgumentAccessor:
             found: int = torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
         return found
 
+    @property
+    def asks_to_write(self) -> bool:
+        """Whether the task asked for anything that it is to write."""
+        return any(slot.name in self._asked for slot in self.signature.writes)
+
     def check_asked(self) -> None:
         """Report what the task declares and did not ask for: IRError for what it is to write, a
         MetaWarning for what it reads in vain.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.base.errors import MetaError
+from meta.base.errors import ArgumentError, MetaError
 from meta.base.registry import nearest
 from meta.ir.types import TensorType, compatible
 from meta.op.core.call import array_type, fields, map_tensors
@@ -28,12 +28,22 @@ class OpTaskBinding:
     """
 
     def __init__(self, signature: OpTaskSignature) -> None:
+        if not isinstance(signature, OpTaskSignature):
+            raise ArgumentError(
+                "a binding is of a signature", expected="OpTaskSignature.of(op, phase)",
+                found=f"{signature!r:.200}",
+            )  # fmt: skip
         self.signature = signature
         self.values: dict[str, Any] = {}
 
     def bind(self, slot: str, value: Any) -> OpTaskBinding:
-        """Bind an array (what `meta.array` takes), several as a tuple, or None, to a slot."""
+        """Bind an array (what `meta.array` takes), several as a tuple, or None, to a slot. An init
+        task is told types only: for it, a tensor of the operator or its type.
+        """
         signature = self.signature
+        own = signature.of_init(slot)
+        if own is not None:
+            return self._keep(own, value)
         if slot not in signature.tensors:
             if slot in signature.arguments:
                 self._refuse(slot, "an argument, bound with bind_arg", value)
@@ -81,15 +91,23 @@ class OpTaskBinding:
         TypeInferError, for a dtype or rank that does not fit; it shows the types of all slots.
         """
         op, arguments = self.signature.op, []
-        for slot in op.slots:
-            value = self.values.get(slot.name, _ABSENT if not slot.has_default else slot.default)
+        stated = self.signature.args if self.signature.phase == "init" else None
+        for i, slot in enumerate(op.slots):
+            value = _ABSENT if not slot.has_default else slot.default
+            value = self.values.get(slot.name, value if stated is None else stated[i])
             if value is _ABSENT:
+                of_init = self.signature.phase == "init" and slot.is_tensor
                 raise self.signature.error(
-                    f"slot {slot.name!r} is missing", expected=slot.accepts, found="nothing bound"
+                    f"slot {slot.name!r} is missing",
+                    expected=slot.accepts,
+                    found="nothing bound",
+                    hint="a state is of a call: bind its tensors, or their types"
+                    if of_init
+                    else None,
                 )
             arguments.append(value)
         try:
-            args: tuple[Any, ...] = op.schema.bind(tuple(arguments), {}, as_array)
+            args: tuple[Any, ...] = op.schema.bind(tuple(arguments), {}, _array_or_type)
             op.infer(types_of(self.signature, args))
         except MetaError as error:
             error.note(f"in the binding of the {self.signature.phase} task of {op.name}")
@@ -145,7 +163,7 @@ class OpTaskBinding:
             several = slot.slot is None or slot.slot.kind == "tensors"
             if not several:
                 self._refuse(slot.name, "one tensor", value)
-            self.values[slot.name] = tuple(map(as_array, value))
+            self.values[slot.name] = tuple(map(self._lift, value))
         elif value is None and optional:
             self.values[slot.name] = None
         elif value is None or isinstance(value, NUMBERS | str):
@@ -153,8 +171,11 @@ class OpTaskBinding:
         else:
             if slot.slot is not None and slot.slot.kind == "tensors":
                 self._refuse(slot.name, "a tuple of tensors", value)
-            self.values[slot.name] = as_array(value)
+            self.values[slot.name] = self._lift(value)
         return self
+
+    def _lift(self, value: Any) -> Any:
+        return _array_or_type(value) if self.signature.phase == "init" else as_array(value)
 
     def _once(self, name: str, value: Any) -> None:
         if name in self.values:
@@ -172,7 +193,11 @@ class OpTaskBinding:
 
 def types_of(signature: OpTaskSignature, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return canonical arguments with types in the place of arrays."""
-    return map_tensors(signature.op, args, lambda a: array_type(a.key))
+    return map_tensors(signature.op, args, _types)
+
+
+def _array_or_type(value: Any) -> Any:
+    return value if isinstance(value, TensorType) else as_array(value)
 
 
 def _types(value: Any) -> Any:

@@ -31,6 +31,11 @@ class OpTaskInvocation:
     def __init__(
         self, signature: OpTaskSignature, binding: OpTaskBinding, dialect: str | None = None
     ) -> None:
+        if not isinstance(binding, OpTaskBinding):
+            raise signature.error(
+                "an invocation takes a binding", expected="OpTaskBinding(signature)",
+                found=f"{binding!r:.200}",
+            )  # fmt: skip
         if binding.signature is not signature and binding.signature != signature:
             raise signature.error(
                 "the binding is of another task", expected=signature, found=binding.signature
@@ -42,10 +47,11 @@ class OpTaskInvocation:
     def run(self) -> Any:
         """Run the task, and return what it computes.
 
-        An init task returns the state of the device that the arguments are on, None if the kernel
-        has none. A forward task returns what a call of the operator does: the result, or several.
-        A backward task returns the gradients by the names of the arguments. What it writes goes to
-        the arrays that are bound for it, if there are any. Errors are those of a call.
+        An init task returns the state for the types that are bound, of the device of what is an
+        array, of the CPU without one; None if the kernel has none. A forward task returns what a
+        call of the operator does: the result, or several. A backward task returns the gradients by
+        the names of the arguments. What it writes goes to the arrays that are bound for it, if
+        there are any. Errors are those of a call.
         """
         with self._where(), no_grad(), use(None):
             if self.signature.phase == "init":

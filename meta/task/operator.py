@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import typing
 from collections.abc import Callable
 from inspect import Parameter, Signature
@@ -11,13 +12,15 @@ from meta.base import config
 from meta.base.dtype import has_gradient
 from meta.base.errors import RegistrationError
 from meta.base.source import Span, definition_span
-from meta.dialect.core import Dialect, OpEnv, Unsupported
+from meta.dialect.core import Dialect, OpEnv
+from meta.dialect.core.openv import declining
 from meta.dialect.core.plevel import Levels
 from meta.grad.core import gradient, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core import CallValues, Op, Tensor, op
 from meta.op.core.call import fields, named_places, runtime_args
 from meta.op.core.check import require, require_like
+from meta.op.core.registration import require_function, require_op
 from meta.task.accessor import TaskArgumentAccessor
 from meta.task.signature import OpTaskSignature
 
@@ -41,6 +44,15 @@ class OperatorTasks:
         plevel: Levels | None = None,
         when: Callable[[CallValues], str | None] | None = None,
     ) -> None:
+        require_op(operator, "what is written as tasks")
+        if not isinstance(dialect, Dialect):
+            raise RegistrationError(
+                f"the tasks of {operator.name!r} are of no dialect",
+                expected="the Dialect object, not its name",
+                found=f"{dialect!r:.200}",
+            )
+        if when is not None:
+            require_function(when, f"when= of the tasks of {operator.name!r}")
         self.op, self.dialect, self.plevel, self.when = operator, dialect, plevel, when
         self._init: Callable[..., Any] | None = None
 
@@ -54,11 +66,15 @@ class OperatorTasks:
         """
         if self.op.name in self.dialect.ops:
             raise self._error("init comes before forward", function)
+        self._require_task(function, "init")
+        if self._init is not None:
+            raise self._error(f"there is an init at {definition_span(self._init)}", function)
         self._init = function
         return function
 
     def forward(self, task: Task) -> Task:
         """Register what computes the result: the kernel of the operator on the dialect."""
+        self._require_task(task, "forward")
         self.dialect.register(
             self.op, self._maker(task), definition_span(task), self.plevel, init=self._init
         )
@@ -76,6 +92,7 @@ class OperatorTasks:
         if task is None:
             return lambda function: self.backward(function, output=output)
         site = definition_span(task)
+        self._require_task(task, "backward")
         if self.op.name not in self.dialect.ops:
             raise self._error("forward comes before backward", task)
         if self.op.schema.written:
@@ -95,9 +112,7 @@ class OperatorTasks:
         stateful, forward = self._init is not None, self.op
 
         def make(call: CallValues) -> OpEnv:
-            reason = None if self.when is None or backward else self.when(call)
-            if reason is not None:
-                raise Unsupported(reason)
+            declining(None if backward else self.when, call)
             count = len(forward.slots)
             phase = "backward" if backward else "forward"
             signature = OpTaskSignature.derived(forward, phase, tuple(call.args)[:count])
@@ -121,13 +136,28 @@ class OperatorTasks:
                         if name in named and len(named[name]) == 1:
                             (named[name],) = named[name]
                 accessor = TaskArgumentAccessor(signature, call.device, named, state, stateful)
-                task(accessor)
+                returned: Any = task(accessor)  # type: ignore[func-returns-value]
+                if returned is not None and not accessor.asks_to_write:
+                    raise self._error(f"its {phase} task returns what it is to write", task)
                 if config.get("META_CHECK_ACCESS"):
                     accessor.check_asked()
 
             return OpEnv(run, allocates=False, strided=True)
 
         return make
+
+    def _require_task(self, task: Any, phase: str) -> None:
+        """Raise RegistrationError for what is no function, or not one of the accessor alone."""
+        what = f"the {phase} task of {self.op.name!r}"
+        require_function(task, what)
+        if phase == "init":
+            return
+        try:
+            inspect.signature(task).bind(None)
+        except TypeError:
+            raise self._error(f"{what} takes other parameters than the accessor", task) from None
+        except ValueError:
+            return  # it is not written in Python, and does not say
 
     def _error(self, what: str, function: Callable[..., Any]) -> RegistrationError:
         return RegistrationError(

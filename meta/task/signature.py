@@ -10,6 +10,7 @@ from meta.base.registry import nearest
 from meta.op.core.call import array_type, map_tensors
 from meta.op.core.op import Op
 from meta.op.core.phases import TaskSlot, phase_slots
+from meta.op.core.registration import require_op
 from meta.runtime.ndarray import as_array, ndarray
 
 
@@ -38,6 +39,7 @@ class OpTaskSignature:
         TypeInferError for types that do not fit, GradientError for the backward of an operator that
         has no gradient.
         """
+        require_op(op, "the signature of a task")
         types = None
         if args or kwargs:
             bound = op.schema.bind(args, kwargs, _as_type)
@@ -86,6 +88,14 @@ class OpTaskSignature:
         return tuple(
             s.name for s in self.slots if s.role != "argument" and (s.access != "WO" or not s.slot)
         )
+
+    def of_init(self, name: str) -> TaskSlot | None:
+        """Return the tensor of this name that an init task may be told the type of; None if there
+        is none, or in another phase.
+        """
+        slots = phase_slots(self.op, "forward", self.args) if self.phase == "init" else ()
+        found = (s for s in slots if s.slot is not None and s.slot.is_tensor)
+        return next((s for s in found if s.name == name), None)
 
     def __getitem__(self, name: str) -> TaskSlot:
         """Return a slot by name; ArgumentError, with the nearest name, if there is none."""

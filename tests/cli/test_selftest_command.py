@@ -192,3 +192,10 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     ):  # fmt: skip
         assert main(["selftest", "--device", "cpu", *wrong]) == 2
         assert "error" in capsys.readouterr().err
+
+
+def test_without_a_device_it_is_the_gpu_or_else_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--op", "negative", "--dialect", "torch", "--dtype", "float32", "-j", "0", "--json"]
+    assert main(["selftest", *asked]) == 0
+    device = json.loads(capsys.readouterr().out)["device"]
+    assert device == ("cuda:0" if torch.cuda.is_available() else "cpu")

@@ -104,7 +104,11 @@ def test_a_package_that_cannot_be_imported_is_unavailable(before: str, stranger:
         """,
         stranger,
     )
-    why = "its package stranger_pkg:stranger cannot be imported: ImportError: libstranger.so"
+    line = text.splitlines().index(BROKEN_PACKAGE) + 1
+    why = (
+        "its package stranger_pkg:stranger cannot be imported: ImportError: libstranger.so "
+        f"({stranger / 'stranger_pkg.py'}:{line})"
+    )
     assert out.startswith("0.0\n0.0\n") and "nobody else" in out
     assert f"stranger  unavailable: {why}" in out and f"unavailable: {why}" in out
     assert f"dialect 'stranger' has no operator 'tanh' ({why})" in out
@@ -168,22 +172,98 @@ def test_threads_wait_until_a_dialect_is_loaded(tmp_path: Path) -> None:
     assert out.split() == ["42.0"] * 4
 
 
-def test_a_dialect_that_fails_to_load_fails_again_for_the_same_reason(tmp_path: Path) -> None:
-    lazy_package(tmp_path, "raise OSError('libcuda.so is broken')")
+@pytest.mark.parametrize("then", ["raise OSError('libcuda.so is broken')", "exit(3)"])
+def test_a_dialect_that_fails_to_load_stops_nobody_else(then: str, tmp_path: Path) -> None:
+    lazy_package(tmp_path, then)
     out = run(
         """
-        import meta, lazy_pkg
-        for _ in range(2):
+        import meta, lazy_pkg, warnings
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                with meta.dialect.exclude("tvm"):
+                    print(meta.tanh(meta.array([0.0])).item())
+        print(len(said), said[0].category.__name__, said[0].message)
+        with meta.dialect.only("lazy"):
             try:
-                meta.tanh(meta.array([1.0]))
-            except OSError as error:
+                meta.tanh(meta.array([0.0]))
+            except meta.errors.DispatchError as error:
                 print(error)
-        with meta.dialect.exclude("lazy", "tvm"):
-            print(meta.tanh(meta.array([0.0])).item())
         """,
         tmp_path,
     )
-    assert out.splitlines() == ["libcuda.so is broken", "libcuda.so is broken", "0.0"]
+    what = "OSError: libcuda.so is broken" if "OSError" in then else "SystemExit: 3"
+    assert out.startswith("0.0\n0.0\n1 MetaWarning dialect 'lazy': its package lazy_pkg cannot be")
+    assert out.count(what) == 2 and "family.py" in out
+
+
+OWN = '''
+    import meta
+    from meta.dialect import Dialect, HANDWRITTEN
+    from meta.op.core import Tensor, op
+
+    stranger = Dialect("stranger", devices=("cpu",), plevel=HANDWRITTEN)
+
+    @op
+    def stranger_scaled(x: Tensor) -> Tensor:
+        """3 x"""
+        return x
+
+    @stranger.kernel(stranger_scaled)
+    def scaled(x):
+        return x * 3
+    '''
+
+
+def test_operators_of_a_package_are_known_before_anything_is_dispatched(stranger: Path) -> None:
+    """They are defined in its ``__init__.py``, which is no family of ours."""
+    (stranger / "stranger_pkg").mkdir()
+    (stranger / "stranger_pkg" / "__init__.py").write_text(textwrap.dedent(OWN), "utf-8")
+    out = run(
+        """
+        import meta
+        print(meta.stranger_scaled(meta.array([2.0])).item(), meta.stranger_scaled.family)
+        print(meta.vm.compile(meta.model.trace(lambda x: meta.stranger_scaled(x)), meta.ones(2)))
+        """,
+        stranger,
+    )
+    assert out.startswith("6.0 stranger_pkg\n")
+    out = run(
+        """
+        from meta.cli.main import main
+        print(main(["op", "stranger_scaled"]))
+        """,
+        stranger,
+    )
+    assert "stranger_pkg/__init__.py" in out and out.endswith("0\n")
+    out = run(
+        """
+        from meta.cli.main import main
+        print(main(["ops", "--dialect", "stranger"]))
+        """,
+        stranger,
+    )
+    assert "stranger_scaled" in out
+
+
+@pytest.mark.parametrize("text", ["raise ImportError('libstranger.so')", "exit(2)", "3 +", "x = 1"])
+def test_what_is_asked_of_a_broken_package_names_it(text: str, stranger: Path) -> None:
+    (stranger / "stranger_pkg.py").write_text(f"stranger = None\n{text}\n", "utf-8")
+    out = run(
+        """
+        import meta
+        print(meta.relu(meta.array([-1.0])).item())
+        try:
+            meta.stranger_scaled
+        except AttributeError as error:
+            print(error)
+        print(hasattr(meta, "stranger_scaled"))
+        """,
+        stranger,
+    )
+    assert out.startswith("0.0\nthere is no operator named 'stranger_scaled'\n")
+    assert "stranger: its package stranger_pkg:stranger cannot be imported" in out
+    assert out.endswith("False\n")
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -198,7 +278,7 @@ def test_a_family_is_enough_for_its_operators(backwards: bool, tmp_path: Path) -
         family = {{op.name: Path(op.site.file).stem for op in OPERATORS.values()}}
         met = {{}}
         for name in sorted(set(family.values()), reverse={backwards}):
-            torch.load_family(name)
+            torch._load_family(name)
             met[name] = set(torch.ops)
         torch.load()
         print(sorted(name for name in torch.ops if name not in met[family[name]]))

@@ -422,3 +422,32 @@ def test_an_op_is_what_follows(make: Any) -> None:
     assert isinstance(derived, Op) and derived.site.file == __file__
     assert [s.name for s in derived.slots] == ["x", "w", "b", "by", "power", "dy"]
     assert [s.role for s in derived.slots][1:3] == ["weight", "weight"]
+
+
+def test_an_init_is_told_types_of_tensors(make: Any) -> None:
+    def scaled(x: Tensor, by: float = 2.0) -> Tensor:
+        return x
+
+    made = make(scaled)
+
+    @made.init
+    def init(x: Any, by: float, device: Any) -> Any:
+        return x.shape, by, str(device)
+
+    @made.forward
+    def forward(task: Any) -> None:
+        task.get_output().copy_(task.get_tensor("x") * task.get_argument("by"))
+
+    signature = OpTaskSignature.of(made.op, "init")
+    bound = OpTaskBinding(signature).bind("x", meta.ones((2, 4))).bind_arg("by", 3.0)
+    assert OpTaskInvocation(signature, bound).run() == ((2, 4), 3.0, "cpu")
+    type_ = meta.ir.parse_type("float32[5, 6]")
+    typed = OpTaskBinding(signature).bind("x", type_)
+    assert OpTaskInvocation(signature, typed).run() == ((5, 6), 2.0, "cpu")
+    of_call = OpTaskSignature.of(made.op, "init", meta.ones((2, 4)))
+    assert OpTaskInvocation(of_call, OpTaskBinding(of_call)).run() == ((2, 4), 2.0, "cpu")
+    with pytest.raises(ArgumentError, match="slot 'x' is missing") as caught:
+        OpTaskInvocation(signature, OpTaskBinding(signature)).run()
+    assert "bind its tensors, or their types" in str(caught.value)
+    with pytest.raises(ArgumentError, match="there is no slot 'z'"):
+        OpTaskBinding(signature).bind("z", 1)

@@ -21,6 +21,7 @@ from meta.base.errors import AutocastError, RegistrationError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, caller_span, definition_span
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function, require_op
 
 CustomRule = Callable[..., tuple[str | None, ...]]
 
@@ -99,9 +100,11 @@ def register_op_cast_rule(op: Op | str, rule: Casts | CustomRule, site: Span | N
 
 def _made(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
     owner = OPERATORS[op] if isinstance(op, str) else op
+    require_op(owner, "a cast rule", site)
     if isinstance(rule, Casts):
         casts = rule
     elif callable(rule):
+        require_function(rule, f"the cast rule of {owner.name!r}", site)
         casts = Casts("custom", None, rule)
     else:
         raise RegistrationError(
@@ -111,11 +114,12 @@ def _made(op: Op | str, rule: Casts | CustomRule, site: Span) -> CastRule:
             span=site,
         )
     slots = [owner.schema.names[i] for i in owner.schema.tensor_slots]
-    if casts.count is not None and not 0 <= casts.count <= len(slots):
+    count = casts.count
+    if count is not None and (type(count) is not int or not 0 <= count <= len(slots)):
         raise RegistrationError(
             f"the cast rule of {owner.name!r} is about more arguments than it has",
             expected=f"at most {len(slots)}: {', '.join(slots)}",
-            found=casts.count,
+            found=repr(count),
             span=site,
         )
     return CastRule(owner, casts, site)

@@ -11,6 +11,7 @@ from meta.base.dtype import bits
 from meta.base.errors import RegistrationError
 from meta.base.source import caller_span
 from meta.op.core.op import Op
+from meta.op.core.registration import require_op
 
 
 def always(*ops: Op) -> None:
@@ -36,6 +37,8 @@ def infer(*ops: Op) -> None:
 
 def custom(*ops: Op) -> Callable[[CustomRule], CustomRule]:
     """Register a function as the cast rule of operators; a decorator."""
+    for op in ops:
+        require_op(op, "a cast rule")
 
     def register(function: CustomRule) -> CustomRule:
         for op in ops:
@@ -57,6 +60,7 @@ def of_each(*ops: Op, **words: Any) -> None:
     """
     site = caller_span()
     for op in ops:
+        require_op(op, "a cast rule", site)
         names = [op.schema.names[i] for i in op.schema.tensor_slots]
         if unknown := words.keys() - names:
             raise RegistrationError(

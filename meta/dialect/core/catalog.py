@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from meta.base.registry import Registry
-from meta.dialect.core.failure import summary
+from meta.base.registry import OPERATORS, Registry
+from meta.dialect.core.failure import located
 from meta.ir.operators import OP_RESOLVERS
 
 DIALECTS: Registry[Any] = Registry("dialect")
@@ -23,14 +24,15 @@ Absent = Callable[[str, str], object]
 _absent: list[Absent] = []
 _discovering = threading.RLock()
 _discovered = False
+_broken: list[str] = []
 
 
 def declare_all() -> None:
     """Import the packages that declare our dialects (that is light), and note the names of others'
     packages.
 
-    A stranger's package is imported by the first dispatch, or when its namespace ``meta.op.<name>``
-    is used.
+    A stranger's package is imported by the first dispatch, when its namespace ``meta.op.<name>`` is
+    used, or when an operator or a dialect is asked for that is not known.
     """
     for module in pkgutil.iter_modules([str(Path(__file__).parents[1])]):
         if module.name != "core":
@@ -58,11 +60,15 @@ def discover() -> None:
             return
         _discovered = True
         for point in entry_points(group=GROUP):
-            before = set(DIALECTS)
+            before, operators = set(DIALECTS), len(OPERATORS)
             try:
                 point.load()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 _declare_broken(point, error, sorted(set(DIALECTS) - before))
+            else:
+                if set(DIALECTS) == before and len(OPERATORS) == operators:
+                    nothing = TypeError("it registers neither a dialect nor an operator")
+                    _declare_broken(point, nothing, [])
 
 
 def declares_absent(declare: Absent) -> Absent:
@@ -73,17 +79,32 @@ def declares_absent(declare: Absent) -> Absent:
     return declare
 
 
-def _declare_broken(point: EntryPoint, error: Exception, registered: list[str]) -> None:
+def _declare_broken(point: EntryPoint, error: BaseException, registered: list[str]) -> None:
     """Let the dialects that a package registered before its error be unavailable; if there are
     none, one of the name that it announces.
     """
-    reason = f"its package {point.value} cannot be imported: {summary(error)}"
+    reason = f"its package {point.value} cannot be imported: {located(error)}"
+    _broken.append(f"{point.name}: {reason}")
     if not registered:
         # That of another dialect's may be the error.
-        name = point.value if point.name in DIALECTS else point.name
+        taken = point.name in DIALECTS or point.name in OPERATORS
+        name = re.sub(r"\W", "_", point.value if taken else point.name)
+        while name in DIALECTS or not name.isidentifier():
+            name = f"_{name}"
         _absent[0](name, reason)
     for name in registered:
         DIALECTS[name].unavailable = reason
+
+
+def _not_imported() -> str:
+    """Return which packages announce a dialect and cannot be imported: what is asked for may be
+    theirs.
+    """
+    return "\n  ".join(_broken)
+
+
+DIALECTS.finders.append(discover)
+DIALECTS.also = OPERATORS.also = _not_imported
 
 
 def dialects() -> list[Any]:

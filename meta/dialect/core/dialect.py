@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import pkgutil
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,13 @@ from typing import Any
 
 from meta.base import collection, habits
 from meta.base.device import Device
-from meta.base.errors import DispatchError, RegistrationError, UnknownName
+from meta.base.errors import DispatchError, MetaWarning, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core.bound import bind_kernel, check_parameters
 from meta.dialect.core.catalog import DIALECTS, declares_absent
 from meta.dialect.core.dialect_op import DialectOp, Maker, not_generic
+from meta.dialect.core.failure import located, summary
 from meta.dialect.core.fused import CONFIG, KERNEL, FusedMaker, FusedPattern, parameters
 from meta.dialect.core.openv import (
     Artifact,
@@ -32,15 +34,18 @@ from meta.dialect.core.openv import (
     OpEnv,
     Unsupported,
     config_of,
+    declining,
 )
 from meta.dialect.core.plevel import COMPILER, Levels, by_device, from_table
 from meta.dialect.core.preference import forget
 from meta.dialect.core.scope import GENERIC, registering, registering_as
 from meta.dialect.core.state import Init, with_state
+from meta.dialect.core.stated import check_dialect, check_kernel, check_levels
 from meta.ir.expr import Function
 from meta.ir.operators import OP_RESOLVERS
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
+from meta.op.core.registration import reason_of, require_function, require_op
 
 IN_PLACE = "in_place"
 """The attribute of a fused function whose (last) result may take the memory of a parameter: its
@@ -94,6 +99,7 @@ class Dialect:
 
     def __post_init__(self) -> None:
         self.site = caller_span(1)  # above what `dataclass` makes
+        check_dialect(self)
         self.ops: dict[str, DialectOp] = {}
         self.patterns: dict[str, FusedPattern] = {}
         # Compiles a function of this dialect's operators to one kernel, if the backend can.
@@ -101,15 +107,23 @@ class Dialect:
         # Whether its kernel of such a function that is not elementwise may write over a parameter.
         self.overwrites: Callable[[Function, Device], bool] = lambda function, device: False
         self._loading, self._entered = threading.RLock(), False
-        self._failure: Exception | None = None
         self._families: set[str] = set()
         DIALECTS.register(self.name, self, self.site)
         OP_RESOLVERS[self.name] = self.resolve
 
     @cached_property
     def unavailable(self) -> str | None:
-        """Why the backend cannot be used on this machine, or None."""
-        return None if self.probe is None else self.probe()
+        """Why the backend cannot be used on this machine, or None. A probe that fails is a reason:
+        it does not stop calls that others run.
+        """
+        if self.probe is None:
+            return None
+        try:
+            return reason_of(self.probe, self.probe(), "its probe")
+        except RegistrationError as error:
+            return f"{error.what}, not None or the reason why not ({error.span})"
+        except (Exception, SystemExit) as error:
+            return f"its probe at {definition_span(self.probe)} fails: {summary(error)}"
 
     def compiles_anew(self, base: Op) -> bool:
         """Return whether a call of an operator in new shapes compiles a kernel."""
@@ -117,41 +131,54 @@ class Dialect:
 
     def load(self) -> None:
         """Import the modules that register the operators. Does nothing the second time, or if
-        unavailable; raises the error of a module that fails, every time.
+        unavailable. Where a module fails the dialect is unavailable, which a MetaWarning says.
         """
         if not self.package or self.unavailable is not None:
             return
         # Another thread waits, lest it sees half of the operators.
         with self._loading, collection.paused(), registering_as(GENERIC):
-            if self._failure is not None:
-                # A second import would only say that what was registered before is there twice.
-                raise self._failure
             # The family files may dispatch while they are imported; a thread may have waited.
-            if self._entered or not self.package:
+            if self._entered or not self.package or self.unavailable is not None:
                 return
             self._entered = True
             try:
                 package = importlib.import_module(self.package)
-                for module in pkgutil.iter_modules(package.__path__):
+                for module in pkgutil.iter_modules(getattr(package, "__path__", ())):
                     importlib.import_module(f"{self.package}.{module.name}")
-            except Exception as error:
-                self._failure = error
-                raise
+            except (Exception, SystemExit) as error:
+                self._cannot_load(error)
+                return
             finally:
                 self._entered = False
             self.package = ""
 
-    def load_family(self, family: str) -> None:
-        """Import what registers the kernels of an operator family, or all modules if
+    def load_for(self, base: Op) -> None:
+        """Import what registers the kernels of an operator's family, or all modules if
         nothing says which do so. Otherwise as `load`.
         """
         if not self.by_family:
             self.load()
-        elif self.package and family not in self._families and self.unavailable is None:
-            with self._loading, collection.paused(), registering_as(GENERIC):
-                if importlib.util.find_spec(f"{self.package}.{family}") is not None:
-                    importlib.import_module(f"{self.package}.{family}")
-                self._families.add(family)
+        # The families of the operators of others are no modules of ours.
+        elif base.site.is_own or not self.site.is_own:
+            self._load_family(base.family)
+
+    def _load_family(self, family: str) -> None:
+        if not self.package or family in self._families or self.unavailable is not None:
+            return
+        with self._loading, collection.paused(), registering_as(GENERIC):
+            module = f"{self.package}.{family}"
+            try:
+                if family.isidentifier() and importlib.util.find_spec(module) is not None:
+                    importlib.import_module(module)
+            except (Exception, SystemExit) as error:
+                self._cannot_load(error)
+            self._families.add(family)
+
+    def _cannot_load(self, error: BaseException) -> None:
+        """Be unavailable from now on: a second import would say that operators are there twice."""
+        self.unavailable = f"its package {self.package} cannot be imported: {located(error)}"
+        warnings.warn(f"dialect {self.name!r}: {self.unavailable}", MetaWarning, stacklevel=2)
+        forget()
 
     def resolve(self, name: str) -> DialectOp:
         """Return the implementation of an operator; UnknownName with the nearest names."""
@@ -199,8 +226,11 @@ class Dialect:
         ``plevel`` and these two as in `kernel`. A decorator.
         """
 
+        require_op(base, f"a kernel of the dialect {self.name!r}")
+
         def register(make: Maker) -> DialectOp:
             site = definition_span(make)
+            require_function(make, f"a maker of {base.name!r}", site)
             return self.register(base, make, site, plevel, init=init, state_of=state_of)
 
         return register
@@ -236,17 +266,20 @@ class Dialect:
             gradient, uses. A call of it runs on the dialect that runs the forward call.
         """
         stateful = init is not None or state_of is not None
+        require_op(base, f"a kernel of the dialect {self.name!r}")
+        for given_, what in ((when, "when="), (init, "init=")):
+            if given_ is not None:
+                require_function(given_, f"{what} of a kernel of {base.name!r}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             out = base.schema.reserved("out")
+            check_kernel(base, function, out)
             given = ("out", "call", "state") if stateful else ("out", "call")
             extra = tuple(map(base.schema.reserved, given))
             check_parameters(base, function, extra)
 
             def make(call: CallValues) -> OpEnv:
-                reason = when(call) if when is not None else None
-                if reason is not None:
-                    raise Unsupported(reason)
+                declining(when, call)
                 wants_out = out in parameters(function)
                 run = bind_kernel(function, call, stateful)
                 return OpEnv(run, not wants_out, strided, not_capturable=not_capturable)
@@ -272,6 +305,7 @@ class Dialect:
         not fit; see `kernel`. In the folder of a vendor it is for the vendor's chips
         (`scope.registering`).
         """
+        require_op(base, f"a kernel of the dialect {self.name!r}", site)
         scope, known = registering(), self.ops.get(base.name)
         if scope != GENERIC:
             return self._register_scoped(base, make, site, plevel, init or state_of)
@@ -321,6 +355,7 @@ class Dialect:
 
     def _init_of(self, forward: Op, gradient: Op, own: Any, site: Span) -> Init:
         """Return the init of an operator on this dialect, which serves that of its gradient."""
+        require_op(forward, f"state_of= of {self.name}.{gradient.name}", site)
         known = self.ops.get(forward.name)
         if known is None or known.init is None or own is not None:
             raise RegistrationError(
@@ -445,15 +480,9 @@ class Dialect:
     def _levels(self, plevel: Levels | None, name: str, site: Span) -> dict[str, int]:
         if plevel is None:
             plevel = from_table().get(self.name, {}).get(name)
-        try:
-            return by_device(plevel, self.plevel, self.devices)
-        except KeyError as error:
-            raise RegistrationError(
-                f"dialect {self.name!r} states a level of {name!r} for a device of others",
-                expected=f"some of {self.devices}",
-                found=repr(error.args[0]),
-                span=site,
-            ) from None
+        else:
+            check_levels(plevel, f"{self.name}.{name}", self.devices, site)
+        return by_device(plevel, self.plevel, self.devices)
 
     def refusal(self, device: Device) -> str | None:
         """Return why this dialect cannot run on a device at all, or None."""

@@ -30,7 +30,7 @@ from torch.autograd.graph import increment_version
 
 from meta.base import config
 from meta.base.device import BUILT_IN, Device
-from meta.base.errors import DispatchError
+from meta.base.errors import DispatchError, RegistrationError
 from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.costs import Cost
@@ -44,6 +44,7 @@ from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.dialect.core.tuning import choice, configuration, race_of
 from meta.op.core.call import CallValues, cache_key, written_places
 from meta.op.core.op import Op
+from meta.op.core.registration import reason_of
 from meta.op.core.schema import NUMBERS, Slot
 
 
@@ -86,7 +87,7 @@ def candidates(
         for dialect in asked:
             if preference.refusal(dialect.name) is None and device.kind in dialect.devices:
                 if eager:
-                    dialect.load_family(op.family)
+                    dialect.load_for(op)
                 else:
                     dialect.load()
         parts = (part for one in op.aspects.dialect_ops for part in one.parts(device))
@@ -148,17 +149,19 @@ def _answer(
         reason = reason or refuses(dialect, call.device)
     if reason is None and plevel <= FUSED_ONLY:
         reason = "serves as part of a fused pattern only"
+    doing = "cannot prepare a kernel"
     if reason is None and dialect.declines is not None:
-        reason = dialect.declines(call)
+        with building(call.op.name, call, dialect.name, doing):
+            reason = reason_of(dialect.declines, dialect.declines(call), "declines=")
     if reason is None and scope.declines is not None:
         reason = scope.declines(call)
     if reason is None:
         reason = _pinned(dialect_op, call, preference, eager)
     env = None
     if reason is None:
-        with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
+        with building(call.op.name, call, dialect.name, doing):
             try:
-                env = dialect_op.make(call).configured(config)
+                env = _made(dialect_op, call).configured(config)
                 if call.op.schema.written:
                     env.wrap(partial(counting, places=written_places(call)))
                 env.scope = scope
@@ -166,6 +169,19 @@ def _answer(
             except Unsupported as refusal:
                 reason = str(refusal)
     return Candidate(dialect_op, plevel, env, reason or "")
+
+
+def _made(dialect_op: DialectOp, call: CallValues) -> OpEnv:
+    """Return the kernel of a call; RegistrationError for a maker that returns something else."""
+    env: Any = dialect_op.make(call)
+    if not isinstance(env, OpEnv):
+        raise RegistrationError(
+            f"the maker of {dialect_op.name} returns no kernel",
+            expected="OpEnv(function, allocates=...), or that it raises Unsupported",
+            found=f"{env!r:.200}",
+            span=dialect_op.site,
+        )
+    return env
 
 
 def _pinned(

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from meta.base.errors import BackendError, MetaError
-from meta.base.source import Span
+from meta.base.registry import OPERATORS
+from meta.base.source import Span, entered_at, raised_at
 from meta.runtime.out_of_memory import is_out_of_memory
 
 MAX_TEXT = 300
@@ -38,7 +39,7 @@ def backend_error(
     """
     who = "a backend" if dialect is None else f"the dialect {dialect!r}"
     call = "" if types is None else f", in {types}"
-    return BackendError(
+    made = BackendError(
         f"{who} {doing}",
         op=op,
         found=f"{summary(error)}{call}",
@@ -46,6 +47,32 @@ def backend_error(
         "not state; another may have the operator (meta.dialect.exclude)",
         span=span,
     )
+    place = _stranger(error, op, dialect)
+    if place is not None:
+        made.note(f"kernel:   {place}")
+    return made
+
+
+def _stranger(error: BaseException, op: str | None, dialect: str | None) -> Span | None:
+    """Return the line of a kernel of others at which an error passed, or where it is defined."""
+    if dialect is None:
+        return None
+    known = OPERATORS.get(op) if op is not None else None
+    sites = [] if known is None else [
+        site for one in known.aspects.dialect_ops if one.dialect.name == dialect
+        for site in one.sites if not site.is_own
+    ]  # fmt: skip
+    if not sites:
+        return None
+    line = entered_at(error.__traceback__)
+    return next((s for s in (line,) if s and any(s.file == one.file for one in sites)), sites[0])
+
+
+def located(error: BaseException) -> str:
+    """Return the kind of an error, its text, and the line outside of `meta` that raised it."""
+    line = raised_at(error.__traceback__)
+    place = getattr(error, "span", None) or (None if line is None else Span(*line))
+    return summary(error) if place is None else f"{summary(error)} ({place})"
 
 
 def summary(error: BaseException) -> str:

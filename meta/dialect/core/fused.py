@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
 from meta.base.errors import IRError, RegistrationError
-from meta.base.source import Span
+from meta.base.source import Span, definition_span
 from meta.dialect.core.openv import Kernel, OpEnv, Unsupported
+from meta.dialect.core.stated import require_result
 from meta.ir.expr import Function
 from meta.ir.types import TupleType
+from meta.op.core.registration import reason_of, require_function
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import Dialect
@@ -46,8 +48,28 @@ Types = Mapping[str, Any]
 
 @lru_cache(maxsize=4096)
 def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's parameters. They are asked for each new kind of call."""
-    return tuple(inspect.signature(function).parameters)
+    """Return the names of a function's parameters. They are asked for each new kind of call.
+
+    RegistrationError for what does not say them, and for parameters that cannot be named.
+    """
+    try:
+        found = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise RegistrationError(
+            "the parameters of a function are not known",
+            expected="a function that is written in Python",
+            found=f"{function!r:.200}",
+            hint="lambda x: ..., which names the arguments that it takes",
+            span=definition_span(function),
+        ) from None
+    nameless = [n for n, p in found.items() if p.kind is p.POSITIONAL_ONLY]
+    if nameless:
+        raise RegistrationError(
+            f"parameters of a function are by position only: {', '.join(nameless)}",
+            expected="parameters that are given by name",
+            span=definition_span(function),
+        )
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +95,14 @@ class FusedPattern:
     maker: FusedMaker | None = None
 
     def __post_init__(self) -> None:
+        what = f"the pattern {self.name!r} of {self.dialect.name!r}"
+        require_function(self.describes, what, self.site)
+        require_function(self.maker or self.kernel, f"the kernel of {what}", self.site)
+        if self.when is not None:
+            require_function(self.when, f"when= of {what}", self.site)
         if self.maker is None:
+            assert self.kernel is not None
+            require_result(self.kernel, f"the kernel of {what}", OUT)
             self._check(self.kernel, (OUT,))
             self._check(self.when, ())
         else:
@@ -92,10 +121,18 @@ class FusedPattern:
         """
         if self.maker is not None:
             known = {**captures, RESULT: result, DEVICE: device}
-            return self.maker(**{n: known[n] for n in self._asked(self.maker)})
+            made: Any = self.maker(**{n: known[n] for n in self._asked(self.maker)})
+            if not isinstance(made, OpEnv):
+                raise RegistrationError(
+                    f"the maker of the pattern {self.name!r} returns no kernel",
+                    expected="OpEnv(function, allocates=...), or that it raises Unsupported",
+                    found=f"{made!r:.200}",
+                    span=self.site,
+                )
+            return made
         assert self.kernel is not None
         asked = {} if self.when is None else {n: captures[n] for n in self._asked(self.when)}
-        reason = None if self.when is None else self.when(**asked)
+        reason = None if self.when is None else reason_of(self.when, self.when(**asked), "when=")
         if reason is not None:
             raise Unsupported(reason)
         return OpEnv(self.kernel, OUT not in inspect.signature(self.kernel).parameters, True)

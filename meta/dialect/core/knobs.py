@@ -16,6 +16,7 @@ from functools import wraps
 from itertools import zip_longest
 from typing import Any
 
+from meta.base.errors import RegistrationError
 from meta.dialect.core.openv import Config, Configs, OpEnv, Unsupported
 
 MOST = 12
@@ -103,6 +104,13 @@ def ask(name: str, default: int, options: Sequence[int]) -> int:
     """Return what the knobs of the kernel that is being made say, the default where there are
     none; see `Knobs.ask`. Raises Unsupported for a `preset` number that the kernel cannot have.
     """
+    whole = isinstance(default, int) and all(isinstance(n, int) for n in options)
+    if not whole or not isinstance(name, str) or not name.isidentifier():
+        raise RegistrationError(
+            "ask() is not given a word and whole numbers",
+            expected='such as ask("rows", 64, (16, 256))',
+            found=f"{name!r}, {default!r}, {options!r}",
+        )
     knobs, stated = _current.get(), _preset.get()
     if stated is not None:
         stated[1].add(name)

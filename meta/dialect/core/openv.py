@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from meta.dialect.core.failure import building
 from meta.dialect.core.scope import GENERIC
 from meta.ir.types import TensorType
+from meta.op.core.registration import reason_of, require_function
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect_op import DialectOp
@@ -23,6 +24,15 @@ Config = tuple[tuple[str, int | str], ...]
 
 class Unsupported(Exception):
     """Raised by an implementation that cannot serve a call: its limit, never a user's error."""
+
+
+def declining(when: Callable[[Any], str | None] | None, call: Any) -> None:
+    """Raise Unsupported with the reason that an author's ``when`` gives to decline a call;
+    RegistrationError, at its line, if it answers otherwise.
+    """
+    reason = None if when is None else reason_of(when, when(call), "when=")
+    if reason is not None:
+        raise Unsupported(reason)
 
 
 def decline_if(condition: object, reason: str) -> None:
@@ -178,6 +188,8 @@ class OpEnv:
         fresh: Kernel | None = None,
         configs: Configs | None = None,
     ) -> None:
+        if not isinstance(run, Deferred):
+            require_function(run, "the kernel of an OpEnv")
         self._kernel = run
         self._deferred = run if isinstance(run, Deferred) else None
         self._workspace = workspace

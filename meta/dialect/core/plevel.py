@@ -44,13 +44,10 @@ def from_table() -> Mapping[str, Mapping[str, Mapping[str, int]]]:
 def by_device(stated: Levels | None, default: int, devices: tuple[str, ...]) -> dict[str, int]:
     """Return the level on each kind of device of a dialect.
 
-    ``default`` holds where nothing is stated. KeyError for a kind of device not in ``devices``.
+    ``default`` holds where nothing is stated.
     """
     if not isinstance(stated, Mapping):
         return dict.fromkeys(devices, default if stated is None else stated)
-    for kind in stated:
-        if kind not in devices:
-            raise KeyError(kind)
     return {kind: stated.get(kind, default) for kind in devices}
 
 

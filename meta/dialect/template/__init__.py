@@ -34,6 +34,7 @@ from meta.base.source import caller_span
 from meta.dialect.core import HANDWRITTEN, Dialect, DialectOp
 from meta.dialect.core.preference import forget
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function
 from meta.runtime import nvrtc
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class TemplateDialect(Dialect):
         from meta.dialect.template.kernel import Template
 
         site = caller_span()
+        if when is not None:
+            require_function(when, f"when= of source text of {getattr(base, 'name', base)!r}", site)
         overrides = {
             "function": function,
             "signature": signature,

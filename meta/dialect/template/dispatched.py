@@ -12,6 +12,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, DispatchError, UnknownName
 from meta.base.registry import nearest
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported, decline_if
+from meta.dialect.core.openv import declining
 from meta.dialect.template.kernel import Template
 from meta.dialect.template.launcher import PLANS, env_of
 from meta.dialect.template.names import NeedsExtents
@@ -35,9 +36,7 @@ def maker(kernel: Template, when: When | None) -> Callable[[CallValues], OpEnv]:
     """Return what answers calls with the kernel of their source."""
 
     def make(call: CallValues) -> OpEnv:
-        reason = None if when is None else when(call)
-        if reason is not None:
-            raise Unsupported(reason)
+        declining(when, call)
 
         def made(config: Config) -> OpEnv:
             return _env(kernel.source(call, CUDA, config), call)

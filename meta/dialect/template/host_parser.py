@@ -73,10 +73,16 @@ def _remainder(a: int, b: int) -> int:
     return a - b * int(_divide(a, b))
 
 
+def _shifted(a: int, b: int) -> int:
+    if b > 63:
+        raise ValueError("a number is shifted by more than its 64 bits")
+    return a << b
+
+
 _BINARY: list[dict[str, Callable[[Any, Any], Any]]] = [
     {"==": operator.eq, "!=": operator.ne},
     {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
-    {"<<": operator.lshift, ">>": operator.rshift},
+    {"<<": _shifted, ">>": operator.rshift},
     {"+": operator.add, "-": operator.sub},
     {"*": operator.mul, "/": _divide, "%": _remainder},
 ]

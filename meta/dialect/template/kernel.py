@@ -6,14 +6,15 @@ Launching is another file's (`launcher.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from meta.base.errors import RegistrationError, TypeInferError
+from meta.base.errors import MetaError, RegistrationError, TypeInferError
 from meta.base.registry import nearest
-from meta.base.source import Span, python_function
+from meta.base.source import Span, definition_span, entered_at, python_function
 from meta.dialect.core import Config, Unsupported
 from meta.dialect.core.openv import config_text
 from meta.dialect.template import pieces
@@ -24,6 +25,7 @@ from meta.dialect.template.pieces import PIECES, Source, Written
 from meta.dialect.template.target import TARGETS, TargetSpec
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function, require_op
 
 Configuration = Mapping[str, int | str]
 """A configuration as an author writes it: a value for each name that the templates use."""
@@ -33,6 +35,8 @@ Given = str | Path | Callable[[Mapping[str, Any]], str]
 """A template: text, a file that has it, or (for a piece) a function of the names."""
 BODY = ("body", "launch")
 CONFIG, FILTER = "config", "filter"
+MOST = 4096
+"""Configurations of a kernel, at most."""
 
 
 class Template:
@@ -54,6 +58,7 @@ class Template:
         overrides: Mapping[str, Given | None],
         site: Span,
     ) -> None:
+        require_op(op, "source text", site)
         self.op, self.site = op, site
         self._title = f"template.{op.name}"
         self.overrides: dict[tuple[str | None, str], Any] = {}
@@ -65,6 +70,10 @@ class Template:
                 self.overrides[None, piece] = self.written(piece, given)
         if (None, "function") not in self.overrides:
             self._require_whole()
+        if filter is not None:
+            require_function(filter, f"filter= of {self._title}", site)
+        if not callable(configs):
+            configs = self._few(configs)
         self.overrides[None, CONFIG] = configs
         self.overrides[None, FILTER] = filter
         if not callable(configs):
@@ -89,7 +98,17 @@ class Template:
 
     def _text(self, name: str, given: str | Path) -> Text:
         if isinstance(given, Path):
-            return Text(str(given), given.read_text("utf-8"), self.site)
+            try:
+                return Text(str(given), given.read_text("utf-8"), self.site)
+            except (OSError, UnicodeDecodeError) as error:
+                raise RegistrationError(
+                    f"{self._title}, {name}: the file cannot be read: {error}", span=self.site
+                ) from None
+        if not isinstance(given, str):
+            raise RegistrationError(
+                f"{self._title}, {name}: this is no text", found=f"{given!r:.200}", span=self.site,
+                expected="a template as a string, or the Path of a file that has one",
+            )  # fmt: skip
         return Text(f"{self._title}, {name}", given, self.site)
 
     def written(self, piece: str, given: Given) -> Written:
@@ -100,6 +119,13 @@ class Template:
         """Return the names of configurations; RegistrationError unless all have the same ones."""
         names = tuple(sorted(configs[0])) if configs else ()
         for config in configs:
+            odd = [f"{n}={v!r:.50}" for n, v in config.items() if not isinstance(v, int | str)]
+            if odd:
+                raise RegistrationError(
+                    f"a configuration of {self._title} has {', '.join(odd)}",
+                    expected="whole numbers and words: programs name configurations",
+                    span=self.site,
+                )
             if tuple(sorted(config)) != names:
                 raise RegistrationError(
                     f"the configurations of {self._title} do not have the same names",
@@ -115,6 +141,19 @@ class Template:
                 span=self.site,
             )
         return names
+
+    def _few(self, stated: Any) -> list[Configuration]:
+        """Return configurations as a list; RegistrationError for what is none, and too many."""
+        sound = isinstance(stated, Iterable) and not isinstance(stated, str | Mapping)
+        found = list(islice(stated, MOST + 1)) if sound else []
+        if not sound or len(found) > MOST or not all(isinstance(c, Mapping) for c in found):
+            raise RegistrationError(
+                f"the configurations of {self._title} are no list of at most {MOST} mappings",
+                expected='such as [{"threads": 128}, {"threads": 256}]',
+                found=f"more than {MOST}" if len(found) > MOST else f"{stated!r:.200}",
+                span=self.site,
+            )
+        return found
 
     def _check(self, text: Text, options: tuple[str, ...]) -> None:
         if (text, options) not in self._checked:
@@ -136,12 +175,20 @@ class Template:
         listed = self.override(target.name, CONFIG)
         keep = self.override(target.name, FILTER)
         try:
-            listed = list(listed(call) if callable(listed) else listed)
+            listed = self._few(listed(call)) if callable(listed) else listed
             applies = [c for c in listed if keep is None or keep(c, call)]
         except TypeInferError as error:
             if all(t.is_static for t in call.tensors()):
                 raise
             raise NeedsExtents(f"its configurations depend on extents: {error.what}") from None
+        except (MetaError, Unsupported):
+            raise
+        except Exception as error:
+            raise RegistrationError(
+                f"configs= or filter= of {self._title} raises {type(error).__name__}: {error}",
+                found=call,
+                span=entered_at(error.__traceback__) or self.site,
+            ) from error
         self._option_names(listed)
         if not listed:
             return [()]
@@ -211,7 +258,7 @@ class Template:
             elif isinstance(own, Text):
                 names[piece] = self._rendered(own, names, tuple(options))
             else:
-                names[piece] = own(names)
+                names[piece] = self._computed(piece, own, names)
         values = pieces.values_of((*known.values, *known.results))
         written = tuple(
             i
@@ -221,6 +268,24 @@ class Template:
         texts = {piece: names[piece] for piece in PIECES}
         return Source(target.name, self._title, **texts, config=options, values=values,
                       written=written)  # fmt: skip
+
+    def _computed(self, piece: str, function: Any, names: Mapping[str, Any]) -> str:
+        """Return a piece that an author's function computes; RegistrationError if it fails."""
+        what = f"{self._title}, {piece}: its function"
+        try:
+            found = function(names)
+        except (MetaError, Unsupported):
+            raise
+        except Exception as error:
+            raise RegistrationError(
+                f"{what} raises {type(error).__name__}: {error}",
+                span=entered_at(error.__traceback__) or self.site,
+            ) from error
+        if not isinstance(found, str):
+            raise RegistrationError(
+                f"{what} returns no text", found=f"{found!r:.100}", span=definition_span(function)
+            )
+        return found
 
     def text(self) -> str:
         """Return all that is written of the kernel; of a function, what it was compiled to."""

@@ -19,6 +19,7 @@ from meta.base.errors import MetaError, RegistrationError
 from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.dialect.core import Unsupported
+from meta.dialect.template.bounds import BoundedEnvironment, filled
 
 
 def as_c(value: Any) -> Any:
@@ -39,7 +40,7 @@ def as_c(value: Any) -> Any:
 @cache
 def environment() -> jinja2.Environment:
     """Return what compiles templates."""
-    return jinja2.Environment(
+    return BoundedEnvironment(
         undefined=jinja2.StrictUndefined,
         finalize=as_c,
         trim_blocks=True,
@@ -96,15 +97,19 @@ class Text:
         the line; what a name's value refuses (`Unsupported`) passes.
         """
         try:
-            return self._code.render(names)
+            return filled(self._code, names)
         except Unsupported:
             raise
         except MetaError as error:
             error.note(f"in {self._place(error)}")
+            error.span = self.site
             raise
-        except (jinja2.UndefinedError, TypeError, ValueError, LookupError) as error:
+        except (
+            *(jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError),
+            *(ArithmeticError, RecursionError, MemoryError),
+        ) as error:
             raise RegistrationError(
-                f"{self._place(error)}: {error}",
+                f"{self._place(error)}: {str(error) or type(error).__name__}",
                 expected=f"names among {', '.join(sorted(names))}",
                 span=self.site,
             ) from error

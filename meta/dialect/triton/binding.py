@@ -198,6 +198,14 @@ class Binder:
                 and p.default is NO_DEFAULT
             ]
             self._refuse(missing, f"nothing says what a call of {op.name!r} gives as", _LISTED)
+        if not op.schema.written and not any(w.kind == "out" for w in self.words.values()):
+            raise RegistrationError(
+                f"the kernel {source.name!r} of {op.name!r} has no parameter for the result",
+                expected="out, or out_0, out_1 of several, which it writes",
+                found=", ".join(known),
+                hint='names={"output_ptr": "out"} says which it is',
+                span=source.site,
+            )
         self._asked = {
             w.tensor for w in self.words.values() if w.kind in ("size", "stride", "numel", "ndim")
         } - {("out", None)}

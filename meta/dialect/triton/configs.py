@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import triton
@@ -22,6 +23,8 @@ from meta.op.core.call import CallValues
 
 OPTIONS: dict[str, int | None] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None}
 """What a configuration states to the compiler besides meta-parameters, with Triton's defaults."""
+MOST = 4096
+"""Configurations of a kernel, at most."""
 MOST_CTAS = 8
 """Blocks of a cluster: more are not portable."""
 _WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
@@ -52,6 +55,17 @@ def read(stated: Iterable[Any], names: Iterable[str], kernel: str, site: Span) -
     names: of the parameters that are ``tl.constexpr``. kernel: the function's name.
     """
     known = set(names)
+    if isinstance(stated, str) or not isinstance(stated, Iterable):
+        raise RegistrationError(
+            f"the configurations of the kernel {kernel!r} are no list", found=f"{stated!r:.200}",
+            expected='[triton.Config({"BLOCK": 128}), ...]', span=site,
+        )  # fmt: skip
+    stated = list(islice(stated, MOST + 1))
+    if len(stated) > MOST:
+        raise RegistrationError(
+            f"the kernel {kernel!r} has too many configurations", found=f"more than {MOST}",
+            expected=f"at most {MOST}: each of them is compiled and timed", span=site,
+        )  # fmt: skip
     found = [_tuning(one, known, kernel, site) for one in stated]
     seen: set[Config] = set()
     for one in found:

@@ -19,6 +19,7 @@ import torch
 
 from meta.base import config
 from meta.base.device import Device
+from meta.base.errors import RegistrationError
 from meta.base.source import Span
 from meta.dialect.core import HANDWRITTEN, Dialect
 from meta.dialect.core.dialect_op import DialectOp, Maker
@@ -27,6 +28,7 @@ from meta.dialect.core.scope import GENERIC, registering
 from meta.dialect.triton.stated import as_stated
 from meta.op.core.call import CallValues
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function, require_op
 
 INTERPRETED = 1
 """The level of kernels on the CPU, where the interpreter runs them: below all others."""
@@ -127,6 +129,18 @@ class TritonDialect(Dialect):
         ``triton.jit``, for parameters that nothing states, and what names no parameter.
         """
 
+        require_op(base, f"a kernel of the dialect {self.name!r}")
+        for given, part in ((bind, "bind="), (when, "when=")):
+            if given is not None:
+                require_function(given, f"{part} of a kernel of {base.name!r}")
+        for table, part in ((heuristics, "heuristics="), (names, "names=")):
+            if table is not None and not isinstance(table, Mapping):
+                raise RegistrationError(
+                    f"{part} of a kernel of {base.name!r} is no mapping", found=f"{table!r:.200}"
+                )
+        for parameter, compute in (heuristics or {}).items():
+            require_function(compute, f"the heuristic {parameter!r} of a kernel of {base.name!r}")
+
         def register(function: Any) -> Any:
             single = importlib.import_module("meta.dialect.triton.single")
             kernel = single.SingleKernel(
@@ -162,6 +176,10 @@ class TritonDialect(Dialect):
 
         Raises RegistrationError as `kernel` does. A decorator.
         """
+
+        require_op(base, f"a function of elements of the dialect {self.name!r}")
+        if when is not None:
+            require_function(when, f"when= of a function of elements of {base.name!r}")
 
         def register(function: Any) -> Any:
             pointwise = importlib.import_module("meta.dialect.triton.pointwise")

@@ -23,6 +23,7 @@ from meta.dialect.core import (
     may_begin,
     require_static,
 )
+from meta.dialect.core.openv import declining
 from meta.dialect.triton import build, configs, elements, words
 from meta.dialect.triton.binding import Bound, Number, Pointers, Static, Stride
 from meta.dialect.triton.configs import Tuning
@@ -88,9 +89,7 @@ class PointwiseKernel:
 
     def make(self, call: CallValues) -> OpEnv:
         """Return the kernel of a call; raises Unsupported."""
-        reason = None if self.when is None else self.when(call)
-        if reason is not None:
-            raise Unsupported(reason)
+        declining(self.when, call)
         others = tuple(t.config for t in self.tunings[1:])
         env = self._made(call, ())
         env.configs = Configs(lambda: others, lambda config: self._made(call, config))

@@ -20,6 +20,7 @@ from meta.dialect.core import (
     Unsupported,
     may_begin,
 )
+from meta.dialect.core.openv import declining
 from meta.dialect.core.scope import GENERIC, Launch, launch_of, registering
 from meta.dialect.cuda.prepared_launch import MOST_BLOCKS
 from meta.dialect.triton import binding, build, configs
@@ -167,6 +168,7 @@ class SingleKernel:
         self._read_once: list[Tuning] | None = None
         self._check_heuristics()
         meta = [] if callable(self.stated) else self._read(self.stated)
+        self._read_once = meta or None
         given = {*self.heuristics, *(n for one in meta for n in one.meta)}
         if callable(self.stated):  # which of them it states is seen when it is called
             words = {p: binding.word_of(self.names.get(p, p), self.op) for p in self._constexprs}
@@ -251,9 +253,7 @@ class SingleKernel:
             ) from error
 
     def _make(self, call: CallValues) -> OpEnv:
-        reason = None if self.when is None else self.when(call)
-        if reason is not None:
-            raise Unsupported(reason)
+        declining(self.when, call)
         tunings = self.tunings(call)
         others = tuple(t.config for t in tunings[1:])
         made = Configs(lambda: others, lambda config: self._made(call, tunings, config))

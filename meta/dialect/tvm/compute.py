@@ -19,9 +19,12 @@ from typing import Any
 
 from tvm import te, tirx
 
-from meta.base.dtype import COMPLEX, FLOAT8
+from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
+from meta.base.errors import RegistrationError
+from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core import DialectOp, OpEnv, Unsupported, check_parameters
+from meta.dialect.core.openv import declining
 from meta.dialect.tvm import tvm as dialect
 from meta.dialect.tvm.broadcast import broadcast, elementwise
 from meta.dialect.tvm.build import deferred
@@ -32,6 +35,7 @@ from meta.ir.dims import is_symbolic
 from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function, require_op
 
 # How a kernel may be fused with its neighbours (TVM's pattern kinds).
 ELEMWISE, BROADCAST, INJECTIVE = "elemwise", "broadcast", "injective"
@@ -128,7 +132,13 @@ def compute(
         serves all extents of symbolic dimensions; other kinds are built for numbers only.
     """
 
+    require_op(op, "a compute function")
+    _require_kind(kind, f"a compute function of {op.name!r}")
+    if when is not None:
+        require_function(when, f"when= of a compute function of {op.name!r}")
+
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        require_function(function, f"a compute function of {op.name!r}")
         rest = inspect.getfullargspec(function).varkw
         names = check_parameters(op, function, (op.schema.reserved("out"), rest or ""))
         if rest:
@@ -155,7 +165,11 @@ def pointwise(
     raw: whether the elements come in the dtypes that they have.
     """
 
+    require_op(op, "a function of elements")
+    _require_kind(kind, f"a function of elements of {op.name!r}")
+
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        require_function(function, f"a function of elements of {op.name!r}", classes=True)
         named = inspect.getfullargspec(function).kwonlyargs
         aspect = _of_elements(op, function, kind, tuple(named), within, raw)
         _register(aspect, definition_span(function))
@@ -167,7 +181,36 @@ def pointwise(
 def table(functions: dict[Op, Callable[..., Any]], kind: str = ELEMWISE, **options: Any) -> None:
     """Register functions of elements; for the options see `pointwise`."""
     for op, function in functions.items():
+        require_op(op, "a function of elements", caller_span())
+        what = f"a function of elements of {op.name!r}"
+        require_function(function, what, caller_span(), classes=True)
         _register(_of_elements(op, function, kind, **options), caller_span())
+
+
+KINDS = (ELEMWISE, BROADCAST, INJECTIVE, COMM_REDUCE, OUT_ELEMWISE_FUSABLE, OPAQUE)
+
+
+def _takes(function: Callable[..., Any], count: int, named: tuple[str, ...]) -> bool:
+    """Whether a function can be called with so many elements, and what it names; those that are not
+    written in Python do not say.
+    """
+    try:
+        inspect.signature(function).bind(*range(count), **dict.fromkeys(named))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _require_kind(kind: Any, what: str) -> None:
+    if kind not in KINDS:
+        raise RegistrationError(
+            f"{what} has an unknown fusion kind",
+            expected=f"one of {', '.join(KINDS)}",
+            found=f"{kind!r:.200}",
+            hint=nearest(kind, KINDS) if isinstance(kind, str) else "ELEMWISE, say",
+        )
 
 
 def _of_elements(
@@ -180,6 +223,16 @@ def _of_elements(
 ) -> Compute:
     elements = tuple(slot.name for slot in op.schema.slots if slot.kind != "attribute")
     out = op.schema.reserved("out")
+    unknown = [n for n in named if n != out and n not in op.schema.index]
+    unfit = unknown or not _takes(function, len(elements), named)
+    if unfit or (within is not None and within not in DTYPES):
+        raise RegistrationError(
+            f"a function of elements of {op.name!r} does not fit",
+            expected=f"an element of each of {elements}, attributes by keyword only, and for "
+            "within= a dtype",
+            found=f"{within!r}" if not unfit else f"{inspect.signature(function)}",
+            span=definition_span(function),
+        )
 
     def kernel(**given: Any) -> te.Tensor:
         of = partial(function, **{name: given[name] for name in named})
@@ -198,9 +251,7 @@ def _register(
     static: bool = False,
 ) -> None:
     def make(call: CallValues) -> OpEnv:
-        reason = when(call) if when is not None else None
-        if reason is not None:
-            raise Unsupported(reason)
+        declining(when, call)
         types = (*call.tensors(), *call.outputs)
         if any(t.dtype in FLOAT8 or t.dtype in COMPLEX for t in types):
             raise Unsupported("no code is generated for float8 and complex numbers")

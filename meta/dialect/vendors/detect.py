@@ -22,12 +22,13 @@ from dataclasses import dataclass
 import torch
 
 from meta.base import config
-from meta.base.device import is_in_torch
-from meta.base.errors import DeviceError
+from meta.base.device import has_name_in_torch, is_in_torch
+from meta.base.errors import DeviceError, RegistrationError
 from meta.base.remember import remember
 from meta.dialect.core.failure import summary
 from meta.dialect.vendors.registry import Known, find, generation, known
 from meta.dialect.vendors.vendor import Vendor
+from meta.op.core.registration import reason_of
 
 SECONDS = 5.0
 """In which a probe or a query command answers, or counts as refusing."""
@@ -84,7 +85,7 @@ def _all(stated: str, chosen: Known | None) -> list[Verdict]:
     found = []
     for kind in {one.vendor.device: None for one in known() if one.vendor is not None}:
         of_kind = [one for one in known() if _is_of(one, kind)]
-        if not _torch_knows(kind):
+        if not has_name_in_torch(kind):
             why = f"torch has no device {kind}: import the package that brings it"
             found += [Verdict(one, False, False, why) for one in of_kind]
         elif stated == NONE:
@@ -109,7 +110,7 @@ def _require_usable(chosen: Known) -> None:
     vendor = chosen.vendor
     if vendor is None:
         raise DeviceError(f"the vendor {chosen.name!r} is not usable: {chosen.unavailable}")
-    if not _torch_knows(vendor.device):
+    if not has_name_in_torch(vendor.device):
         raise DeviceError(
             f"the vendor {vendor.name!r} has a device that torch does not have",
             found=vendor.device,
@@ -156,15 +157,6 @@ def _evidence(vendor: Vendor, kind: str) -> tuple[int | None, str]:
     return (2, SUCCEEDS) if refusal is None else (None, refusal)
 
 
-def _torch_knows(kind: str) -> bool:
-    """Whether a kind of device has a name in torch."""
-    try:
-        torch.device(kind)
-    except RuntimeError:
-        return False
-    return True
-
-
 def _probed(vendor: Vendor) -> str | None:
     """Return why a vendor's probe refuses, None if it accepts. It is asked once."""
     key = "probe", vendor
@@ -180,8 +172,10 @@ def _in_time(vendor: Vendor) -> str | None:
     def ask() -> None:
         assert vendor.probe is not None
         try:
-            said.append(vendor.probe())
-        except Exception as error:
+            said.append(reason_of(vendor.probe, vendor.probe(), "its probe"))
+        except RegistrationError as error:
+            said.append(f"{error.what}, not None or the reason why not ({error.span})")
+        except (Exception, SystemExit) as error:
             said.append(f"its probe fails: {summary(error)}")
 
     thread = threading.Thread(target=ask, name=f"meta-probe-{vendor.name}", daemon=True)

@@ -40,6 +40,7 @@ from meta.dialect.vendors.aten import Form, check_signature, forms_of, kernel_ma
 from meta.dialect.vendors.aten_names import ROWS, is_other_form
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.jit import NOT_INTERPRETED, interpreted, interprets, needs_interpreter
+from meta.dialect.vendors.package import raised_in
 from meta.dialect.vendors.registry import Known
 from meta.dialect.vendors.tune_configs import Tuned, read_tune_configs
 from meta.dialect.vendors.vendor import Vendor
@@ -126,12 +127,12 @@ class Folder:
                         self._read_ops(dialect, part, folder, package)
         except MetaError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise FormatError(
                 f"the files of the {scope} cannot be imported: {type(error).__name__}: {error}",
                 found=str(folder),
                 hint="META_VENDOR=none leaves vendors out",
-                span=_raised_in(error, self._path),
+                span=raised_in(error, self._path),
             ) from error
         return part
 
@@ -154,8 +155,9 @@ class Folder:
         """Import ``ops/``, and register the functions that it lists."""
         ops = importlib.import_module(f"{package}.ops")
         file = str(folder / OPS)
-        listed = getattr(ops, "__all__", None)
-        if listed is None:
+        listed: Any = getattr(ops, "__all__", None)
+        names = isinstance(listed, list | tuple) and all(isinstance(n, str) for n in listed)
+        if not names:
             raise FormatError(
                 f"the ops of the {part.scope} list nothing", expected='__all__ = ["softmax"], say',
                 span=Span(file, 1),
@@ -303,17 +305,6 @@ def _hash(folder: Path) -> str:
         content.update(f"{file.relative_to(folder)}\0".encode())
         content.update(file.read_bytes())
     return content.hexdigest()[:16]
-
-
-def _raised_in(error: BaseException, folder: Path) -> Span | None:
-    """Return the innermost line of a folder at which an error passed through."""
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if Path(file).is_relative_to(folder):
-            found = Span(file, trace.tb_lineno)
-        trace = trace.tb_next
-    return found
 
 
 def read(known: Known) -> Folder:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import warnings
 
-from meta.base.device import Device
+from meta.base import config
+from meta.base.device import BUILT_IN, Device
+from meta.base.errors import MetaError, MetaWarning
 from meta.dialect.core.scope import Launch, Scope
 from meta.dialect.vendors.detect import active
 from meta.dialect.vendors.folder import Part, architecture_of, launch, read
@@ -17,7 +20,9 @@ def parts_on(device: Device) -> list[Part]:
     """Return what the vendor in force on a device has, the most specific first; nothing where
     none is. Its files are read when they are first asked for.
 
-    Raises UnknownName and DeviceError as `active`, and FormatError for files that are wrong.
+    Files that are wrong are a FormatError where META_VENDOR names the vendor, or where nobody else
+    has the device. Otherwise the vendor is left out, which a MetaWarning says once. Raises
+    UnknownName and DeviceError as `active`.
     """
     global _reads
     if _reads:  # what a vendor's file asks for while it is read is answered without it
@@ -31,6 +36,14 @@ def parts_on(device: Device) -> list[Part]:
         _reads = True
         try:
             return read(one).parts(architecture_of(one.vendor, device))
+        except MetaError as error:
+            if config.get("META_VENDOR") or device.kind not in BUILT_IN:
+                raise
+            if not one.unavailable:
+                one.unavailable = f"its files cannot be used: {error.what} ({error.span})"
+                text = f"the vendor {one.name!r} is left out: {one.unavailable}"
+                warnings.warn(text, MetaWarning, stacklevel=2)
+            return []
         finally:
             _reads = False
 

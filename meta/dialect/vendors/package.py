@@ -10,8 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from meta.base.errors import FormatError
+from meta.base.errors import FormatError, MetaError
 from meta.base.source import Span
+from meta.dialect.core.failure import summary
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.vendor import Vendor
 
@@ -23,8 +24,8 @@ def import_folder(folder: Path) -> ModuleType:
     """Import a folder that is on no path, as a package.
 
     It is called as the folder, so that its files may import one another by that name, unless there
-    is another module of the name. Raises FormatError if the folder has no ``__init__.py``, and
-    whatever that raises; then it is not imported.
+    is another module of the name. Raises FormatError if the folder has no ``__init__.py``, or one
+    that raises or exits; then it is not imported.
     """
     file = folder / "__init__.py"
     if not file.is_file():
@@ -45,10 +46,33 @@ def import_folder(folder: Path) -> ModuleType:
     try:
         with spoken():
             spec.loader.exec_module(package)
+    except MetaError:
+        drop(name)
+        raise
+    except (Exception, SystemExit) as error:
+        drop(name)
+        raise FormatError(
+            f"the __init__.py of a vendor's folder cannot be imported: {summary(error)}",
+            found=str(folder),
+            span=raised_in(error, folder) or Span(str(file), 1),
+        ) from error
     except BaseException:
         drop(name)
         raise
     return package
+
+
+def raised_in(error: BaseException, folder: Path) -> Span | None:
+    """Return the innermost line of a folder at which an error passed through."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if Path(file).is_relative_to(folder):
+            found = Span(file, trace.tb_lineno)
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError) and Path(error.filename or "").is_relative_to(folder):
+        return Span(str(error.filename), error.lineno or 1)
+    return found
 
 
 def _is_importable(name: str) -> bool:

@@ -18,7 +18,7 @@ from meta.base.device import set_further_kinds
 from meta.base.errors import MetaError, RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.base.remember import remember
-from meta.dialect.core.failure import summary
+from meta.dialect.core.failure import located
 from meta.dialect.core.preference import forget
 from meta.dialect.vendors.idioms import spoken
 from meta.dialect.vendors.package import drop, import_folder, vendor_in
@@ -97,7 +97,7 @@ def add(path: str | os.PathLike[str]) -> Vendor:
     rest when a call first may run on the vendor's chip. It is code: add only what you trust.
 
     Raises FormatError for a folder that describes no vendor, RegistrationError for a name that is
-    taken, and whatever the ``__init__.py`` raises.
+    taken.
     """
     vendor = _added(Path(path)).vendor
     assert vendor is not None
@@ -177,7 +177,7 @@ def _announced(point: EntryPoint) -> Known:
             raise RegistrationError(
                 f"it calls itself {vendor.name!r}", expected=f"the announced name {point.name!r}"
             )
-    except Exception as error:
-        why = error.what if isinstance(error, MetaError) else summary(error)
+    except (Exception, SystemExit) as error:
+        why = error.what if isinstance(error, MetaError) else located(error)
         return Known(point.name, unavailable=f"{point.value} cannot be used: {why}")
     return Known(point.name, vendor, loaded)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ DEFAULTS: Mapping[str, int | None] = {
 }  # fmt: skip
 MOST = 4096
 """Configurations of a kernel, at most."""
+MOST_BYTES = 1 << 18
+"""Of a file: what is larger takes seconds to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,19 @@ class _Reader:
         self.lines: dict[int, int] = {}  # of a value the line of its name
 
     def kernels(self) -> dict[str, Tuned]:
+        size = self.file.stat().st_size
+        if size > MOST_BYTES:
+            raise FormatError(
+                "the file is too large for configurations",
+                expected=f"at most {MOST_BYTES:,} bytes",
+                found=f"{size:,} bytes",
+                span=Span(str(self.file), 1),
+            )
         try:
             root = self.yaml.compose(self.file.read_text("utf-8"), Loader=self.yaml.SafeLoader)
-        except (self.yaml.YAMLError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise FormatError("it is nested too deep", span=Span(str(self.file), 1)) from None
+        except (self.yaml.YAMLError, UnicodeDecodeError, ValueError, OSError) as error:
             mark = getattr(error, "problem_mark", None)
             line = 1 if mark is None else mark.line + 1
             problem = getattr(error, "problem", None) or str(error)
@@ -90,13 +103,16 @@ class _Reader:
         found = {}
         for name, node in () if root is None else self.mapping(root, "the file"):
             entries = self.sequence(node, f"{name!r}")
-            configs = [one for entry in entries for one in self.entry(name, entry)]
-            if len(configs) > MOST:
-                raise self.error(
-                    node, f"{name!r} has {len(configs)} configurations", f"at most {MOST}"
-                )
+            configs: list[dict[str, Any]] = []
+            for entry in entries:
+                configs += self.entry(name, entry)
+                self.require_few(node, name, len(configs))
             found[name] = Tuned(tuple(configs), self.place(node))
         return found
+
+    def require_few(self, node: Any, name: str, count: int) -> None:
+        if count > MOST:
+            raise self.error(node, f"{name!r} has {count} configurations", f"at most {MOST}")
 
     def entry(self, name: str, node: Any) -> list[dict[str, Any]]:
         """Return the configurations of an entry."""
@@ -132,6 +148,7 @@ class _Reader:
                 self.unknown(value, key, name, (*used, "param_map", "gen"))
         if "META" not in mapped:
             raise self.error(node, f"the param_map of {name!r} has no META", None)
+        self.require_few(node, name, prod(len(values) for _, values in axes))
         names = [key for key, _ in axes]
         for values in product(*(values for _, values in axes)):
             chosen = list(zip(names, values, strict=True))
@@ -200,12 +217,23 @@ class _Reader:
         found: list[Any] = node.value
         return found
 
+    def constructed(self, node: Any) -> Any:
+        """Return what a scalar means; None for what is none."""
+        if not isinstance(node, self.yaml.ScalarNode):
+            return None
+        try:
+            return self.yaml.SafeLoader("").construct_object(node)
+        except (self.yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError) as e:
+            what = getattr(e, "problem", None) or str(e)
+            raise self.error(
+                node, f"a value cannot be read: {what}", "a number or a word"
+            ) from None
+
     def scalar(self, node: Any, what: str) -> int | bool | str:
         """Return the value of a constant."""
-        if isinstance(node, self.yaml.ScalarNode):
-            value = self.yaml.SafeLoader("").construct_object(node)
-            if isinstance(value, int | str):
-                return value
+        value = self.constructed(node)
+        if isinstance(value, int | str):
+            return value
         raise self.error(node, f"{what} is no constant", "a whole number, true, false or a word")
 
     def value(self, node: Any, kind: type, what: str) -> Any:
@@ -218,12 +246,12 @@ class _Reader:
         """Return a number of a configuration, which is positive; None for null where that is a
         value.
         """
-        if isinstance(node, self.yaml.ScalarNode):
-            value = self.yaml.SafeLoader("").construct_object(node)
-            if value is None and DEFAULTS[what] is None:
-                return None
-            if type(value) is int and value > 0:
-                return value
+        value = self.constructed(node)
+        is_null = isinstance(node, self.yaml.ScalarNode) and value is None
+        if is_null and DEFAULTS[what] is None:
+            return None
+        if type(value) is int and value > 0:
+            return value
         raise self.error(node, f"{what} is no positive number", f"such as {DEFAULTS[what] or 128}")
 
     def unknown(self, node: Any, key: str, name: str, known: tuple[str, ...]) -> None:

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from meta.base.dtype import DTYPES
 from meta.base.errors import ArgumentError, RegistrationError
 from meta.base.registry import nearest
+from meta.base.source import Span, user_span
 from meta.dialect.core.plevel import HANDWRITTEN
+from meta.dialect.core.stated import check_level
 from meta.op.core.call import CallValues
+from meta.op.core.registration import require_function
 
 LIMITS = ("elements", "ndim")
 """What `Vendor.limits` may bound: elements of a tensor, its axes."""
@@ -55,16 +58,26 @@ class Vendor:
     plevel: int = HANDWRITTEN
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name == "none":
+        if not isinstance(self.name, str) or not self.name.isidentifier() or self.name == "none":
             raise RegistrationError(
                 "a vendor's name is a word", expected="such as acme", found=repr(self.name)
             )
-        if not self.device.isidentifier():
+        if not isinstance(self.device, str) or not self.device.isidentifier():
             raise RegistrationError(
                 f"the vendor {self.name!r} states no device",
                 expected="what torch calls it, such as cuda",
                 found=repr(self.device),
             )
+        what = f"the vendor {self.name!r}"
+        if self.probe is not None:
+            require_function(self.probe, f"probe= of {what}")
+        check_level(self.plevel, what, user_span() or Span("?", 0))
+        if isinstance(self.dtypes, str) or isinstance(self.unused, str):
+            raise RegistrationError(
+                f"{what} states names as one string", expected='a tuple, such as ("float16",)'
+            )
+        if not all(isinstance(m, Mapping) for m in (self.limits, self.architectures)):
+            raise RegistrationError(f"limits= and architectures= of {what} are mappings")
         for what, names, known in (
             ("dtype", self.dtypes or (), DTYPES),
             ("limit", self.limits, LIMITS),

@@ -23,18 +23,19 @@ Like a gradient rule it is written without annotations.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from meta.base.device import CPU, Device
-from meta.base.errors import RegistrationError
-from meta.base.registry import Registry
-from meta.base.source import Span, caller_span, definition_span
+from meta.base.errors import MetaError, RegistrationError
+from meta.base.registry import FUNCTIONS, Registry, nearest
+from meta.base.source import Span, caller_span, definition_span, entered_at
 from meta.op.core import Op
 from meta.op.core.op import by_schema
+from meta.op.core.registration import require_function, require_op
 from meta.runtime.ndarray import ndarray
 
 
@@ -87,6 +88,11 @@ def known(value: Any) -> ndarray | None:
 
 
 Function = Callable[..., Any]
+
+
+def _is_composed(given: Any) -> bool:
+    """Whether this is a function that is composed of operators."""
+    return any(given is one for one in FUNCTIONS.values())
 
 
 @dataclass(frozen=True)
@@ -142,9 +148,24 @@ class Converters(Registry[Converter]):
         rest: what ``**name`` takes, where the source does not state the attributes.
         """
         becomes = tuple(n for n in names if isinstance(n, Op))
+        if not any(isinstance(n, str) for n in names):
+            raise RegistrationError(
+                f"a {self.source} converter is of no operator",
+                expected=f"@{self.source}(name, ...), a name of an operator there, as a string",
+                found=", ".join(f"{n!r:.100}" for n in names) or "nothing",
+            )
+        for other in (n for n in names if not isinstance(n, str) and not _is_composed(n)):
+            require_op(other, f"what the {self.source} converter of {names[0]!r} calls")
 
         def register(function: Function) -> Function:
             site = definition_span(function)
+            require_function(function, f"the {self.source} converter of {names[0]!r}", site)
+            if isinstance(function, Op):
+                raise RegistrationError(
+                    f"the {self.source} converter of {names[0]!r} is an operator",
+                    expected="a function that calls it",
+                    hint=f"{self.source}.same(name, op) registers one of the same arguments",
+                )
             for name in (n for n in names if isinstance(n, str)):
                 taken = self._taken(name, function, ignore, rest, site)
                 made = Converter(name, function, None, becomes, taken, frozenset(ignore))
@@ -159,6 +180,9 @@ class Converters(Registry[Converter]):
         """Register a function for several base operators, which it takes before the tensors, under
         the source's names, ``form`` of theirs: a decorator. also: what it calls besides.
         """
+
+        for base in bases:
+            require_op(base, f"a {self.source} converter for each operator")
 
         def register(function: Function) -> Function:
             for base in bases:
@@ -177,10 +201,36 @@ class Converters(Registry[Converter]):
         attributes: those of the same name; all, where the source states the attributes of its
         operators. ignore: those without a meaning here. renamed: by the source's name of an
         attribute, the base operator's.
+
+        Raises RegistrationError, with the caller's line, for attributes that the operator, or the
+        source's, does not have.
         """
-        stated = [n for n in (*(self._attributes(name) or ()), *attributes) if n not in ignore]
+        site = caller_span()
+        require_op(op, f"the {self.source} converter of {name!r}", site)
+        known = self._attributes(name)
+        stated = [n for n in (*(known or ()), *attributes) if n not in ignore]
         wanted = {**{n: n for n in stated}, **renamed}
-        self._add(Converter(name, op, None, (op,), wanted, frozenset(ignore)), caller_span())
+        own = [s.name for s in op.slots if s.kind != "tensor" and s.kind != "tensors"]
+        for there, here in wanted.items():
+            if here not in own:
+                self._refuse_attribute(name, here, own, f"of {op.name}", site)
+            if known is not None and there not in known:
+                self._refuse_attribute(name, there, known, "of it", site)
+        for there in (ignore,) if isinstance(ignore, str) else ignore:
+            if isinstance(ignore, str) or (known is not None and there not in known):
+                self._refuse_attribute(name, there, known or (), "of it, in a tuple", site)
+        self._add(Converter(name, op, None, (op,), wanted, frozenset(ignore)), site)
+
+    def _refuse_attribute(
+        self, name: str, attribute: str, known: Iterable[str], whose: str, site: Span
+    ) -> NoReturn:
+        raise RegistrationError(
+            f"the {self.source} converter of {name!r} takes {attribute!r}, which is no "
+            f"attribute {whose}",
+            expected=", ".join(sorted(known)) or "no attributes",
+            hint=nearest(attribute, known),
+            span=site,
+        )
 
     def refuse(self, *names: str, why: str) -> None:
         """State that operators are not converted, and why: for users and the documentation."""
@@ -199,12 +249,7 @@ class Converters(Registry[Converter]):
             attributes |= set(stated or rest) - set(ignore)
         wrong = sorted((attributes | set(ignore)) - set(stated)) if stated is not None else []
         if wrong:
-            raise RegistrationError(
-                f"the {self.source} converter of {name!r} takes {wrong[0]!r}, which is no "
-                "attribute of it",
-                expected=", ".join(sorted(stated or ())) or "no attributes",
-                span=site,
-            )
+            self._refuse_attribute(name, wrong[0], stated or (), "of it", site)
         return {n: n for n in attributes}
 
     def _add(self, converter: Converter, site: Span) -> None:
@@ -239,7 +284,33 @@ class Converters(Registry[Converter]):
         if isinstance(function, Op):
             given = {n: v for n, v in given.items() if v is not None}
             return by_schema(function)(*args, **given)
-        return function(*args, **given)
+        if self.site(site.name).is_own:
+            return function(*args, **given)
+        return self._by_stranger(site.name, function, args, given)
+
+    def _by_stranger(
+        self, name: str, function: Function, args: Sequence[Any], given: Mapping[str, Any]
+    ) -> Any:
+        """Return what a converter of somebody else returns; RegistrationError, with its line, for
+        what it raises that is not of `meta`, and if it returns nothing.
+        """
+        what = f"the {self.source} converter of {name!r}"
+        try:
+            result = function(*args, **given)
+        except (MetaError, Unconvertible, Warning):
+            raise
+        except Exception as error:
+            place = entered_at(error.__traceback__) or definition_span(function)
+            raise RegistrationError(
+                f"{what} raises {type(error).__name__}: {error}", span=place
+            ) from error
+        if result is None or isinstance(result, str):
+            raise RegistrationError(
+                f"{what} returns {result!r:.100}",
+                expected="a value that operators return, or a tuple of them",
+                span=definition_span(function),
+            )
+        return result
 
     def require(self, name: str, attributes: Mapping[str, Any]) -> Converter:
         """Return an operator's converter, if it takes such attributes; Unconvertible as `apply`."""

@@ -16,15 +16,17 @@ there is none.
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.errors import GradientError, RegistrationError
-from meta.base.source import Span, definition_span
+from meta.base.errors import GradientError, MetaError, RegistrationError
+from meta.base.source import Span, definition_span, entered_at
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
+from meta.op.core.registration import require_function, require_op
+from meta.op.core.schema import hints_of
+from meta.runtime.out_of_memory import is_out_of_memory
 
 _TYPES = (TensorType, tuple[TensorType, ...])
 """Annotations of what is kept as its type only."""
@@ -56,7 +58,17 @@ class Rule:
             raise GradientError(
                 "this operator is not differentiable", op=self.op.name, found=self.reason
             )
-        result = self.function(*[values[p] for p in self.parameters])
+        try:
+            result = self.function(*[values[p] for p in self.parameters])
+        except Exception as error:
+            known = isinstance(error, MetaError | Warning) or is_out_of_memory(error)
+            if self.site.is_own or known:
+                raise
+            failed = GradientError(
+                f"the gradient rule raises {type(error).__name__}: {error}", op=self.op.name
+            )
+            failed.note(f"gradient rule: {entered_at(error.__traceback__) or self.site}")
+            raise failed from error
         slots = self.op.schema.tensor_slots
         grads = result
         if len(slots) == 1:
@@ -90,13 +102,24 @@ def gradient(*ops: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     ``dy``.
     """
 
+    for op in ops:
+        require_op(op, "a gradient")
+    if not ops:
+        raise RegistrationError("a gradient is of no operator", expected="@gradient(op)")
+
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         site = definition_span(function)
+        require_function(function, f"the gradient of {ops[0].name!r}", site)
         given = inspect.signature(function).parameters.values()
         named = tuple(p.name for p in given if p.kind is not p.VAR_POSITIONAL)
-        types_only = frozenset(
-            p for p, hint in typing.get_type_hints(function).items() if hint in _TYPES
-        )
+        by_name = [p.name for p in given if p.kind is p.KEYWORD_ONLY]
+        if by_name:
+            raise RegistrationError(
+                f"the gradient of {ops[0].name!r} takes parameters by keyword only",
+                expected="plain parameters", found=", ".join(by_name), span=site,
+            )  # fmt: skip
+        hints = hints_of(function, f"the gradient of {ops[0].name!r}")
+        types_only = frozenset(p for p, hint in hints.items() if hint in _TYPES)
         for op in ops:
             y, dy = op.schema.reserved("y"), op.schema.reserved("dy")
             parameters = named if len(named) == len(given) else (*named, *_options(op, named))
@@ -140,7 +163,11 @@ def not_differentiable(*ops: Op, why: str, missing: bool = False) -> None:
     frame = inspect.currentframe()
     caller = frame.f_back if frame is not None else None
     site = Span(caller.f_code.co_filename, caller.f_lineno) if caller is not None else Span("?", 0)
+    if not isinstance(why, str) or not why:
+        raise RegistrationError("nothing says why there is no gradient", expected="why='...'",
+                                found=repr(why), span=site)  # fmt: skip
     for op in ops:
+        require_op(op, "a statement that there is no gradient", site)
         _attach(op, Rule(op, None, (), frozenset(), why, site, missing=missing))
 
 

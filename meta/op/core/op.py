@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from meta.base.call_context import context
 from meta.base.device import Device
-from meta.base.dtype import COMPLEX, FLOAT8
+from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
 from meta.base.fitting import require_fit
 from meta.base.number import fits, holding, refused
@@ -27,10 +27,13 @@ from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.out import into
 from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
+from meta.op.core.stated import check_function, check_indices, check_name, check_promotes
 from meta.runtime.ndarray import described, ndarray
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
+KNOWN = (bool, int, float, tuple)
+"""What a type function returns where the result is known now."""
 NOT_COMPLEX = "this operator does not take complex numbers"
 
 _ABSENT: Any = object()
@@ -141,8 +144,9 @@ class Op(OpNode):
 
     @property
     def family(self) -> str:
-        """The operator's family: the name of the file that defines it."""
-        return Path(self.site.file).stem
+        """The operator's family: the name of the file that defines it, or of the package."""
+        file = Path(self.site.file)
+        return file.parent.name if file.stem == "__init__" else file.stem
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -170,11 +174,17 @@ class Op(OpNode):
                 if error.found is None:
                     error.found = self._describe(args)
             raise
+        except Exception as error:
+            if self.site.is_own or isinstance(error, MetaError):
+                raise
+            raise self._wrong(f"raises {type(error).__name__}: {error}", args) from error
         if isinstance(result, tuple) and all(isinstance(r, Type) for r in result):
             # A tuple of types is the type of a tuple; () is also what an operator returns that only
             # writes.
             result = TupleType(result) if result or self.schema.written else result
         types = result.fields if isinstance(result, TupleType) else (result,)
+        if not self.site.is_own:
+            self._check_result(result, types, args)
         wrong = excess(types)
         if wrong is not None:
             what, expected, found = wrong
@@ -185,6 +195,28 @@ class Op(OpNode):
         if not self.float8:
             self._refuse_dtypes(args, types)
         return result
+
+    def _check_result(self, result: Any, types: Sequence[Any], args: tuple[Any, ...]) -> None:
+        """Raise TypeInferError if the type function of a stranger returns no type of tensors where
+        its annotation says so, or where no value is known either.
+        """
+        known = self.schema.returns is not TensorType and isinstance(result, KNOWN)
+        if not isinstance(result, Type) and not known:
+            raise self._wrong(f"returns {result!r:.100}", args)
+        for one in types:
+            if isinstance(one, TensorType) and one.dtype not in DTYPES:
+                raise self._wrong(f"returns a tensor of the unknown dtype {one.dtype!r}", args)
+
+    def _wrong(self, what: str, args: tuple[Any, ...]) -> TypeInferError:
+        """Return the error for a fault of the type function, which names its line."""
+        error = TypeInferError(
+            f"its type function {what}",
+            op=self.name,
+            expected="the type of the result: a TensorType, several as a tuple",
+            found=self._describe(args),
+        )
+        error.note(f"type function: {self.site}")
+        return error
 
     def _refuse_dtypes(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """Raise TypeInferError if a tensor among ``types``, or in a tuple among them, is float8, or
@@ -255,6 +287,13 @@ class Op(OpNode):
             return ()
         wanted = inspect.signature(self.indices).parameters
         found = tuple(self.indices(**{name: args[self.schema.index[name]] for name in wanted}))
+        for one in found:
+            if not isinstance(one, IndexRange):
+                raise RegistrationError(
+                    f"the indices of operator {self.name!r} are {one!r:.100}",
+                    expected="an IndexRange for each tensor of indices",
+                    span=definition_span(self.indices),
+                )
         before = (len(runtime_args(self, args, self.schema.index[r.slot])) for r in found)
         return tuple((count + r.field, r) for count, r in zip(before, found, strict=True))
 
@@ -303,6 +342,14 @@ class ComposedOp(Op):
             if error.op is None:
                 error.op = self.name
             raise
+        except AttributeError:
+            if hasattr(self, "written"):
+                raise
+            raise RegistrationError(
+                f"nothing says what the composed operator {self.name!r} is composed of",
+                expected=f"a function under @{self.name}.calls",
+                span=self.site,
+            ) from None
         except TypeError:
             require_fit(self.name, inspect.signature(self.written), args, kwargs)
             raise  # in the function, not for its arguments
@@ -394,19 +441,27 @@ def op(
         `promotion.py`.
     view_elsewhere: NumPy and PyTorch return a view of the first argument; this is a copy of it.
 
-    Raises RegistrationError for a name that is taken (naming both sites) or an annotation that is
-    no slot kind, and for ``indices`` that ask for what is no argument.
+    Raises RegistrationError for a name that is taken (naming both sites) or no word, an annotation
+    that is no slot kind, and for ``indices`` and ``promotes`` of what is no argument.
     """
+    for word, other in (("schema", schema), ("like", like), ("options", options)):
+        if other is not None and not isinstance(other, Op):
+            raise RegistrationError(
+                f"{word}= of @op is no operator", expected="such as meta.op.relu", found=repr(other)
+            )
 
     def make(f: Callable[..., Any]) -> Op:
+        check_function(f)
         op_name = name or f.__name__
+        check_name(op_name, f)
         if like is not None:
             own = like.schema.named(op_name)
         elif schema is not None:
             own = schema.schema.shared(op_name, f)
         else:
             own = Schema(op_name, f, None if options is None else options.schema)
-        _check_indices(op_name, own, indices)
+        check_indices(own, indices, f)
+        check_promotes(own, promotes, f)
         made = (ComposedOp if composed else Op)(
             f,
             name=op_name,
@@ -426,13 +481,3 @@ def op(
         return made
 
     return make if function is None else make(function)
-
-
-def _check_indices(name: str, schema: Schema, indices: IndexRule | None) -> None:
-    asked = () if indices is None else tuple(inspect.signature(indices).parameters)
-    unknown = [n for n in asked if n not in schema.index]
-    if unknown:
-        raise RegistrationError(
-            f"the indices of operator {name!r} depend on {unknown[0]!r}, which is no argument",
-            expected=f"some of {schema.names}",
-        )

@@ -265,7 +265,34 @@ def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
     if optional and kind != "attribute":
         accepts += " or None"
     default = parameter.default
-    return Slot(parameter.name, kind, access, optional, default, accepts, readers, takes, role)
+    slot = Slot(parameter.name, kind, access, optional, default, accepts, readers, takes, role)
+    if slot.has_default:
+        _check_default(slot)
+    return slot
+
+
+def _check_default(slot: Slot) -> None:
+    """Raise TypeError for a default that the argument cannot have."""
+
+    def lift(value: Any) -> Any:
+        raise _Refused
+
+    try:
+        slot.read(slot.default, lift)
+    except (_Refused, MetaError):
+        raise TypeError(
+            f"parameter {slot.name!r}: the default {slot.default!r} is none of {slot.accepts}"
+        ) from None
+
+
+def hints_of(function: Callable[..., Any], what: str) -> dict[str, Any]:
+    """Return the annotations of a function; RegistrationError for one that is not defined."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
+        raise RegistrationError(
+            f"{what}: an annotation means nothing: {error}", span=definition_span(function)
+        ) from None
 
 
 class Schema:
@@ -279,7 +306,8 @@ class Schema:
         self, name: str, function: Callable[..., Any], options: Schema | None = None
     ) -> None:
         self.name = name
-        annotations = typing.get_type_hints(function, include_extras=True)
+        annotations = hints_of(function, f"operator {name!r}")
+        self.returns: Any = annotations.get("return")
         own = list(inspect.signature(function).parameters.values())
         borrowed: list[Slot] = []
         if options is not None and own[-1].kind is inspect.Parameter.VAR_POSITIONAL:
@@ -305,7 +333,7 @@ class Schema:
             except TypeError as error:
                 raise RegistrationError(
                     f"operator {name!r}: {error}",
-                    expected="one of the annotations listed in meta.op.core.schema",
+                    expected="annotations listed in meta.op.core.schema, and defaults of theirs",
                     span=definition_span(function),
                 ) from None
         slots += borrowed

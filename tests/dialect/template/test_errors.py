@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -240,3 +242,75 @@ def test_statements() -> None:
 
 def test_all_errors_are_of_meta() -> None:
     assert issubclass(HostError, MetaError)
+
+
+LOOPS = [
+    "{% for i in range(10**9) %}x{% endfor %}",
+    "{% for i in range(50000) %}{% for j in range(50000) %}{% endfor %}{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(40) }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{% set s = namespace(v='xx') %}{% for i in range(60) %}{% set s.v = s.v + s.v %}{% endfor %}",
+    "{% set s = namespace(v='xx') %}{% for i in range(60) %}{% set s.v = s.v ~ s.v %}{% endfor %}",
+    "{{ 'x' * 10**10 }}",
+    "{% for i in [1] * 10**10 %}x{% endfor %}",
+    "{{ 10**10**9 ** 9 }}",
+    "{{ '%1000000000d' % 3 }}",
+    "{{ '{:>1000000000}'.format(3) }}",
+    "{{ 'x'.center(10**10) }}",
+    "{{ 1 / 0 }}",
+    "{{ x.__class__.__mro__ }}",
+    "{% include 'x' %}",
+]
+
+
+@pytest.mark.parametrize("text", LOOPS)
+def test_a_template_that_computes_too_much(text: str, new_op: NewOp) -> None:
+    start = time.perf_counter()
+    with pytest.raises(RegistrationError, match=r"template\.add_one, body") as caught:
+        template.source(new_op(add_one, ADD_ONE + text), X)
+    assert "test_errors.py" in str(caught.value) or "conftest.py" in str(caught.value)
+    assert time.perf_counter() - start < 20
+
+
+def test_loops_of_a_template_see_their_lengths(new_op: NewOp) -> None:
+    loop = "// {% for i in range(3) %}{{ loop.index }} of {{ loop.length }}, {% endfor %}"
+    text = str(template.source(new_op(add_one, ADD_ONE + loop), X))
+    assert "// 1 of 3, 2 of 3, 3 of 3," in text
+
+
+CONFIGS: list[tuple[dict[str, Any], str]] = [
+    ({"configs": {"threads": 128}}, "no list of at most"),
+    ({"configs": 128}, "no list of at most"),
+    ({"configs": None}, "no list of at most"),
+    ({"configs": ({"threads": t} for t in itertools.count(1))}, "no list of at most"),
+    ({"configs": lambda call: ({"threads": t} for t in itertools.count(1))}, "no list of at most"),
+    ({"configs": lambda call: None}, "no list of at most"),
+    ({"configs": lambda call: call.nothing}, "raises AttributeError"),
+    ({"configs": [{"threads": [64]}]}, r"has threads=\[64\]"),
+    ({"configs": [{"threads": None}]}, "has threads=None"),
+    ({"filter": True}, "no plain function"),
+    ({"configs": [{"threads": 1}], "filter": lambda c, call: c["thread"]}, "raises KeyError"),
+    ({"configs": [{"threads": 1}], "filter": lambda c: True}, "raises TypeError"),
+    ({"signature": lambda names: names["nothing"]}, "its function raises KeyError"),
+    ({"declaration": lambda names: None}, "returns no text"),
+    ({"call": lambda names: 3}, "returns no text"),
+    ({"when": True}, "no plain function"),
+    ({"plevel": "high"}, "no level"),
+]
+
+
+@pytest.mark.parametrize(("how", "message"), CONFIGS)
+def test_what_an_author_states_wrongly(
+    how: dict[str, Any], message: str, new_op: NewOp, request: pytest.FixtureRequest
+) -> None:
+    with pytest.raises(RegistrationError, match=message):
+        template.source(new_op(add_one, ADD_ONE, **how), X)
+
+
+def test_texts_that_are_none() -> None:
+    for body in (3, Path("/nowhere/at_all.cu")):
+        with pytest.raises(RegistrationError, match=r"template\.relu, body") as caught:
+            template.add(meta.op.relu, body, "x")  # type: ignore[arg-type]
+        assert "test_errors.py" in str(caught.value)
+    with pytest.raises(RegistrationError, match="is of no operator"):
+        template.add("relu", ADD_ONE, "x")  # type: ignore[arg-type]

@@ -195,7 +195,7 @@ def test_a_folder_is_added_once_and_described(write: Write, tmp_path: Path) -> N
     with pytest.raises(FormatError, match="does not describe a vendor") as caught:
         vendors.add(write("empty", **{"__init__.py": "vendor = 3"}))
     assert "found:    int" in str(caught.value)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(FormatError, match=r"cannot be imported: ZeroDivisionError"):
         vendors.add(write("broken", **{"__init__.py": "1 / 0"}))
 
 

@@ -14,7 +14,8 @@ import pytest
 import meta
 from meta.base import config
 from meta.base.device import CPU
-from meta.base.errors import FormatError, RegistrationError, UnknownName
+from meta.base.errors import FormatError, MetaWarning, RegistrationError, UnknownName
+from meta.cli.main import main
 from meta.dialect import Dialect, only, vendors
 from meta.dialect.core.scope import Launch, launch_of
 from tests.dialect.vendors.conftest import Write
@@ -318,3 +319,64 @@ def test_two_functions_for_one_operator_and_scope(write: Write, chips: Dialect) 
     with pytest.raises(RegistrationError, match=r"implements 'chips\.relu' twice") as caught:
         value()
     assert re.search(r"ops/__init__.py:9 and .*:5", str(caught.value))
+
+
+@pytest.mark.parametrize("text", ["import nothing_of_this_name", "exit(3)", "3 +", "1 / 0"])
+def test_an_init_that_raises_or_exits(text: str, write: Write, chips: Dialect) -> None:
+    folder = write(**{"__init__.py": f"\n{text}\n"})
+    with pytest.raises(FormatError, match="cannot be imported") as caught:
+        vendors.add(folder)
+    assert f"{folder / '__init__.py'}:2\n" in f"{caught.value}\n"
+    with config.override(META_VENDOR=str(folder)), pytest.raises(FormatError, match="imported"):
+        meta.relu(X)
+    assert meta.relu(X).numpy()[0, 0] == 0.0 and "acme" not in sys.modules
+
+
+@pytest.mark.parametrize("text", ["exit(3)", "raise ImportError('libacme.so')", "__all__ = 3"])
+def test_a_vendor_that_answers_and_is_wrong_stops_nobody(
+    text: str, write: Write, chips: Dialect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its files are wrong, and nobody named it: calls go on without it."""
+    use(write(more='query_command="true"', **{"ops/__init__.py": f"{text}\n"}))
+    with pytest.warns(MetaWarning, match="the vendor 'acme' is left out") as said:
+        assert meta.relu(X).numpy()[0, 0] == 0.0
+    assert len(said) == 1 and "ops/__init__.py:1" in str(said[0].message)
+    assert meta.exp(X).shape == X.shape  # and says so once
+    assert main(["env"]) == 0 and "its files cannot be used" in capsys.readouterr().out
+    with config.override(META_VENDOR="acme"), pytest.raises(FormatError):
+        meta.relu(X)
+
+
+TUNED = """
+    import torch
+    import triton
+    import triton.language as tl
+    from flag_gems import runtime
+
+    @triton.autotune(configs=runtime.get_tuned_config("relu"), key=["n"])
+    @triton.jit
+    def kernel(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n) + BLOCK, mask=at < n)
+
+    def relu(self):
+        out = torch.empty_like(self)
+        grid = lambda meta: (triton.cdiv(self.numel(), meta["BLOCK"]),)
+        kernel[grid](self, out, self.numel())
+        return out
+
+    __all__ = ["relu"]
+    """
+
+
+def test_a_folder_that_is_read_before_its_kernels_are_interpreted(
+    write: Write, chips: Dialect
+) -> None:
+    triton = pytest.importorskip("meta.dialect.triton")
+    yaml = "relu:\n  - META: {BLOCK: 64}\n  - META: {BLOCK: 128}\n"
+    use(write(**{"ops/__init__.py": TUNED, "tune_configs.yaml": yaml}))
+    with config.override(META_VENDOR="acme"):
+        assert "META_TRITON_INTERPRET" in str(meta.explain(meta.relu, X)), "read, and declined"
+    for _ in range(2):
+        with triton.interpreted():
+            assert value() == 63.0  # in the first configuration: nothing is timed

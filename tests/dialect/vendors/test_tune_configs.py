@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,17 @@ WRONG = [
     (GEN + "    param_map: {META: {B: t}, num_warp: t}\n    t: [1]\n", 3, "'num_warp'", "warps'"),
     ("mm:\n  - META: {B: 1\n", 3, "no YAML", ""),
     ("mm: [\n  - {\n", 2, "no YAML", ""),
+    ("mm: " + "[" * 5000 + "]" * 5000, 1, "nested too deep", ""),
+    ("mm:\n  - META:\n      B: !!int abc\n", 3, "cannot be read", ""),
+    ("mm:\n  - META:\n      B: !!python/object:os.system ls\n", 3, "cannot be read", ""),
+    ("mm:\n  - META: {B: 1}\n    num_warps: !!timestamp x\n", 3, "cannot be read", ""),
+    ("mm:\n  - META:\n      B: " + "9" * 5000 + "\n", 3, "cannot be read", ""),
+    ("mm:\n  - META:\n      B: 2024-01-01\n", 3, "B is no constant", ""),
+    ("mm:\n  - META: {[1]: 2}\n", 2, "no word", ""),
+    ("mm: 3\n", 1, "'mm' is no list", ""),
+    ("mm:\n  - 3\n", 2, "no mapping", ""),
+    ("a: &a [*a]\n", 1, "no mapping", ""),
+    ("# " + "x" * (1 << 18) + "\n", 1, "too large", ""),
 ]  # fmt: skip
 
 
@@ -107,6 +119,15 @@ def test_there_are_not_too_many(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="'mm' has 4225 configurations"):
         read(tmp_path, GEN + entry)
     assert MOST < 65**2
+
+
+def test_a_million_combinations_are_counted_before_they_are_made(tmp_path: Path) -> None:
+    lists = "".join(f"    t{i}: [{', '.join(map(str, range(1, 101)))}]\n" for i in range(4))
+    axes = ", ".join(f"A{i}: t{i}" for i in range(4))
+    start = time.perf_counter()
+    with pytest.raises(FormatError, match="'mm' has 100000000 configurations"):
+        read(tmp_path, GEN + f"    param_map: {{META: {{{axes}}}}}\n" + lists)
+    assert time.perf_counter() - start < 20
 
 
 def test_without_pyyaml_the_error_says_what_to_install(

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import meta
+from meta import op
 from meta.base.errors import RegistrationError
 from meta.frontend.core import CallSite, Converters, Unconvertible
 
@@ -89,3 +91,62 @@ def test_one_that_is_refused_or_unknown(registry: Converters) -> None:
     with pytest.raises(Unconvertible, match="no converter") as caught:
         registry.require("scale", {})
     assert "scaled" in str(caught.value.hint)
+
+
+SAME: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
+    (("own", op.softmax, "axs"), {}, "takes 'axs', which is no attribute of softmax"),
+    (("own", op.softmax), {"dim": "axs"}, "takes 'axs', which is no attribute of softmax"),
+    (("own", op.softmax), {"axis": "dim"}, "takes 'dim', which is no attribute of softmax"),
+    (("own", op.softmax, "x"), {}, "takes 'x', which is no attribute of softmax"),
+    (("scaled", op.softmax), {"ignore": ("factr",)}, "which is no attribute of softmax"),
+    (("plain", op.softmax), {"ignore": ("axs",)}, "takes 'axs', which is no attribute of it"),
+    (("plain", op.softmax), {"axs": "axis"}, "takes 'axs', which is no attribute of it"),
+    (("plain", op.softmax), {"ignore": "axis"}, "in a tuple"),
+    (("own", "softmax"), {}, "is of no operator"),
+    (("own", op.torch.relu), {}, "is of no operator"),
+    (("own", abs), {}, "is of no operator"),
+]
+
+
+@pytest.mark.parametrize(("args", "more", "message"), SAME)
+def test_an_operator_that_is_not_the_same(
+    args: tuple[Any, ...], more: dict[str, Any], message: str
+) -> None:
+    found = Converters("toy", DEFAULTS.get)
+    with pytest.raises(RegistrationError, match=message) as caught:
+        found.same(*args, **more)
+    assert "test_converter.py" in str(caught.value) and args[0] not in found
+
+
+@pytest.mark.parametrize(
+    ("names", "function", "message"),
+    [
+        ((op.relu,), lambda x: x, "is of no operator"),
+        ((), lambda x: x, "is of no operator"),
+        (("own", 3), lambda x: x, "calls is of no operator"),
+        (("own",), 3, "no plain function"),
+        (("own",), dict, "no plain function"),
+        (("own",), op.relu, "is an operator"),
+    ],
+)
+def test_a_converter_that_is_none(names: tuple[Any, ...], function: Any, message: str) -> None:
+    found = Converters("toy")
+    with pytest.raises(RegistrationError, match=message) as caught:
+        found(*names)(function)
+    assert "test_converter.py" in str(caught.value) and "own" not in found
+
+
+def returns_nothing(x: Any) -> None:
+    meta.relu(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(lambda x: x.nothing, "raises AttributeError"), (returns_nothing, "returns None")],
+)
+def test_a_converter_that_fails_names_its_author(function: Any, message: str) -> None:
+    found = Converters("toy")
+    found("own")(function)
+    with pytest.raises(RegistrationError, match=message) as caught:
+        found.apply(CallSite("own"), (meta.ones(2),), {})
+    assert "test_converter.py" in str(caught.value)

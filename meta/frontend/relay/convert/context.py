@@ -15,6 +15,7 @@ from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
+from meta.frontend.relay.convert.expansion import MOST_CALLS, MOST_INLINED, Expansion
 from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
 from meta.frontend.relay.convert.types import Bindings, DataTypes, tuple_type
 from meta.frontend.relay.errors import RelayError
@@ -129,6 +130,8 @@ class Context:
         self.place: ast.Place | None = None
         self._constants: dict[ast.Constant, ndarray] = {}
         self._sizes: dict[int, tuple[Any, int, int]] = {}
+        self.expansion = Expansion(trace.functions)
+        self._inlined = 0
 
     @contextmanager
     def within(self, trace: Trace) -> Iterator[None]:
@@ -156,6 +159,26 @@ class Context:
         """Raise RelayError, ``what``, where something else is found than is expected."""
         if expected != found:
             raise self.error(what, expected=expected, found=found)
+
+    def require_end(self, name: str) -> None:
+        """Raise RelayError for a call of a function that leads to more calls than any run makes."""
+        calls = self.expansion.calls(name)
+        if calls > MOST_CALLS:
+            raise self.error(
+                "functions call one another too often",
+                expected=f"at most {MOST_CALLS:,} calls in one",
+                found=f"{calls:,} calls in one of @{name}",
+            )
+
+    def inlined(self, name: str) -> None:
+        """Count a call that is replaced by a body; RelayError for too many."""
+        self._inlined += 1
+        if self._inlined > MOST_INLINED:
+            raise self.error(
+                "functions that are to be inlined call one another too often",
+                expected=f"at most {MOST_INLINED:,} calls in all",
+                found=f"one more, of {name}",
+            )
 
     def bounded(self, value: Any) -> Any:
         """Return a value; RelayError for one that holds too much, or nests too deep."""

@@ -123,6 +123,7 @@ class Functions:
     # Inlining.
 
     def _inlined(self, closure: Closure, args: tuple[Any, ...], types: Bindings) -> Any:
+        self.context.inlined(closure.name)
         env = Env(closure.env, types)
         env.values.update(zip(closure.node.params, args, strict=True))
         value = self.evaluator.scope(closure.scope, env)
@@ -154,6 +155,7 @@ class Functions:
                 f"{closure.name} calls itself, and the type of its result is not declared",
                 hint="declare it: fn (...) -> Tensor[(...), float32] { ... }",
             )
+        self.context.require_end(instance.name)
         trace = self.context.trace
         atoms = [trace.atom(a) for a in args]
         extra = [trace.lift(c) for c in instance.captured]
