@@ -91,7 +91,7 @@ class Extents:
                 return parts[0] // parts[1]
             if type(expression).__name__ in ("Mod", "PythonMod"):
                 return parts[0] % parts[1]
-        except TypeInferError as error:
+        except (TypeInferError, TypeError) as error:  # of Python: a number by a dimension
             raise NotForAllSizes(str(expression)) from error
         raise NotForAllSizes(str(expression))
 

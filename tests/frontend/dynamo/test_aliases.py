@@ -59,6 +59,9 @@ WRITTEN: dict[str, Callable[[Tensor, int], Any]] = {
     "last rows": lambda x, k: (lambda y: (y[-k:].zero_(), y))(x.clone()),
     "last row": lambda x, k: (lambda y: (y[-k].zero_(), y))(x.clone()),
     "columns": lambda x, k: (lambda y: (y[:, k:].fill_(5), y))(x.clone()),
+    "last hundred": lambda x, k: (lambda y: (y[-100:].add_(k), y))(x.clone()),
+    "up to a hundred": lambda x, k: (lambda y: (y[k:100].add_(1), y[..., k + 1 : 100]))(x.clone()),
+    "every third from the end": lambda x, k: (lambda y: (y[-k::3].zero_(), y))(x.clone()),
     "by k rows": lambda x, k: (lambda y: (y[:: abs(k) + 1].neg_(), y))(x.clone()),
 }
 
@@ -179,6 +182,8 @@ def test_a_view_is_no_part_of_the_program() -> None:
         lambda x, k: x[-k] * 2,
         lambda x, k: x.narrow(0, -abs(k) - 1, 1) * 2,
         lambda x, k: torch.roll(x, k, 0),
+        lambda x, k: torch.roll(x * 2, (-k, k + 1), (1, 0)),
+        lambda x, k: (x * 2).roll(k),
         lambda x, k: torch.arange(k, k + 4) + x,
         lambda x, k: torch.tril(x, k),
         lambda x, k: torch.nn.functional.pad(x, (k, 1)),

@@ -6,7 +6,8 @@ from itertools import combinations as without_replacement
 import numpy as np
 
 from meta import op
-from meta.frontend.aten.arguments import axis_of, constant, converted, lifted
+from meta.frontend.aten.arguments import axis_of, constant, converted, lifted, value_of
+from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.converters.shapes import at_least
 from meta.frontend.aten.converters.slices import WHOLE, sliced
 from meta.frontend.aten.promotion import promoted
@@ -308,14 +309,23 @@ def flipud(x):
     return op.flip(x, 0)
 
 
-@aten("roll", op.roll)
-def roll(x, *, shifts, dims):
+@aten("roll", op.roll, op.take)
+def roll(x, *, shifts, dims, call):
     if 0 in x.shape or x.ndim == 0:
         return x
-    shifts = (shifts,) if isinstance(shifts, int) else shifts
+    shifts = shifts if isinstance(shifts, tuple) else (shifts,)
+    dims = (dims,) if isinstance(dims, int) else dims
+    if all(isinstance(s, int) for s in shifts):
+        return op.roll(x, shifts, dims) if dims else op.roll(x, shifts[0])
     if not dims:
-        return op.roll(x, shifts[0])
-    return op.roll(x, shifts, (dims,) if isinstance(dims, int) else dims)
+        flat = op.reshape(x, (product(x.shape),))
+        return op.reshape(roll(flat, shifts=shifts, dims=(0,), call=call), tuple(x.shape))
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = axis_of(dim, x.ndim)
+        places = ranged(0, x.shape[axis], 1, "int64", call)
+        places = op.subtract(places, value_of(shift))
+        x = op.take(x, op.remainder(places, value_of(x.shape[axis])), axis)
+    return x
 
 
 @aten("rot90", op.flip, op.swapaxes)

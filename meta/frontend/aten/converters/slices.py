@@ -11,8 +11,9 @@ import numpy as np
 from meta import op
 from meta.base.errors import TypeInferError
 from meta.frontend.aten.arguments import axis_of, constant, converted, vector_of
+from meta.frontend.aten.converters.creation import ranged
 from meta.frontend.aten.registry import aten
-from meta.frontend.core import Unconvertible, active_trace
+from meta.frontend.core import Unconvertible
 from meta.ir.dims import SymbolicDim, UnknownDim, product
 
 WHOLE = sys.maxsize
@@ -165,17 +166,19 @@ def _numbers(axis, extent, start, end, step):
     return tuple((*(whole,) * axis, own) for whole, own in each)
 
 
-def into_slice(x, part, axis, start, end, step=1):
+def into_slice(x, part, axis, start, end, step, call):
     """x with another tensor in the place of a slice."""
     extent = x.shape[axis]
     if isinstance(extent, UnknownDim):
         raise Unconvertible("a slice of an axis of unknown extent is not written")
     begin, stop = bound_of(start, extent, 0), bound_of(end, extent, extent)
-    if not isinstance(part.shape[axis], UnknownDim) and step == 1:
-        stop = begin + part.shape[axis]
+    from_front, count = start is None or _at_least(start, 0), part.shape[axis]
+    if step == 1 and not isinstance(count, UnknownDim):
+        if stop == extent and not from_front:
+            begin, from_front = extent - count, True
+        stop = begin + count
     if type(begin) is int and begin == 0 and stop == extent and step == 1:
         return converted(part, x.dtype)
-    from_front = start is None or isinstance(start, int) or _at_least(start, 0)
     if step == 1 and not isinstance(extent, int) and from_front:
         # What lies before the slice, which may begin beyond the end, and what behind it.
         cut_before = sliced if _at_least(extent, begin) else _found_at_run_time
@@ -185,21 +188,20 @@ def into_slice(x, part, axis, start, end, step=1):
     if all(isinstance(n, int) for n in (extent, begin, stop, step)):
         bounds = _numbers(axis, extent, start, end, step)
         return op.strided_set(x, converted(part, x.dtype), *bounds)
-    rows = op.arange(0, extent, 1, "int64", str(active_trace().device))
-    places = sliced(rows, 0, start, end, step, part.shape[axis])
+    places = sliced(ranged(0, extent, 1, "int64", call), 0, start, end, step, part.shape[axis])
     return op.index_copy(x, axis, places, converted(part, x.dtype))
 
 
 @aten("slice_scatter", op.strided_set)
-def slice_scatter(x, source, *, dim, start, end, step):
-    return into_slice(x, source, axis_of(dim, x.ndim), start, end, step)
+def slice_scatter(x, source, *, dim, start, end, step, call):
+    return into_slice(x, source, axis_of(dim, x.ndim), start, end, step, call)
 
 
 @aten("select_scatter", op.strided_set, op.expand_dims)
-def select_scatter(x, source, *, dim, index):
+def select_scatter(x, source, *, dim, index, call):
     axis = axis_of(dim, x.ndim)
     index = from_start(index, x.shape[axis])
-    return into_slice(x, op.expand_dims(source, axis), axis, index, index + 1)
+    return into_slice(x, op.expand_dims(source, axis), axis, index, index + 1, 1, call)
 
 
 @aten("slice_backward", op.strided_slice_dx)
@@ -208,7 +210,7 @@ def slice_backward(dy, *, input_sizes, dim, start, end, step, call):
     extent = input_sizes[axis]
     if not isinstance(extent, int) or not all(isinstance(n, int) for n in dy.shape):
         zeros = op.zeros(input_sizes, dy.dtype, str(call.device))
-        return into_slice(zeros, dy, axis, start, end, step)
+        return into_slice(zeros, dy, axis, start, end, step, call)
     return op.strided_slice_dx(dy, input_sizes, *_numbers(axis, extent, start, end, step))
 
 
