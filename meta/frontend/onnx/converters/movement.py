@@ -12,10 +12,12 @@ from meta.base.dtype import is_float
 from meta.frontend.core import Unconvertible
 from meta.frontend.core.arguments import (
     constant,
+    extent_of,
     is_static,
     known_ints,
     known_number,
     static_extent,
+    vector,
 )
 from meta.frontend.onnx.extents import shape_of
 from meta.frontend.onnx.registry import onnx
@@ -163,13 +165,19 @@ def squeeze(x, at=None, *, axes, call):
 
 
 @onnx("Expand", op.broadcast_to, op.dynamic_broadcast_to)
-def expand(x, shape):
+def expand(x, shape, *, call):
     """The shapes are broadcast against each other."""
     target = shape_of(shape)
     if target is None:
         return op.dynamic_broadcast_to(x, shape)
     own = (*(1,) * (len(target) - x.ndim), *x.shape)
     target = (*(1,) * (x.ndim - len(target)), *target)
+    if any(isinstance(d, UnknownDim) for d in own):
+        new = len(own) - x.ndim
+        wide = [
+            extent_of(x, i - new) if is_one(t) and i >= new else t for i, t in enumerate(target)
+        ]
+        return op.dynamic_broadcast_to(x, vector(wide, call))
     pairs = zip(own, target, strict=True)
     return op.broadcast_to(x, tuple(o if is_one(t) else t for o, t in pairs))
 

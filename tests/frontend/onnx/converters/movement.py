@@ -125,16 +125,18 @@ CASES: list[OnnxCase] = [
         OnnxCase(
             name,
             f"(float[1, 3, 4] x, bool[{extent}] k) => (float y) {{ "
-            f"z = Compress<axis = {axis}>(x, k) y = {name}{rest} }}",
+            f"t = Constant<value_ints = [2, 1, 1, 1]>() z = Compress<axis = {axis}>(x, k) "
+            f"y = {name}{rest} }}",
             (data(1, 3, 4), np.arange(extent) < 1 + axis),
             opset,
             expected=lambda x, k, f=f, axis=axis: f(np.compress(k, x, axis)),
             label="of unknown extents",
         )
         for name, rest, opset, axis, extent, f in (
-            ("Squeeze", "<axes = [0]>(z)", 11, 0, 1, lambda x: x[0]),
-            ("Softmax", "<axis = 1>(z)", 11, 1, 3, softmax_of_rows),
-            ("Flatten", "<axis = 1>(z)", 11, 1, 3, lambda x: x.reshape(1, -1)),
+            ("Squeeze", "<axes = [0]>(z)", 12, 0, 1, lambda x: x[0]),
+            ("Softmax", "<axis = 1>(z)", 12, 1, 3, softmax_of_rows),
+            ("Flatten", "<axis = 1>(z)", 12, 1, 3, lambda x: x.reshape(1, -1)),
+            ("Expand", "(z, t)", 13, 1, 3, lambda x: np.broadcast_to(x, (2, *x.shape))),
         )
     ),
 ]

@@ -104,8 +104,8 @@ def conv_transpose(draw: Draw) -> Node:
 def pool(draw: Draw, op: str) -> Node:
     x = _image(draw)
     kernel, attributes = _window(draw, x)
-    if "pads" in attributes:  # of others the reference evaluator mixes the two sides up
-        attributes["pads"] = attributes["pads"][: len(kernel)] * 2
+    if "pads" in attributes:  # of others the reference evaluator mixes axes and sides up
+        attributes["pads"] = [min(attributes["pads"])] * (2 * len(kernel))
     attributes["kernel_shape"] = kernel
     # With pads the reference evaluator rounds up in other cases.
     plain = "auto_pad" not in attributes and "pads" not in attributes
