@@ -30,6 +30,8 @@ def sum(x: TensorType, dy: Any, axis: Any, keepdims: Any) -> Any:
     """dx = dy, repeated; unlike `sum_dx` this does not keep x alive."""
     if not has_gradient(x.dtype):
         return None
+    if not isinstance(x, TensorType):  # whose extents only the data can say
+        return op.sum_dx(x, dy, axis, keepdims)
     kept = reduction(x.ndim, axis, keepdims).kept_shape(x.known_shape)
     return op.broadcast_to(op.reshape(dy, kept), x.known_shape)
 

@@ -273,6 +273,17 @@ def total(dims: Iterable[Dim]) -> Dim:
     return result
 
 
+def differ(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are known to differ, whatever the extents."""
+    if isinstance(a, UnknownDim) or isinstance(b, UnknownDim) or a == b:
+        return False
+    difference = a - b
+    if isinstance(difference, int):
+        return difference != 0
+    low, high = difference._bounds()
+    return (low is not None and low > 0) or (high is not None and high < 0)
+
+
 def is_quotient(dim: int | SymbolicDim) -> bool:
     """Whether this is one quotient and nothing else."""
     if isinstance(dim, int) or len(dim.terms) != 1:

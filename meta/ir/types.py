@@ -9,12 +9,14 @@ Dimensions are in `dims.py`. A new kind of type is a class here, and a case in e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from meta.base.errors import TypeInferError
+from meta.base.source import Span, line_of
 from meta.ir.dims import UNKNOWN, Dim, SymbolicDim, UnknownDim, product
 from meta.ir.names import name_text
 
@@ -32,6 +34,9 @@ __all__ = [
 ]
 
 
+_NAMED = (SymbolicDim, UnknownDim)
+
+
 class Type:
     """Base class of all types. Types compare and hash by value."""
 
@@ -40,10 +45,22 @@ class Type:
 
 @dataclass(frozen=True)
 class TensorType(Type):
-    """A dense tensor: its shape (dimensions, outermost first) and canonical dtype name."""
+    """A dense tensor: its shape (dimensions, outermost first) and canonical dtype name.
+
+    TypeInferError for a dimension that is neither an int, nor symbolic, nor unknown.
+    """
 
     shape: tuple[Dim, ...]
     dtype: str
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shape, tuple):
+            for dim in self.shape:
+                if dim.__class__ is not int and not isinstance(dim, _NAMED):
+                    break
+            else:
+                return
+        _refuse(self)
 
     @property
     def ndim(self) -> int:
@@ -137,6 +154,24 @@ class RefType(Type):
 
     def __str__(self) -> str:
         return f"ref({self.value})"
+
+
+def _refuse(type_: TensorType) -> None:
+    """Raise TypeInferError for a shape with what is no dimension; an int of a subclass is one."""
+    shape = type_.shape
+    wrong: object = shape
+    if isinstance(shape, tuple):
+        known = [isinstance(d, (int, *_NAMED)) and not isinstance(d, bool) for d in shape]
+        if all(known):
+            return
+        wrong = shape[known.index(False)]
+    line = line_of(sys._getframe(3))  # above what `dataclass` makes
+    raise TypeInferError(
+        "this is no extent of a tensor" if wrong is not shape else "this is no shape of a tensor",
+        expected="ints, SymbolicDims, or UNKNOWN where only the data can say it, in a tuple",
+        found=f"{wrong!r} ({type(wrong).__name__}) in the shape {shape!r}",
+        span=None if line is None else Span(*line),
+    )
 
 
 BOOL = TensorType((), "bool")

@@ -26,7 +26,7 @@ from meta.runtime.masters import masters_of
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.parts import part_of
 from meta.runtime.placement import Placement
-from meta.vm.launch_checks import same_bits
+from meta.vm.promises import same_bits
 
 if TYPE_CHECKING:
     from meta.model.model import Model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -9,8 +10,8 @@ from meta.base.errors import GradientError
 from meta.dialect.core import dispatch, only
 from meta.dialect.core.state import State
 from meta.grad.core import no_grad
-from meta.grad.core.rule import rule_of
-from meta.op.core.call import runtime_args, written_args
+from meta.grad.core.rule import Rule, rule_of
+from meta.op.core.call import array_type, runtime_args, written_args
 from meta.op.core.handler import use
 from meta.op.core.op import by_schema
 from meta.runtime.ndarray import ndarray
@@ -139,9 +140,23 @@ class OpTaskInvocation:
             gradient = by_slot[slot.of]
             if gradient is None:
                 raise GradientError(f"there is no gradient for argument {slot.of!r}", op=op.name)
+            _require(rule, op.schema.index[slot.of], gradient, types)
             bound = values.get(slot.name)
             found[slot.of] = gradient if bound is None else _written(bound, gradient)
         return found
+
+
+def _require(rule: Rule, slot: int, gradient: Any, types: Sequence[Any]) -> None:
+    """Raise GradientError unless the gradient of an argument, or of several, has its type."""
+    argument, given = types[slot], (gradient,)
+    if isinstance(argument, tuple):
+        given = rule.several(slot, gradient, len(argument))
+    else:
+        argument = (argument,)
+    for one, type_ in zip(given, argument, strict=True):
+        if one is not None:
+            found = array_type(one.key) if isinstance(one, ndarray) else one
+            rule.require(slot, found, type_, None)
 
 
 def _written(targets: Any, results: Any) -> Any:

@@ -20,7 +20,8 @@ from meta.dialect import only
 from meta.dialect.core import candidates
 from meta.dialect.core.preference import current
 from meta.grad import grad
-from meta.ir import TupleType, parse, structural_equal, text
+from meta.grad.core.functions import pullback
+from meta.ir import TensorType, TupleType, parse, structural_equal, text
 from meta.model import trace
 from meta.op.core import Op, tree
 from meta.op.core.op import by_schema
@@ -36,7 +37,8 @@ from meta.testing.compare import (
     to_torch,
 )
 from meta.testing.layout import called, check_layouts, of_tensors, widest
-from meta.testing.shapes import inferred, reshaped
+from meta.testing.shapes import reshaped
+from meta.testing.type_function import check_types
 from meta.vm import compile
 from meta.vm.explain import Explanation, explain
 
@@ -152,6 +154,7 @@ def check_case(case: OpCase, device: str = "cpu") -> None:
             check_layouts(case, one, accepting(case, one, widest(case), device), device)
         if case.grad and one.has_floats:
             check_gradient(case, one, device)
+            check_traced_gradient(case, one, device)
             if case.second and one.is_smooth:
                 check_second_gradient(case, one, device)
 
@@ -188,7 +191,7 @@ def tolerance(case: OpCase, dtype: str) -> tuple[float, float]:
 
 def check_dialect(case: OpCase, one: Sample, dtype: str, dialect: str, device: str = "cpu") -> None:
     """One dialect, alone, agrees with the oracle in float64, and keeps its promise of shape, dtype
-    and memory (`meta.vm.launch_checks`).
+    and memory (`meta.vm.promises`).
 
     Of a sample of another shape than the case's own, only the promise is checked where torch
     refuses it, and where the oracle has NaN of no elements.
@@ -218,11 +221,11 @@ def _where_known(expected: Any, found: Any) -> Any:
 
 
 def check_type_function(case: OpCase, one: Sample, dtype: str, device: str = "cpu") -> None:
-    """The type function says what the operator returns."""
+    """The type function says what the operator returns, each time, and of symbolic extents."""
     args, kwargs = one.make(dtype)
     op = OPERATORS[case.op]
     bound = op.schema.bind(tuple(_arrays(args, device)), _arrays(kwargs, device), as_array)
-    type_ = inferred(case, one, dtype)
+    type_ = check_types(case, one, dtype)
     found = by_schema(op)(*bound)
     if op.schema.written:
         own = len(type_.fields) if isinstance(type_, TupleType) else 1
@@ -287,6 +290,30 @@ def check_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
         check(gradient, theirs_gradient, 1e-7, 1e-8, what=f"gradient {i} of {case.op}({one})")
     if has_numeric_gradient(one):
         _check_numeric(case, one, expected, dy, device)
+
+
+def check_traced_gradient(case: OpCase, one: Sample, device: str = "cpu") -> None:
+    """The gradient in a program is that of the tape, of the type of each argument, in float64."""
+    floats, ours, y, _, _ = _both_sides(case, one, device)
+    leaves, structure = tree.flatten(one.make("float64"))
+    dy = ndarray(_uniform(y.shape, torch.Generator().manual_seed(1)).to(device))
+    wrt = [ours[i] for i in floats]
+    expected = grad(y, wrt, dy)
+
+    @trace
+    def gradients(*given: Any) -> Any:
+        def of_floats(*values: Any) -> Any:
+            tensors = list(given[:-1])
+            for i, value in zip(floats, values, strict=True):
+                tensors[i] = value
+            return first_float(of_tensors(called(case), structure)(*tensors))
+
+        return pullback(of_floats, [given[i] for i in floats], given[-1])
+
+    found = gradients(*_arrays(leaves, device), dy)
+    for i, a, b in zip(floats, found, expected, strict=True):
+        check_type(a, TensorType(ours[i].shape, "float64"))
+        check(a, b.torch().cpu(), 1e-7, 1e-8, what=f"traced gradient {i} of {case.op}({one})")
 
 
 def has_numeric_gradient(one: Sample) -> bool:

@@ -56,9 +56,14 @@ def reshaped(case: OpCase) -> Iterator[Sample]:
 
 def inferred(case: OpCase, one: Sample, dtype: str) -> Any:
     """Return the type of a sample's result, or its value where that is known now."""
+    return OPERATORS[case.op].infer(types_of(case, one, dtype))
+
+
+def types_of(case: OpCase, one: Sample, dtype: str) -> tuple[Any, ...]:
+    """Return the canonical arguments of a sample, types in the place of tensors."""
     op = OPERATORS[case.op]
     bound = op.schema.bind(*one.make(dtype), as_array)
-    return op.infer(map_tensors(op, bound, lambda a: array_type(a.key)))
+    return map_tensors(op, bound, lambda a: array_type(a.key))
 
 
 def _substituted(case: OpCase, one: Sample, extents: list[int]) -> Iterator[Sample]:

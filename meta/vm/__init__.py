@@ -28,7 +28,10 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   (the arena), preparation, runs and loading; nothing of the failed call is kept. Where there is
   memory to run a region but not to record it, its kernels run one by one from then on; where graphs
   are required, that is the error, and the next call tries again.
-- **Verification** (META_VERIFY): `launch_checks.py` checks each eager launch, `verify_values.py`
+- **Promises** (`promises.py`): a kernel that was registered outside of this package is checked in
+  the first run of each plan of an eager call, and of each program: what it returns, and that it
+  fills its results and leaves its arguments as they were.
+- **Verification** (META_VERIFY): `promises.py` checks each eager launch, `verify_values.py`
   the first call of a compiled program with arguments of new shapes. Rounding is told by the dtype
   and, where that does not do, by moving the arguments by one unit in the last place.
 - **Indices** (`launch_checks.py`): on the CPU a kernel runs only after its indices were found in

@@ -16,16 +16,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._C._dynamo import guards
 
 from meta.base import config
 from meta.base.config import overridden
 from meta.base.device import CPU, Device, require
-from meta.base.dtype import TO_TORCH
 from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
 from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
+from meta.dialect.core.openv import Kernel, OpEnv
 from meta.dialect.core.preference import DECISIONS, Preference
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import record
@@ -46,6 +45,7 @@ from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
 from meta.runtime import copies
+from meta.runtime.allocate import allocator
 from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.entered import Entered
 from meta.runtime.ndarray import as_array, described, ndarray
@@ -53,7 +53,8 @@ from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
 from meta.runtime.parts import own_shard
 from meta.runtime.writes import require_unrecorded, require_writable
-from meta.vm.launch_checks import with_finite_checked, with_indices_checked, with_promises_checked
+from meta.vm.launch_checks import checked
+from meta.vm.promises import first_run, is_of_others, with_promises_checked
 
 Maker = Callable[[], torch.Tensor]
 MAX_SHOWN = 8
@@ -126,11 +127,10 @@ class DecidedCall:
                 expected="a kernel that returns its results",
                 found=call.out,
             )
-        checked = any(map(config.get, _PROMISES))
-        self.kernel = with_promises_checked(env, call) if checked else env.run
-        if config.get("META_CHECK_FINITE"):
-            self.kernel = with_finite_checked(self.kernel, call, env.allocates)
-        self.kernel = with_indices_checked(self.kernel, call)
+        verifies = any(map(config.get, _PROMISES))
+        others = is_of_others(env) and not verifies
+        run = with_promises_checked(env, call) if verifies else env.run
+        self.kernel = checked(run, call, env.allocates)
         self.compacts = strided and not env.strided
         self.capturable = not env.not_capturable
         if env.dialect_op is not None:
@@ -138,15 +138,29 @@ class DecidedCall:
         self.allocators = None if env.allocates else tuple(allocator(k) for k in self.keys if k)
         self.marked = call.op.name if call.op.view_elsewhere else ""
         simple = isinstance(call.out, TensorType) and not (self.compacts or self.written)
-        if self.key is None or not simple:
-            return
-        if env.fresh is not None and self.kernel is env.run and not strided:
+        if self.key is not None and simple:
+            self._simplify(env, call, fresh=not strided and not others)
+        if others:
+            decided = self.kernel, self.simple
+            run = first_run(env, call, partial(self._settle, decided))
+            self._settle((checked(run, call, env.allocates), None))
+
+    def _simplify(self, env: OpEnv, call: CallValues, fresh: bool) -> None:
+        """Set what is `simple`; ``fresh``: whether the kernel may be the one that serves all shapes
+        of compact arguments.
+        """
+        assert self.key is not None
+        if env.fresh is not None and self.kernel is env.run and fresh:
             self.simple = copies.marking(env.fresh, self.marked), self.key
             if env.dialect_op is not None and is_first(env.dialect_op, call):
                 self.fresh = self.simple[0]
         elif self.allocators is not None:
+            assert self.kernel is not None
             filling = _filling(self.allocators[0], self.kernel)
             self.simple = copies.marking(filling, self.marked), self.key
+
+    def _settle(self, decided: tuple[Kernel | None, Any], _: Kernel | None = None) -> None:
+        self.kernel, self.simple = decided
 
     def in_shape(self, key: ArrayKey) -> DecidedCall:
         """Return the same call with arguments of other shapes; ``key`` is that of its result."""
@@ -278,28 +292,6 @@ class Promotion:
 
     def __init__(self, common: str) -> None:
         self.common = common
-
-
-def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
-    """Return a function that allocates an uninitialised compact tensor."""
-    place = key.shape, compact_strides(key.shape)
-    dtype = TO_TORCH[key.dtype]
-    # What inductor's code allocates with, past torch's dispatcher: 0.9 us where empty_strided takes
-    # 1.8. On CUDA it takes the current device, so there must be no other.
-    if key.device == CPU:
-        return partial(guards._empty_strided_cpu, *place, dtype)  # type: ignore[attr-defined]
-    if torch.cuda.device_count() == 1:
-        return partial(guards._empty_strided_cuda, *place, dtype)  # type: ignore[attr-defined]
-    return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
-
-
-def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a compact tensor."""
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
 
 
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

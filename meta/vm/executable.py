@@ -17,7 +17,6 @@ from meta.base import config
 from meta.base.config import overridden
 from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
 from meta.base.registry import OPERATORS
-from meta.dialect.core.failure import passes
 from meta.dialect.core.preference import current as current_preference
 from meta.grad.core.tape import sources_of
 from meta.ir import Dim, Module, TensorType
@@ -47,7 +46,7 @@ from meta.vm.loans import Loans
 from meta.vm.preparation import Preparation
 from meta.vm.profile import Profile, profile
 from meta.vm.results import keys_of, mark, wrapped
-from meta.vm.steps import buffer, launch_error
+from meta.vm.steps import buffer, launch_error, passed_on
 from meta.vm.stream_order import StreamOrder
 from meta.vm.verify_values import ComparedProgram, verified
 from meta.vm.watch import finite_observer, watched
@@ -288,7 +287,7 @@ class Executable:
             return result
         except Exception as error:
             if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
-                if passes(error):
+                if passed_on(error):
                     raise
                 raise launch_error(error) from error
             planned = memory(self.module).peak

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from meta.base import config
 from meta.base.call_context import changed
 from meta.base.device import Device
 from meta.base.errors import FormatError, IRError
@@ -32,9 +33,11 @@ from meta.op.core.call import map_tensors, written_places
 from meta.op.core.op import Op
 from meta.passes.calls import base_op
 from meta.passes.dispatch import exact
+from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.vm.code import Code, FusedRef, Kernel, KernelRef
-from meta.vm.eager import DecidedCall, allocator
+from meta.vm.eager import DecidedCall
+from meta.vm.promises import first_fused_run, first_run, is_of_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,21 @@ def bind_kernels(
     for env in envs:  # now, as `init` may do what a CUDA graph cannot hold
         if env.state is not None:
             env.state.get(device)
+    pairs = list(zip(envs, kernels, strict=True))
+    envs = [_checked_at_first(env, kernel, functions, device) for env, kernel in pairs]
     return tuple(_for_all_extents(*pair, device) for pair in zip(envs, kernels, strict=True))
+
+
+def _checked_at_first(
+    env: OpEnv, kernel: Kernel, functions: Mapping[str, Function], device: Device
+) -> OpEnv:
+    """Let a kernel that is not of this package be checked in its first run."""
+    if not is_of_others(env) or config.get("META_VERIFY"):
+        return env
+    if isinstance(kernel, KernelRef):
+        return env.launched_by(first_run(env, _base(kernel).call_values(kernel.args, device)))
+    function = functions[kernel.function]
+    return env.launched_by(first_fused_run(env, function, device))
 
 
 def _for_all_extents(env: OpEnv, kernel: Kernel, device: Device) -> OpEnv:

@@ -1,18 +1,11 @@
-"""What is checked around the launch of a kernel.
+"""What is checked around the launch of a kernel: its indices, and whether its results are finite.
+What kernels promise is in `promises.py`.
 
 **Indices** (`with_indices_checked`): IndexOutOfRange for an index that names no element, before a
 kernel reads it. What the indices of an operator are, and may be, it says itself
 (`meta.op.core.indices`). Eager calls, and so the interpreter, look at the arguments of every such
 call; a compiled program has an instruction for it, where the indices are not known to be in range.
 A look is one pass over the indices; where the first bad one is, is looked for when there is one.
-
-**Promises** (META_VERIFY, META_CHECK_ACCESS, `with_promises_checked`). A kernel leaves what it was
-given as it was, but for the arguments that its operator writes, and its results are compact, of the
-shape and dtype that the operator's type function says, in memory of their own, which is told by
-storages: a view has another address than what it is a view of. A kernel that fills what it is given
-(`OpEnv.allocates`) fills all of it, where it lies: it is given a NaN that no computation makes, and
-it is an error to leave one; integers are given a pattern of bits that shows in the result. With
-META_CHECK_ACCESS the tensors of its state are to stay as they were, too.
 
 **Finite numbers** (META_CHECK_FINITE, `with_finite_checked`): the first operator that makes a NaN
 or an infinity. An operator is told of if its result has a NaN and its arguments have none, or an
@@ -24,7 +17,7 @@ for the operator inside of a fused one (`watch.py`). Checking waits for the devi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,13 +26,11 @@ import numpy as np
 import torch
 
 from meta.base import config
-from meta.base.dtype import FROM_TORCH
-from meta.base.errors import DivisionByZero, IndexOutOfRange, IRError, NonFiniteError
+from meta.base.errors import DivisionByZero, IndexOutOfRange, NonFiniteError
 from meta.base.source import Span
-from meta.dialect.core.openv import OpEnv
-from meta.ir.types import TensorType, compatible
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.indices import IndexRange, checks_indices
+from meta.vm.promises import results_of
 
 FEW = 32
 """Elements that are looked at in Python, which takes less time than ATen does to begin."""
@@ -231,145 +222,13 @@ def with_indices_checked(run: Callable[..., Any], call: CallValues) -> Callable[
     return all_checked
 
 
-_PATTERN = 0x5A
-_UNFILLED = {
-    torch.float16: (torch.int16, 0x7E5A),
-    torch.bfloat16: (torch.int16, 0x7FDA),
-    torch.float32: (torch.int32, 0x7FDA5A5A),
-    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A),
-}
-"""By dtype the bits of a NaN that shows what was not written, and the integers that have them."""
-
-
-def with_promises_checked(env: OpEnv, call: CallValues) -> Callable[..., Any]:
-    """Return the kernel of an eager call, which raises IRError for a promise that it breaks. It
-    takes what `OpEnv.run` takes.
+def checked(run: Callable[..., Any], call: CallValues, allocates: bool) -> Callable[..., Any]:
+    """Return an eager call's kernel, whose indices and results are looked at as far as is wanted;
+    ``allocates``: whether it returns its results.
     """
-    return promises_checked(env, call.op.name, call.outputs, written_places(call))
-
-
-def promises_checked(
-    env: OpEnv, name: str, outputs: Sequence[TensorType], written: Sequence[int]
-) -> Callable[..., Any]:
-    """Return a kernel that makes ``outputs`` and writes the arguments at the positions ``written``,
-    as `with_promises_checked` does. ``name``: of its operator.
-    """
-    allocates = env.allocates
-    state = env.state if config.get("META_CHECK_ACCESS") else None
-
-    def broken(found: str, expected: str) -> IRError:
-        what = f"the kernel {env.dialect_op} breaks its promise"
-        return IRError(what, op=name, expected=expected, found=found)
-
-    def run(*values: Any) -> Any:
-        count = len(values) if allocates else len(values) - len(outputs)
-        given, outs = values[:count], values[count:]
-        tensors = [(i, v) for i, v in enumerate(given) if isinstance(v, torch.Tensor) and v.numel()]
-        # What lies in memory that is written may change with it.
-        kept = [
-            (i, v, v.clone())
-            for i, v in tensors
-            if i not in written and not any(overlap(v, values[w]) for w in written)
-        ]
-        for out in outs:
-            _spoil(out)
-        before = [_place(out) for out in outs]
-        held = [] if state is None else state.tensors()
-        held_then = [t.clone() for t in held]
-        result = env.run(*values)
-        if not all(map(same_bits, held, held_then)):
-            raise broken("a tensor of the state was written", "a state as init made it")
-        if allocates:
-            outs = results_of(result)
-            if len(outs) != len(outputs):
-                raise broken(f"{len(outs)} results", f"{len(outputs)} results")
-        for place, (out, type_) in enumerate(zip(outs, outputs, strict=True)):
-            found = TensorType(tuple(out.shape), FROM_TORCH[out.dtype])
-            if not compatible(found, type_) or not out.is_contiguous():
-                raise broken(f"{found} with strides {out.stride()}", f"a compact {type_}")
-            if out.is_neg() or out.is_conj():
-                raise broken("values of the opposite sign in memory", "the values themselves")
-            if not allocates:
-                if before[place] != _place(out):
-                    raise broken(
-                        f"result {place} lies elsewhere", "results where they were asked for"
-                    )
-                left = _unfilled(out)
-                if left:
-                    what = f"{left} of {out.numel()} elements of result {place} are as they were"
-                    raise broken(what, "results that are filled")
-                continue
-            for i, tensor in tensors:
-                if _shares_storage(out, tensor):
-                    fresh = f"a fresh {type_}"
-                    raise broken(f"result {place} shares the memory of argument {i}", fresh)
-            if any(overlap(out, other) for other in outs[:place]):
-                raise broken(f"result {place} shares the memory of another", f"a fresh {type_}")
-        for i, now, then in kept:
-            if not same_bits(now, then):
-                raise broken(f"argument {i} was written", "arguments as they were")
-        return result
-
-    return run
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one type have the same bits, NaN included."""
-    return torch.equal(_bytes(a.contiguous()), _bytes(b.contiguous()))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1).view(torch.uint8)
-
-
-def _place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
-    return tensor.data_ptr(), tuple(tensor.shape)
-
-
-def _spoil(out: torch.Tensor) -> None:
-    """Write what no kernel means to a tensor that is about to be filled."""
-    if out.dtype == torch.bool:
-        out.fill_(True)
-    elif out.dtype in _UNFILLED:
-        bits, number = _UNFILLED[out.dtype]
-        out.view(bits).fill_(number)
-    elif out.numel():
-        _bytes(out).fill_(_PATTERN)
-
-
-def _unfilled(out: torch.Tensor) -> int:
-    """Return how many elements are still what `_spoil` wrote; 0 where that cannot be told."""
-    if out.dtype not in _UNFILLED:
-        return 0
-    bits, number = _UNFILLED[out.dtype]
-    return int((out.view(bits) == number).sum())
-
-
-def _shares_storage(result: torch.Tensor, argument: torch.Tensor) -> bool:
-    """Whether a result lies anywhere in the storage of an argument."""
-    if not result.numel():
-        return False
-    storage = argument.untyped_storage()
-    start, end = _extent(result)
-    first = storage.data_ptr()
-    return start < first + storage.nbytes() and first < end
-
-
-def overlap(a: Any, b: Any) -> bool:
-    """Whether the memory from a tensor's first to its last element meets another's."""
-    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
-        return False
-    if not a.numel() or not b.numel():
-        return False
-    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
-    return a_start < b_end and b_start < a_end
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses of the first byte and of the one behind the last."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    last = sum((extent - 1) * step for extent, step in steps)
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+    if config.get("META_CHECK_FINITE"):
+        run = with_finite_checked(run, call, allocates)
+    return with_indices_checked(run, call)
 
 
 def with_finite_checked(
@@ -437,8 +296,3 @@ def require_finite(
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that torch can examine: it cannot do so with 8-bit floats."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor
-
-
-def results_of(result: Any) -> tuple[Any, ...]:
-    """Return what a kernel returned as a tuple."""
-    return result if isinstance(result, tuple) else () if result is None else (result,)

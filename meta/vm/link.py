@@ -17,13 +17,13 @@ import torch
 from meta.base.dtype import TO_TORCH
 from meta.base.source import Span
 from meta.passes.lifetimes import type_bytes
+from meta.runtime.allocate import allocator
 from meta.runtime.array_key import array_key
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm import bytecode as bc
 from meta.vm.agreed import together
 from meta.vm.code import Block, FunctionCode, KernelRef
 from meta.vm.code_analysis import CONSTANT, CodeSummary, summaries
-from meta.vm.eager import allocator
 from meta.vm.grapher import Grapher, escaping
 from meta.vm.graphs import Graphs
 from meta.vm.kernels import BoundProgram

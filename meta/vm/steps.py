@@ -17,7 +17,7 @@ import torch
 
 from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
-from meta.dialect.core.failure import backend_error
+from meta.dialect.core.failure import backend_error, passes
 from meta.ir import PRIMITIVES, TensorType
 from meta.runtime.parts import own_shard
 from meta.vm import bytecode as bc
@@ -259,6 +259,15 @@ def launch_error(error: Exception) -> BackendError:
         dialect=kernel.dialect or None,
         span=span,
     )
+
+
+def passed_on(error: Exception) -> bool:
+    """Whether what a program raised goes on as it is. What a kernel did wrong names its operator's
+    line.
+    """
+    if isinstance(error, BackendError):
+        name_site(error, error.op or "", error.span)
+    return passes(error)
 
 
 def name_site(error: MetaError, op: str, span: Span | None) -> None:

@@ -33,7 +33,7 @@ from meta.runtime.no_gradient import no_grad
 from meta.vm.code import KernelRef
 from meta.vm.interpreter import run_module
 from meta.vm.kernels import BoundProgram, concrete_args, evaluated
-from meta.vm.launch_checks import overlap, same_bits
+from meta.vm.promises import overlap, same_bits
 from meta.vm.watch import LaunchSite, operands, watched
 
 CLOSE = {"float16": 1e-2, "bfloat16": 8e-2, "float32": 1e-4, "float64": 1e-11}

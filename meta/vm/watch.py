@@ -28,8 +28,9 @@ from meta.vm.bytecode import Invoke
 from meta.vm.code import Block, Code, FusedRef, Kernel, KernelRef
 from meta.vm.interpreter import run_module
 from meta.vm.kernels import BoundProgram
-from meta.vm.launch_checks import kinds_of, require_finite, results_of
+from meta.vm.launch_checks import kinds_of, require_finite
 from meta.vm.link import Linked, link
+from meta.vm.promises import results_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,13 +27,14 @@ from torch._C._dynamo import guards
 from meta.base.errors import MetaError
 from meta.base.source import Span
 from meta.ir import TensorType
+from meta.runtime.allocate import allocator, compact_strides
 from meta.runtime.array_key import array_key
 from meta.runtime.parts import place_of
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, FunctionCode, Kernel, KernelRef
-from meta.vm.eager import allocator, compact_strides
 from meta.vm.kernels import BoundProgram
 from meta.vm.launch_checks import looker
+from meta.vm.promises import FirstRun
 from meta.vm.result_places import Given
 from meta.vm.steps import SITES, Registers, guard, plain_step
 
@@ -104,7 +106,9 @@ class _Writer:
             self.instruction(at, i)
         text = "\n".join(self.lines)
         self.names[SITES] = self.sites
-        exec(compile(text, f"<{self.program.code.entry}, written out>", "exec"), self.names)
+        # An error does not take this for a user's file.
+        name = f"{__file__}: {self.program.code.entry}"
+        exec(compile(text, name, "exec"), self.names)
         run: Run = self.names.pop("run")
         return run
 
@@ -202,7 +206,10 @@ class _Writer:
 
     def invoke(self, at: int, i: bc.Invoke) -> None:
         kernel = self.program.code.kernels[i.kernel]
-        run = self.known("k", i.kernel, self.program.kernels[i.kernel].run)
+        launched = self.program.kernels[i.kernel].run
+        run = self.known("k", i.kernel, launched)
+        if isinstance(launched, FirstRun):
+            launched.after.append(partial(self.names.__setitem__, run))
         if not i.fills and kernel.dialect:  # else an eager call, which may return a view
             self.is_compact(*i.outs)
         inputs = [self.name(r) for r in i.args]

@@ -15,7 +15,7 @@ import torch
 import meta
 from meta.base import config
 from meta.base.device import CPU, Device
-from meta.base.errors import DeviceError, DispatchError, IRError
+from meta.base.errors import BackendError, DeviceError, DispatchError
 from meta.base.registry import OPERATORS
 from meta.dialect import Dialect, OpEnv, Unsupported
 from meta.dialect.core import DIALECTS, dispatch
@@ -211,7 +211,7 @@ def test_verify_finds_kernels_that_break_their_promise(
     base = define(scaled)
     mine.kernel(base)(BROKEN[fault])
     x = meta.array([[1.0, 2.0, 3.0]] * 2)
-    with config.override(META_VERIFY=True), pytest.raises(IRError) as caught:
+    with config.override(META_VERIFY=True), pytest.raises(BackendError) as caught:
         base(x)
     text = str(caught.value)
     assert "breaks its promise" in text and "mine.scaled" in text
@@ -239,12 +239,12 @@ def test_verify_compares_storages_not_addresses(mine: Dialect, define: Any) -> N
 
     x = meta.array([1.0, 2.0, 3.0])
     with config.override(META_VERIFY=True):
-        with pytest.raises(IRError, match="result 0 shares the memory of argument 0"):
+        with pytest.raises(BackendError, match="result 0 shares the memory of argument 0"):
             one(x)
-        with pytest.raises(IRError, match="result 1 shares the memory of another"):
+        with pytest.raises(BackendError, match="result 1 shares the memory of another"):
             two(x)
         # What a kernel leaves out is no accident of the memory.
-        with pytest.raises(IRError, match="1 of 3 elements of result 0 are as they were"):
+        with pytest.raises(BackendError, match="1 of 3 elements of result 0 are as they were"):
             three(x)
         assert np.isnan(nan(x).numpy()).all()  # of a kernel's making
 

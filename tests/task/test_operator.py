@@ -18,6 +18,7 @@ from meta.base import config
 from meta.base.device import CPU, Device
 from meta.base.errors import (
     ArgumentError,
+    BackendError,
     DeviceError,
     GradientError,
     IRError,
@@ -351,7 +352,7 @@ class TestCheckAccess:
             self.good(task)
             task.get_tensor("w").add_(1)
 
-        with pytest.raises(IRError, match=r"(?s)affine.*argument 1 was written"):
+        with pytest.raises(BackendError, match=r"(?s)affine.*argument 1 was written"):
             self.call(make, forward)
 
     def test_a_write_to_the_state(self, make: Any) -> None:
@@ -359,7 +360,7 @@ class TestCheckAccess:
             self.good(task)
             task.get_per_device_state().add_(1)
 
-        with pytest.raises(IRError, match=r"(?s)affine.*tensor of the state was written"):
+        with pytest.raises(BackendError, match=r"(?s)affine.*tensor of the state was written"):
             self.call(make, forward)
 
     def test_an_output_that_is_not_filled(self, make: Any) -> None:
@@ -367,7 +368,7 @@ class TestCheckAccess:
             x, w, out = task.get_tensor("x"), task.get_tensor("w"), task.get_output()
             torch.mul(x[1:], w, out=out[1:])
 
-        with pytest.raises(IRError, match=r"(?s)affine.*4 of 12 elements of result 0"):
+        with pytest.raises(BackendError, match=r"(?s)affine.*4 of 12 elements of result 0"):
             self.call(make, forward)
 
     def test_an_output_that_is_never_asked_for(self, make: Any) -> None:

@@ -463,7 +463,9 @@ class Dialect:
             raise UnknownName(
                 f"dialect {self.name!r} has no pattern {name!r}", hint=nearest(name, self.patterns)
             )
-        return self._launched(function, self.patterns[name].env(function, device))
+        made = self._launched(function, self.patterns[name].env(function, device))
+        made.site = self.patterns[name].site
+        return made
 
     def _launched(self, function: Function, env: OpEnv) -> OpEnv:
         """Return a kernel in the configuration that its function states."""

@@ -164,7 +164,7 @@ def _answer(
                 env = _made(dialect_op, call).configured(config)
                 if call.op.schema.written:
                     env.wrap(partial(counting, places=written_places(call)))
-                env.scope = scope
+                env.scope, env.site = scope, dialect_op.site
                 env.dialect_op = dialect_op.plain.configured(config)
             except Unsupported as refusal:
                 reason = str(refusal)

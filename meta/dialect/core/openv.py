@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meta.base.source import Span
 from meta.dialect.core.failure import building
 from meta.dialect.core.scope import GENERIC
 from meta.ir.types import TensorType
@@ -148,6 +150,7 @@ class OpEnv:
     state: what an init made for the device, which the kernel is given; None if it has none. It is
         released with the last OpEnv that uses it.
     configs: other ways to launch it; None if there is one only. config: the way of this one.
+    site: where the kernel is defined, as far as that is known.
     scope: for which chips the kernel is. launch_scope: whose configurations and heuristics launch
         it, the kernel's own if `GENERIC`; see `scope.launch_of`.
     """
@@ -170,6 +173,7 @@ class OpEnv:
         "not_capturable",
         "polymorphic",
         "scope",
+        "site",
         "state",
         "strided",
     )
@@ -205,6 +209,7 @@ class OpEnv:
         self.configs = configs
         self.config: Config = ()
         self.scope = self.launch_scope = GENERIC
+        self.site: Span | None = None
 
     def configured(self, config: Config) -> OpEnv:
         """Return the kernel launched in another way; Unsupported if it cannot be."""
@@ -262,6 +267,12 @@ class OpEnv:
         else:
             self._kernel = wrapper(self._kernel)
         return self
+
+    def launched_by(self, run: Kernel) -> OpEnv:
+        """Return the same, with another function that runs it."""
+        made = copy(self)
+        made._kernel = run
+        return made
 
     def kept_as(self, other: OpEnv) -> None:
         """Take over where the kernel of another, which this one calls, is kept."""

@@ -20,7 +20,7 @@ from typing import Any
 from tvm import te, tirx
 
 from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
-from meta.base.errors import RegistrationError
+from meta.base.errors import BackendError, RegistrationError
 from meta.base.registry import nearest
 from meta.base.source import Span, caller_span, definition_span
 from meta.dialect.core import DialectOp, OpEnv, Unsupported, check_parameters
@@ -32,7 +32,7 @@ from meta.dialect.tvm.index import zeros
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
 from meta.ir.dims import is_symbolic
-from meta.ir.types import SymbolicDim, TensorType, TupleType, UnknownDim
+from meta.ir.types import UNKNOWN, SymbolicDim, TensorType, TupleType, UnknownDim
 from meta.op.core.call import CallValues, written_places
 from meta.op.core.op import Op
 from meta.op.core.registration import require_function, require_op
@@ -107,7 +107,45 @@ class Compute:
             return [zeros(t.shape, t.dtype) for t in types]
         result = self.function(**{p: values[p] for p in self.parameters})
         several = isinstance(result, list | tuple) or hasattr(result, "__len__")
-        return list(result) if several else [result]
+        made = list(result) if several else [result]
+        self._require(made, types)
+        return made
+
+    def _require(self, made: list[Any], types: tuple[TensorType, ...]) -> None:
+        """Raise BackendError unless results are what the type function says: a kernel that is fused
+        with others would read elements that are not there.
+        """
+        own = made[: len(types)]
+        found = [_type_of(result, type_) for result, type_ in zip(own, types, strict=False)]
+        if len(own) < len(types) or any(map(_differs, found, types)):
+            raise BackendError(
+                f"the TE function at {definition_span(self.function)} does not return what the "
+                "type function says",
+                op=self.op.name,
+                expected=", ".join(map(str, types)),
+                found=", ".join(map(str, found)) or "no result",
+            )
+
+
+def _type_of(result: Any, like: TensorType) -> Any:
+    """Return the type of a TE tensor, symbolic extents as in ``like``; what is none as text."""
+    if not isinstance(result, te.Tensor):
+        return type(result).__name__
+    same = len(result.shape) == like.ndim
+    known = like.shape if same else (UNKNOWN,) * len(result.shape)
+    dims = zip(result.shape, known, strict=True)
+    return TensorType(
+        tuple(int(d) if isinstance(d, tirx.IntImm) else k for d, k in dims), str(result.dtype)
+    )
+
+
+def _differs(found: Any, wanted: TensorType) -> bool:
+    """Whether what was found is not of a type; an extent that is symbolic in it may be any."""
+    if not isinstance(found, TensorType) or found.ndim != wanted.ndim:
+        return True
+    dims = zip(found.shape, wanted.shape, strict=True)
+    unequal = any(f != w for f, w in dims if isinstance(f, int) and isinstance(w, int))
+    return unequal or found.dtype != wanted.dtype
 
 
 COMPUTES: dict[DialectOp, Compute] = {}

@@ -10,7 +10,8 @@ itself if its type does not know the shape.
 schema.
 
 The rule returns one gradient per tensor slot, a bare value if there is one slot; None says that
-there is none.
+there is none. A gradient has the shape and the dtype of its argument: who applies a rule, the tape
+or a pass, looks at that (`Rule.require`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any
 
 from meta.base.errors import GradientError, MetaError, RegistrationError
 from meta.base.source import Span, definition_span, entered_at
-from meta.ir.types import TensorType
+from meta.ir.dims import differ
+from meta.ir.types import TensorType, Type
 from meta.op.core.op import Op
 from meta.op.core.registration import require_function, require_op
 from meta.op.core.schema import hints_of
@@ -83,6 +85,44 @@ class Rule:
                 found=f"{type(result).__name__} from the rule at {self.site}",
             )
         return grads
+
+    def several(self, slot: int, gradients: Any, count: int) -> tuple[Any, ...]:
+        """Return the gradients of the tensors in a slot that takes several; GradientError if there
+        are not as many.
+        """
+        found = (None,) * count if gradients is None else gradients
+        if not isinstance(found, tuple) or len(found) != count:
+            raise GradientError(
+                "the gradient rule returns the wrong number of results",
+                op=self.op.name,
+                expected=f"{count} for {self.op.schema.names[slot]!r}, which takes several tensors",
+                found=f"{len(found) if isinstance(found, tuple) else type(found).__name__} from "
+                f"the rule at {self.site}",
+            )
+        return found
+
+    def require(self, slot: int, gradient: Any, argument: Type, span: Span | None) -> None:
+        """Raise GradientError unless a gradient may have the type of its argument. Symbolic
+        dimensions that are not the same may be equal; an unknown one may be any.
+
+        gradient: the type of an array or of a symbol, or what the rule returned in its place.
+        span: the line of the operator's call.
+        """
+        if isinstance(gradient, TensorType) and isinstance(argument, TensorType):
+            dims = zip(gradient.shape, argument.shape, strict=False)
+            same = gradient.ndim == argument.ndim and not any(differ(a, b) for a, b in dims)
+            if same and gradient.dtype == argument.dtype:
+                return
+        found = gradient if isinstance(gradient, TensorType) else type(gradient).__name__
+        raise GradientError(
+            f"the gradient of argument {self.op.schema.names[slot]!r} is not of its type",
+            op=self.op.name,
+            expected=f"{argument}, the shape and the dtype of the argument",
+            found=f"{found} from the rule at {self.site}",
+            hint="a rule sums over the axes along which an argument was repeated "
+            "(meta.collapse_sum_like), and casts (meta.cast_like)",
+            span=span,
+        )
 
 
 def _attach(op: Op, rule: Rule) -> None:

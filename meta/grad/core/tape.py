@@ -106,9 +106,14 @@ class TapeNode:
         ):
             pairs: Any = ((source, gradient),)
             if isinstance(source, tuple):
-                pairs = zip(source, gradient or (None,) * len(source), strict=True)
+                given = self.rule.several(slot, gradient, len(source))
+                pairs = zip(source, given, strict=True)
             for s, g in pairs:
                 if s is not None:
+                    wanted = s.node.outputs[s.index] if s.__class__ is Edge else s.key
+                    if g.__class__ is ndarray and g.key is wanted:
+                        yield s, g
+                        continue
                     if g is None:
                         name = self.op.schema.names[slot]
                         raise GradientError(
@@ -116,6 +121,8 @@ class TapeNode:
                             op=self.op.name,
                             span=self.span,
                         )
+                    found = array_type(g.key) if isinstance(g, ndarray) else g
+                    self.rule.require(slot, found, array_type(wanted), self.span)
                     yield s, g
 
     def results(self) -> dict[str, Any]:

@@ -30,7 +30,8 @@ from meta.ir import Call, Constant, Expr, Function, Module, Tuple, TupleGetItem,
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
 from meta.op.core.tracing import Trace
-from meta.vm.eager import DecidedCall, compact_strides
+from meta.runtime.allocate import compact_strides
+from meta.vm.eager import DecidedCall
 
 MOST_CALLS = 2
 """Kernels that a call may become. Views do not count."""

@@ -201,6 +201,8 @@ class Op(OpNode):
         its annotation says so, or where no value is known either.
         """
         known = self.schema.returns is not TensorType and isinstance(result, KNOWN)
+        if isinstance(result, tuple) and any(isinstance(r, Type) for r in result):
+            known = False  # a type among values
         if not isinstance(result, Type) and not known:
             raise self._wrong(f"returns {result!r:.100}", args)
         for one in types:

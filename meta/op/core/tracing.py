@@ -80,6 +80,11 @@ class Symbol(Value, Methods):
         return self.type.shape
 
     @property
+    def known_shape(self) -> tuple[Any, ...]:
+        """The shape, as for a rule that is given a type; TypeInferError if an extent is unknown."""
+        return self.type.known_shape
+
+    @property
     def dtype(self) -> DType:
         """Canonical name of the element type; see `DType`."""
         return NAMED[self.type.dtype]

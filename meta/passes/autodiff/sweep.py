@@ -40,6 +40,7 @@ from meta.passes.autodiff.activity import Leaf, Target, known_type, leaf_type, l
 from meta.passes.autodiff.data import DataGradients
 from meta.passes.buffers import Buffers, Summaries
 from meta.passes.calls import called_op, flat_atoms
+from meta.runtime.ndarray import ndarray
 
 _NONE: frozenset[Expr] = frozenset()
 
@@ -229,9 +230,9 @@ class BackwardSweep:
         for i, gradient in zip(called.schema.tensor_slots, gradients, strict=True):
             targets = leaves(call.args[i])
             several = called.schema.slots[i].kind == "tensors"
-            given = (gradient or (None,) * len(targets)) if several else (gradient,)
-            for target, g in zip(targets, given, strict=False):
-                if not self.activity.is_active(target):
+            given = rule.several(i, gradient, len(targets)) if several else (gradient,)
+            for place, (target, g) in enumerate(zip(targets, given, strict=False)):
+                if target is None or not self.activity.is_active(target):
                     continue
                 if g is None:
                     raise GradientError(
@@ -239,6 +240,14 @@ class BackwardSweep:
                         op=called.name,
                         span=binding.span,
                     )
+                if isinstance(g, ndarray):
+                    g = self.trace.lift_tensor(g)
+                wanted = leaf_type(target)
+                rule.require(i, g.type if isinstance(g, Symbol) else g, wanted, binding.span)
+                if not rule.site.is_own and _is_open(g.type, wanted):
+                    # As many elements, which is looked at when it runs: of a rule of others.
+                    argument = self._value(call.args[i])
+                    g = op.reshape_like(g, argument[place] if several else argument)
                 self._accumulate(target, g)
 
     def _saved(self, rule: Rule, call: Call, binding: Binding, y: Any, dy: Any) -> dict[str, Any]:
@@ -310,6 +319,11 @@ class BackwardSweep:
             value = TupleGetItem(atom, field)
             atom = self.trace.builder.emit(value, span=self.trace.site())
         return atom
+
+
+def _is_open(found: TensorType, wanted: Any) -> bool:
+    """Whether it depends on the extents whether a gradient has the shape of its argument."""
+    return found.shape != wanted.shape or UNKNOWN in found.shape
 
 
 def _types(value: Any) -> Any:

@@ -19,9 +19,9 @@ from meta.runtime.out_of_memory import copied
 from meta.runtime.writes import memory_of
 from meta.vm.convention import Program
 from meta.vm.executable import Executable
-from meta.vm.launch_checks import same_bits
 from meta.vm.modules.buffers import Memory
 from meta.vm.modules.signature import named, require_known, tensor_like
+from meta.vm.promises import same_bits
 
 
 @dataclass(frozen=True, slots=True)

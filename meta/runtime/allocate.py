@@ -1,0 +1,35 @@
+"""Fresh compact tensors, of the type and on the device of an array key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch._C._dynamo import guards
+
+from meta.base.device import CPU
+from meta.base.dtype import TO_TORCH
+from meta.runtime.array_key import ArrayKey
+
+
+def allocator(key: ArrayKey) -> Callable[[], torch.Tensor]:
+    """Return a function that allocates an uninitialised compact tensor."""
+    place = key.shape, compact_strides(key.shape)
+    dtype = TO_TORCH[key.dtype]
+    # What inductor's code allocates with, past torch's dispatcher: 0.9 us where empty_strided takes
+    # 1.8. On CUDA it takes the current device, so there must be no other.
+    if key.device == CPU:
+        return partial(guards._empty_strided_cpu, *place, dtype)  # type: ignore[attr-defined]
+    if torch.cuda.device_count() == 1:
+        return partial(guards._empty_strided_cuda, *place, dtype)  # type: ignore[attr-defined]
+    return partial(torch.empty_strided, *place, dtype=dtype, device=torch.device(key.device))
+
+
+def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a compact tensor."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))

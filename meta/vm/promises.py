@@ -1,0 +1,375 @@
+"""What a kernel promises, and who looks whether it keeps to it.
+
+A kernel leaves what it was given as it was, but for the arguments that its operator writes, and its
+results are compact, of the shape and dtype that the operator's type function says, on the device of
+the call, in memory of their own, which is told by storages: a view has another address than what it
+is a view of. A kernel that fills what it is given (`OpEnv.allocates`) fills all of it, where it
+lies: it is given a NaN that no computation makes, or a pattern of bits, and it is an error to leave
+one.
+
+**Every call** (META_VERIFY, META_CHECK_ACCESS, `with_promises_checked`): of all kernels, with
+copies of the arguments to compare with; with META_CHECK_ACCESS the tensors of the state, too.
+
+**The first call** (`FirstRun`): of kernels that were registered outside of this package, once for
+each plan of an eager call and each kernel of a program. It takes no copies of large arguments: a
+write to one shows in torch's counters. Integers that look as if they were not written are, unless
+a second run, on another pattern, leaves them out as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from meta.base import config
+from meta.base.device import Device
+from meta.base.errors import BackendError, MetaError
+from meta.dialect.core.fused import FUSED, KERNEL
+from meta.dialect.core.openv import Kernel, OpEnv
+from meta.ir import Function, TensorType, TupleType, bindings
+from meta.op.core.call import CallValues, array_type, written_places
+from meta.op.core.op import Op
+from meta.passes.calls import called_op, leaf_types, written_parameters
+from meta.runtime.array_key import key_of
+
+COPIED = 1 << 20
+"""Bytes of an argument that is copied to be compared after a first run, at most."""
+LOOKED_AT = 1 << 22
+"""Elements of a result that are compared at once, which takes memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What one kernel promises.
+
+    Attributes
+    ----------
+    env: the kernel. name: of its operator. outputs: what the type function says of the results; an
+    extent that is no number may be any. written: the positions of the arguments that it writes.
+    device: where the results are; None: not looked at. repeats: whether it may be run again on the
+    same arguments.
+    """
+
+    env: OpEnv
+    name: str
+    outputs: Sequence[TensorType]
+    written: Sequence[int]
+    device: Device | None = None
+    repeats: bool = False
+
+    def broken(self, found: str, expected: str, hint: str | None = None) -> BackendError:
+        """Return the error to raise for a promise that is broken."""
+        site = self.env.site
+        at = "" if site is None else f", at {site}"
+        return BackendError(
+            f"the kernel {self.env.dialect_op or self.env.site}{at} breaks its promise",
+            op=self.name,
+            expected=expected,
+            found=found,
+            hint=hint,
+        )
+
+    def require_results(self, result: Any, given: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """Return what a kernel returned as a tuple, if it is what the type function says, in memory
+        of its own; ``given``: its arguments.
+        """
+        outs = results_of(result)
+        if len(outs) != len(self.outputs):
+            none = "no result" if result is None else f"{len(outs)} results"
+            hint = "a kernel without a parameter out returns its results" if not outs else None
+            raise self.broken(none, f"{len(self.outputs)} results", hint)
+        for place, out in enumerate(outs):
+            self.require_type(place, out)
+            fresh = f"a fresh {self.outputs[place]}"
+            hint = "a kernel returns a copy (x.clone()) of what it is given"
+            for i, tensor in enumerate(given):
+                if _shares_storage(out, tensor):
+                    found = f"result {place} shares the memory of argument {i}"
+                    raise self.broken(found, fresh, hint)
+            if any(overlap(out, other) for other in outs[:place]):
+                raise self.broken(f"result {place} shares the memory of another", fresh, hint)
+        return outs
+
+    def require_type(self, place: int, out: Any) -> None:
+        """Raise BackendError unless a result has the type that the type function says."""
+        wanted = self.outputs[place]
+        if not isinstance(out, torch.Tensor):
+            found = f"result {place} is a {type(out).__name__}"
+            raise self.broken(found, f"a compact {wanted}, a tensor of torch")
+        try:
+            key = key_of(out)
+        except MetaError as error:
+            raise self.broken(f"result {place}: {error.what}", f"a compact {wanted}") from None
+        found = array_type(key)
+        dims = zip(found.shape, wanted.shape, strict=False)
+        same = found.ndim == wanted.ndim and all(w in (f, None) for f, w in _known(dims))
+        if not same or found.dtype != wanted.dtype or not key.compact:
+            hint = None
+            if same and found.dtype == wanted.dtype:
+                hint = "a kernel that returns x.contiguous(), or kernel(..., strided=False), which "
+                hint += "is given compact arguments"
+            raise self.broken(f"{found} with strides {out.stride()}", f"a compact {wanted}", hint)
+        if self.device is not None and key.device != self.device:
+            raise self.broken(f"{found} on {key.device}", f"a {wanted} on {self.device}")
+
+    def require_filled(self, outs: Sequence[torch.Tensor], places: Sequence[Any]) -> None:
+        """Raise BackendError unless the results that a kernel was given are where they were."""
+        for i, (out, place) in enumerate(zip(outs, places, strict=True)):
+            self.require_type(i, out)
+            if _place(out) != place:
+                found = f"result {i} lies elsewhere"
+                raise self.broken(found, "results where they were asked for")
+
+
+def _known(dims: Any) -> Iterator[tuple[Any, Any]]:
+    """Iterate over pairs of extents, the second None where it is no number."""
+    return ((f, w if isinstance(w, int) else None) for f, w in dims)
+
+
+def with_promises_checked(env: OpEnv, call: CallValues) -> Kernel:
+    """Return the kernel of an eager call, which raises BackendError for a promise that it breaks.
+    It takes what `OpEnv.run` takes.
+    """
+    return promises_checked(env, call.op.name, call.outputs, written_places(call), call.out_device)
+
+
+def promises_checked(
+    env: OpEnv,
+    name: str,
+    outputs: Sequence[TensorType],
+    written: Sequence[int],
+    device: Device | None = None,
+) -> Kernel:
+    """Return a kernel that makes ``outputs`` and writes the arguments at the positions ``written``,
+    as `with_promises_checked` does. ``name``: of its operator.
+    """
+    allocates = env.allocates
+    state = env.state if config.get("META_CHECK_ACCESS") else None
+    promise = Promise(env, name, outputs, written, device)
+
+    def run(*values: Any) -> Any:
+        count = len(values) if allocates else len(values) - len(outputs)
+        given, outs = values[:count], values[count:]
+        # What lies in memory that is written may change with it.
+        kept = [
+            (i, v, v.clone())
+            for i, v in enumerate(given)
+            if isinstance(v, torch.Tensor) and v.numel()
+            if i not in written and not any(overlap(v, values[w]) for w in written)
+        ]
+        for out in outs:
+            _spoil(out)
+        before = list(map(_place, outs))
+        held = [] if state is None else state.tensors()
+        held_then = [t.clone() for t in held]
+        result = env.run(*values)
+        if not all(map(same_bits, held, held_then)):
+            raise promise.broken("a tensor of the state was written", "a state as init made it")
+        if allocates:
+            promise.require_results(result, given)
+        promise.require_filled(outs, before)
+        for place, out in enumerate(outs):
+            left = _unfilled(out) if out.dtype in _UNFILLED else 0
+            if left:
+                raise _left_out(promise, place, left, out)
+        for i, now, then in kept:
+            if not same_bits(now, then):
+                raise promise.broken(f"argument {i} was written", "arguments as they were")
+        return result
+
+    return run
+
+
+class FirstRun:
+    """A kernel of somebody else, which is checked in its first run, and from then on is called.
+
+    Attributes
+    ----------
+    run: what a call runs. after: functions that are given the kernel when it has kept its promise,
+    so that they need not call it through this object.
+    """
+
+    __slots__ = ("after", "run")
+
+    def __init__(self, promise: Promise, *after: Callable[[Kernel], None]) -> None:
+        kernel, self.after = promise.env.run, list(after)
+
+        def first(*values: Any) -> Any:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                return kernel(*values)  # nothing can be looked at; the next run is the first one
+            result = _first_run(promise, kernel, values)
+            self.run = kernel
+            for settle in self.after:
+                settle(kernel)
+            self.after.clear()
+            return result
+
+        self.run: Kernel = first
+
+    def __call__(self, *values: Any) -> Any:
+        return self.run(*values)
+
+
+def is_of_others(env: OpEnv) -> bool:
+    """Whether a kernel was registered outside of this package, whose own are tested."""
+    return env.site is not None and not env.site.is_own
+
+
+def first_run(env: OpEnv, call: CallValues, *after: Callable[[Kernel], None]) -> FirstRun:
+    """Return the kernel of a call, to be checked in its first run, and then given to ``after``."""
+    repeats = _repeats(call.op) and env.state is None
+    outputs, written = call.outputs, written_places(call)
+    return FirstRun(Promise(env, call.op.name, outputs, written, call.out_device, repeats), *after)
+
+
+def first_fused_run(env: OpEnv, function: Function, device: Device) -> FirstRun:
+    """Return the kernel of a fused function, to be checked in its first run."""
+    result, written = function.result_type, set(written_parameters(function))
+    types = result.fields if isinstance(result, TupleType) else (result,)
+    outputs = [t for t in types if isinstance(t, TensorType)]
+    # By argument, a tuple being several, whether it is written.
+    flat = [i in written for i, p in enumerate(function.params) for _ in leaf_types(p.type)]
+    ops = [called_op(b.value) for b in bindings(function)]
+    repeats = all(op is None or _repeats(op) for op in ops)
+    places = tuple(i for i, is_written in enumerate(flat) if is_written)
+    name = str(function.attrs.get(KERNEL, function.attrs[FUSED]))
+    return FirstRun(Promise(env, name, outputs, places, device, repeats))
+
+
+def _repeats(op: Op) -> bool:
+    """Whether two calls of an operator in a row do what one does."""
+    return not (op.has_effect or op.random or op.collective)
+
+
+def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
+    """Run a kernel; BackendError for a promise that it breaks."""
+    allocates = promise.env.allocates
+    count = len(values) if allocates else len(values) - len(promise.outputs)
+    given, outs = values[:count], values[count:]
+    changing = [values[w] for w in promise.written] + list(outs)
+    kept = [
+        (i, v, v._version if not v.is_inference() else 0, _copy(v))
+        for i, v in enumerate(given)
+        if isinstance(v, torch.Tensor) and v.numel() and not any(overlap(v, c) for c in changing)
+    ]
+    # In a program a result may lie where an argument is, which is needed.
+    apart = [i for i, out in enumerate(outs) if not any(overlap(out, v) for v in given)]
+    for i in apart:
+        _spoil(outs[i])
+    places = list(map(_place, outs))
+    result = kernel(*values)
+    if allocates:
+        promise.require_results(result, given)
+    promise.require_filled(outs, places)
+    left = {i: _unfilled(outs[i]) for i in apart}
+    for i, now, version, then in kept:
+        written = not now.is_inference() and now._version != version
+        if written or (then is not None and not same_bits(now, then)):
+            raise promise.broken(f"argument {i} was written", "arguments as they were")
+    if not any(left.values()):
+        return result
+    if promise.repeats:  # a kernel may mean these values
+        for i in apart:
+            _spoil(outs[i], again=True)
+        result = kernel(*values)
+        left = {i: _unfilled(outs[i], again=True) for i in apart}
+    for i, number in left.items():
+        if number and (promise.repeats or outs[i].dtype in _UNFILLED):
+            raise _left_out(promise, i, number, outs[i])
+    return result
+
+
+def _left_out(promise: Promise, place: int, left: int, out: torch.Tensor) -> BackendError:
+    found = f"{left} of {out.numel()} elements of result {place} are as they were"
+    hint = "a kernel stores every element of its results; memory that is meant to be as it was is "
+    hint += "returned (torch.empty), by a kernel without a parameter out"
+    return promise.broken(found, "results that are filled", hint)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor | None:
+    return tensor.clone() if tensor.numel() * tensor.itemsize <= COPIED else None
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one type have the same bits, NaN included."""
+    return torch.equal(_bytes(a.contiguous()), _bytes(b.contiguous()))
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+_UNFILLED = {
+    torch.bool: (torch.uint8, 0x5A, 0x5C),
+    torch.float16: (torch.int16, 0x7E5A, 0x7E5C),
+    torch.bfloat16: (torch.int16, 0x7FDA, 0x7FDC),
+    torch.float32: (torch.int32, 0x7FDA5A5A, 0x7FDC5C5C),
+    torch.float64: (torch.int64, 0x7FFA5A5A5A5A5A5A, 0x7FFC5C5C5C5C5C5C),
+}
+"""By dtype the bits of what no kernel means, a NaN, or a bool that is neither of the two, and the
+integers that have them; others for a second run."""
+_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+
+def _pattern(dtype: torch.dtype, again: bool) -> tuple[torch.dtype, int]:
+    """Return the integers as which results of a dtype are seen, and what is written to them."""
+    if dtype in _UNFILLED:
+        bits, *numbers = _UNFILLED[dtype]
+        return bits, numbers[again]
+    bits = _OF_SIZE.get(dtype.itemsize, torch.int64)
+    return bits, int.from_bytes((b"\x5c" if again else b"\x5a") * bits.itemsize, "little")
+
+
+def _spoil(out: torch.Tensor, again: bool = False) -> None:
+    """Write what no kernel means to a tensor that is about to be filled."""
+    if out.numel():
+        bits, number = _pattern(out.dtype, again)
+        out.detach().reshape(-1).view(bits).fill_(number)
+
+
+def _unfilled(out: torch.Tensor, again: bool = False) -> int:
+    """Return how many elements, or numbers of complex ones, are still what `_spoil` wrote."""
+    if not out.numel():
+        return 0
+    bits, number = _pattern(out.dtype, again)
+    parts = out.detach().reshape(-1).view(bits).split(LOOKED_AT)
+    return sum(int((part == number).sum()) for part in parts)
+
+
+def _shares_storage(result: torch.Tensor, argument: Any) -> bool:
+    """Whether a result lies anywhere in the storage of an argument."""
+    if not isinstance(argument, torch.Tensor) or not argument.numel() or not result.numel():
+        return False
+    storage = argument.untyped_storage()
+    start, end = _extent(result)
+    first = storage.data_ptr()
+    return start < first + storage.nbytes() and first < end
+
+
+def overlap(a: Any, b: Any) -> bool:
+    """Whether the memory from a tensor's first to its last element meets another's."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return False
+    if not a.numel() or not b.numel():
+        return False
+    (a_start, a_end), (b_start, b_end) = _extent(a), _extent(b)
+    return a_start < b_end and b_start < a_end
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of the first byte and of the one behind the last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((extent - 1) * step for extent, step in steps)
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.itemsize
+
+
+def results_of(result: Any) -> tuple[Any, ...]:
+    """Return what a kernel returned as a tuple."""
+    return result if isinstance(result, tuple) else () if result is None else (result,)
