@@ -158,16 +158,16 @@ class RefType(Type):
 
 def _refuse(type_: TensorType) -> None:
     """Raise TypeInferError for a shape with what is no dimension; an int of a subclass is one."""
-    shape = type_.shape
-    wrong: object = shape
+    shape: object = type_.shape
+    what, wrong = "this is no shape of a tensor", shape
     if isinstance(shape, tuple):
-        known = [isinstance(d, (int, *_NAMED)) and not isinstance(d, bool) for d in shape]
-        if all(known):
+        others = [d for d in shape if not isinstance(d, (int, *_NAMED)) or isinstance(d, bool)]
+        if not others:
             return
-        wrong = shape[known.index(False)]
+        what, wrong = "this is no extent of a tensor", others[0]
     line = line_of(sys._getframe(3))  # above what `dataclass` makes
     raise TypeInferError(
-        "this is no extent of a tensor" if wrong is not shape else "this is no shape of a tensor",
+        what,
         expected="ints, SymbolicDims, or UNKNOWN where only the data can say it, in a tuple",
         found=f"{wrong!r} ({type(wrong).__name__}) in the shape {shape!r}",
         span=None if line is None else Span(*line),

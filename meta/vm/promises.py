@@ -29,7 +29,7 @@ from meta.base.device import Device
 from meta.base.errors import BackendError, MetaError
 from meta.dialect.core.fused import FUSED, KERNEL
 from meta.dialect.core.openv import Kernel, OpEnv
-from meta.ir import Function, TensorType, TupleType, bindings
+from meta.ir import Function, TensorType, TupleType, Type, bindings
 from meta.op.core.call import CallValues, array_type, written_places
 from meta.op.core.op import Op
 from meta.passes.calls import called_op, leaf_types, written_parameters
@@ -97,8 +97,8 @@ class Promise:
         """Raise BackendError unless a result has the type that the type function says."""
         wanted = self.outputs[place]
         if not isinstance(out, torch.Tensor):
-            found = f"result {place} is a {type(out).__name__}"
-            raise self.broken(found, f"a compact {wanted}, a tensor of torch")
+            what = f"result {place} is a {type(out).__name__}"
+            raise self.broken(what, f"a compact {wanted}, a tensor of torch")
         try:
             key = key_of(out)
         except MetaError as error:
@@ -193,6 +193,7 @@ class FirstRun:
     """
 
     __slots__ = ("after", "run")
+    run: Kernel
 
     def __init__(self, promise: Promise, *after: Callable[[Kernel], None]) -> None:
         kernel, self.after = promise.env.run, list(after)
@@ -207,7 +208,7 @@ class FirstRun:
             self.after.clear()
             return result
 
-        self.run: Kernel = first
+        self.run = first
 
     def __call__(self, *values: Any) -> Any:
         return self.run(*values)
@@ -231,12 +232,16 @@ def first_fused_run(env: OpEnv, function: Function, device: Device) -> FirstRun:
     types = result.fields if isinstance(result, TupleType) else (result,)
     outputs = [t for t in types if isinstance(t, TensorType)]
     # By argument, a tuple being several, whether it is written.
-    flat = [i in written for i, p in enumerate(function.params) for _ in leaf_types(p.type)]
+    flat = [i in written for i, p in enumerate(function.params) for _ in _leaves(p.type)]
     ops = [called_op(b.value) for b in bindings(function)]
     repeats = all(op is None or _repeats(op) for op in ops)
     places = tuple(i for i, is_written in enumerate(flat) if is_written)
     name = str(function.attrs.get(KERNEL, function.attrs[FUSED]))
     return FirstRun(Promise(env, name, outputs, places, device, repeats))
+
+
+def _leaves(type_: Type | None) -> list[Type]:
+    return [] if type_ is None else leaf_types(type_)
 
 
 def _repeats(op: Op) -> bool:
@@ -339,8 +344,9 @@ def _unfilled(out: torch.Tensor, again: bool = False) -> int:
     if not out.numel():
         return 0
     bits, number = _pattern(out.dtype, again)
-    parts = out.detach().reshape(-1).view(bits).split(LOOKED_AT)
-    return sum(int((part == number).sum()) for part in parts)
+    flat = out.detach().reshape(-1).view(bits)
+    starts = range(0, flat.numel(), LOOKED_AT)
+    return sum(int((flat[at : at + LOOKED_AT] == number).sum()) for at in starts)
 
 
 def _shares_storage(result: torch.Tensor, argument: Any) -> bool:
