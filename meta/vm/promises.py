@@ -276,13 +276,14 @@ def _first_run(promise: Promise, kernel: Kernel, values: Sequence[Any]) -> Any:
             raise promise.broken(f"argument {i} was written", "arguments as they were")
     if not any(left.values()):
         return result
-    if promise.repeats:  # a kernel may mean these values
+    repeats = promise.repeats and len(apart) == len(outs)
+    if repeats:  # a kernel may mean these values
         for i in apart:
             _spoil(outs[i], again=True)
         result = kernel(*values)
         left = {i: _unfilled(outs[i], again=True) for i in apart}
     for i, number in left.items():
-        if number and (promise.repeats or outs[i].dtype in _UNFILLED):
+        if number and (repeats or outs[i].dtype in _UNFILLED):
             raise _left_out(promise, i, number, outs[i])
     return result
 
