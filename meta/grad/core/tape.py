@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 import torch
 
-from meta.base.dtype import TO_TORCH, has_gradient
+from meta.base.device import Device
+from meta.base.dtype import FROM_TORCH, TO_TORCH, has_gradient
 from meta.base.errors import GradientError, MetaError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span, user_line
@@ -31,7 +32,7 @@ from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
 from meta.runtime import copies
-from meta.runtime.array_key import ArrayKey
+from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.entered import Entered, give_back
 from meta.runtime.ndarray import adding, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording, recording_is
@@ -110,8 +111,8 @@ class TapeNode:
                 pairs = zip(source, given, strict=True)
             for s, g in pairs:
                 if s is not None:
-                    wanted = s.node.outputs[s.index] if s.__class__ is Edge else s.key
-                    if g.__class__ is ndarray and g.key is wanted:
+                    wanted = _key_of(s)
+                    if g.__class__ is ndarray and (g.key is wanted or wanted is None):
                         yield s, g
                         continue
                     if g is None:
@@ -122,7 +123,8 @@ class TapeNode:
                             span=self.span,
                         )
                     found = array_type(g.key) if isinstance(g, ndarray) else g
-                    self.rule.require(slot, found, array_type(wanted), self.span)
+                    if wanted is not None:
+                        self.rule.require(slot, found, array_type(wanted), self.span)
                     yield s, g
 
     def results(self) -> dict[str, Any]:
@@ -310,6 +312,17 @@ def source_of(value: Any) -> Any:
             return value
         return None if isinstance(node, NoGradient) and not node.missing else node
     return tuple(map(source_of, value)) if value.__class__ is tuple else None
+
+
+def _key_of(source: Any) -> ArrayKey | None:
+    """Return what is known of the argument that a gradient goes to; None where it ends."""
+    if source.__class__ is Edge:
+        outputs: tuple[ArrayKey, ...] = source.node.outputs
+        return outputs[source.index]
+    if source.__class__ is Entered:
+        tensor = source.tensor
+        return array_key(tuple(tensor.shape), FROM_TORCH[tensor.dtype], Device(tensor.device))
+    return source.key if source.__class__ is ndarray else None
 
 
 def _detached(value: Any) -> Any:
