@@ -23,7 +23,7 @@ LIMITS = (
     "not known while converting",
     "extents that depend on values",
     "whole numbers only",
-    "a number of steps that is",
+    r"are not all of the axis of \?",
 )
 """What errors say that name a limit, which docs/frontends.md has."""
 NAMED_LIMITS = (*LIMITS, "for all extents", "extents? .* (known|named|symbolic)")

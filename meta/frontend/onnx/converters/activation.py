@@ -140,6 +140,8 @@ def hardmax(x, *, axis, call):
 
 def _first_greatest(x, axis):
     axis = axis + x.ndim if axis < 0 else axis
+    if x.shape[axis] == 0:
+        return x  # nothing is chosen
     chosen = op.expand_dims(op.argmax(x, axis), axis)
     # 0, 1, ... along the axis, whose extent may have no number.
     ones = op.astype(op.ones_like(x), chosen.dtype)

@@ -118,4 +118,5 @@ CASES: list[OnnxCase] = [
     ),
     *calls("Softmax", X, opsets=(11,), label="without an axis", expected=lambda x: softmax(x, 1)),
     *calls("Relu", HALF, opsets=(14,), label="half"),
+    *calls("Hardmax", np.zeros((2, 0), np.float32), opsets=(11, 13), expected=lambda x: x),
 ]

@@ -55,7 +55,9 @@ def gemm(draw: Draw) -> Node:
 
 def _image(draw: Draw) -> Value:
     return draw.pick(
-        lambda v: v.ndim in (3, 4) and v.dtype in ("float32", "float64") and v.fixed[1]
+        lambda v: (
+            v.ndim in (3, 4) and v.dtype in ("float32", "float64") and v.fixed[1] and v.shape[1] > 0
+        )
     )
 
 
