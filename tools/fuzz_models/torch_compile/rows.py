@@ -76,8 +76,8 @@ A1-2 {0}.tile(<k>)
 A1*2 {0}[<list>]
 A1*2 {0}.index_select(<A>, <index>)
 A1*2 {0}[<index>]
-A1 {0}.gather(<A>, {0}.argsort(<A>))
-A1 torch.take_along_dim({0}, {0}.argsort(<A>), <A>)
+A1 {0}.gather(<A>, {0}.argsort(dim=<A>, stable=True))
+A1 torch.take_along_dim({0}, {0}.argsort(dim=<A>, stable=True), <A>)
 A1*2 torch.nn.functional.pad({0}, (<k>, 1))
 A1 torch.nn.functional.pad({0}, (0, -1))
 A1 torch.nn.functional.pad({0}, (<k>, <k>), value=<c>)
@@ -122,7 +122,7 @@ N1*2 {0}.index_put_((<index>,), torch.tensor(2, dtype={0}.dtype, device={0}.devi
 N1*2 {0}.index_put_((<index>,), {0}[<index>] + 1, accumulate=True)
 N1 {0}.index_fill_(<A>, <index>, <c>)
 N1 {0}.index_add_(<A>, <index>, {0}.index_select(<A>, <index>))
-N1 {0}.scatter_(<A>, {0}.argsort(<A>), {0}.clone())
+N1 {0}.scatter_(<A>, {0}.argsort(dim=<A>, stable=True), {0}.clone())
 N1 {0}.index_copy_(<A>, <index>, {0}.index_select(<A>, <index>) * 2)
 N0 {0}.relu_()
 N0 {0}.clamp_(min=<k>)
@@ -236,8 +236,8 @@ F1*2 {0}.logsumexp(<A>)
 F1*2 {0}.cumsum(<A>)
 F1 {0}.cumprod(<A>)
 F1 {0}.cummax(<A>).values
-F1 r0, r1 = {0}.sort(<A>)
-F1 {0}.argsort(<A>)
+F1 r0, r1 = {0}.sort(dim=<A>, stable=True)
+F1 {0}.argsort(dim=<A>, stable=True)
 F1 r0, r1 = {0}.topk(1, <A>)
 F1 {0}.topk(<k>, <A>).values
 F1 {0}.median(<A>).values
