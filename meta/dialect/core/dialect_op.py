@@ -50,6 +50,7 @@ class DialectOp(OpNode):
         # What a call handler asks of an operator is the base operator's.
         self.schema, self.infer, self.call_values = base.schema, base.infer, base.call_values
         self.random, self.promotes = base.random, base.promotes
+        self.view_elsewhere = base.view_elsewhere
         self.config: Config | None = None
         self._configured: dict[Config, DialectOp] = {}
         self.scope, self.standalone = GENERIC, False
