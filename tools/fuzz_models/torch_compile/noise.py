@@ -50,7 +50,9 @@ class Noise(TorchDispatchMode):
                 if written and isinstance(value, torch.Tensor):
                     self._disturb(value)
             return result
-        if "batch_norm" not in own:  # it writes running statistics, whatever its schema says
+        if "batch_norm" in own:  # it writes running statistics, whatever its schema says
+            args = (self._disturbed(args[0]), *args[1:])
+        else:
             args, kwargs = tree_map(self._disturbed, (args, kwargs))
         return tree_map(self._disturbed, func(*args, **kwargs))
 
