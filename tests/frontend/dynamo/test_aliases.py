@@ -66,8 +66,8 @@ WRITTEN: dict[str, Callable[[Tensor, int], Any]] = {
 }
 
 
-def rows(n: int) -> Tensor:
-    return torch.arange(n * 4.0).view(n, 4)
+def rows(n: int, device: str = "cpu") -> Tensor:
+    return torch.arange(n * 4.0, device=device).view(n, 4)
 
 
 def listed(found: Any) -> list[Tensor]:
@@ -103,10 +103,15 @@ def outcome(function: Callable[..., Any], x: Tensor, k: int) -> Any:
     return lies, seen
 
 
-def compare(function: Callable[..., Any], calls: Sequence[tuple[int, int]] = CALLS) -> None:
+def compare(
+    function: Callable[..., Any],
+    calls: Sequence[tuple[int, int]] = CALLS,
+    device: str = "cpu",
+) -> None:
     run = torch.compile(function, backend="meta", fullgraph=True)
     for n, k in calls:
-        assert outcome(run, rows(n), k) == outcome(function, rows(n), k), (n, k)
+        found, expected = (outcome(f, rows(n, device), k) for f in (run, function))
+        assert found == expected, (n, k)
 
 
 @pytest.mark.parametrize("name", VIEWS_OF_AN_INPUT)
@@ -122,6 +127,12 @@ def test_views_of_one_result(name: str) -> None:
 @pytest.mark.parametrize("name", WRITTEN)
 def test_views_of_what_is_written(name: str) -> None:
     compare(WRITTEN[name])
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", [*VIEWS_OF_A_RESULT, *WRITTEN])
+def test_on_cuda(name: str) -> None:
+    compare((VIEWS_OF_A_RESULT | WRITTEN)[name], CALLS[:3], "cuda")
 
 
 def test_an_input_with_an_offset() -> None:
