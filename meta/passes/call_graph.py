@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from meta.ir import Call, Function, GlobalVar, Module, bindings
+from meta.ir import Block, Call, Function, GlobalVar, If, Module, bindings
 from meta.ir.visit import used_atoms
 
 PREPARED_BY = "prepared_by"
@@ -46,6 +46,29 @@ def recursive(module: Module) -> set[str]:
     """Return the names of the functions that may call themselves, directly or not."""
     graph = _graph(module)
     return {name for name in graph if name in _reached(graph, name)}
+
+
+def calls_in_one(module: Module) -> dict[str, int]:
+    """Return how many calls of functions one call of each leads to, itself included; callees first.
+
+    Of the branches of an `If` the one with more counts. A function that calls itself counts once
+    there: how often it does is not known before it runs. So do functions that are values.
+    """
+    counts: dict[str, int] = {}
+
+    def within(block: Block) -> int:
+        count = 0
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, Call) and isinstance(value.callee, GlobalVar):
+                count += counts.get(value.callee.name, 1)
+            elif isinstance(value, If):
+                count += max(within(value.then_block), within(value.else_block))
+        return count
+
+    for name in callees_first(module):
+        counts[name] = 1 + within(module.functions[name].body)
+    return counts
 
 
 def _graph(module: Module) -> dict[str, list[str]]:

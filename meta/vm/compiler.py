@@ -78,7 +78,7 @@ def compile(
     What was compiled before, in any process, is taken from the program cache (META_PROGRAM_CACHE).
 
     Raises TraceError, TypeInferError or DispatchError, at the user's line, for what cannot be
-    traced, typed or run.
+    traced, typed or run, and IRError for functions that call one another too often.
     """
     if tune is not None:
         with measured(tune):
@@ -94,6 +94,7 @@ def compile(
             )
     with PassContext(opt_level=opt_level):
         program = to_program(model, args, kwargs)
+    program.require_end()
     given = (a for a in tree.flatten((args, kwargs))[0] if not isinstance(a, TensorType | Value))
     arrays = [*map(as_array, given), *program.arrays]
     where = (

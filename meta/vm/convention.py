@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from meta.base.errors import ArgumentError, FormatError, IRError, TraceError
 from meta.base.registry import nearest
 from meta.base.source import Span
-from meta.ir import Dim, Function, Module, SymbolicDim, TensorType, TupleType, Type, parse_literal
+from meta.ir import (
+    Call,
+    Dim,
+    Function,
+    Module,
+    SymbolicDim,
+    TensorType,
+    TupleType,
+    Type,
+    bindings,
+    parse_literal,
+)
 from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
+from meta.passes.call_graph import calls_in_one
 from meta.passes.copied_results import copied_results
 from meta.runtime import copies
 from meta.runtime.ndarray import as_array, ndarray
@@ -248,6 +260,10 @@ def _damaged(found: Any) -> FormatError:
     )
 
 
+MOST_CALLS = 1 << 24
+"""Calls of functions that one run may make, where their number is known before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """A traced model.
@@ -262,6 +278,7 @@ class Program:
     steady: whether others write the arrays rarely, and between calls only: those of a model in
     infer mode. What depends on them alone is then computed once (see `meta.passes.prepare`).
     closed_over: what required a gradient and became a constant, as text; see `Trace`.
+    calls: how many calls of functions a run makes, as far as that is known before.
 
     Raises TraceError for a main that takes or returns data values, references or functions.
     """
@@ -271,11 +288,29 @@ class Program:
     convention: Convention
     steady: bool = False
     closed_over: str = ""
+    calls: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         require_arrays(self.convention.name, self.module.main)
         convention = replace(self.convention, copies=copied_results(self.module))
         object.__setattr__(self, "convention", convention)
+        object.__setattr__(self, "calls", calls_in_one(self.module)["main"])
+
+    def require_end(self) -> None:
+        """Raise IRError for a program of more calls than any run makes: a chain of functions that
+        each call the one before twice makes 2^n, which a few lines say.
+        """
+        if self.calls <= MOST_CALLS:
+            return
+        counts = calls_in_one(self.module)
+        name = next(n for n, count in counts.items() if count > MOST_CALLS)
+        called = (b for b in bindings(self.module.functions[name]) if isinstance(b.value, Call))
+        raise IRError(
+            "functions call one another too often: a run would have no end",
+            expected=f"at most {MOST_CALLS:,} calls in one",
+            found=f"{counts[name]:,} calls in one of @{name}",
+            span=next((b.span for b in called if b.span is not None), self.convention.site),
+        )
 
 
 def module_program(module: Module) -> Program:

@@ -51,8 +51,9 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """Run a program on the user's arguments and return what the user's function returned.
 
     GradientError, where calls are recorded, for one that has what requires a gradient as a
-    constant.
+    constant. IRError for a program that would make too many calls.
     """
+    program.require_end()
     if program.closed_over and is_recording():
         raise GradientError(
             "traced code closes over an array that requires a gradient, which is a constant of the "

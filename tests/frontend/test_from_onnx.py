@@ -200,9 +200,19 @@ def test_branches() -> None:
         ]
     )
     model = from_onnx(graph(nodes, {"c": condition, "x": X}, {"y": 3}))
-    with pytest.raises(OnnxError, match="1 call of this program is not supported") as caught:
-        run(model, condition, X)
-    assert "GridSample, once, first at u: the mode 'quintic' is unknown" in str(caught.value)
+    np.testing.assert_array_equal(run(model, condition, X).numpy(), -X)
+    with pytest.raises(meta.errors.ExecutionError, match="GridSample, u: the mode 'quintic'"):
+        run(model, np.array(False), X)
+    # Where neither branch can be converted, the error is that of the conversion.
+    other = nodes[0].attribute[1].g
+    other.node[0].CopyFrom(
+        helper.make_node("GridSample", ["x", "x"], [other.output[0].name], mode="quintic")
+    )
+    model = from_onnx(graph(nodes, {"c": condition, "x": X}, {"y": 3}))
+    for taken in (True, False):
+        with pytest.raises(OnnxError, match="not supported") as caught:
+            run(model, np.array(taken), X)
+        assert "the mode 'quintic' is unknown" in str(caught.value)
 
 
 def test_an_output_that_is_named_twice() -> None:
@@ -235,13 +245,14 @@ def test_a_dependent_of_what_is_not_converted_is_not_listed() -> None:
         helper.make_node("Neg", ["u"], ["n"]),
         helper.make_node("Det", ["n"], ["y"]),
         helper.make_node("TopK", ["x", "k"], ["v", "w"]),
-        helper.make_node("OneHot", ["x", "k", "d"], ["z"]),
+        helper.make_node("OneHot", ["x", "k", "d"], ["o"]),
+        helper.make_node("MaxPool", ["x"], ["z"], kernel_shape=[2], auto_pad="SAME"),
     ]
     given = {"x": X, "k": np.array([1]), "d": np.array([0, 1], np.float32)}
-    model = from_onnx(graph(nodes, given, {"y": 3, "v": 3, "z": 3}))
+    model = from_onnx(graph(nodes, given, {"y": 3, "v": 3, "o": 4, "z": 3}))
     with pytest.raises(OnnxError, match="2 calls of this program are not supported") as caught:
         run(model, *given.values())
-    assert "GridSample" in str(caught.value) and "OneHot" in str(caught.value)
+    assert "GridSample" in str(caught.value) and "MaxPool" in str(caught.value)
     assert "Det" not in str(caught.value)
 
 

@@ -335,7 +335,7 @@ class TestArguments:
         assert read("count", np.uint8(3)) == 3 and type(read("count", np.uint8(3))) is int
         assert read("pads", 2) == 2 and read("pads", [1, 2]) == (1, 2)
         assert read("dtype", torch.float16) == read("dtype", np.float16) == "float16"
-        assert read("kind", None) is None and read("kind", float) == "float32"
+        assert read("kind", None) is None and read("kind", float) == "float64"
         assert read("device", "cuda(1)") == "cuda:1"
         assert read("maybe", None) is None and read("limit", None) is None
         assert read("several", [1, 2]) == (lift(1), lift(2)) and read("several", ()) == ()

@@ -61,7 +61,9 @@ def range_(start, limit, delta, *, stash_type):
         vectors = (op.reshape(n, ()) for n in (start, limit, delta))
         return op.dynamic_arange(*vectors, dtype)
     first, last, step = numbers
-    if not step or not all(map(isfinite, numbers)):
+    if not step:
+        raise Unconvertible("a step of 0 has no end")
+    if not all(map(isfinite, numbers)):
         raise Unconvertible(f"from {first} to {last} by {step} is no range")
     count = max(ceil((last - first) / step), 0)
     wide = "float32" if dtype in ("float16", "bfloat16") and stash_type else dtype

@@ -15,7 +15,6 @@ from typing import Any
 
 from meta.base.source import Span, user_span
 from meta.frontend.relay import ast
-from meta.frontend.relay.convert.expansion import MOST_CALLS, MOST_INLINED, Expansion
 from meta.frontend.relay.convert.program import Order, RelayProgram, Scope
 from meta.frontend.relay.convert.types import Bindings, DataTypes, tuple_type
 from meta.frontend.relay.errors import RelayError
@@ -113,6 +112,8 @@ def leaves(value: Any) -> list[Any]:
 
 MAX_LEAVES = 1 << 14
 """A value of more leaves is refused, as one that nests deeper than a tuple of the IR may."""
+MOST_INLINED = 1 << 14
+"""Calls that may be replaced by the body of what they call."""
 
 
 class Context:
@@ -130,7 +131,6 @@ class Context:
         self.place: ast.Place | None = None
         self._constants: dict[ast.Constant, ndarray] = {}
         self._sizes: dict[int, tuple[Any, int, int]] = {}
-        self.expansion = Expansion(trace.functions)
         self._inlined = 0
 
     @contextmanager
@@ -159,16 +159,6 @@ class Context:
         """Raise RelayError, ``what``, where something else is found than is expected."""
         if expected != found:
             raise self.error(what, expected=expected, found=found)
-
-    def require_end(self, name: str) -> None:
-        """Raise RelayError for a call of a function that leads to more calls than any run makes."""
-        calls = self.expansion.calls(name)
-        if calls > MOST_CALLS:
-            raise self.error(
-                "functions call one another too often",
-                expected=f"at most {MOST_CALLS:,} calls in one",
-                found=f"{calls:,} calls in one of @{name}",
-            )
 
     def inlined(self, name: str) -> None:
         """Count a call that is replaced by a body; RelayError for too many."""

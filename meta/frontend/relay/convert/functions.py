@@ -155,7 +155,6 @@ class Functions:
                 f"{closure.name} calls itself, and the type of its result is not declared",
                 hint="declare it: fn (...) -> Tensor[(...), float32] { ... }",
             )
-        self.context.require_end(instance.name)
         trace = self.context.trace
         atoms = [trace.atom(a) for a in args]
         extra = [trace.lift(c) for c in instance.captured]
