@@ -45,6 +45,34 @@ def no_grad() -> Iterator[None]:
         yield
 
 
+class ClosedOver:
+    """What an array has in the place of a tape node that is a constant of traced code, copied from
+    an array, or a torch tensor, that requires a gradient. It is a leaf which cannot be given one.
+
+    name: of what was closed over. site: where the code was traced.
+    """
+
+    __slots__ = ("name", "site")
+
+    def __init__(self, name: str, site: Span | None) -> None:
+        self.name, self.site = name, site
+
+    def error(self) -> GradientError:
+        """Return the error of who asks for its gradient."""
+        return GradientError(
+            "traced code closes over an array that requires a gradient, which is a constant of the "
+            "program and gets none",
+            found=self.name,
+            hint="make it an attribute of a model, or an argument; or, if nobody trains it, close "
+            "over x.detach(), or set its requires_grad = False before",
+            span=self.site,
+        )
+
+    def backward(self, seed: Any, create_graph: bool) -> NoReturn:
+        """Raise, as the copy is not what requires the gradient."""
+        raise self.error()
+
+
 class NoGradient:
     """The operator that has no gradient, why, and the user's line that called it.
 

@@ -19,6 +19,7 @@ from meta.base.registry import nearest
 from meta.base.source import Span
 from meta.ir import (
     Call,
+    Constant,
     Dim,
     Function,
     Module,
@@ -35,6 +36,7 @@ from meta.passes.call_graph import calls_in_one
 from meta.passes.copied_results import copied_results
 from meta.runtime import copies
 from meta.runtime.ndarray import as_array, ndarray
+from meta.runtime.no_gradient import ClosedOver
 
 
 def bind(
@@ -277,7 +279,8 @@ class Program:
     user's function returned.
     steady: whether others write the arrays rarely, and between calls only: those of a model in
     infer mode. What depends on them alone is then computed once (see `meta.passes.prepare`).
-    closed_over: what required a gradient and became a constant, as text; see `Trace`.
+    closed_over: by constant of the module, what stands for its gradient: of what required one and
+    became the constant.
     calls: how many calls of functions a run makes, as far as that is known before.
 
     Raises TraceError for a main that takes or returns data values, references or functions.
@@ -287,7 +290,7 @@ class Program:
     arrays: tuple[ndarray, ...]
     convention: Convention
     steady: bool = False
-    closed_over: str = ""
+    closed_over: Mapping[Constant, ClosedOver] = field(default_factory=dict)
     calls: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,13 +9,13 @@ place of the block's frame: a loop, which is such a recursion, runs in constant 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from meta.base import config
-from meta.base.errors import GradientError, IRError, MetaError
+from meta.base.errors import IRError, MetaError
 from meta.grad.core import checkpointed
 from meta.ir import (
     CHECKPOINT,
@@ -42,7 +42,7 @@ from meta.passes.calls import base_op
 from meta.runtime import copies
 from meta.runtime.masters import followed, pairs_among
 from meta.runtime.ndarray import ndarray
-from meta.runtime.no_gradient import is_recording
+from meta.runtime.no_gradient import ClosedOver, is_recording
 from meta.vm.convention import Program
 from meta.vm.steps import buffer
 
@@ -50,32 +50,25 @@ from meta.vm.steps import buffer
 def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """Run a program on the user's arguments and return what the user's function returned.
 
-    GradientError, where calls are recorded, for one that has what requires a gradient as a
-    constant. IRError for a program that would make too many calls.
+    It may have what requires a gradient as a constant; to ask for the gradient is an error.
+    IRError for a program that would make too many calls.
     """
     program.require_end()
-    if program.closed_over and is_recording():
-        raise GradientError(
-            "traced code closes over an array that requires a gradient, which is a constant of the "
-            "program and would get none",
-            found=program.closed_over,
-            hint="make it an attribute of a model, or an argument; for its values alone "
-            "x.detach(), or call it where nothing is recorded (meta.no_grad)",
-            span=program.convention.site,
-        )
     inputs = program.convention.flatten(*args, **kwargs)
     with followed(pairs_among(program.arrays)):
-        result = run_module(program.module, [*inputs, *program.arrays])
+        result = run_module(program.module, [*inputs, *program.arrays], program.closed_over)
     return program.convention.unflatten(result)
 
 
-def run_module(module: Module, args: Sequence[Any]) -> Any:
-    """Run a module's main; returns an ndarray or a nested tuple of them.
+def run_module(
+    module: Module, args: Sequence[Any], closed_over: Mapping[Constant, ClosedOver] | None = None
+) -> Any:
+    """Run a module's main; returns an ndarray or a nested tuple of them. closed_over: of `Program`.
 
     Raises IRError if more than META_MAX_DEPTH calls and branches wait for one another.
     """
     with copies.unmarked():
-        return _Machine(module).run(args)
+        return _Machine(module, closed_over or {}).run(args)
 
 
 class _Closure:
@@ -113,8 +106,8 @@ class _Frame:
 
 
 class _Machine:
-    def __init__(self, module: Module) -> None:
-        self.module = module
+    def __init__(self, module: Module, closed_over: Mapping[Constant, ClosedOver]) -> None:
+        self.module, self.closed_over = module, closed_over
         self.stack: list[_Frame] = []
         self.max_depth: int = config.get("META_MAX_DEPTH")
         self.captured: dict[Function, list[Var]] = {}
@@ -187,7 +180,9 @@ class _Machine:
     def checkpointed(self, closure: _Closure, args: Sequence[Any]) -> Any:
         """Call a function of which the tape keeps nothing."""
         held = [a for a in tree.flatten(args)[0] if isinstance(a, ndarray)]
-        return checkpointed(lambda: _Machine(self.module).apply(closure, args), held)
+        return checkpointed(
+            lambda: _Machine(self.module, self.closed_over).apply(closure, args), held
+        )
 
     def push(self, frame: _Frame) -> None:
         if len(self.stack) >= self.max_depth:
@@ -209,7 +204,10 @@ class _Machine:
             return env[atom]
         if isinstance(atom, Constant):
             self.constants.add(buffer(atom.data))
-            return ndarray(atom.data)
+            array = ndarray(atom.data)
+            if atom in self.closed_over:
+                array.tracked, array.node = True, self.closed_over[atom]
+            return array
         if isinstance(atom, Tuple):
             return tuple(self.atom(f, env) for f in atom.fields)
         if isinstance(atom, GlobalVar):
@@ -223,7 +221,10 @@ class _Machine:
         if isinstance(value, tuple):
             return tuple(map(self.without_constants, value))
         if isinstance(value, ndarray) and buffer(value.tensor) in self.constants:
-            return ndarray(value.tensor.clone())
+            copied = ndarray(value.tensor.clone())
+            if is_recording():
+                copied.tracked, copied.node = value.tracked, value.node
+            return copied
         return value
 
     def span(self) -> Any:

@@ -187,7 +187,7 @@ class Failed(Exception):
 def check(program: Program, way: Way) -> Failure | None:
     """Run a program; return what is wrong, None if nothing is."""
     try:
-        with _preferred(way.dialect), torch.no_grad():
+        with _preferred(way.dialect), torch.set_grad_enabled(way.executor == "tape"):
             if way.executor == "dynamic":
                 _check_dynamic(program, way)
             else:

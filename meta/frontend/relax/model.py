@@ -140,7 +140,9 @@ def _given(main: Any, names: list[str], params: Any) -> dict[str, ndarray]:
     if unknown:
         raise RelaxError(f"main has no parameter {unknown[0]!r}", hint=nearest(unknown[0], names))
     is_tvm = tvm.runtime.Tensor
-    return {n: constant(v) if isinstance(v, is_tvm) else array(v) for n, v in params.items()}
+    return {
+        n: constant(v) if isinstance(v, is_tvm) else array(v).detach() for n, v in params.items()
+    }
 
 
 def _inputs_first(module: Any, state: Mapping[str, Any]) -> Any:

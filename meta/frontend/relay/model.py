@@ -93,7 +93,7 @@ def _known_or_traced(value: Any) -> Any:
 
 def _array(name: str, tensor: torch.Tensor) -> ndarray:
     try:
-        return ndarray(tensor.contiguous().clone())
+        return ndarray(tensor.detach().contiguous().clone())
     except ArgumentError as error:
         raise ParamsError(f"the array {name!r} cannot be used: {error.what}") from error
 

@@ -19,12 +19,12 @@ from torch._C._autograd import _get_current_graph_task_keep_graph as keeps_graph
 from meta.base.errors import GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.chosen import Sums
-from meta.grad.core.tape import add_to, own, place_of, propagate, source_of, sources_of
+from meta.grad.core.tape import Edge, add_to, own, place_of, propagate, source_of, sources_of
 from meta.op.core.handler import use
 from meta.runtime.entered import Entered
 from meta.runtime.exchange import Exchange
 from meta.runtime.ndarray import array, as_array, ndarray
-from meta.runtime.no_gradient import is_recording, recording_is
+from meta.runtime.no_gradient import ClosedOver, NoGradient, is_recording, recording_is
 
 
 class ArrayOfMeta(torch.autograd.Function):
@@ -36,7 +36,11 @@ class ArrayOfMeta(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, left: ndarray, leaves: list[ndarray], anchor: torch.Tensor, *tensors: torch.Tensor
+        ctx: Any,
+        left: ndarray,
+        leaves: list[ndarray | ClosedOver],
+        anchor: torch.Tensor,
+        *tensors: torch.Tensor,
     ) -> torch.Tensor:
         ctx.left_at, ctx.ends = source_of(left), ([Entered(t) for t in tensors], leaves)
         ctx.context = copy_context()
@@ -67,8 +71,8 @@ def _swept(
     start: Any,
     dy: torch.Tensor,
     entered: list[Entered],
-    leaves: list[ndarray],
-    asked: list[ndarray],
+    leaves: list[ndarray | ClosedOver],
+    asked: list[ndarray | ClosedOver],
     linked: bool,
 ) -> list[torch.Tensor | None]:
     """Return the gradients of the tensors that a source leads to; add to those of the leaves that
@@ -113,10 +117,12 @@ def leave(left: ndarray) -> torch.Tensor:
         raise _without_history(left, "torch.inference_mode", "meta.array(x) outside of it")
     if torch._C._are_functorch_transforms_active():
         raise _without_history(left, "a transform of torch.func", "torch.autograd.grad")
-    ends = {place_of(s): s for s in sources_of(start) if isinstance(s, Entered | ndarray)}.values()
+    ends = {
+        place_of(s): s for s in sources_of(start) if not isinstance(s, Edge | NoGradient)
+    }.values()
     result: torch.Tensor = ArrayOfMeta.apply(
         left,
-        [s for s in ends if isinstance(s, ndarray)],
+        [s for s in ends if not isinstance(s, Entered)],
         torch.zeros(0, device=left.tensor.device, requires_grad=True),
         *(s.tensor for s in ends if isinstance(s, Entered)),
     )

@@ -35,7 +35,7 @@ from meta.runtime import copies
 from meta.runtime.array_key import ArrayKey, array_key
 from meta.runtime.entered import Entered, give_back
 from meta.runtime.ndarray import adding, ndarray
-from meta.runtime.no_gradient import NoGradient, is_recording, recording_is
+from meta.runtime.no_gradient import ClosedOver, NoGradient, is_recording, recording_is
 
 _order = itertools.count()
 
@@ -182,8 +182,10 @@ class Edge:
             give_back(entered, create_graph)
 
 
-def add_to(leaf: ndarray, gradient: ndarray, given: set[int]) -> None:
+def add_to(leaf: ndarray | ClosedOver, gradient: ndarray, given: set[int]) -> None:
     """Add a gradient to a leaf's; ``given``: as in `own`."""
+    if isinstance(leaf, ClosedOver):
+        raise leaf.error()
     with adding:
         if leaf.grad is None:
             leaf.grad = own(gradient, given)

@@ -142,12 +142,11 @@ class Trace:
     types: the data types of its values, by name; add one with `define`.
     device: where the inputs are, so where new arrays should be made.
     promotes: whether the code that is traced is a user's, whose operands are promoted.
-    closed_over: an array that requires a gradient, or a torch tensor that does, and became a
-    constant, as text; empty if there is none.
+    closed_over: by constant, the name of the array, or torch tensor, that requires a gradient and
+    became it.
     """
 
     promotes = False
-    closed_over = ""
 
     def __init__(self, device: Device = CPU) -> None:
         self.builder = BlockBuilder()
@@ -167,6 +166,7 @@ class Trace:
         self.trained: set[Expr] = set()
         # What a user would write to another array through, elsewhere; see `meta.runtime.copies`.
         self.copied: set[Expr] = set()
+        self.closed_over: dict[Constant, str] = {}
 
     @property
     def casts(self) -> bool:
@@ -215,10 +215,10 @@ class Trace:
             return value
         array = as_array(value)
         if id(array) not in self._arrays:
-            if getattr(value, "requires_grad", False) and not self.closed_over:
-                self.closed_over = f"{array.name or 'an array'} of shape {array.shape}"
             # A copy: the program does not change when the user writes to the array later.
             constant = Constant(array.tensor.clone())
+            if getattr(value, "requires_grad", False):
+                self.closed_over[constant] = f"{array.name or 'an array'} of shape {array.shape}"
             self._arrays[id(array)] = (array, Symbol(self, constant, constant.type))
         return self._arrays[id(array)][1]
 
