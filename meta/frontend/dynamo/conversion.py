@@ -34,7 +34,7 @@ from meta.frontend.dynamo.layout import Order, inverse, is_usual, order_by_strid
 from meta.frontend.dynamo.outputs import OURS, Output, Readers, Result, outputs_of
 from meta.frontend.dynamo.own import update_in_place, without_statistics
 from meta.ir import Call, Expr, Function, Module, TensorType, Tuple, Var, type_of
-from meta.ir.dims import SymbolicDim
+from meta.ir.dims import SymbolicDim, UnknownDim
 from meta.op.core.call import View, map_tensors
 from meta.op.core.op import Op
 from meta.op.core.tracing import Symbol, Trace
@@ -308,7 +308,7 @@ class GraphWalker(Walker):
         if name in _BY_STRIDES and not kwargs:
             return self._by_strides(node, overload, args)
         try:
-            return super()._overload(node, overload, args, kwargs)
+            return self._with_extents(node, super()._overload(node, overload, args, kwargs))
         except AtenError:
             raise
         except MetaError as error:
@@ -316,6 +316,13 @@ class GraphWalker(Walker):
                 raise NotForAllSizes(str(error)) from error
             why = Unconvertible(f"its converter fails: {str(error).splitlines()[0]}")
             return self._call_back(node, args, kwargs, why)
+
+    def _with_extents(self, node: fx.Node, result: Any) -> Any:
+        """Return a result of extents that only the run time knows with those that torch states."""
+        if not any(isinstance(n, UnknownDim) for n in getattr(result, "shape", ())):
+            return result
+        type_ = self.result_type(node)
+        return result if type_ is None else op.reshape(result, type_.shape)
 
     def result_type(self, node: fx.Node) -> TensorType | None:
         said = node.meta.get("val")

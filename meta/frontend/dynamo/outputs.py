@@ -132,8 +132,11 @@ def outputs_of(
     places = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
     wanted: Any = next(n for n in nodes if n.op == "output").args[0]
     given = {_memory(n.meta["val"]) for n in places if _is_tensor(n)}
-    bases = {at: base_of(n) for at, n in enumerate(wanted) if _is_tensor(n)}
-    counts, written = Counter(bases.values()), _written(graph)
+    written = _written(graph)
+    # What is made anew of an input that is written is a view of the value that is written there.
+    stops = {at: written if at in readers.regenerated else {} for at in range(len(wanted))}
+    bases = {at: base_of(n, stops[at]) for at, n in enumerate(wanted) if _is_tensor(n)}
+    counts = Counter(bases.values())
     wholes = _wholes(wanted, readers.aliases, given)
     found = Outputs()
     of_base: dict[fx.Node, Result] = {}
@@ -179,11 +182,11 @@ def outputs_of(
     return found
 
 
-def base_of(node: fx.Node) -> fx.Node:
-    """Return what a tensor is a view of, by the schemas of the calls that make it; itself, if it is
-    none.
+def base_of(node: fx.Node, stops: Collection[fx.Node] = ()) -> fx.Node:
+    """Return what a tensor is a view of, by the schemas of the calls that make it, or the first of
+    ``stops`` on the way there; itself, if it is none.
     """
-    while _makes_view(node):
+    while node not in stops and _makes_view(node):
         (node, *_) = node.all_input_nodes
     return node
 

@@ -55,6 +55,9 @@ VIEWS_OF_A_RESULT: dict[str, Callable[[Tensor, int], Any]] = {
 WRITTEN: dict[str, Callable[[Tensor, int], Any]] = {
     "view of a written input": lambda x, k: (x.mul_(2)[k:],),
     "view before the write": lambda x, k: (lambda v: (v, x.add_(1).sum()))(x[x.shape[0] // 2 :]),
+    "written through a view of one more axis": lambda x, k: (
+        lambda v: (v.flatten(0, 1), v[-1:, :, k - 1].fill_(5), x)
+    )(x.unsqueeze(0)),
     "written through a view": lambda x, k: (x[k:].mul_(3), x[: x.shape[0] // 2]),
     "last rows": lambda x, k: (lambda y: (y[-k:].zero_(), y))(x.clone()),
     "last row": lambda x, k: (lambda y: (y[-k].zero_(), y))(x.clone()),

@@ -143,7 +143,8 @@ class Draw:
     def param(self, shape: tuple[int, ...], like: int, grad: bool) -> int:
         """Return a new argument of this shape."""
         dtype = str(self.tensor(like).dtype).removeprefix("torch.")
-        return self.add(Given(dtype, shape, grad="leaf" if grad and self.train else ""))
+        trained = grad and self.train and self.tensor(like).is_floating_point()
+        return self.add(Given(dtype, shape, grad="leaf" if trained else ""))
 
     def extent(self, value: int, axis: int) -> int:
         """Return an extent; raise Missing if it changes between calls."""

@@ -54,7 +54,10 @@ class Noise(TorchDispatchMode):
             args = (self._disturbed(args[0]), *args[1:])
         else:
             args, kwargs = tree_map(self._disturbed, (args, kwargs))
-        return tree_map(self._disturbed, func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        if own == "gelu":  # 1 + erf(x) cancels: its rounding is one of x, not of the result
+            result = result + args[0] * (self._factor(args[0]) - 1).to(result.dtype)
+        return tree_map(self._disturbed, result)
 
     def _factor(self, x: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(x.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
