@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -233,8 +234,8 @@ RULES: Mapping[str, Callable[..., Any]] = {
     "Greater": lambda _, a, b: _each(lambda x, y: bool(x > y), a, b),
     "Identity": lambda _, x: x,
     "Less": lambda _, a, b: _each(lambda x, y: bool(x < y), a, b),
-    "Max": lambda _, a, b: _each(lambda x, y: x if x >= y else y, a, b),
-    "Min": lambda _, a, b: _each(lambda x, y: x if x <= y else y, a, b),
+    "Max": lambda _, *each: reduce(partial(_each, lambda x, y: x if x >= y else y), each),
+    "Min": lambda _, *each: reduce(partial(_each, lambda x, y: x if x <= y else y), each),
     "Mul": lambda _, a, b: a * b,
     "ReduceProd": lambda attributes, x: _product(attributes, x),
     "Reshape": _reshaped,

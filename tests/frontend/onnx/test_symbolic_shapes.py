@@ -37,6 +37,13 @@ CASES = [
         label="products",
     ),
     Named(
+        "(float[n, 8] x) => (float[n, 8] y) { s = Shape(x) m = Max(s) k = Min(m, s)"
+        "y = Reshape(x, k) }",
+        N8,
+        SIZES,
+        label="greatest of one",
+    ),
+    Named(
         "(float[n, 8] x) => (float[n, 4, 2] y) <int64 zero = {0}, int64[1] axes = {0}, "
         "int64[2] rest = {-1, 2}> { s = Shape(x) n = Gather(s, zero) v = Unsqueeze(n, axes)"
         "t = Concat<axis = 0>(v, rest) y = Reshape(x, t) }",

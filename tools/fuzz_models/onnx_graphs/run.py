@@ -106,7 +106,7 @@ def _rounding(program: Program) -> float:
         TARGETS[a.i]
         for n in program.nodes
         for a in n.attribute
-        if a.name == "to" and a.i in TARGETS
+        if a.name in ("to", "dtype") and a.i in TARGETS
     }
     return max((r for d, r in ROUNDING.items() if d in narrow), default=ROUNDING["float32"])
 

@@ -87,6 +87,10 @@ class _Call:
         """
         x, w, r, b, lengths = tensors
         self.batch_first = bool(how.get("layout"))
+        if isinstance(x.shape[2], UnknownDim) and not any(
+            isinstance(n, UnknownDim) for n in x.shape[:2]
+        ):
+            x = op.reshape(x, (*x.shape[:2], w.shape[2]))  # which the run time checks
         self.x = op.permute_dims(x, (1, 0, 2)) if self.batch_first else x
         self.w, self.r, self.b, self.gates, self.call = w, r, b, gates, call
         direction = how["direction"].lower()
@@ -116,11 +120,8 @@ class _Call:
         if hidden_size not in (None, self.hidden):
             raise Unconvertible(f"hidden_size={hidden_size}, and R has {self.hidden} columns")
         inputs = self.x.shape[2]
-        if tuple(self.w.shape) != (count, rows, inputs) or tuple(self.r.shape) != (
-            count,
-            rows,
-            self.hidden,
-        ):
+        fits = fit(self.w.shape, (count, rows, inputs))
+        if not fits or tuple(self.r.shape) != (count, rows, self.hidden):
             raise Unconvertible(
                 f"W and R are {list(self.w.shape)} and {list(self.r.shape)}, not "
                 f"{[count, rows, inputs]} and {[count, rows, self.hidden]}"
