@@ -35,6 +35,8 @@ from meta.op.core.op import Op
 from meta.passes.calls import called_op, leaf_types, written_parameters
 from meta.runtime.array_key import key_of
 
+KINDS = ("cpu", "cuda")
+"""Kinds of device on which results are looked at."""
 COPIED = 1 << 20
 """Bytes of an argument that is copied to be compared after a first run, at most."""
 LOOKED_AT = 1 << 22
@@ -199,6 +201,9 @@ class FirstRun:
         kernel, self.after = promise.env.run, list(after)
 
         def first(*values: Any) -> Any:
+            if any(isinstance(v, torch.Tensor) and v.device.type not in KINDS for v in values):
+                self.run = kernel  # a device of its own may have no operator to look with
+                return kernel(*values)
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 return kernel(*values)  # nothing can be looked at; the next run is the first one
             result = _first_run(promise, kernel, values)

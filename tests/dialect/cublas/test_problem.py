@@ -22,6 +22,7 @@ from meta.dialect.cublas.gemm import ScaledProduct
 from meta.dialect.cublas.parts import ProductInParts
 from meta.dialect.cublas.problem import Matrix, Problem, aligned, compact, matrix
 from meta.dialect.cublas.product import FusedProduct, Product, prepared, problem
+from meta.ir.dims import SymbolicDim
 from meta.ir.types import TensorType
 from tests.dialect.cublas.emulation import extent
 
@@ -85,7 +86,7 @@ def test_problems() -> None:
     [
         (kinds((2, 3), (3, 4), dtype="int8"), "not int8"),
         (kinds((0, 3), (3, 4)), "nothing to multiply"),
-        (kinds(("n", 3), (3, 4)), "extents that are numbers"),
+        (kinds((SymbolicDim("n"), 3), (3, 4)), "extents that are numbers"),
     ],
 )
 def test_refusals(types: list[TensorType], says: str) -> None:

@@ -38,13 +38,14 @@ class Way:
 @contextlib.contextmanager
 def _exact_products() -> Iterator[None]:
     """Compute products of float32 in float32 on a GPU."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    matmul.allow_tf32 = cudnn.allow_tf32 = False
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    matmul.allow_tf32 = False
     try:
-        yield
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        matmul.allow_tf32 = before
 
 
 def check(program: Program, device: str = "cpu") -> Failure | None:
