@@ -215,6 +215,8 @@ class _Loop:
         """Return how many steps there are, where that follows from what is known alone; None where
         it does not, or there are many.
         """
+        if self.trips is not None and self.limit is None:
+            return None
         trace, states, i, goes_on = active_trace(), self.states, 0, True
         while goes_on and (self.limit is None or i < self.limit):
             if i == MAX_UNROLLED or goes_on is None:

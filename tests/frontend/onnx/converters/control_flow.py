@@ -223,6 +223,19 @@ CASES = [
     loop(UNTIL, (number(9), TRUE, X), "until-uncounted", ", c, x", expected=steps(3)),
     loop(UNTIL, (number(4), TRUE, X), "not-looked-at", "m, , x", expected=steps(4)),
     loop(ADD, (number(3), TRUE, X), "endless", ", , x", refused="never ends"),
+    *(
+        OnnxCase(
+            "Loop",
+            "(int64 m, float[2, 3] x) => (float[2, 3] y) { c = Constant<value = bool {1}>() "
+            "k = Constant<value = int64 {3}>() y = Loop<body = b (int64 i, bool on, "
+            "float[2, 3] v) => (bool go, float[2, 3] w) { go = Less(i, k) w = Add(v, v) }>"
+            "(m, c, x) }",
+            (number(m), X),
+            16,
+            label=f"a known end, {m} steps at most",
+        )
+        for m in (2, 9)
+    ),
     OnnxCase(
         "Loop",
         "(int64 m, bool c, float[2, 3] x) => (float y) { y = Loop<body = b "
