@@ -91,22 +91,32 @@ class ByExtents:
 
 
 class ForAllExtents:
-    """One kernel for all extents: only its results are allocated anew for each."""
+    """One kernel for all extents: only its results are allocated anew for each.
+
+    It does not run a call of which an array is empty: the strides of empty arrays are not what
+    such kernels are compiled for. Such a call is decided like those of `ByExtents`.
+    """
 
     def __init__(self, op: Op, run: Callable[..., Any], kernel: KernelRef, device: Device) -> None:
         self.op, self.run, self.kernel, self.device = op, run, kernel, device
         self.unbound = kernel.unbound
         self.makers_for = lru_cache(maxsize=REMEMBERED)(self.allocators)
+        self.empty = ByExtents(op, kernel, device)
 
     def __call__(self, *values: Any) -> Any:
         count = len(values) - len(self.unbound)
-        outs = tuple([make() for make in self.makers_for(_shapes(values, count))])
+        makers = self.makers_for(_shapes(values, count))
+        if makers is None:
+            return self.empty(*values)
+        outs = tuple([make() for make in makers])
         self.run(*values[:count], *outs)
         return outs
 
-    def allocators(self, shapes: Shapes) -> tuple[Callable[[], torch.Tensor], ...]:
-        """Return what allocates the results for these extents."""
+    def allocators(self, shapes: Shapes) -> tuple[Callable[[], torch.Tensor], ...] | None:
+        """Return what allocates the results for these extents; None if an array is empty."""
         call = self.op.call_values(concrete_args(self.op, self.kernel, shapes), self.device)
+        if any(0 in t.shape for t in (*call.tensors(), *call.outputs)):
+            return None
         keys = (array_key(t.static_shape, t.dtype, self.device) for t in call.outputs)
         return tuple(map(allocator, keys))
 

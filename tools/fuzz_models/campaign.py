@@ -116,7 +116,8 @@ def cases_of(
 
 
 def tensors_alive() -> int:
-    """Return how many tensors there are, but for those without memory that torch.compile keeps."""
+    """Return how many tensors there are, but for those of what torch.compile keeps."""
+    torch._dynamo.reset()
     gc.collect()
     kinds = (type(o) for o in gc.get_objects())
     return sum(issubclass(t, torch.Tensor) and not issubclass(t, FakeTensor) for t in kinds)

@@ -48,8 +48,8 @@ def prim_func(
         element may be overwritten by the output's own computation of that element only, so an
         update must be elementwise; other outputs see the old values.
 
-    The kernels accept any buffer that torch calls contiguous, at any address. (Only of a tensor
-    that is empty at run time, in a dynamic dimension, the strides may be refused.)
+    The kernels accept any buffer that torch calls contiguous, at any address. (Of a tensor that is
+    empty in a dynamic dimension they may refuse the strides; `ForAllExtents` does not launch them.)
     """
     seen: list[te.Tensor] = [tensor for tensor in inputs if isinstance(tensor, te.Tensor)]
     distinct: list[te.Tensor] = []

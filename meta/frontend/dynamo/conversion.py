@@ -26,7 +26,7 @@ from meta.base.dtype import FROM_TORCH
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.source import Span
 from meta.dialect.torch.foreign import KeptCall, call_text
-from meta.frontend.aten.graph import Walker
+from meta.frontend.aten.graph import Walker, convert
 from meta.frontend.aten.registry import AtenError, bound, name_of
 from meta.frontend.core import Failure, Unconvertible, failed
 from meta.frontend.dynamo.extents import Extents, NotForAllSizes
@@ -388,10 +388,14 @@ class GraphWalker(Walker):
             )
         if is_usual(order):
             return super()._overload(node, overload, args, {})
-        memory = op.permute_dims(args[0], order)
-        result = super()._overload(node, overload, (memory, *args[1:]), {})
-        scatters = name_of(overload) == "as_strided_scatter"
-        return op.permute_dims(result, inverse(order)) if scatters else result
+        args = (op.permute_dims(args[0], order), *args[1:])
+
+        def run() -> Any:
+            result = convert(overload, args, {})
+            scatters = name_of(overload) == "as_strided_scatter"
+            return op.permute_dims(result, inverse(order)) if scatters else result
+
+        return self._checked(node, args, {}, run)
 
     def _call_back(self, node: fx.Node, args: Any, kwargs: Any, why: Unconvertible) -> Any:
         """Return what PyTorch is to compute, as results of one call."""

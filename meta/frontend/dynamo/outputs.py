@@ -9,13 +9,16 @@ from __future__ import annotations
 import operator
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, cast
 
+import sympy
 import torch
 from torch import fx
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from meta import op
 from meta.base.device import Device
@@ -200,38 +203,69 @@ def _makes_view(node: fx.Node) -> bool:
 
 
 def replay(node: fx.Node, base: fx.Node, places: Mapping[fx.Node, int]) -> Make:
-    """Return what makes a view of its base as the graph does, with the sizes among its inputs."""
+    """Return what makes a view of its base as the graph does.
+
+    A size in its calls is computed from the base and the graph's inputs, by the expression that
+    torch has for it: the graph may have it from tensors that nobody else needs.
+    """
+    calls = _between(node, base)
+    sizes = {n: _expression(n) for call in calls for n in call.all_input_nodes[1:]}
+    sources = _sources([base, *places])
+    used = {sources[symbol][0] for size in sizes.values() for symbol in size.free_symbols}
+    inputs = [n for n in places if (n in used or n in sizes) and n is not base]
     graph = fx.Graph()
     copies = {base: graph.placeholder("base")}
-    inputs: list[int] = []
+    copies |= {n: graph.placeholder(f"input_{places[n]}") for n in inputs}
+    tracer = fx.proxy.GraphAppendingTracer(graph)
+
+    def value(symbol: sympy.Symbol) -> fx.Proxy:
+        source, axis = sources[symbol]
+        if axis is None:
+            return fx.Proxy(copies[source], tracer)
+        size = graph.call_function(torch.ops.aten.sym_size.int, (copies[source], axis))
+        return fx.Proxy(size, tracer)
+
+    for size, expression in sizes.items():
+        if size not in copies:
+            symbols = {symbol: value(symbol) for symbol in expression.free_symbols}
+            found = sympy_interp(PythonReferenceAnalysis, symbols, expression)
+            copies[size] = found.node if isinstance(found, fx.Proxy) else found
     if node is base:
-        graph.output(graph.call_function(torch.ops.aten.alias.default, (copies[base],)))
-    else:
-        needed = _between(node, base)
-        for each in needed:
-            if each in places:
-                copies[each] = graph.placeholder(f"input_{len(inputs)}")
-                inputs.append(places[each])
-        for each in needed:
-            if each not in copies:
-                copies[each] = graph.node_copy(each, copies.__getitem__)
-                if each.target == _UNSAFE:  # a view that has a count of writes of its own
-                    copies[each].target = torch.ops.aten.view.default
-        graph.output(copies[node])
+        copies[node] = graph.call_function(torch.ops.aten.alias.default, (copies[base],))
+    for each in calls:
+        copies[each] = graph.node_copy(each, copies.__getitem__)
+        if each.target == _UNSAFE:  # a view that has a count of writes of its own
+            copies[each].target = torch.ops.aten.view.default
+    graph.output(copies[node])
     run = fx.GraphModule({}, graph).forward
-    return lambda tensor, args: run(tensor, *[args[i] for i in inputs])
+    numbers = [places[n] for n in inputs]
+    return lambda tensor, args: run(tensor, *[args[i] for i in numbers])
+
+
+def _expression(size: fx.Node) -> sympy.Expr:
+    said = size.meta["val"]
+    return said.node.expr if isinstance(said, torch.SymInt) else sympy.sympify(said)
+
+
+def _sources(nodes: Iterable[fx.Node]) -> dict[sympy.Symbol, tuple[fx.Node, int | None]]:
+    """Return where each symbol is to be read: a number, or a tensor's axis; of the first nodes."""
+    found: dict[sympy.Symbol, tuple[fx.Node, int | None]] = {}
+    for node in nodes:
+        said = node.meta["val"]
+        sizes = enumerate(said.shape) if isinstance(said, torch.Tensor) else [(None, said)]
+        for axis, size in sizes:
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                found.setdefault(size.node.expr, (node, axis))
+    return found
 
 
 def _between(node: fx.Node, base: fx.Node) -> list[fx.Node]:
-    """Return the nodes that a node is computed from, and itself, but for its base, in order."""
-    needed: dict[fx.Node, None] = {}
-    left = [node]
-    while left:
-        each = left.pop()
-        if each is not base and each not in needed:
-            needed[each] = None
-            left += each.all_input_nodes
-    return sorted(needed)
+    """Return the calls that make a view of its base, in order."""
+    calls: list[fx.Node] = []
+    while node is not base:
+        calls.append(node)
+        (node, *_) = node.all_input_nodes
+    return calls[::-1]
 
 
 def _by_strides(said: torch.Tensor, extents: Extents) -> Make:

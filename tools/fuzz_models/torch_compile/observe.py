@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -68,16 +68,16 @@ def _of_result(what: str, result: Any, given: list[torch.Tensor]) -> list[Seen]:
         Seen("wrong type", f"the shape of {what}", tuple(result.shape)),
         Seen("wrong value", what, _copy(result)),
         Seen("wrong type", f"requires_grad of {what}", result.requires_grad),
-        Seen("wrong strides", f"the strides of {what}", _strides(result)),
+        Seen("wrong strides", f"the strides of {what}", strides_of(result.shape, result.stride())),
         Seen("wrong alias", f"the arguments that {what} is", places),
     ]
 
 
-def _strides(x: torch.Tensor) -> tuple[int, ...]:
+def strides_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of axes along which there is a step."""
-    if not x.numel():
+    if 0 in shape:
         return ()
-    return tuple(s if n > 1 else 0 for s, n in zip(x.stride(), x.shape, strict=True))
+    return tuple(s if n > 1 else 0 for s, n in zip(strides, shape, strict=True))
 
 
 def _copy(x: torch.Tensor) -> torch.Tensor:

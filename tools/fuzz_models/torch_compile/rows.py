@@ -240,7 +240,7 @@ F1 r0, r1 = {0}.sort(dim=<A>, stable=True)
 F1 {0}.argsort(dim=<A>, stable=True)
 F1 {0}.detach().topk(1, <A>).values
 F1 {0}.detach().topk(<k>, <A>).values
-F1 {0}.detach().median(<A>).values
+F1 {0}.detach().contiguous().median(<A>).values
 F1 {0}.detach().kthvalue(1, <A>).values
 A0 {0}.any()
 A1 {0}.all(<A>)
