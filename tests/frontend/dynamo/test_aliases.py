@@ -138,6 +138,44 @@ def test_on_cuda(name: str) -> None:
     compare((VIEWS_OF_A_RESULT | WRITTEN)[name], CALLS[:3], "cuda")
 
 
+def test_a_size_of_a_tensor_that_no_view_is_of() -> None:
+    def function(x: Tensor, k: int) -> tuple[Tensor, ...]:
+        y = x.relu()
+        rows = torch.arange(y.shape[0] - 1, -1, -1)
+        y.index_put_((rows,), torch.tensor(2, dtype=y.dtype))
+        diagonal = y.diagonal(2)
+        y.t().add_(0.25)
+        return y, diagonal.reshape(-1, 2)
+
+    compare(function, ((4, 1), (8, 1), (6, 2)))
+
+
+def test_a_slice_of_nothing() -> None:
+    def function(x: Tensor, k: int) -> tuple[Tensor, ...]:
+        y = x.clone()
+        return y[:, 4 - k : -1 : 2].add_(0.5), y
+
+    compare(function, ((6, 3), (7, 2), (8, 1), (5, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo asks for that of inputs
+def test_a_write_to_rows_of_a_transposed_input() -> None:
+    def function(x: Tensor, y: Tensor, s: float) -> tuple[Tensor, ...]:
+        y[y.shape[0] // 2 : 100, : -y.shape[1] + 1] = 1
+        return torch.where(y > 0, y, s), x * x.shape[0]
+
+    run = torch.compile(function, backend="meta")
+    for n, s in ((4, 0.5), (5, -2.0), (7, 1.5)):
+        seen = []
+        for f in (function, run):
+            leaf = torch.arange(4.0 * n).sub(7).view(4, n).requires_grad_()
+            x = leaf.t().clone()
+            results = f(x, x[:-1], s)
+            (gradient,) = torch.autograd.grad([r.square().sum() for r in results], leaf)
+            seen.append((*results, x, gradient))
+        torch.testing.assert_close(*seen)
+
+
 def test_an_input_with_an_offset() -> None:
     """The view of a view lies where it does in the memory of both."""
     run = torch.compile(lambda x: x[x.shape[0] // 2 :], backend="meta", dynamic=True)

@@ -117,19 +117,28 @@ class Loop(op_loop.Loop):
 def values_of(
     nodes: Any, opset: int, given: list[dict[str, Any]], outputs: list[str]
 ) -> list[list[Any]]:
-    """Return the outputs of nodes, by the reference evaluator, for each set of given values."""
-    names = list(given[0])
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, kind_of(given[0][n]), None) for n in names],
-        [onnx.ValueInfoProto(name=o) for o in outputs],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    evaluator = ReferenceEvaluator(model, new_ops=[Loop])
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        return [list(evaluator.run(None, one)) for one in given]
+    """Return the outputs of nodes, by the reference evaluator, for each set of given values.
+
+    Nodes are evaluated one by one: of a result of another node the evaluator does not know the
+    dtype, which it needs for operators that ONNX defines by graphs.
+    """
+    values = [dict(one) for one in given]
+    for node in nodes:
+        names = sorted(names_in(node) & values[0].keys())
+        inputs = [helper.make_tensor_value_info(n, kind_of(values[0][n]), None) for n in names]
+        results = [o for o in node.output if o]
+        graph = helper.make_graph(
+            [node], "g", inputs, [onnx.ValueInfoProto(name=o) for o in results]
+        )
+        opsets = [helper.make_opsetid("", opset)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        evaluator = ReferenceEvaluator(model, new_ops=[Loop])
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for one in values:
+                found = evaluator.run(None, {n: one[n] for n in names})
+                one.update(zip(results, found, strict=True))
+    return [[one[o] for o in outputs] for one in values]
 
 
 NOISE = {"float32": 1e-6, "float64": 1e-13, "float16": 1e-3}

@@ -108,6 +108,8 @@ def _rounding(program: Program) -> float:
         for a in n.attribute
         if a.name in ("to", "dtype") and a.i in TARGETS
     }
+    if any(n.op_type == "ConstantOfShape" for n in program.nodes):
+        narrow.add("float32")
     return max((r for d, r in ROUNDING.items() if d in narrow), default=ROUNDING["float32"])
 
 

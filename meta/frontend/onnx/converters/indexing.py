@@ -242,7 +242,10 @@ def unique(x, *, axis, sorted, call):
     if axis is None:
         x, axis = op.reshape(x, (-1,)), 0
     axis = normalize_axis(axis, x.ndim)
-    ranks = _ranks(x, axis)
+    if x.shape[axis] == 0:
+        none = constant(np.zeros(0), "int64", call)
+        return x, none, none, none
+    ranks = _ranks(x, axis, call)
     _, inverse, counts = op.unique(ranks, True, True)
     size = static_extent(ranks.shape[0], "the input")
     places = constant(np.arange(size), "int64", call)
@@ -255,7 +258,7 @@ def unique(x, *, axis, sorted, call):
     return op.take(x, first, axis), first, inverse, counts
 
 
-def _ranks(x, axis):
+def _ranks(x, axis, call):
     """Return a number for each slice along an axis: equal ones have equal numbers, which are in the
     order of the slices, element by element.
     """
@@ -263,6 +266,8 @@ def _ranks(x, axis):
     columns = prod(e for i, e in enumerate(extents) if i != axis)
     if columns > MAX_COLUMNS:
         raise Unconvertible(f"slices of more than {MAX_COLUMNS} elements are not told apart")
+    if columns == 0:
+        return constant(np.zeros(extents[axis]), "int64", call)
     order = (axis, *(i for i in range(x.ndim) if i != axis))
     rows = op.reshape(op.permute_dims(x, order), (extents[axis], columns))
     ranks = None

@@ -109,10 +109,15 @@ def is_one(extent):
 
 def flattened(x, axis):
     """Return x with all axes before the given one as one, and with all from it on as another."""
-    sides = [product(x.shape[:axis]), product(x.shape[axis:])]
-    if sum(isinstance(s, UnknownDim) for s in sides) > 1:
-        raise Unconvertible("extents before and behind the axis depend on the values of inputs")
-    return op.reshape(x, tuple(-1 if isinstance(s, UnknownDim) else s for s in sides))
+    return reshaped(x, (product(x.shape[:axis]), product(x.shape[axis:])))
+
+
+def reshaped(x, extents):
+    """Reshape to extents of which one may be known at run time only."""
+    known = tuple(-1 if isinstance(e, UnknownDim) else e for e in extents)
+    if known != tuple(extents) and known.count(-1) > 1:
+        raise Unconvertible("two extents of the result depend on the values of inputs")
+    return op.reshape(x, known)
 
 
 @onnx("Reshape", op.reshape, op.dynamic_reshape, ignore=("consumed_inputs",))
@@ -123,9 +128,7 @@ def reshape(x, target=None, *, shape, allowzero, call):
         return op.dynamic_reshape(x, target)
     if not allowzero:
         extents = tuple(x.shape[i] if e == 0 else e for i, e in enumerate(extents))
-    if sum(isinstance(e, UnknownDim) for e in extents) == 1 and -1 not in extents:
-        extents = tuple(-1 if isinstance(e, UnknownDim) else e for e in extents)
-    return op.reshape(x, extents)
+    return reshaped(x, extents)
 
 
 @onnx("Transpose", op.permute_dims)

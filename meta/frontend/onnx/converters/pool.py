@@ -17,7 +17,7 @@ from meta.base.dtype import is_float
 from meta.frontend.core.arguments import constant, static_extent
 from meta.frontend.core.arithmetic import cast_to
 from meta.frontend.onnx.converters.conv import many, padding, spatial
-from meta.frontend.onnx.converters.movement import required
+from meta.frontend.onnx.converters.movement import required, reshaped
 from meta.frontend.onnx.converters.reduce import least
 from meta.frontend.onnx.registry import onnx
 
@@ -89,7 +89,7 @@ def windows(x, shape, call):
         inside = _joined(inside, (own >= 0) & (own < extent), np.logical_and)
         counted = _joined(counted, own < extent + behind, np.logical_and)
         results.append(number)
-    flat = op.reshape(x, (*x.shape[:2], prod(extents)))
+    flat = reshaped(x, (*x.shape[:2], prod(extents)))
     index = constant(places, "int64", call)
     values = op.take(flat, index, 2)
     return Windows(values, index, constant(inside, "bool", call), counted, tuple(results))
@@ -117,7 +117,7 @@ def max_pool(
     lowest = op.full_like(found.values, least(x.dtype))
     values = op.where(found.inside, found.values, lowest)
     result = (*x.shape[:2], *found.extents)
-    y = op.reshape(op.max(values, 3), result)
+    y = reshaped(op.max(values, 3), result)
     if call.results == 1:
         return y
     tap = op.expand_dims(op.argmax(values, 3), 3)
@@ -125,7 +125,8 @@ def max_pool(
     place = op.reshape(op.take_along_axis(places, tap, 3), (*x.shape[:2], prod(found.extents)))
     if storage_order:
         place = _by_columns(place, x.shape[2:])
-    images = constant(np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], 1), "int64", call)
+    count = static_extent(prod(x.shape[:2]), "the batch")
+    images = constant(np.arange(count).reshape(*x.shape[:2], 1), "int64", call)
     return y, op.reshape(op.add(place, op.multiply(images, prod(x.shape[2:]))), result)
 
 
@@ -159,7 +160,7 @@ def average_pool(
     counts = constant(counted.sum(1), x.dtype, call)
     zero = op.zeros_like(found.values)
     total = op.sum(op.where(found.inside, found.values, zero), 3)
-    return op.reshape(op.divide(total, counts), (*x.shape[:2], *found.extents))
+    return reshaped(op.divide(total, counts), (*x.shape[:2], *found.extents))
 
 
 @onnx("LpPool", op.take, op.pow, op.sum)
@@ -168,7 +169,7 @@ def lp_pool(x, *, auto_pad, ceil_mode, dilations, kernel_shape, p, pads, strides
     shape = _shape(x, "pooling", auto_pad, ceil_mode, dilations, kernel_shape, pads, strides)
     found = windows(x, shape, call)
     values = op.where(found.inside, found.values, op.zeros_like(found.values))
-    return op.reshape(_norm(values, p, 3, False), (*x.shape[:2], *found.extents))
+    return reshaped(_norm(values, p, 3, False), (*x.shape[:2], *found.extents))
 
 
 def _norm(x, p, axes, keepdims):

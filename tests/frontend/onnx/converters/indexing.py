@@ -165,6 +165,14 @@ CASES: list[OnnxCase] = [
         expected=lambda x: (x[:, [0, 1]], ints(0, 1), ints(0, 1, 0), ints(2, 1)),
     ),
     *calls("Unique", REPEATED, opsets=(11,), results=4),
+    *calls("Unique", REPEATED[:0], opsets=(11,), results=4, label="empty"),
+    *(
+        c
+        for axis in (0, 1)
+        for c in calls(
+            "Unique", ROWS[:0], opsets=(11,), results=4, axis=axis, label=f"no rows, {axis}"
+        )
+    ),
     *calls(
         "Unique",
         REPEATED,

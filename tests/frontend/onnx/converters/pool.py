@@ -147,4 +147,19 @@ CASES: list[OnnxCase] = [
         kernel_shape=[2, 2],
         strides=[2, 2],
     ),
+    *(
+        OnnxCase(
+            name,
+            "(float[4, 2, 7, 6] x, bool[4] k) => (float y) { z = Compress<axis = 0>(x, k) "
+            f"y = {name}<kernel_shape = [2, 3], {rest}>(z) }}",
+            (data(4, 2, 7, 6), np.array([True, False, True, True])),
+            opset,
+            label="of an unknown batch",
+        )
+        for name, rest, opset in (
+            ("LpPool", "p = 1", 18),
+            ("AveragePool", "strides = [2, 2], pads = [0, 1, 1, 0], count_include_pad = 1", 19),
+            ("MaxPool", "dilations = [2, 1]", 12),
+        )
+    ),
 ]

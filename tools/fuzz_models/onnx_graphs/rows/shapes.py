@@ -218,6 +218,8 @@ def constant_of_shape(draw: Draw) -> Node:
 
 def depth_to_space(draw: Draw, op: str) -> Node:
     x = draw.pick(lambda v: v.ndim == 4 and v.is_float)
+    if op == "SpaceToDepth" and any(n % 2 for shape in x.shapes for n in shape[2:]):
+        raise Rejected("the block size divides no odd extent")
     attributes: dict[str, Any] = {"blocksize": 2}
     if op == "DepthToSpace" and draw.opset >= 11:
         attributes["mode"] = draw.random.choice(("DCR", "CRD"))
