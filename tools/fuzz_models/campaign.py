@@ -77,8 +77,9 @@ def serve(connection: Connection, folder: str, seconds: float) -> None:
         def answer(case: Case) -> tuple[Record, bool]:
             nonlocal left, first
             left -= 1
-            record = face_of(case.face).run_case(case, seconds)
-            if left % COUNTED == 0 and not record.kind:
+            face = face_of(case.face)
+            record = face.run_case(case, seconds)
+            if face.counts_tensors and left % COUNTED == 0 and not record.kind:
                 alive = tensors_alive()
                 first = alive if first is None else first
                 if alive > first + MOST_ALIVE:
@@ -116,8 +117,7 @@ def cases_of(
 
 
 def tensors_alive() -> int:
-    """Return how many tensors there are, but for those of what torch.compile keeps."""
-    torch._dynamo.reset()
+    """Return how many tensors there are, but for those without memory that torch.compile keeps."""
     gc.collect()
     kinds = (type(o) for o in gc.get_objects())
     return sum(issubclass(t, torch.Tensor) and not issubclass(t, FakeTensor) for t in kinds)

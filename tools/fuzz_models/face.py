@@ -80,11 +80,13 @@ class Face:
     ways: the ways in which the options say to run programs, which take turns; an unknown name in
     the options is a ValueError. run_case: runs a case, and makes it smaller for at most so many
     seconds if it fails; called in a process of its own. text: the program of a case, as Python.
+    counts_tensors: whether tensors that stay alive are a failure.
     """
 
     ways: Callable[[Namespace], Sequence[Any]]
     run_case: Callable[[Case, float], Record]
     text: Callable[[Case], str]
+    counts_tensors: bool = True
 
 
 def face_of(name: str) -> Face:

@@ -25,10 +25,10 @@ def probed(step: Any, *arguments: Any) -> Any:
 
 def zeros(row: Any, count: Any, call: CallSite) -> Any:
     """Return ``count`` rows, an int or a scalar of the run time, like one."""
+    if _has_unknown(row):
+        raise Unconvertible("its steps return rows with extents that depend on values")
     if isinstance(count, int):
         return op.zeros((count, *row.shape), row.dtype, str(call.device))
-    if any(isinstance(extent, UnknownDim) for extent in row.shape):
-        raise Unconvertible("its steps return extents that depend on values")
     # A filled array has unknown extents only; broadcasting keeps those of the row.
     rows = op.dynamic_full(constant(False, "bool", call), vector([count], call), "bool")
     for axis in range(1, row.ndim + 1):
@@ -69,9 +69,6 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
     tuple ``xs``, whose first axes have one extent: a number, a name, or one of the run time.
     """
     extent = xs[0].shape[0]
-    is_unknown = isinstance(extent, UnknownDim)
-    if extent != 0 and not is_unknown and not any(map(_has_unknown, (*states, *xs))):
-        return scan(step, states, xs, reverse=reverse)
 
     def first(states: Any) -> Any:
         firsts = (op.zeros(x.shape[1:], x.dtype, str(call.device)) if extent == 0
@@ -79,6 +76,9 @@ def along(step: Any, states: Any, xs: Any, call: CallSite, reverse: bool = False
         return step(states, tuple(firsts))
 
     found, rows = probed(first, states)
+    is_known = extent != 0 and not isinstance(extent, UnknownDim)
+    if is_known and not any(map(_has_unknown, (*states, *xs, *rows))):
+        return scan(step, states, xs, reverse=reverse)
     joined = joined_of(states, found)
     if joined is not None and any(map(any, joined)):
         # What a step gives has extents that are not known before the run.

@@ -267,10 +267,11 @@ class _Loop:
     def _counted(self):
         """A known number of steps."""
 
-        def step(states, i):
-            return self.step(i, *states)[1:]
+        def step(states, numbers):
+            return self.step(*numbers, *states)[1:]
 
-        states, rows = scan(step, self.states, self.constant(range(self.limit), "int64"))
+        numbers = (self.constant(range(self.limit), "int64"),)
+        states, rows = along(step, self.states, numbers, self.call)
         return (*states, *rows)
 
     def _steps(self, stacks=()):

@@ -267,6 +267,17 @@ CASES = [
         expected=lambda k, x: x * 3,
         label="a state of unknown rows",
     ),
+    OnnxCase(
+        "Loop",
+        "(bool[4] k, float[4, 3] x, float[3] v) => (float[3] w, float y) { z = "
+        "Compress<axis = 0>(x, k) n = Constant<value_ints = [2]>() w, y = Loop<body = b "
+        "(int64 i, bool on, float[3] s) => (bool going, float[3] t, float[P, 3] r) { "
+        "going = Identity(on) t = Neg(s) r = Add(z, s) }>(n, , v) }",
+        (np.array([TRUE, FALSE, TRUE, TRUE]), data(4, 3), data(3)),
+        16,
+        expected=lambda k, x, v: (v, np.stack([x[k] + v, x[k] - v])),
+        label="collected rows of unknown extents",
+    ),
     loop(
         "z = Constant<value_int = 1>() two = Constant<value_int = 2>() t = Mul(i, two) "
         "going = Less(t, two) w = Add(v, x) s = Neg(w) ",
