@@ -27,8 +27,10 @@ from meta.runtime.ndarray import array, ndarray
 
 Place = tuple[Any, int]
 """A tensor and one of its axes."""
-TAKES = {"ConstantOfShape", "Expand", "Reshape", "Resize", "Slice"}
-"""Operators whose converters take an `Extents` in the place of a known vector."""
+TAKES = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Resize": 1, "Slice": 1}
+"""Operators whose converters take an `Extents` in the place of a known vector, and the first of
+their inputs that may be one: those before are data.
+"""
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,8 @@ class Walker:
         found = computed(name, inputs, attributes, site.device)
         if found is not None:
             return found
-        inputs = tuple(map(self.placed if name in TAKES else self.tensor, inputs))
+        data = TAKES.get(name, len(inputs))
+        inputs = (*map(self.tensor, inputs[:data]), *map(self.placed, inputs[data:]))
         if _is_known(name, inputs, attributes):
             with use(None), dialect.prefer("torch"):
                 return applied(name, partial(_apply, site, attributes), inputs)

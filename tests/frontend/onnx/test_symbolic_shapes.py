@@ -52,6 +52,13 @@ CASES = [
         label="scalars",
     ),
     Named(
+        "(float[n, 8, 1] x) => (int64[1, 3] y) <int64[2] t = {-1, 3}> { s = Shape(x)"
+        "y = Reshape(s, t) }",
+        ("float32[n, 8, 1]",),
+        (((2, 8, 1),), ((5, 8, 1),)),
+        label="a shape as data",
+    ),
+    Named(
         "(float[n, 8] x) => (float[m, 8] y) <int64[1] one = {1}> { s = Shape(x)"
         "e = Constant<value_ints = [3, 1, 1]>() minus = Constant<value_ints = [-1, -1, -1]>()"
         "t = Concat<axis = 0>(one, s) same = Equal(t, minus) u = Where(same, e, t)"

@@ -69,5 +69,6 @@ class Noise(TorchDispatchMode):
         return (x * self._factor(x)).to(x.dtype)
 
     def _disturb(self, x: torch.Tensor) -> None:
-        if x.is_floating_point():
+        is_expanded = any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
+        if x.is_floating_point() and not is_expanded:
             x.copy_(x * self._factor(x))

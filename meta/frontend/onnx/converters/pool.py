@@ -98,7 +98,7 @@ def windows(x, shape, call):
 def _joined(outer, own, combine):
     """Combine [windows, taps] of the axes before with those of one more."""
     both = combine(outer[:, None, :, None], own[None, :, None, :])
-    return both.reshape(both.shape[0] * both.shape[1], -1)
+    return both.reshape(both.shape[0] * both.shape[1], both.shape[2] * both.shape[3])
 
 
 @onnx("MaxPool", op.max_pool1d, op.max_pool2d, op.max_pool3d, op.take, op.argmax)

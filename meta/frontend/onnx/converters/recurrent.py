@@ -11,7 +11,7 @@ from meta import op
 from meta.frontend.core import Unconvertible
 from meta.frontend.onnx.loops import along
 from meta.frontend.onnx.registry import onnx
-from meta.ir.dims import UnknownDim
+from meta.ir.dims import UnknownDim, product
 from meta.op.core.check import fit
 
 
@@ -182,7 +182,8 @@ class _Call:
         extents = [-1 if isinstance(d, UnknownDim) else d for d in self.x.shape[:2]]
         if extents.count(-1) > 1:
             return op.matmul(self.x, op.permute_dims(w, (1, 0)))
-        rows = op.dense(op.reshape(self.x, (-1, self.x.shape[2])), w)
+        count = -1 if -1 in extents else product(extents)
+        rows = op.dense(op.reshape(self.x, (count, self.x.shape[2])), w)
         return op.reshape(rows, (*extents, w.shape[0]))
 
     def _along(self, step, start, rows, reverse):

@@ -162,4 +162,5 @@ CASES: list[OnnxCase] = [
             ("MaxPool", "dilations = [2, 1]", 12),
         )
     ),
+    *calls("LpPool", X[:, :, :0], opsets=(18,), kernel_shape=[1, 1], p=1, label="nothing"),
 ]

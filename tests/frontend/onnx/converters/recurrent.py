@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.frontend.onnx.records import OnnxCase, data
+from tests.frontend.onnx.records import OnnxCase, calls, data
 
 T, N, D, H = 4, 3, 2, 5
 LENGTHS = np.array([4, 2, 1], np.int32)
@@ -222,6 +222,20 @@ CASES = [
             'direction = "sideways"': "'sideways' is unknown",
             'direction = "bidirectional"': "W and R are",
         }.items()
+    ),
+    *(
+        c
+        for kind, gates in GATES.items()
+        for c in calls(
+            kind,
+            data(T, N, 0),
+            data(1, H * gates, 0),
+            data(1, H * gates, H),
+            opsets=(22,),
+            results=2,
+            hidden_size=H,
+            label="no features",
+        )
     ),
     *(
         OnnxCase(

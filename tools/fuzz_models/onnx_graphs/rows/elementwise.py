@@ -52,8 +52,9 @@ WITH_ATTRIBUTES = {
     "Selu": lambda d: some(d, alpha=(0.5, 2), gamma=(0.5, 2)),
     "Celu": lambda d: some(d, alpha=(0.5, 2)),
     "HardSigmoid": lambda d: some(d, alpha=(0.1, 0.4), beta=(0.2, 0.6)),
-    "ThresholdedRelu": lambda d: some(d, alpha=(-0.5, 1)),
-    "Shrink": lambda d: some(d, lambd=(0.2, 1), bias=(-0.5, 0.5)),
+    # ONNX rounds what is compared to the dtype of the data; the evaluator does not.
+    "ThresholdedRelu": lambda d: {"alpha": d.random.randint(-64, 128) / 128},
+    "Shrink": lambda d: {"lambd": d.random.randint(25, 128) / 128, **some(d, bias=(-0.5, 0.5))},
     "Gelu": lambda d: {"approximate": d.random.choice(("none", "tanh"))},
     "IsInf": lambda d: {"detect_negative": d.random.randint(0, 1)} if d.chance(0.5) else {},
 }
