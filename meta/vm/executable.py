@@ -108,6 +108,7 @@ class Executable:
         self._first = len(self._keys) - kept
         self._written_arguments = [i for i in self._linked.written if i < self._first]
         self._returned_arguments = [i for i in self._linked.returned if i < self._first]
+        self._shared_arguments = bool(self._written_arguments or self._returned_arguments)
         self._refuse_copies(self.arrays, self._first)
         self._masters = pairs_among(arrays)
         self._preparation: Preparation | None = None
@@ -161,7 +162,7 @@ class Executable:
         rest. None of them is in memory of another one, of an argument, or of an array.
         """
         tensors = self._tensors(inputs)
-        if self._written_arguments:
+        if self._shared_arguments:
             self._refuse_copies(inputs)
         verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
         if not self._lock.acquire(False):
@@ -174,13 +175,18 @@ class Executable:
                 pair.note()
         finally:
             self._lock.release()
+        if self._shared_arguments:
+            self._follow_up(inputs, tensors, result)
+        return result
+
+    def _follow_up(self, inputs: list[ndarray], tensors: list[Any], result: Any) -> None:
+        """Write back and mark, where arguments were made compact."""
         for i in self._written_arguments:
-            if inputs[i].tensor is not tensors[i]:  # it was made compact
+            if inputs[i].tensor is not tensors[i]:
                 inputs[i].tensor.copy_(tensors[i])
         for i in self._returned_arguments:
             if inputs[i].tensor is not tensors[i] or copies.is_marked(tensors[i]):
                 mark(result, tensors[i], self.convention.name)
-        return result
 
     def _refuse_copies(self, arrays: Sequence[ndarray], first: int = 0) -> None:
         """Raise ArgumentError for an argument that is written and is a copy such as ``x[0]``."""

@@ -323,13 +323,11 @@ def _wholes(wanted: Sequence[Any], aliases: int, given: Collection[int]) -> dict
     for at, node in enumerate(wanted):
         if at < aliases or not _is_tensor(node) or node.op == "placeholder":
             continue
-        said = node.meta["val"]
-        if any(
-            isinstance(d, torch.SymInt)
-            for d in (*said.shape, *said.stride(), said.storage_offset())
-        ):
+        said, size = node.meta["val"], node.meta["val"].untyped_storage().nbytes()
+        numbers = (*said.shape, *said.stride(), said.storage_offset(), size)
+        if any(isinstance(number, torch.SymInt) for number in numbers):
             continue
-        whole = prod(said.shape) * said.itemsize == said.untyped_storage().nbytes()
+        whole = prod(said.shape) * said.itemsize == size
         if whole and order_of(said) is not None and _memory(said) not in given:
             found.setdefault(_memory(said), at)
     return found
