@@ -10,9 +10,9 @@ import sys
 from importlib.machinery import PathFinder
 from typing import Any
 
+from meta.base.did_you_mean import MissingModules
 from meta.base.errors import UnknownName
 from meta.base.registry import OPERATORS
-from meta.base.unknown_names import MissingModules
 
 __version__ = "0.1.0"
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from meta import op
-from meta.base.dtype import PARTS, TO_NUMPY, canonical, complex_of
+from meta.base.dtype import COMPLEX_PARTS, TO_NUMPY, canonical, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import operand
@@ -52,13 +52,13 @@ LAST = (-2, -1)
 def _number(x: Array, name: str, real: bool = False) -> Array:
     """Return an array of a dtype that can be transformed; TypeInferError for others."""
     x = operand(x)
-    if x.dtype in PARTS.values() or (x.dtype in PARTS and not real):
+    if x.dtype in COMPLEX_PARTS.values() or (x.dtype in COMPLEX_PARTS and not real):
         return x
-    hint = "fft takes complex numbers" if x.dtype in PARTS else 'meta.astype(x, "float32")'
+    hint = "fft takes complex numbers" if x.dtype in COMPLEX_PARTS else 'meta.astype(x, "float32")'
     raise TypeInferError(
         "an array of this dtype has no such transform",
         op=f"fft.{name}",
-        expected=", ".join([*PARTS.values(), *(() if real else PARTS)]),
+        expected=", ".join([*COMPLEX_PARTS.values(), *(() if real else COMPLEX_PARTS)]),
         found=x.dtype,
         hint=hint,
     )
@@ -67,7 +67,7 @@ def _number(x: Array, name: str, real: bool = False) -> Array:
 def _complex(x: Array, name: str) -> Array:
     """Return complex numbers."""
     x = _number(x, name)
-    return x if x.dtype in PARTS else op.astype(x, complex_of(x.dtype))
+    return x if x.dtype in COMPLEX_PARTS else op.astype(x, complex_of(x.dtype))
 
 
 def _places(x: Array, s: Extents, axes: Sequence[int] | None, name: str) -> tuple[int, ...]:
@@ -250,7 +250,7 @@ def ihfft(x: Array, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 def _frequencies(of: Any, n: int, d: float, dtype: object, device: str, name: str) -> ndarray:
     kind = canonical(dtype)
-    if kind not in PARTS.values() or n < 1 or d == 0:
+    if kind not in COMPLEX_PARTS.values() or n < 1 or d == 0:
         raise TypeInferError(
             "there are no such frequencies",
             op=f"fft.{name}",

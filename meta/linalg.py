@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from meta import op
-from meta.base.dtype import COMPLEX, PARTS, has_gradient
+from meta.base.dtype import COMPLEX, COMPLEX_PARTS, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
 from meta.op.core.function import operand
@@ -187,7 +187,7 @@ def _wide(x: Array, name: str) -> Array:
 
 def _as(x: Array, like: Array) -> Array:
     """Return what was computed `_wide` in the dtype of the argument, or of its parts."""
-    dtype = PARTS.get(operand(like).dtype, operand(like).dtype)
+    dtype = COMPLEX_PARTS.get(operand(like).dtype, operand(like).dtype)
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 

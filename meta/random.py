@@ -23,10 +23,10 @@ import torch
 
 from meta import op
 from meta.base.device import CPU, require
+from meta.base.did_you_mean import unknown_attribute
 from meta.base.dtype import canonical, is_float, limits
 from meta.base.errors import ArgumentError
-from meta.base.fitting import checked
-from meta.base.unknown_names import unknown
+from meta.base.signature_check import check_signature
 from meta.dialect.core.preference import unrestricted
 from meta.ir.types import SymbolicDim
 from meta.op.core.handler import current
@@ -63,7 +63,7 @@ def _draw(random: Any, *args: Any, **options: Any) -> Array:
         return random(*args, **options)
 
 
-@checked
+@check_signature
 def normal(
     shape: Shape,
     *,
@@ -87,7 +87,7 @@ def normal(
     return _of_shape(op.add(op.multiply(z, _tensor(std)), _tensor(mean)), extents)
 
 
-@checked
+@check_signature
 def uniform(
     shape: Shape,
     *,
@@ -113,7 +113,7 @@ def uniform(
     return _of_shape(op.where(op.less(y, high), y, low), extents)
 
 
-@checked
+@check_signature
 def randint(
     shape: Shape, *, low: int, high: int, dtype: object = "int64", device: object = None
 ) -> Array:
@@ -131,7 +131,7 @@ def randint(
     return _draw(op.random_integers, _key(_place(device)), _shape(shape), low, high - 1, name)
 
 
-@checked
+@check_signature
 def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     """Return 1 with probability ``p`` and else 0, independently for each element of ``p``.
 
@@ -150,7 +150,7 @@ def bernoulli(p: float | Array, *, dtype: object = None) -> Array:
     return op.astype(op.less(u, weights), name)
 
 
-@checked
+@check_signature
 def exponential(
     shape: Shape,
     *,
@@ -173,7 +173,7 @@ def exponential(
     return _of_shape(op.multiply(drawn, _tensor(scale)), extents)
 
 
-@checked
+@check_signature
 def gumbel(
     shape: Shape,
     *,
@@ -196,7 +196,7 @@ def gumbel(
     return _of_shape(op.add(op.multiply(drawn, _tensor(scale)), _tensor(loc)), extents)
 
 
-@checked
+@check_signature
 def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     """Return indices along the last axis of ``p``, drawn with probabilities proportional to it.
 
@@ -232,7 +232,7 @@ def multinomial(p: Array, num_samples: int, replacement: bool = False) -> Array:
     return op.minimum(found, count - 1)  # a product may be rounded to the sum
 
 
-@checked
+@check_signature
 def permutation(x: int | Array, *, device: object = None) -> Array:
     """Return the ints 0 to x - 1 in random order (int64); of an array, its slices along axis 0."""
     if not isinstance(x, int):
@@ -326,4 +326,4 @@ def _require(condition: bool, what: str, expected: str, found: object) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    raise unknown("meta.random", name, __all__)
+    raise unknown_attribute("meta.random", name, __all__)

@@ -2,7 +2,7 @@
 
     python -m tools.names_page
 
-The tables are those of `meta.base.habits` and `meta.optim.options`, so that the page and the error
+The tables are those of `meta.base.aliases` and `meta.optim.options`, so that the page and the error
 messages say the same. A test compares them.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from meta.base import array_habits, habits
+from meta.base import aliases, array_aliases
 from meta.optim import options
 
 PAGE = Path(__file__).parents[1] / "docs" / "coming_from_torch.md"
@@ -20,13 +20,13 @@ INTRODUCTION = """\
 Names typed from habit are errors that say what to write. These are all of them, besides methods of
 torch that end in "_", and functions that are no methods."""
 
-ARGUMENTS = {name: " or ".join(f"`{n}`" for n in here) for name, here in habits.ARGUMENT.items()}
+ARGUMENTS = {name: " or ".join(f"`{n}`" for n in here) for name, here in aliases.ARGUMENT.items()}
 TABLES: dict[str, tuple[str, Mapping[str, str]]] = {
-    **{f"`{module}`": (f"{module}.", names) for module, names in habits.BY_MODULE.items()},
-    "An array `x`": ("x.", array_habits.ARRAY),
-    "A model": ("model.", habits.MODEL),
+    **{f"`{module}`": (f"{module}.", names) for module, names in aliases.BY_MODULE.items()},
+    "An array `x`": ("x.", array_aliases.ARRAY_ALIASES),
+    "A model": ("model.", aliases.MODEL),
     "Arguments": ("", ARGUMENTS),
-    "Arguments that there are not": ("", habits.NO_ARGUMENT),
+    "Arguments that there are not": ("", aliases.NO_ARGUMENT),
     "Options of optimizers": ("", options.ABSENT),
 }
 

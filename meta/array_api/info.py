@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.base.bounds import MAX_AXES
+from meta.base.array_limits import MAX_AXES
 from meta.base.device import CPU, Device, available, require
 from meta.base.dtype import TO_TORCH
 from meta.base.dtype_info import isdtype

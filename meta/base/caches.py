@@ -1,10 +1,10 @@
 """The caches on disk: which there are, what they take, and the bound that they keep together.
 
 A cache is a folder of *entries*, files or folders that are useful by themselves. Who uses one calls
-`used`, who writes one `written`, which removes those that were not used for the longest time while
-all caches take more than META_CACHE_SIZE. An entry may vanish at any time: another process may
-remove it, and whoever reads one takes one that is gone, or half gone, as none. To add a cache, add
-a row to `CACHES`.
+`touch`, who writes one `count_written`, which removes those that were not used for the longest
+time while all caches take more than META_CACHE_SIZE. An entry may vanish at any time: another
+process may remove it, and whoever reads one takes one that is gone, or half gone, as none. To add a
+cache, add a row to `CACHES`.
 
 Only what has the names of our entries is counted or removed: somebody's own files may lie in a
 folder that META_CACHE_DIR names.
@@ -32,11 +32,11 @@ from meta.base.errors import MetaWarning, UnknownName
 from meta.base.registry import nearest
 
 _HASH = "[0-9a-f]{64}"
-UNFINISHED = ".new-"
+TEMPORARY_PREFIX = ".new-"
 """How names begin of what is being written, or was when its writer died."""
-WRITING = 3600.0
+STALE_SECONDS = 3600.0
 """Seconds after which what is unfinished is taken for left over: its writer died."""
-SHARE = 16
+CHECKS_PER_LIMIT = 16
 """What a process may write, as a part of the bound, before it looks again."""
 
 
@@ -53,7 +53,7 @@ class Cache:
 
 
 def _cache(name: str, what: str, entry: str) -> Cache:
-    unfinished = rf"(.*/)?{re.escape(UNFINISHED)}[^/]*"
+    unfinished = rf"(.*/)?{re.escape(TEMPORARY_PREFIX)}[^/]*"
     return Cache(name, what, re.compile(f"{entry}|{unfinished}"))
 
 
@@ -76,7 +76,7 @@ CACHES = {
 """The caches by name, each in a folder of that name."""
 
 
-def caches_place() -> Path:
+def caches_folder() -> Path:
     """Return the folder that the folders of all caches of this user are in; it need not exist."""
     named = config.get("META_CACHE_DIR") or platformdirs.user_cache_dir("meta", appauthor=False)
     return Path(os.path.expanduser(named))  # "~nobody" stays as it is
@@ -84,7 +84,7 @@ def caches_place() -> Path:
 
 def cache_folder(name: str) -> Path:
     """Return the folder of one cache of this user; it need not exist."""
-    return caches_place() / name
+    return caches_folder() / name
 
 
 def open_private(where: Path) -> str:
@@ -143,53 +143,56 @@ def usage() -> list[Usage]:
     return found
 
 
-def total() -> int:
+def total_bytes() -> int:
     """Return the bytes of all caches together; a file that several of them have counts once."""
     entries = (e for cache in CACHES.values() for e in _entries(cache))
     return sum({key: size for e in entries for key, size in e.sizes.items()}.values())
 
 
-def bound() -> int:
+def limit_bytes() -> int:
     """Return the bytes that all caches may take together, 0 if there is no bound."""
     mebibytes: int = config.get("META_CACHE_SIZE")
     return max(mebibytes, 0) << 20
 
 
-def used(entry: Path) -> None:
+def touch(entry: Path) -> None:
     """Note that an entry was used now."""
     with suppress(OSError):  # removed meanwhile, or a folder that is only read
         os.utime(entry)
 
 
 _lock = threading.Lock()
-_since: int | None = None
+_bytes_since_check: int | None = None
 
 
-def written(size: int) -> None:
+def count_written(size: int) -> None:
     """Note that an entry of so many bytes was written, and keep the bound.
 
     The caches are looked through at a process's first entry, and then when it has written a
-    `SHARE`-th of the bound.
+    `CHECKS_PER_LIMIT`-th of the bound.
     """
-    global _since
+    global _bytes_since_check
     with _lock:
-        most = bound()
-        before, _since = _since, size if _since is None else _since + size
-        if most == 0 or (before is not None and _since * SHARE < most):
+        most = limit_bytes()
+        before, _bytes_since_check = (
+            _bytes_since_check,
+            size if _bytes_since_check is None else _bytes_since_check + size,
+        )
+        if most == 0 or (before is not None and _bytes_since_check * CHECKS_PER_LIMIT < most):
             return
-        _since = 0
+        _bytes_since_check = 0
         trim(most)
 
 
-_warned: set[Path] = set()
+_warned_folders: set[Path] = set()
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Write a file of a cache, for this user only; it has its name when it is complete.
 
     OSError if that cannot be done; then nothing of it is left.
     """
-    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
+    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -200,13 +203,13 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def not_kept(reason: str) -> None:
+def warn_unwritable(reason: str) -> None:
     """Warn, once for each place of the caches, that what was made is not kept there."""
-    place = caches_place()
+    place = caches_folder()
     with _lock:
-        if place in _warned:
+        if place in _warned_folders:
             return
-        _warned.add(place)
+        _warned_folders.add(place)
     warnings.warn(
         f"what is compiled cannot be kept in {place}: {reason}. Programs run as ever, and the next "
         "process compiles anew. META_CACHE_DIR names another folder; META_CACHE=0 wants none",
@@ -227,7 +230,7 @@ def trim(most: int) -> None:
         if left <= most:
             return
         unfinished = entry.path.name.startswith(".")
-        if _used_since(entry) or (unfinished and time.time() - entry.used < WRITING):
+        if _used_since(entry) or (unfinished and time.time() - entry.used < STALE_SECONDS):
             continue
         _remove(entry.path)
         holders.subtract(entry.sizes.keys())
@@ -272,32 +275,32 @@ def _entries(cache: Cache) -> Iterator[Entry]:
     folder = cache_folder(cache.name)
     with suppress(OSError):
         if not distrust(folder.stat()):
-            yield from _below(folder, "", cache.entry)
+            yield from _entries_below(folder, "", cache.entry)
 
 
-def _below(folder: Path, prefix: str, pattern: re.Pattern[str]) -> Iterator[Entry]:
-    for one in _listed(folder):
+def _entries_below(folder: Path, prefix: str, pattern: re.Pattern[str]) -> Iterator[Entry]:
+    for one in _directory_entries(folder):
         name = prefix + one.name
         with suppress(OSError):  # removed meanwhile
             if pattern.fullmatch(name):
                 used = one.stat(follow_symlinks=False).st_mtime
-                yield Entry(used, Path(one.path), dict(_sizes(one)))
+                yield Entry(used, Path(one.path), dict(_file_sizes(one)))
             elif one.is_dir(follow_symlinks=False):
-                yield from _below(Path(one.path), f"{name}/", pattern)
+                yield from _entries_below(Path(one.path), f"{name}/", pattern)
 
 
-def _sizes(one: os.DirEntry[str]) -> Iterator[tuple[tuple[int, int], int]]:
+def _file_sizes(one: os.DirEntry[str]) -> Iterator[tuple[tuple[int, int], int]]:
     """Iterate over the files at a place: their identities and bytes."""
     with suppress(OSError):
         if one.is_dir(follow_symlinks=False):
-            for inner in _listed(Path(one.path)):
-                yield from _sizes(inner)
+            for inner in _directory_entries(Path(one.path)):
+                yield from _file_sizes(inner)
         else:
             found = os.stat(one.path, follow_symlinks=False)
             yield (found.st_dev, found.st_ino), found.st_size
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
+def _directory_entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
             return list(found)

@@ -38,18 +38,20 @@ class CallContext:
         self.pairs: dict[Any, Any] = preference.pairs if plain else {}
 
 
-_first = CallContext(None, None, None)
-context: ContextVar[CallContext] = ContextVar("meta_call_context", default=_first)
+_default = CallContext(None, None, None)
+context: ContextVar[CallContext] = ContextVar("meta_call_context", default=_default)
 
 
-def start_with(preference: Any) -> None:
+def set_default_preference(preference: Any) -> None:
     """Set the preference of contexts that no block has changed, in every thread."""
-    _first.preference = preference
-    _first.alone, _first.pairs = preference.alone, preference.pairs
+    _default.preference = preference
+    _default.alone, _default.pairs = preference.alone, preference.pairs
 
 
 @contextmanager
-def changed(handler: Any = _KEEP, knobs: Any = _KEEP, preference: Any = _KEEP) -> Iterator[None]:
+def override_context(
+    handler: Any = _KEEP, knobs: Any = _KEEP, preference: Any = _KEEP
+) -> Iterator[None]:
     """Replace parts of the context in a block, in this thread (or task) only."""
     before = context.get()
     token = context.set(

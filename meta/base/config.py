@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.call_context import changed, context
+from meta.base.call_context import context, override_context
 from meta.base.errors import ArgumentError, UnknownName
 from meta.base.registry import nearest
 
@@ -126,7 +126,7 @@ def launch() -> dict[str, str]:
     return {name: os.environ[name] for name in _LAUNCH if name in os.environ}
 
 
-def overridden() -> dict[str, Any] | None:
+def current_overrides() -> dict[str, Any] | None:
     """Return the knobs that `override` has set here, None outside of such blocks."""
     return context.get().knobs
 
@@ -144,7 +144,7 @@ def get(name: str) -> Any:
     not parse.
     """
     knob = _knob(name)
-    overrides = overridden()
+    overrides = current_overrides()
     if overrides is not None and name in overrides:
         return overrides[name]
     found = _getenv(_NAMES[name])
@@ -171,7 +171,7 @@ def override(**values: Any) -> AbstractContextManager[None]:
 @contextmanager
 def _set(values: dict[str, Any]) -> Iterator[None]:
     # What was set before is asked on entry: the block may be entered later than made.
-    with changed(knobs={**(overridden() or {}), **values}):
+    with override_context(knobs={**(current_overrides() or {}), **values}):
         yield
 
 

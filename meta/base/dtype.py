@@ -70,7 +70,9 @@ class DType(str):
         if self is other:
             return True
         if not isinstance(other, str):
-            other = FROM_TORCH.get(other) if isinstance(other, torch.dtype) else _named(other)
+            other = (
+                FROM_TORCH.get(other) if isinstance(other, torch.dtype) else _foreign_name(other)
+            )
         return str.__eq__(self, other) is True
 
     def __ne__(self, other: object) -> bool:
@@ -92,7 +94,7 @@ class DType(str):
         return TO_TORCH[self].is_complex
 
 
-def _named(other: object) -> str | None:
+def _foreign_name(other: object) -> str | None:
     """Return the name of a dtype of NumPy or of a Python type of numbers; None for what is none."""
     if isinstance(other, np.dtype):
         return _FROM_NUMPY.get(other)
@@ -109,7 +111,7 @@ _SIGNED = frozenset({"int8", "int16", "int32", "int64"})
 UNSIGNED: frozenset[str] = frozenset({"uint8", "uint16", "uint32", "uint64"})
 _INTEGERS = _SIGNED | UNSIGNED
 FLOAT8: frozenset[str] = frozenset({"float8_e4m3fn", "float8_e5m2"})
-PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
+COMPLEX_PARTS: dict[str, str] = {"complex64": "float32", "complex128": "float64"}
 """The dtype of the real and the imaginary part, by complex dtype."""
 TOLERANCE: dict[str, tuple[float, float]] = {
     "float16": (4e-3, 2e-3),
@@ -119,7 +121,7 @@ TOLERANCE: dict[str, tuple[float, float]] = {
 }
 """How far results of two kernels may be apart, (rtol, atol) by dtype: a few units in the last place
 of results of moderate size."""
-COMPLEX: frozenset[str] = frozenset(PARTS)
+COMPLEX: frozenset[str] = frozenset(COMPLEX_PARTS)
 
 
 def canonical(dtype: object) -> str:
@@ -164,7 +166,9 @@ def has_gradient(dtype: str) -> bool:
 
 def complex_of(dtype: str) -> str:
     """Return the complex dtype whose parts are float32 or float64; a complex dtype itself."""
-    return dtype if dtype in COMPLEX else next(c for c, part in PARTS.items() if part == dtype)
+    return (
+        dtype if dtype in COMPLEX else next(c for c, part in COMPLEX_PARTS.items() if part == dtype)
+    )
 
 
 def bits(dtype: str) -> int:
@@ -209,7 +213,7 @@ def limits(dtype: str) -> Limits:
     return Limits(i.min, i.max)
 
 
-def bounded(value: float | int, dtype: str) -> float | int:
+def overflow_rounded(value: float | int, dtype: str) -> float | int:
     """Return a number as a floating point dtype has it if it is beyond the dtype's largest finite
     value: rounded to that or to infinity, as IEEE 754 rounds. Other numbers are returned unchanged.
     """
@@ -224,7 +228,7 @@ def bounded(value: float | int, dtype: str) -> float | int:
     return near if value > 0 else -near
 
 
-def truncated_via(dtype: str) -> str:
+def truncation_dtype(dtype: str) -> str:
     """Return the integer dtype by way of which a cast from floating point goes: int64 for the
     unsigned ones and int64, else int32.
 
@@ -235,13 +239,13 @@ def truncated_via(dtype: str) -> str:
     return "int32" if dtype in ("int8", "int16", "int32") else "int64"
 
 
-def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def prepare_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return what `torch.Tensor.to` is to convert to a dtype, so that it gives the same everywhere.
 
     For float8_e4m3fn, which has no infinity, larger numbers are replaced by its largest, 448; NaN
     stays NaN. (Torch itself does that in some versions, and makes NaN of such numbers in others.)
-    Of floating point numbers that are to be integers see `truncated_via`, by which x86 processors
-    go, and others do not.
+    Of floating point numbers that are to be integers see `truncation_dtype`, by which x86
+    processors go, and others do not.
     """
     if tensor.is_complex() and not dtype.is_complex:
         raise ArgumentError(
@@ -253,7 +257,7 @@ def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if tensor.dtype.is_floating_point and FROM_TORCH.get(dtype, "float32") in _INTEGERS:
         by_itself = tensor.device.type == "cpu" and platform.machine() in ("x86_64", "AMD64")
         by_int32 = dtype in (torch.uint16, torch.uint32)  # by which torch goes to these
-        return tensor if by_itself and not by_int32 else truncated(tensor, dtype)
+        return tensor if by_itself and not by_int32 else truncate(tensor, dtype)
     if dtype != torch.float8_e4m3fn or tensor.dtype == dtype:
         return tensor
     if not tensor.dtype.is_floating_point or tensor.dtype == torch.float8_e5m2:
@@ -262,10 +266,10 @@ def convertible(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.clamp(-largest, largest)
 
 
-def truncated(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return floating point numbers as integers by the rule of `truncated_via`, on any device."""
+def truncate(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return floating point numbers as integers by the rule of `truncation_dtype`, anywhere."""
     wide = tensor if tensor.dtype == torch.float64 else tensor.to(torch.float32)
-    carrier = TO_TORCH[truncated_via(FROM_TORCH[dtype])]
+    carrier = TO_TORCH[truncation_dtype(FROM_TORCH[dtype])]
     least = torch.iinfo(carrier).min
     upper = wide >= -float(least) if dtype == torch.uint64 else None
     if upper is not None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from meta.base import array_habits
+from meta.base import array_aliases
 from meta.base.dtype import COMPLEX
 from meta.base.errors import ArgumentError, NoSuchAxes, UnknownName
 from meta.base.overloads import Overloads
@@ -55,7 +55,7 @@ _DERIVED = (
     *("tile", "topk", "tril", "triu", "trunc", "unique", "var", "xlogy"),
 )
 """Operators and functions that are methods, too: those of these names are methods of torch's
-tensors or of numpy's arrays, with the same meaning. `array_habits.ARRAY` has the others.
+tensors or of numpy's arrays, with the same meaning. `array_aliases.ARRAY_ALIASES` has the others.
 """
 
 
@@ -209,8 +209,8 @@ class Methods(Overloads):
         if isinstance(own, property) and own.fget is not None:
             return own.fget(self)  # which has raised an AttributeError, and says why
         hint = None
-        if name in array_habits.ARRAY:
-            hint = f"write {array_habits.ARRAY[name]}"
+        if name in array_aliases.ARRAY_ALIASES:
+            hint = f"write {array_aliases.ARRAY_ALIASES[name]}"
         elif name.endswith("_") and not name.startswith("_"):
             hint = (
                 f"write x = x.{name[:-1]}(...): methods return new arrays; x[...] = value and "

@@ -13,7 +13,7 @@ Number = bool | int | float
 _WIDER = ("int16", "int32", "int64")
 
 
-def whole_range(dtype: str) -> tuple[int, int] | None:
+def integer_range(dtype: str) -> tuple[int, int] | None:
     """Return the smallest and the largest number of an integer dtype or bool; None for a floating
     point or complex dtype, which takes every number.
     """
@@ -25,25 +25,25 @@ def whole_range(dtype: str) -> tuple[int, int] | None:
 
 def fits(value: Number, dtype: str) -> bool:
     """Whether a dtype takes a number."""
-    bounds = whole_range(dtype)
+    bounds = integer_range(dtype)
     return bounds is None or (bounds[0] <= value <= bounds[1] and value == int(value))
 
 
-def holding(value: Number) -> str:
+def suggest_dtype(value: Number) -> str:
     """Return a dtype to advise for a number that another one does not have."""
     return next((d for d in _WIDER if fits(value, d)), "float32")
 
 
-def refused(
+def out_of_range(
     value: Number, dtype: str, what: str = "the number", hint: str | None = None
 ) -> NumberOutOfRange:
     """Return the error about a number that does not fit a dtype."""
-    low, high = whole_range(dtype) or (0, 0)
+    low, high = integer_range(dtype) or (0, 0)
     return NumberOutOfRange(
         f"{what} does not fit {dtype}",
         expected="True, False, 0 or 1"
         if dtype == "bool"
         else f"a whole number from {low} to {high}",
         found=repr(value),
-        hint=hint or f'cast the tensor: meta.astype(x, "{holding(value)}")',
+        hint=hint or f'cast the tensor: meta.astype(x, "{suggest_dtype(value)}")',
     )

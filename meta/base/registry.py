@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from meta.base import habits
+from meta.base import aliases
 from meta.base.errors import RegistrationError, UnknownName
 from meta.base.source import Span
 
@@ -122,7 +122,7 @@ class Registry(Generic[T]):
         return list(self._entries.values())
 
 
-OPERATORS: Registry[Any] = Registry("operator", habits.MODULE)
+OPERATORS: Registry[Any] = Registry("operator", aliases.MODULE)
 """Every base operator by name. It lives here because arrays, the parser and the operators all look
 names up.
 """

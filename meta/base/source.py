@@ -12,7 +12,7 @@ from inspect import isroutine
 from types import FrameType, TracebackType
 from typing import Any
 
-from meta.base.remember import remember
+from meta.base.bounded_cache import bounded_insert
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # What runs the functions that a context manager decorates, and modules.
@@ -53,7 +53,7 @@ def line_of(frame: FrameType | None) -> tuple[str, int] | None:
     return None
 
 
-def raised_at(trace: TracebackType | None) -> tuple[str, int] | None:
+def innermost_user_line(trace: TracebackType | None) -> tuple[str, int] | None:
     """Return the innermost line of a traceback that is outside of `meta`."""
     found = None
     while trace is not None:
@@ -63,7 +63,7 @@ def raised_at(trace: TracebackType | None) -> tuple[str, int] | None:
     return found
 
 
-def entered_at(trace: TracebackType | None) -> Span | None:
+def outermost_user_span(trace: TracebackType | None) -> Span | None:
     """Return the first line of a traceback that is outside of `meta`: of what was called there."""
     while trace is not None:
         if not _is_ours(trace.tb_frame.f_code.co_filename):
@@ -77,7 +77,7 @@ def _is_ours(file: str) -> bool:
     if ours is None:
         # "<string>", "<stdin>" and notebook cells are the user's; "<frozen ...>" is Python's.
         ours = file.startswith((_PACKAGE, "<frozen")) or file in _PYTHON
-        remember(_OURS, file, ours, FILES)
+        bounded_insert(_OURS, file, ours, FILES)
     return ours
 
 

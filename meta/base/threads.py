@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from meta.base import config
 
-MOST = 16
+MAX_THREADS = 16
 """Threads that compile where META_COMPILE_THREADS leaves it open; more wait for one another."""
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ def compile_threads() -> int:
     if wanted > 0:
         return wanted
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST)
+    return min(cores or 1, MAX_THREADS)
 
 
-def in_threads(
+def run_in_threads(
     jobs: Sequence[Callable[[], T]], done: Callable[[int], None] = lambda job: None
 ) -> list[T]:
     """Return the results of jobs, in order, each run in the caller's context (its knobs, say).

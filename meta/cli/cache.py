@@ -27,8 +27,8 @@ def on_disk() -> dict[str, Any]:
     """
     return {
         "kept": bool(config.get("META_CACHE")),
-        "bound_mib": mebibytes(caches.bound()) or None,
-        "mib": mebibytes(caches.total()),
+        "bound_mib": mebibytes(caches.limit_bytes()) or None,
+        "mib": mebibytes(caches.total_bytes()),
         "caches": [
             {
                 "name": found.cache.name,

@@ -26,7 +26,7 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from meta.base.errors import DistributedError
-from meta.base.source import line_of, raised_at
+from meta.base.source import innermost_user_line, line_of
 from meta.runtime.agreement import ranks_text
 
 FAILURE = "failure"
@@ -120,7 +120,7 @@ class Watch:
     def report(self, kind: type[BaseException], error: BaseException | None, trace: Any) -> None:
         """Tell the others of an exception that ends this process; a `sys.excepthook`."""
         if not self._failure:
-            line = raised_at(trace)
+            line = innermost_user_line(trace)
             where = "" if line is None else f", at {line[0]}:{line[1]}"
             text = str(error).splitlines()[:1]
             said = f"{kind.__name__}: {text[0]}" if text else kind.__name__

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from meta.base.dtype import COMPLEX, FLOAT8, FROM_TORCH, TO_TORCH, convertible, is_real, limits
+from meta.base.dtype import COMPLEX, FLOAT8, FROM_TORCH, TO_TORCH, is_real, limits, prepare_cast
 
 INLINE_LIMIT = 16
 """Constants of at most this many elements are written where they are used."""
@@ -81,7 +81,7 @@ def from_values(
 def _tensor(values: Sequence[float | int | bool], dtype: str) -> torch.Tensor:
     if dtype in FLOAT8:
         wide = torch.tensor(values, dtype=torch.float64)
-        return convertible(wide, TO_TORCH[dtype]).to(TO_TORCH[dtype])
+        return prepare_cast(wide, TO_TORCH[dtype]).to(TO_TORCH[dtype])
     return torch.tensor(values, dtype=TO_TORCH[dtype])
 
 

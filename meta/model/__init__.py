@@ -4,7 +4,7 @@ add one in `layers/`.
 
 from typing import Any
 
-from meta.base.unknown_names import unknown
+from meta.base.did_you_mean import unknown_attribute
 from meta.model import init, layers, zoo
 from meta.model.autocast import Autocast
 from meta.model.checkpoint import checkpoint
@@ -38,4 +38,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    raise unknown("meta.model", name, __all__)
+    raise unknown_attribute("meta.model", name, __all__)

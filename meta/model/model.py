@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from meta.amp.core.rule import rules_in_force
-from meta.base import habits
+from meta.base import aliases
 from meta.base.device import destination
 from meta.base.dtype import canonical, is_float
 from meta.base.errors import ArgumentError, DistributedError, MetaError, UnknownName
-from meta.base.fitting import require_fit
+from meta.base.signature_check import require_bindable
 from meta.grad.core import no_grad
 from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
@@ -86,7 +86,7 @@ class Model:
         except MetaError:
             raise
         except TypeError:
-            require_fit(type(self).__name__, self.constructor_signature(), args, kwargs)
+            require_bindable(type(self).__name__, self.constructor_signature(), args, kwargs)
             raise
 
     __signature__ = ConstructorSignature(__init__)
@@ -125,10 +125,10 @@ class Model:
 
     def __getattr__(self, name: str) -> Any:
         """Say what torch's methods are called here; only what is missing comes here."""
-        if name in habits.MODEL:
+        if name in aliases.MODEL:
             raise UnknownName(
                 f"{type(self).__name__} has no attribute {name!r}",
-                hint=f"write {habits.MODEL[name]}",
+                hint=f"write {aliases.MODEL[name]}",
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

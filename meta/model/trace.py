@@ -15,9 +15,9 @@ from typing import Any
 
 from meta.amp.core.scope import Eager, traced_casts
 from meta.base import config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError, TraceError
-from meta.base.remember import remember
 from meta.base.source import python_function, python_span
 from meta.ir import Function, Module, TensorType, Type, free_vars, type_of
 from meta.model.host_draws import refuse_host_draws
@@ -128,7 +128,7 @@ class Traced:
             trace.before_call = None if half is None else traced_casts(half)
             types = [array_type(a.key) if isinstance(a, ndarray) else a for a in given]
             found = self._trace(trace, types, structure)
-            remember(self.programs, key, found, PROGRAMS)
+            bounded_insert(self.programs, key, found, PROGRAMS)
         return found
 
     def program_on_types(self, device: Device, *args: Any, **kwargs: Any) -> Program:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from meta.base.errors import TypeInferError
-from meta.base.number import whole_range
+from meta.base.number import integer_range
 from meta.base.registry import OPERATORS
 from meta.op.core import Op, Scalar, Tensor, TensorType, Weight, op
 from meta.op.core.check import (
@@ -198,7 +198,7 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
         require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
         if x.dtype == "uint64" and max is None:
             return OPERATORS["maximum"](x, min)  # its largest number is no argument
-        least, most = whole_range(x.dtype) or (-math.inf, math.inf)
+        least, most = integer_range(x.dtype) or (-math.inf, math.inf)
     return clip.plain(x, least if min is None else min, most if max is None else max)
 
 

@@ -8,7 +8,7 @@ other way round; "ortho" 1 / sqrt(n) in both.
 
 from __future__ import annotations
 
-from meta.base.dtype import COMPLEX, PARTS, complex_of
+from meta.base.dtype import COMPLEX, COMPLEX_PARTS, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.check import broadcast_shapes, normalize_axes, require, require_same_dtype
@@ -26,10 +26,10 @@ def _require_complex(x: Tensor) -> None:
 
 def _require_parts(x: Tensor, name: str) -> None:
     """Raise TypeInferError unless a tensor may be a part of complex numbers."""
-    if x.dtype not in PARTS.values():
+    if x.dtype not in COMPLEX_PARTS.values():
         raise TypeInferError(
             f"{name} must be float32 or float64",
-            expected=", ".join(PARTS.values()),
+            expected=", ".join(COMPLEX_PARTS.values()),
             found=str(x),
             hint='cast it first: meta.astype(x, "float32")',
         )
@@ -66,7 +66,7 @@ def real(x: Tensor) -> Tensor:
     Raises TypeInferError for other dtypes.
     """
     _require_complex(x)
-    return x.with_dtype(PARTS[x.dtype])
+    return x.with_dtype(COMPLEX_PARTS[x.dtype])
 
 
 @op(like=real, complex=True, view_elsewhere=True)
@@ -134,4 +134,6 @@ def fft_c2r(x: Tensor, axes: Ints, n: int, norm: str = "backward") -> Tensor:
     fits = n >= 1 and x.shape[last] == n // 2 + 1
     expected = f"2 * extent - 2 or 2 * extent - 1 of axis {last}, and at least 1"
     require(fits, "n does not fit the last axis", expected=expected, found=f"{n} and {x}")
-    return x.with_shape((*x.shape[:last], n, *x.shape[last + 1 :])).with_dtype(PARTS[x.dtype])
+    return x.with_shape((*x.shape[:last], n, *x.shape[last + 1 :])).with_dtype(
+        COMPLEX_PARTS[x.dtype]
+    )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from meta.base.bounds import MAX_RESULTS
+from meta.base.array_limits import MAX_RESULTS
 from meta.base.errors import TypeInferError
 from meta.ir.dims import product, total
 from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim

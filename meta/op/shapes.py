@@ -9,7 +9,7 @@ of them, for programs that compute with shapes.
 from itertools import accumulate, pairwise
 from typing import Any
 
-from meta.base.bounds import MAX_RESULTS
+from meta.base.array_limits import MAX_RESULTS
 from meta.base.errors import ArgumentError
 from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS

@@ -10,7 +10,7 @@ have float32 masters, which take over what others write to the parameters
 
 from typing import Any
 
-from meta.base.unknown_names import unknown
+from meta.base.did_you_mean import unknown_attribute
 from meta.optim import algorithms, composed, schedule
 
 # A new algorithm is exported where it is written.
@@ -35,4 +35,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    raise unknown("meta.optim", name, __all__)
+    raise unknown_attribute("meta.optim", name, __all__)

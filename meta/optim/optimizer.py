@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 import torch
 
 from meta import op
+from meta.base.bounded_cache import bounded_insert
 from meta.base.dtype import TO_TORCH, bits
 from meta.base.errors import ArgumentError
-from meta.base.fitting import checked
-from meta.base.remember import remember
+from meta.base.signature_check import check_signature
 from meta.grad.core import no_grad
 from meta.model.model import Model
 from meta.op.core import Op
@@ -271,7 +271,7 @@ class Optimizer(Model):
         else:
             super().__setattr__(name, value)
 
-    @checked
+    @check_signature
     def step(self, *, clip_norm: float | None = None, clip_value: float | None = None) -> None:
         """Update every parameter that has a gradient, in place.
 
@@ -293,7 +293,7 @@ class Optimizer(Model):
                 factor = clipping(gradient_norm(gradients, places), clip_norm)
             self.update(self._params, gradients, factor, clip_value)
 
-    @checked
+    @check_signature
     def zero_grad(self) -> None:
         """Forget the gradients."""
         for x in self._params.values():
@@ -416,7 +416,7 @@ class Optimizer(Model):
         found = self._constants.get(key)
         if found is None:
             found = array(values, dtype, device=self.lr.device)
-            remember(self._constants, key, found, CONSTANTS)
+            bounded_insert(self._constants, key, found, CONSTANTS)
         return found
 
     def __repr__(self) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
-from meta.base.remember import remember
 from meta.dialect.core import FUSED, FUSED_ONLY, DialectOp, answers, candidates, compiling
 from meta.dialect.core.costs import Cost, Race, choose, key_of
 from meta.dialect.core.dispatch import answer
@@ -164,7 +164,7 @@ class Planner:
         decided = self._preference.envs
         found: Any = decided.get(key, _UNKNOWN)
         if found is _UNKNOWN:
-            found = remember(decided, key, self._of_call(call, stated, fusable), DECISIONS)
+            found = bounded_insert(decided, key, self._of_call(call, stated, fusable), DECISIONS)
         return None if found is None else cast(Kernels, found)
 
     def _of_call(self, call: CallValues, stated: DialectOp | None, fusable: bool) -> Kernels | None:

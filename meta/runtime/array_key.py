@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from meta.base import dtype as dtypes
-from meta.base.bounds import MAX_AXES
+from meta.base.array_limits import MAX_AXES
 from meta.base.device import CPU, Device
 from meta.base.errors import ArgumentError
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from meta.base.dtype import TO_NUMPY, TO_TORCH, canonical, convertible
+from meta.base.dtype import TO_NUMPY, TO_TORCH, canonical, prepare_cast
 from meta.base.errors import ArgumentError, MetaError
-from meta.base.number import refused, whole_range
+from meta.base.number import integer_range, out_of_range
 from meta.runtime import outside
 from meta.runtime.dlpack import from_exporter
 from meta.runtime.entered import refuse_transform, refuse_values
@@ -32,12 +32,12 @@ def from_numbers(obj: object, values: np.ndarray[Any, Any], dtype: str) -> torch
     Fractions are dropped where integers are asked for; for bool, what is not 0 is True. Raises
     NumberOutOfRange for what the integers do not reach, as NaN and the infinities.
     """
-    bounds = whole_range(dtype)
+    bounds = integer_range(dtype)
     if bounds is None or values.dtype.kind == "c":
         if values.dtype.kind not in "iubc":
             values = values.astype(np.float64)  # it has all floats, and ints beyond 64 bits
         tensor = _tensor(values)
-        return convertible(tensor, TO_TORCH[dtype]).to(TO_TORCH[dtype])
+        return prepare_cast(tensor, TO_TORCH[dtype]).to(TO_TORCH[dtype])
     if dtype == "bool":
         return _tensor(values != 0)
     if values.dtype.kind not in "iubO" and bool((abs(values.astype(np.float64)) >= _EXACT).any()):
@@ -59,7 +59,7 @@ def from_numbers(obj: object, values: np.ndarray[Any, Any], dtype: str) -> torch
 def _whole(value: Any, dtype: str, bounds: tuple[int, int]) -> int:
     number = value.item() if isinstance(value, np.generic) else value
     if not math.isfinite(number) or not bounds[0] <= math.trunc(number) <= bounds[1]:
-        raise refused(number, dtype, hint="a wider dtype, or another number")
+        raise out_of_range(number, dtype, hint="a wider dtype, or another number")
     return int(number)
 
 

@@ -18,8 +18,8 @@ import torch
 from meta.base import dtype as dtypes
 from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
-from meta.base.fitting import checked
 from meta.base.registry import OPERATORS
+from meta.base.signature_check import check_signature
 from meta.runtime import copies, traced
 from meta.runtime.array_key import ArrayKey, key_of
 from meta.runtime.array_view import array_html
@@ -249,7 +249,7 @@ class ndarray(Exchange):
             self.tracked = False
         self.node = None
 
-    @checked
+    @check_signature
     def backward(self, gradient: object = None, *, create_graph: bool = False) -> None:
         """Propagate a gradient back to every array with ``requires_grad`` this one was computed
         from.
@@ -378,7 +378,7 @@ def _unpickled(
     return made
 
 
-@checked
+@check_signature
 def array(obj: object, dtype: object = None, *, device: object = None, name: str = "") -> ndarray:
     """Create an array from numbers, nested lists, a numpy array, a torch tensor, an ndarray or a
     DLPack exporter.
@@ -424,7 +424,7 @@ def as_array(obj: object) -> ndarray:
     return ndarray(from_host(obj))
 
 
-@checked
+@check_signature
 def asarray(
     obj: Any, dtype: object = None, *, device: object = None, copy: bool | None = None
 ) -> ndarray:

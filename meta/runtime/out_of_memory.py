@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from meta.base.device import Device
-from meta.base.dtype import convertible
+from meta.base.dtype import prepare_cast
 from meta.base.errors import OutOfMemory
 
 _SAYING_SO = (
@@ -68,7 +68,7 @@ def copied(
     where = Device(tensor.device) if device is None else device
     dtype = tensor.dtype if dtype is None else dtype
     try:
-        return convertible(tensor, dtype).to(device=str(where), dtype=dtype, copy=True)
+        return prepare_cast(tensor, dtype).to(device=str(where), dtype=dtype, copy=True)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise

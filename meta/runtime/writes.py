@@ -15,7 +15,7 @@ from meta.base import config
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, canonical, is_real
 from meta.base.errors import ArgumentError, GradientError, TypeInferError
-from meta.base.number import fits, refused, whole_range
+from meta.base.number import fits, integer_range, out_of_range
 from meta.runtime import copies, traced
 from meta.runtime.ndarray import array, as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording
@@ -61,7 +61,7 @@ def value_for(value: Any, dtype: str, device: Device) -> ndarray:
     if isinstance(value, bool | int | float | complex):
         require_kind(_python_kind(value, dtype), dtype)
         if not isinstance(value, complex) and not fits(value, dtype):
-            raise refused(value, dtype, "the value", "an array of a wider dtype")
+            raise out_of_range(value, dtype, "the value", "an array of a wider dtype")
         return array(value, dtype, device=device)
     if not hasattr(value, "dtype") and not hasattr(value, "__dlpack__"):
         numbers = np.asarray(value)
@@ -73,12 +73,12 @@ def value_for(value: Any, dtype: str, device: Device) -> ndarray:
         return array(value, dtype, device=device)
     found = as_array(value)
     require_kind(found.dtype, dtype)
-    bounds = whole_range(dtype)
+    bounds = integer_range(dtype)
     if found.dtype != dtype and bounds is not None and found.size and found.dtype != "bool":
         held = found.numpy()
         for extreme in (held.min().item(), held.max().item()):
             if not fits(extreme, dtype):
-                raise refused(
+                raise out_of_range(
                     extreme, dtype, "an element of the value", "an array of a wider dtype"
                 )
     if found.dtype == dtype and found.device == device:

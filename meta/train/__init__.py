@@ -5,7 +5,7 @@ One file per part: data, evaluation, checkpoints, logs, callbacks; `run.py` is t
 
 from typing import Any
 
-from meta.base.unknown_names import unknown
+from meta.base.did_you_mean import unknown_attribute
 from meta.train.callback import Callback, EarlyStop, ReduceOnPlateau
 from meta.train.checkpoint import Checkpoint, read_checkpoint
 from meta.train.classification import (
@@ -58,4 +58,4 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    raise unknown("meta.train", name, __all__)
+    raise unknown_attribute("meta.train", name, __all__)

@@ -32,7 +32,7 @@ import torch
 
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError
-from meta.base.fitting import checked
+from meta.base.signature_check import check_signature
 from meta.op.core import tree
 from meta.runtime.entered import refuse_values
 from meta.runtime.ndarray import as_array, ndarray
@@ -210,7 +210,7 @@ class Batches:
 
     shards_rows = True
 
-    @checked
+    @check_signature
     def __init__(
         self,
         inputs: Any,

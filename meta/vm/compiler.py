@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from meta.base import collection
+from meta.base import gc_pause
 from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling, measured
@@ -32,7 +32,7 @@ from meta.vm.pipeline import PassContext, pipeline
 from meta.vm.preparation import preparation_of
 
 
-@collection.paused()
+@gc_pause.gc_paused()
 @compiling()
 def compile(
     model: Any,

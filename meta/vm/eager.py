@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.config import overridden
+from meta.base.bounded_cache import bounded_insert
+from meta.base.config import current_overrides
 from meta.base.device import CPU, Device, require
 from meta.base.errors import ArgumentError, DeviceError, IRError, OutOfMemory, TraceError
-from meta.base.remember import remember
 from meta.dialect.core.dispatch import dispatch, is_first
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.openv import Kernel, OpEnv
@@ -249,15 +249,15 @@ def recorded(op: Op, args: tuple[Any, ...], result: Any) -> Any:
 def _keep_at_once(preference: Preference, key: tuple[Any, ...], plan: DecidedCall) -> None:
     """Keep what runs a call of one array, two, or one and a float where `Op.__call__` finds it."""
     op, *operands = key
-    if plan.simple is None or plan.bounds or overridden() is not None:
+    if plan.simple is None or plan.bounds or current_overrides() is not None:
         return
     kinds = [part.__class__ is ArrayKey for part in operands]
     if kinds == [True]:
-        remember(preference.alone.setdefault(op, {}), operands[0], plan.simple, DECISIONS)
+        bounded_insert(preference.alone.setdefault(op, {}), operands[0], plan.simple, DECISIONS)
     elif len(kinds) == 2 and kinds[0] and (kinds[1] or operands[1] is float):
         first, second = operands
         place = first if first is second else (first, second)
-        remember(preference.pairs.setdefault(op, {}), place, plan.simple, DECISIONS)
+        bounded_insert(preference.pairs.setdefault(op, {}), place, plan.simple, DECISIONS)
 
 
 def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[Any]) -> Any:
@@ -273,7 +273,7 @@ def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[
         return None
     known = decided.key
     described_by = array_key(tuple(out.shape), known.dtype, known.device)
-    remember(plans, key, decided.in_shape(described_by), DECISIONS)
+    bounded_insert(plans, key, decided.in_shape(described_by), DECISIONS)
     return described(out, described_by)
 
 
@@ -306,7 +306,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if read is None:
             return _canonical(op, args)
         key, values, tracked = read
-        if overridden() is not None:  # a plan is made with the knobs of its time
+        if current_overrides() is not None:  # a plan is made with the knobs of its time
             key = (*key, tuple([config.get(knob) for knob in KNOBS]))
         preference = current_preference()
         plans = preference.plans
@@ -326,15 +326,15 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if op.promotes:
                 common = common_dtype(op, bound)
                 if common is not None:
-                    remember(plans, key, Promotion(common), DECISIONS)
+                    bounded_insert(plans, key, Promotion(common), DECISIONS)
                     return eager(op, cast_together(op, bound, common), {})
             found = _plan(op, bound)
             # A result known now may depend on the value of a number, of which the key has the type
             # only.
             if found.value is None or not any(isinstance(v, bool | int | float) for v in values):
-                remember(plans, key, found, DECISIONS)
+                bounded_insert(plans, key, found, DECISIONS)
                 if found.fresh is not None and kinds is not None:
-                    remember(plans, kinds, found, DECISIONS)
+                    bounded_insert(plans, kinds, found, DECISIONS)
         elif found.__class__ is Promotion:
             bound = args if len(args) == len(op.slots) else op.schema.arrange(args, {})
             if config.get("META_STRICT_DTYPES"):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.analysis import MemoryReport, memory
 from meta.base import config
-from meta.base.config import overridden
+from meta.base.config import current_overrides
 from meta.base.errors import ArgumentError, DeviceError, GradientError, OutOfMemory
 from meta.base.registry import OPERATORS
 from meta.dialect.core.preference import current as current_preference
@@ -164,7 +164,7 @@ class Executable:
         tensors = self._tensors(inputs)
         if self._shared_arguments:
             self._refuse_copies(inputs)
-        verifies = self._verifying if overridden() is None else config.get("META_VERIFY")
+        verifies = self._verifying if current_overrides() is None else config.get("META_VERIFY")
         if not self._lock.acquire(False):
             wait_for(self._lock)
         try:
@@ -278,7 +278,9 @@ class Executable:
         try:
             if self._in_order is not None:
                 self._in_order()
-            checks = self._checking if overridden() is None else config.get("META_CHECK_FINITE")
+            checks = (
+                self._checking if current_overrides() is None else config.get("META_CHECK_FINITE")
+            )
             later = self._prepared_before(at_once=checks)
             linked = self._linked
             if checks:
@@ -307,7 +309,7 @@ class Executable:
         if self._bound is None or graphs.recorder.is_busy():
             return True
         # A graph keeps the precision that its kernels were recorded with.
-        return overridden() is not None and config.get("META_TF32") != self._tf32
+        return current_overrides() is not None and config.get("META_TF32") != self._tf32
 
     def _prepared_before(self, at_once: bool) -> Preparation | None:
         """Update what is prepared; unless ``at_once``, return it if that may follow the launch."""

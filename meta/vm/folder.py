@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meta.base.atomic_folder import is_replaceable, replacing_folder
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file, sha256
-from meta.base.folders import replaceable, replacing_folder
 from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, parse, text, verify
@@ -283,7 +283,7 @@ ARRAYS = "arrays.safetensors"
 def save(executable: Executable, folder: str | os.PathLike[str]) -> None:
     """Write an executable to a folder, which is made; see `Executable.save`."""
     target = Path(folder).resolve()
-    if not replaceable(target, MANIFEST):
+    if not is_replaceable(target, MANIFEST):
         raise ArgumentError(
             f"{target} holds something else than a compiled program",
             expected="a new folder, or one that was saved to before",

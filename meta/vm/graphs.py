@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import torch
 
-from meta.base import collection, config
+from meta.base import config, gc_pause
 from meta.base.device import Device
 from meta.base.errors import CaptureError
 from meta.base.source import Span
@@ -74,7 +74,7 @@ class CudaRecorder:
         """Record the kernels that ``body`` launches, and run nothing; return the graph."""
         ordinal = self.device.ordinal
         # A collection could free another graph meanwhile.
-        with _ONE, torch.cuda.device(ordinal), collection.paused(), _own_workspaces():
+        with _ONE, torch.cuda.device(ordinal), gc_pause.gc_paused(), _own_workspaces():
             here, stream = torch.cuda.current_stream(), _stream(ordinal)
             stream.wait_stream(here)
             if self._is_used and not self._in_pool:

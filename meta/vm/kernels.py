@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from meta.base import config
-from meta.base.call_context import changed
+from meta.base.call_context import override_context
 from meta.base.device import Device
 from meta.base.errors import FormatError, IRError
 from meta.base.registry import OPERATORS
@@ -86,7 +86,7 @@ class ByExtents:
             raise IRError(
                 "a value that is known while tracing is no operator call", op=self.op.name
             )
-        with changed(preference=self.preference):
+        with override_context(preference=self.preference):
             return DecidedCall(call, strided=False)
 
 

@@ -92,7 +92,7 @@ def find(key: str) -> BoundProgram | None:
         found, _ = read_folder(folder)
     except (FormatError, OSError):  # absent, damaged, just being removed: compiled anew
         return None
-    caches.used(folder)
+    caches.touch(folder)
     return found
 
 
@@ -103,16 +103,16 @@ def keep(key: str, program: BoundProgram) -> None:
     if not problem and not os.access(where, os.W_OK):
         problem = "the folder is read-only"
     if problem:
-        caches.not_kept(problem)
+        caches.warn_unwritable(problem)
         return
     folder = where / key[:2] / key
     try:
         write_folder(folder, program, place=_place)
         size = sum(p.stat().st_size for p in folder.iterdir())  # kernels are links
     except OSError as error:  # a full disk, for one
-        caches.not_kept(str(error))
+        caches.warn_unwritable(str(error))
         return
-    caches.written(size)
+    caches.count_written(size)
 
 
 def _is_ours(module: Module) -> bool:

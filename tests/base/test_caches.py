@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from meta.base import caches, config, kept_file
+from meta.base import caches, config, disk_cache
 from meta.base.errors import UnknownName
 
 KIB = 1 << 10
@@ -18,7 +18,7 @@ TIMES = {"a": 4.0, "b": 1.0, "c": 3.0, "d": 2.0}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(caches, "_since", None)
+    monkeypatch.setattr(caches, "_bytes_since_check", None)
     with config.override(META_CACHE_DIR=str(tmp_path), META_CACHE=True):
         yield tmp_path
 
@@ -50,14 +50,14 @@ def test_what_was_used_last_stays(folder):
     caches.trim(3 * KIB)
     assert {c for c, file in files.items() if file.exists()} == {"a", "c", "e"}
     caches.trim(3 * KIB)
-    assert caches.total() == 3 * KIB
+    assert caches.total_bytes() == 3 * KIB
 
 
 def test_a_file_of_two_entries_is_freed_with_the_second(folder):
     kernel = entry(folder, f"kernels/libraries/{name('a', '.so')}", 10 * KIB, used=1)
     one = program(folder, "b", kernel, used=2)
     two = entry(folder, f"cubin/{name('c')}", used=3)
-    assert caches.total() == 12 * KIB
+    assert caches.total_bytes() == 12 * KIB
     sizes = {u.cache.name: (u.entries, u.size) for u in caches.usage()}
     assert sizes["programs"] == (1, 11 * KIB) and sizes["kernels"] == (1, 10 * KIB)
     caches.trim(11 * KIB)
@@ -76,7 +76,7 @@ def test_only_what_is_ours_is_removed(folder):
     outside = entry(folder, "elsewhere")
     (folder / "cubin" / name("c")).symlink_to(outside)
     ours = entry(folder, f"kernels/keys/ab/{name('a', '.json')}")
-    left = entry(folder, f"kernels/{caches.UNFINISHED}1/kernels.so")  # its writer was killed
+    left = entry(folder, f"kernels/{caches.TEMPORARY_PREFIX}1/kernels.so")  # its writer was killed
     part = entry(folder, f"programs/aa/.{name('a')}.xyz.part/code.json")
     caches.clear()
     assert all(file.exists() for file in (*theirs, outside))
@@ -85,9 +85,12 @@ def test_only_what_is_ours_is_removed(folder):
 
 
 def test_what_is_being_written_is_not_trimmed(folder):
-    new = entry(folder, f"cubin/{caches.UNFINISHED}1", 2 * KIB, used=time.time())
+    new = entry(folder, f"cubin/{caches.TEMPORARY_PREFIX}1", 2 * KIB, used=time.time())
     old = entry(
-        folder, f"cubin/{caches.UNFINISHED}2", 2 * KIB, used=time.time() - 2 * caches.WRITING
+        folder,
+        f"cubin/{caches.TEMPORARY_PREFIX}2",
+        2 * KIB,
+        used=time.time() - 2 * caches.STALE_SECONDS,
     )
     part = entry(folder, f"programs/aa/.{name('a')}.xyz.part", 2 * KIB, used=time.time())
     caches.trim(0)
@@ -100,7 +103,7 @@ def test_nothing_is_read_where_others_may_write(folder):
     file = entry(folder, f"cubin/{name('a')}")
     file.parent.chmod(0o777)
     caches.clear()
-    assert file.exists() and caches.total() == 0
+    assert file.exists() and caches.total_bytes() == 0
 
 
 def test_clear_takes_names(folder):
@@ -116,22 +119,22 @@ def test_clear_takes_names(folder):
 def test_who_writes_keeps_the_bound(mebibytes, left, folder):
     with config.override(META_CACHE_SIZE=mebibytes):
         for i in range(5):  # each is more than a share of the bound
-            kept_file.keep("cubin", str(i), bytes(400 * KIB))
+            disk_cache.put("cubin", str(i), bytes(400 * KIB))
             for used, file in enumerate(sorted(folder.glob("*/*"), key=os.path.getmtime)):
                 os.utime(file, (used, used))
-        assert kept_file.find("cubin", "4") is not None
+        assert disk_cache.get("cubin", "4") is not None
     assert caches.usage()[2].entries == left
 
 
 def test_finding_is_using(folder):
     for i in range(3):
-        kept_file.keep("cubin", str(i), b"1234")
+        disk_cache.put("cubin", str(i), b"1234")
     for file in (folder / "cubin").iterdir():
         os.utime(file, (1, 1))
-    assert kept_file.find("cubin", "1") == b"1234"
-    size = caches.total() // 3
+    assert disk_cache.get("cubin", "1") == b"1234"
+    size = caches.total_bytes() // 3
     caches.trim(size)
-    assert kept_file.find("cubin", "1") == b"1234" and caches.total() == size
+    assert disk_cache.get("cubin", "1") == b"1234" and caches.total_bytes() == size
 
 
 def test_small_entries_are_not_counted_each_time(monkeypatch, folder):
@@ -139,7 +142,7 @@ def test_small_entries_are_not_counted_each_time(monkeypatch, folder):
     monkeypatch.setattr(caches, "trim", trims.append)
     with config.override(META_CACHE_SIZE=1):
         for _ in range(20):
-            caches.written(10 * KIB)
+            caches.count_written(10 * KIB)
     # The first entry of the process, then when it has written a share.
     assert trims == [1 << 20] * 3
 
@@ -150,8 +153,8 @@ def test_several_writers_at_once(folder):
     def work(thread: int) -> None:
         try:
             for i in range(40):
-                kept_file.keep("cubin", f"{thread} {i}", bytes(20 * KIB))
-                kept_file.find("cubin", f"{(thread + 1) % 4} {i}")
+                disk_cache.put("cubin", f"{thread} {i}", bytes(20 * KIB))
+                disk_cache.get("cubin", f"{(thread + 1) % 4} {i}")
                 caches.trim(100 * KIB)
         except Exception as error:
             errors.append(error)
@@ -162,4 +165,4 @@ def test_several_writers_at_once(folder):
     for one in threads:
         one.join()
     caches.trim(100 * KIB)
-    assert not errors and caches.total() <= 100 * KIB
+    assert not errors and caches.total_bytes() <= 100 * KIB

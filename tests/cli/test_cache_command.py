@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from meta.base import caches, config, kept_file
+from meta.base import caches, config, disk_cache
 from meta.cli.main import main
 
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path):
     with config.override(META_CACHE_DIR=str(tmp_path), META_CACHE=True, META_CACHE_SIZE=7):
-        kept_file.keep("cubin", "a", bytes(3 << 20))
-        kept_file.keep("cudnn", "b", bytes(2 << 20))
+        disk_cache.put("cubin", "a", bytes(3 << 20))
+        disk_cache.put("cudnn", "b", bytes(2 << 20))
         yield
 
 

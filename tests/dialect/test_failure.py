@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import meta
+from meta.base.bounded_cache import bounded_insert
 from meta.base.errors import BackendError, OutOfMemory
 from meta.base.registry import OPERATORS
-from meta.base.remember import remember
 from meta.dialect.core import DIALECTS, HANDWRITTEN, Compiled, Deferred, Dialect, OpEnv
 from meta.dialect.core.preference import DECISIONS, forget
 from meta.dialect.core.preference import current as preference
@@ -107,7 +107,7 @@ def test_a_users_own_code_raises_what_it_raises() -> None:
 def test_caches_have_a_bound() -> None:
     cache: dict[int, int] = {}
     for i in range(1000):
-        assert remember(cache, i, i, 10) == i and len(cache) <= 10
+        assert bounded_insert(cache, i, i, 10) == i and len(cache) <= 10
     assert 999 in cache and 0 not in cache
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import meta
-from meta.base import kept_file
+from meta.base import disk_cache
 from meta.base.errors import FileError, FormatError, MetaError
 from meta.base.files import open_file, read_file
 from meta.cli.demo.data import read_npz
@@ -179,4 +179,4 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     fifo(tmp_path / "log.csv")
     with pytest.raises(MetaError):
         log.open(("step",), 3)
-    assert kept_file.find("things", "nothing") is None
+    assert disk_cache.get("things", "nothing") is None

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import meta
-from meta.base.bounds import MAX_AXES, MAX_RESULTS
+from meta.base.array_limits import MAX_AXES, MAX_RESULTS
 from meta.base.errors import ArgumentError, MetaError, OutOfMemory, TypeInferError
 from meta.base.registry import OPERATORS
 from meta.ir import Type

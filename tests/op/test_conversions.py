@@ -11,7 +11,7 @@ import torch
 
 import meta
 from meta import op
-from meta.base.dtype import FLOATS, TO_TORCH, truncated
+from meta.base.dtype import FLOATS, TO_TORCH, truncate
 from meta.dialect import only
 from meta.model import trace
 from meta.vm import compile
@@ -59,7 +59,7 @@ def test_floats_beyond_the_integers(dtype: str, to: str) -> None:
         for dialect in DIALECTS:
             with only(dialect):
                 assert op.astype(meta.array(x), to).torch().tolist() == expected, dialect
-        assert truncated(x, TO_TORCH[to]).tolist() == expected
+        assert truncate(x, TO_TORCH[to]).tolist() == expected
         assert meta.array(x).to(dtype=to).torch().tolist() == expected
 
 

@@ -167,7 +167,7 @@ def test_the_programs_used_last_stay(tmp_path: Path) -> None:
         os.utime(folder, (1, 1))
     assert from_cache(compiled(by=1.0))  # it is the one used last
     old = min(where.glob("*/*"), key=lambda p: p.stat().st_mtime)
-    caches.trim(caches.total() - 1)
+    caches.trim(caches.total_bytes() - 1)
     assert not old.exists() and from_cache(compiled(by=1.0)) and not from_cache(compiled(by=2.0))
 
 

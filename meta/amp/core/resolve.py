@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from meta.amp.core.rule import require_rules, rule_of
-from meta.base.dtype import bits, bounded, canonical, is_float, limits, promote
+from meta.base.dtype import bits, canonical, is_float, limits, overflow_rounded, promote
 from meta.base.errors import ArgumentError, RegistrationError
 from meta.ir.types import TensorType
 from meta.op.core.op import Op
@@ -79,7 +79,7 @@ def _too_large(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) ->
         and type(value) in (int, float)
         and math.isfinite(value)
     ]
-    return [n for n in numbers if any(math.isinf(bounded(n, d)) for d in narrow)]
+    return [n for n in numbers if any(math.isinf(overflow_rounded(n, d)) for d in narrow)]
 
 
 def _computed(op: Op, args: tuple[Any, ...], wanted: tuple[str | None, ...]) -> set[str]:

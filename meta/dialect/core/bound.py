@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta.base.dtype import bounded, limits
+from meta.base.dtype import limits, overflow_rounded
 from meta.base.errors import RegistrationError
 from meta.base.source import definition_span
 from meta.dialect.core.fused import launcher, parameters
@@ -63,7 +63,9 @@ def bind_kernel(
 
 def _rounded(value: Any) -> Any:
     """Return an attribute that is a number beyond float32 as infinity."""
-    return bounded(value, "float32") if isinstance(value, float) and value == value else value
+    return (
+        overflow_rounded(value, "float32") if isinstance(value, float) and value == value else value
+    )
 
 
 def _rounding(run: Kernel, places: tuple[int, ...]) -> Kernel:
@@ -74,7 +76,7 @@ def _rounding(run: Kernel, places: tuple[int, ...]) -> Kernel:
             if not -_LARGEST <= values[place] <= _LARGEST:
                 rounded = list(values)
                 for p in places:
-                    rounded[p] = bounded(values[p], "float32")
+                    rounded[p] = overflow_rounded(values[p], "float32")
                 return run(*rounded)
         return run(*values)
 

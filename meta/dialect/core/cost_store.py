@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from meta.base import caches, config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.caches import cache_folder, distrust, open_private
 from meta.base.device import Device
 from meta.base.errors import FormatError, MetaError
-from meta.base.remember import remember
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.costs import Breadth, Cost, Key, Race, cost_of_record, digest
 from meta.dialect.core.preference import forget
@@ -51,7 +51,7 @@ def find(key: Key) -> Race | None:
     here = _here(key)
     if here in _found:
         return _found[here]
-    return remember(_found, here, _read(key), REMEMBERED)
+    return bounded_insert(_found, here, _read(key), REMEMBERED)
 
 
 def _is_present(device: Device) -> bool:
@@ -60,7 +60,7 @@ def _is_present(device: Device) -> bool:
 
 
 def _here(key: Key) -> Any:
-    return key, caches.caches_place(), environment(key.device)
+    return key, caches.caches_folder(), environment(key.device)
 
 
 def _read(key: Key) -> Race | None:
@@ -77,7 +77,7 @@ def _read(key: Key) -> Race | None:
         return None
     race = read_race(content, key, place)
     if race is not None:
-        caches.used(place)
+        caches.touch(place)
     return race
 
 
@@ -161,14 +161,14 @@ def _kept(race: Race, anew: bool) -> Race:
         content = race_text(race).encode()
         try:
             _place(folder / race.key.file, content, anew)
-            caches.write_whole(folder / GENERATION, uuid.uuid4().hex.encode())
+            caches.write_atomically(folder / GENERATION, uuid.uuid4().hex.encode())
         except OSError as error:
-            caches.not_kept(str(error))
+            caches.warn_unwritable(str(error))
             race = replace(race, place=None)
         else:
-            caches.written(len(content))
+            caches.count_written(len(content))
             race = race if anew else _read(race.key) or race
-    remember(_found, _here(race.key), race, REMEMBERED)
+    bounded_insert(_found, _here(race.key), race, REMEMBERED)
     forget()  # decisions were made without it
     return race
 
@@ -178,9 +178,9 @@ def _place(path: Path, content: bytes, anew: bool) -> None:
     if anew or (
         path.exists() and read_race(path.read_text("utf-8", "replace"), None, path) is None
     ):
-        caches.write_whole(path, content)
+        caches.write_atomically(path, content)
         return
-    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=caches.UNFINISHED)
+    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=caches.TEMPORARY_PREFIX)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -261,7 +261,7 @@ def imported(record: Any) -> int:
                     _place(place, content.encode(), anew=True)
                     count += 1
         if folder is not None:
-            caches.write_whole(folder / GENERATION, uuid.uuid4().hex.encode())
+            caches.write_atomically(folder / GENERATION, uuid.uuid4().hex.encode())
     forget_found()
     return count
 
@@ -281,7 +281,7 @@ def _folder(device: Device, make: bool = False) -> Path | None:
         return None
     problem = open_private(place)
     if problem:
-        caches.not_kept(problem)
+        caches.warn_unwritable(problem)
         return None
     found = environment(device)
     if make:
@@ -295,11 +295,11 @@ def _made(environment: str) -> Path | None:
     folder = cache_folder(CACHE) / digest(environment)
     problem = open_private(folder.parent) or open_private(folder)
     if problem:
-        caches.not_kept(problem)
+        caches.warn_unwritable(problem)
         return None
     with suppress(OSError):
         if not (folder / DESCRIPTION).exists():
-            caches.write_whole(folder / DESCRIPTION, environment.encode())
+            caches.write_atomically(folder / DESCRIPTION, environment.encode())
     return folder
 
 

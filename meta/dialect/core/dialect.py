@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from meta.base import collection, habits
+from meta.base import aliases, gc_pause
 from meta.base.device import Device
 from meta.base.errors import DispatchError, MetaWarning, RegistrationError, UnknownName
 from meta.base.registry import nearest
@@ -136,7 +136,7 @@ class Dialect:
         if not self.package or self.unavailable is not None:
             return
         # Another thread waits, lest it sees half of the operators.
-        with self._loading, collection.paused(), registering_as(GENERIC):
+        with self._loading, gc_pause.gc_paused(), registering_as(GENERIC):
             # The family files may dispatch while they are imported; a thread may have waited.
             if self._entered or not self.package or self.unavailable is not None:
                 return
@@ -165,7 +165,7 @@ class Dialect:
     def _load_family(self, family: str) -> None:
         if not self.package or family in self._families or self.unavailable is not None:
             return
-        with self._loading, collection.paused(), registering_as(GENERIC):
+        with self._loading, gc_pause.gc_paused(), registering_as(GENERIC):
             module = f"{self.package}.{family}"
             try:
                 if family.isidentifier() and importlib.util.find_spec(module) is not None:
@@ -196,7 +196,7 @@ class Dialect:
             why = f" ({self.unavailable})" if self.unavailable else ""
             raise UnknownName(
                 f"dialect {self.name!r} has no operator {name!r}{why}",
-                hint=nearest(name, self.ops, habits.MODULE),
+                hint=nearest(name, self.ops, aliases.MODULE),
             )
         return self.ops[name]
 

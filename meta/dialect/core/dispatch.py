@@ -29,9 +29,9 @@ from typing import Any
 from torch.autograd.graph import increment_version
 
 from meta.base import config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import BUILT_IN, Device
 from meta.base.errors import DispatchError, RegistrationError
-from meta.base.remember import remember
 from meta.dialect.core.catalog import dialects
 from meta.dialect.core.costs import Cost
 from meta.dialect.core.dialect import Dialect
@@ -231,13 +231,13 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     found = _cheapest(call, preference, eager)
     if found is not None:
         # What is measured on the way drops what was decided before.
-        remember(preference.envs, key, found, DECISIONS)
+        bounded_insert(preference.envs, key, found, DECISIONS)
         return found
     refusals = []
     for answer in answers(call, preference, eager=eager):
         if answer.env is not None:
             found = _configured(answer, call, preference, eager)
-            remember(preference.envs, key, found, DECISIONS)
+            bounded_insert(preference.envs, key, found, DECISIONS)
             return found
         refusals.append(str(answer))
     raise DispatchError(

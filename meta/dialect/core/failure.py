@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from meta.base.errors import BackendError, MetaError
 from meta.base.registry import OPERATORS
-from meta.base.source import Span, entered_at, raised_at
+from meta.base.source import Span, innermost_user_line, outermost_user_span
 from meta.runtime.out_of_memory import is_out_of_memory
 
 MAX_TEXT = 300
@@ -64,13 +64,13 @@ def _stranger(error: BaseException, op: str | None, dialect: str | None) -> Span
     ]  # fmt: skip
     if not sites:
         return None
-    line = entered_at(error.__traceback__)
+    line = outermost_user_span(error.__traceback__)
     return next((s for s in (line,) if s and any(s.file == one.file for one in sites)), sites[0])
 
 
 def located(error: BaseException) -> str:
     """Return the kind of an error, its text, and the line outside of `meta` that raised it."""
-    line = raised_at(error.__traceback__)
+    line = innermost_user_line(error.__traceback__)
     place = getattr(error, "span", None) or (None if line is None else Span(*line))
     return summary(error) if place is None else f"{summary(error)} ({place})"
 

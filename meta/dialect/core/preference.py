@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meta.base import config
-from meta.base.call_context import changed, context, start_with
+from meta.base.call_context import context, override_context, set_default_preference
 from meta.dialect.core.catalog import known
 from meta.dialect.core.openv import Config
 
@@ -43,7 +43,7 @@ DECISIONS = 8192
 _interned: dict[Preference, Preference] = {}
 DEFAULT = Preference()
 _interned[DEFAULT] = DEFAULT
-start_with(DEFAULT)
+set_default_preference(DEFAULT)
 
 
 def current() -> Preference:
@@ -66,7 +66,7 @@ def _changed(change: Callable[[Preference], dict[str, Any]]) -> Iterator[None]:
     # What was preferred before is asked on entry: the block may be entered later than made.
     before = current()
     wanted = replace(before, **change(before), plans={}, envs={}, alone={}, pairs={})
-    with changed(preference=_interned.setdefault(wanted, wanted)):
+    with override_context(preference=_interned.setdefault(wanted, wanted)):
         yield
 
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from meta.base import kept_file
-from meta.base.made_once import MadeOnce
+from meta.base import disk_cache
+from meta.base.single_flight import SingleFlightCache
 from meta.base.threads import compile_threads
 from meta.dialect.core import Artifact, Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
@@ -82,19 +82,21 @@ def cubin(source: str, arch: str) -> bytes:
 def machine_code(source: str, arch: str) -> bytes:
     """Return machine code from disk, or compile it; `cubin` has it in memory, too."""
     key = _key(source, arch)
-    found = kept_file.find(FOLDER, key)
+    found = disk_cache.get(FOLDER, key)
     if found is None:
         found = nvrtc.compile_source(source, arch)
-        kept_file.keep(FOLDER, key, found)
+        disk_cache.put(FOLDER, key, found)
     return found
 
 
-cubins: MadeOnce[tuple[str, str], bytes] = MadeOnce(lambda one: machine_code(*one), LIMIT)
+cubins: SingleFlightCache[tuple[str, str], bytes] = SingleFlightCache(
+    lambda one: machine_code(*one), LIMIT
+)
 
 
 def file_of(source: str, arch: str) -> Path | None:
-    """Return the file of machine code, as `kept_file` writes it; None if it is not kept."""
-    return kept_file.file_of(FOLDER, _key(source, arch))
+    """Return the file of machine code, as `disk_cache` writes it; None if it is not kept."""
+    return disk_cache.path_of(FOLDER, _key(source, arch))
 
 
 def _key(source: str, arch: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from meta.base import config, kept_file
+from meta.base import config, disk_cache
 from meta.dialect.core import Config, Configs, OpEnv, Unsupported
 from meta.dialect.core.openv import config_text
 from meta.dialect.cudnn import engines, handles, library
@@ -256,12 +256,12 @@ def _refusal(error: Exception) -> str:
 def _keep(wanted: Wanted, made: ExecutionPlan) -> None:
     """Write a plan to disk, if cuDNN can write down its kernel."""
     with suppress(*engines.failures()):
-        kept_file.keep(FOLDER, wanted.text, made.serialized())
+        disk_cache.put(FOLDER, wanted.text, made.serialized())
 
 
 def _restored(wanted: Wanted) -> ExecutionPlan | None:
     """Return a plan that another process made; None if there is none, or it cannot be used."""
-    content = kept_file.find(FOLDER, wanted.text)
+    content = disk_cache.get(FOLDER, wanted.text)
     if content is None:
         return None
     with torch.cuda.device(wanted.device):

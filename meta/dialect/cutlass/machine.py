@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 import tvm_ffi
 
-from meta.base import kept_file
+from meta.base import disk_cache
 from meta.base.device import Device
 from meta.dialect.core import Artifact, Compiled
 from meta.dialect.cutlass import INSTALL, VERSIONS
@@ -63,9 +63,9 @@ def compile_all(wanted: Sequence[tuple[Kernel, Plan]]) -> list[Compiled]:
 
 def _artifact(kernel: Kernel, plan: Plan) -> Artifact | None:
     """Return where a kernel is kept, written again if it is gone; None if nothing is kept."""
-    if kept_file.file_of(CACHE, key(kernel)) is None:
-        kept_file.keep(CACHE, key(kernel), library(kernel))
-    file = kept_file.file_of(CACHE, key(kernel))
+    if disk_cache.path_of(CACHE, key(kernel)) is None:
+        disk_cache.put(CACHE, key(kernel), library(kernel))
+    file = disk_cache.path_of(CACHE, key(kernel))
     record = {"symbol": symbol(kernel), "plan": plan.record()}
     return None if file is None else Artifact(file, record)
 
@@ -76,7 +76,7 @@ def restore(artifact: Artifact) -> Compiled:
     if set(record) != {"symbol", "plan"} or not isinstance(record["symbol"], str):
         raise ValueError(f"{sorted(record)} are not the fields of a kernel's record")
     plan = Plan.read(record["plan"])
-    content = kept_file.read(artifact.file)
+    content = disk_cache.read(artifact.file)
     if content is None:
         raise ValueError(f"{artifact.file} does not hold a kernel in good order")
     return Compiled(launcher(loaded(content, record["symbol"]), plan), artifact)
@@ -111,11 +111,11 @@ def symbol(kernel: Kernel) -> str:
 @lru_cache(maxsize=64)
 def library(kernel: Kernel) -> bytes:
     """Return the library of a kernel, compiled and kept if it is not kept on disk."""
-    content = kept_file.find(CACHE, key(kernel))
+    content = disk_cache.get(CACHE, key(kernel))
     if content is None:
         with _compiling:
             content = compiled(kernel)
-        kept_file.keep(CACHE, key(kernel), content)
+        disk_cache.put(CACHE, key(kernel), content)
     return content
 
 

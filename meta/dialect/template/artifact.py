@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meta.base import kept_file
+from meta.base import disk_cache
 from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.base.errors import MetaError
@@ -43,7 +43,7 @@ def restore(artifact: Artifact) -> Compiled:
     problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
     if problem:
         raise ValueError(f"{artifact.file} is not run: {problem}")
-    code = kept_file.read(artifact.file)
+    code = disk_cache.read(artifact.file)
     if code is None:
         raise ValueError(f"{artifact.file} does not hold machine code in good order")
     source = Source(

@@ -14,7 +14,7 @@ from typing import Any
 
 from meta.base.errors import MetaError, RegistrationError, TypeInferError
 from meta.base.registry import nearest
-from meta.base.source import Span, definition_span, entered_at, python_function
+from meta.base.source import Span, definition_span, outermost_user_span, python_function
 from meta.dialect.core import Config, Unsupported
 from meta.dialect.core.openv import config_text
 from meta.dialect.template import pieces
@@ -187,7 +187,7 @@ class Template:
             raise RegistrationError(
                 f"configs= or filter= of {self._title} raises {type(error).__name__}: {error}",
                 found=call,
-                span=entered_at(error.__traceback__) or self.site,
+                span=outermost_user_span(error.__traceback__) or self.site,
             ) from error
         self._option_names(listed)
         if not listed:
@@ -279,7 +279,7 @@ class Template:
         except Exception as error:
             raise RegistrationError(
                 f"{what} raises {type(error).__name__}: {error}",
-                span=entered_at(error.__traceback__) or self.site,
+                span=outermost_user_span(error.__traceback__) or self.site,
             ) from error
         if not isinstance(found, str):
             raise RegistrationError(

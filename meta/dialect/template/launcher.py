@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from meta.base.dtype import bounded
+from meta.base.dtype import overflow_rounded
 from meta.dialect.core import Artifact, OpEnv
 from meta.dialect.cuda import cubin, driver
 from meta.dialect.cuda.prepared_launch import PreparedLaunch
@@ -53,7 +53,7 @@ def bound(launch: Launch, load: Load, device: int) -> Bound:
         formats.append("Q" if is_pointer else SCALARS[plain(type_)])
         if not is_pointer:
             limit = _BOUNDS.get(formats[i])
-            known[i] = value if limit is None else bounded(value, limit)
+            known[i] = value if limit is None else overflow_rounded(value, limit)
         elif value.place < 0:
             known[i] = 0
         else:

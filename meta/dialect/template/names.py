@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meta.base.dtype import bounded
+from meta.base.dtype import overflow_rounded
 from meta.base.errors import RegistrationError, UnknownName
 from meta.base.registry import nearest
 from meta.dialect.core import Unsupported
@@ -209,7 +209,7 @@ def names_of(call: CallValues, target: TargetSpec) -> Names:
         seen: Any = value
         if slot.kind == "attribute" or value is None:
             if single and isinstance(value, float) and value == value:
-                seen = bounded(value, "float32")
+                seen = overflow_rounded(value, "float32")
         elif slot.kind == "tensors":
             written = slot.access == "RW"
             seen = [

@@ -3,7 +3,7 @@
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH, TO_TORCH, bounded, convertible
+from meta.base.dtype import FROM_TORCH, TO_TORCH, overflow_rounded, prepare_cast
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, rounded_number
 from meta.op.creation import bounds
@@ -12,7 +12,7 @@ from meta.op.creation import bounds
 def fill(fill_value, out):
     """Fill ``out`` with a number: integers drop its fraction; beyond a float's range it is inf."""
     if out.is_floating_point() or out.is_complex():
-        out.fill_(bounded(fill_value, FROM_TORCH[out.dtype]))
+        out.fill_(overflow_rounded(fill_value, FROM_TORCH[out.dtype]))
     else:
         out.fill_(fill_value if out.dtype == torch.bool else int(fill_value))
 
@@ -49,5 +49,5 @@ def one_hot(indices, depth, on_value, off_value, axis, call):
 def _number(value, like, dtype):
     """Return a number, or a tensor of one element, as a 0-d tensor of a dtype."""
     if isinstance(value, torch.Tensor):
-        return convertible(value.reshape(()), dtype).to(dtype)
+        return prepare_cast(value.reshape(()), dtype).to(dtype)
     return rounded_number(value, dtype, like.device)

@@ -7,7 +7,7 @@ the operator whose attributes they are.
 import torch
 
 from meta import op
-from meta.base.dtype import FROM_TORCH, TO_TORCH, convertible
+from meta.base.dtype import FROM_TORCH, TO_TORCH, prepare_cast
 from meta.base.errors import IndexOutOfRange
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.creation import one_hot
@@ -128,7 +128,7 @@ def dynamic_broadcast_to(x, shape):
 def dynamic_full(fill_value, shape, dtype):
     extents = op.zeros.type_function(_ints(shape), dtype, "cpu").static_shape
     wanted = TO_TORCH[dtype]
-    return fresh(convertible(fill_value.reshape(()), wanted).to(wanted).expand(extents))
+    return fresh(prepare_cast(fill_value.reshape(()), wanted).to(wanted).expand(extents))
 
 
 @dialect.kernel(op.dynamic_arange)
@@ -182,7 +182,7 @@ def dynamic_pad(x, pad_width, pad_value, pad_mode):
     if pad_mode != "constant":
         return fresh(repeated(x, pairs, pad_mode))
     given = torch.as_tensor(pad_value, device=x.device).reshape(())
-    value = convertible(given, x.dtype).to(x.dtype)
+    value = prepare_cast(given, x.dtype).to(x.dtype)
     padded = fresh(value.expand(extents))
     inner(padded, pairs, x.shape).copy_(x)
     return padded

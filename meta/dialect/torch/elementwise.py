@@ -10,7 +10,7 @@ Those are LIBRARY; asinh and acosh are no faster.
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, convertible
+from meta.base.dtype import TO_TORCH, prepare_cast
 from meta.dialect.core import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import all_rounded_once, of_one, of_two, rounded_once
@@ -106,13 +106,13 @@ def nan_to_num(x, nan, posinf, neginf):
 @dialect.kernel(op.astype)
 def astype(x, dtype):
     wanted = TO_TORCH[dtype]
-    source = convertible(x, wanted)
+    source = prepare_cast(x, wanted)
     return source.to(wanted, copy=True, memory_format=torch.contiguous_format)
 
 
 @dialect.kernel(op.cast_like)
 def cast_like(x, out):
-    out.copy_(convertible(x, out.dtype))
+    out.copy_(prepare_cast(x, out.dtype))
 
 
 @dialect.kernel(op.group_cast)

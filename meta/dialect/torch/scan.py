@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, convertible
+from meta.base.dtype import TO_TORCH, prepare_cast
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.dialect.torch.operands import kernels, wide
@@ -17,7 +17,7 @@ from meta.dialect.torch.operands import kernels, wide
 def _accumulate(function, identity, x, axis, exclusive, call):
     out = TO_TORCH[call.out.dtype]
     # Through the result's dtype, for its values are what is accumulated.
-    x = convertible(x, out).to(out)
+    x = prepare_cast(x, out).to(out)
     integers = not (out.is_floating_point or out.is_complex)  # which wrap, signed or not
     y = function(x, dim=axis, dtype=torch.int64 if integers else wide(out))
     if exclusive and y.shape[axis]:

@@ -21,11 +21,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler.compiler import make_backend
 
-from meta.base import kept_file
+from meta.base import disk_cache
 from meta.base.errors import BackendError, MetaError
-from meta.base.made_once import MadeOnce
+from meta.base.single_flight import SingleFlightCache
 from meta.base.source import Span
-from meta.base.threads import in_threads
+from meta.base.threads import run_in_threads
 from meta.dialect.core.failure import summary
 from meta.dialect.triton import words
 from meta.dialect.triton.binary import FOLDER, Binaries, Binary, packed, unpacked
@@ -222,22 +222,22 @@ def _reason(error: Exception) -> str:
 
 def machine_code(unit: Unit) -> Binaries:
     """Return the machine code of a kernel's variants, from disk or compiled now."""
-    kept = kept_file.find(FOLDER, unit.key)
+    kept = disk_cache.get(FOLDER, unit.key)
     found = None if kept is None else unpacked(kept)
     if found is not None and len(found) == len(unit.variants):
         return found
-    made = tuple(in_threads([partial(compiled, unit, v) for v in unit.variants]))
-    kept_file.keep(FOLDER, unit.key, packed(made))
+    made = tuple(run_in_threads([partial(compiled, unit, v) for v in unit.variants]))
+    disk_cache.put(FOLDER, unit.key, packed(made))
     return made
 
 
 def file_of(unit: Unit, binaries: Binaries) -> Path | None:
     """Return the file of machine code, written again if it is gone; None if nothing is kept."""
-    found = kept_file.file_of(FOLDER, unit.key)
+    found = disk_cache.path_of(FOLDER, unit.key)
     if found is None:
-        kept_file.keep(FOLDER, unit.key, packed(binaries))
-        found = kept_file.file_of(FOLDER, unit.key)
+        disk_cache.put(FOLDER, unit.key, packed(binaries))
+        found = disk_cache.path_of(FOLDER, unit.key)
     return found
 
 
-kernels: MadeOnce[Unit, Binaries] = MadeOnce(machine_code, LIMIT)
+kernels: SingleFlightCache[Unit, Binaries] = SingleFlightCache(machine_code, LIMIT)

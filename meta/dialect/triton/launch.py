@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from meta.base import kept_file
+from meta.base import disk_cache
 from meta.base.caches import distrust
 from meta.base.device import Device
 from meta.dialect.core import Artifact, Compiled
@@ -121,7 +121,7 @@ def restore(artifact: Artifact) -> Compiled:
     problem = distrust(artifact.file.stat()) if artifact.file.is_file() else ""
     if problem:
         raise ValueError(f"{artifact.file} is not run: {problem}")
-    kept = kept_file.read(artifact.file)
+    kept = disk_cache.read(artifact.file)
     binaries = None if kept is None else unpacked(kept)
     if binaries is None or len(binaries) != len(plan.passed):
         raise ValueError(f"{artifact.file} does not hold the machine code of a kernel of Triton")

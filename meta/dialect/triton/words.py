@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from meta.base.dtype import bounded, limits
+from meta.base.dtype import limits, overflow_rounded
 from meta.dialect.core import Unsupported
 
 ELEMENT = {
@@ -107,4 +107,4 @@ _LARGEST = limits("float32").max
 
 def _single(value: float) -> float:
     """Return a number as float32 has it: beyond its range, infinity."""
-    return value if -_LARGEST <= value <= _LARGEST else bounded(float(value), "float32")
+    return value if -_LARGEST <= value <= _LARGEST else overflow_rounded(float(value), "float32")

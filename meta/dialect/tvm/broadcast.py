@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tvm import te, tirx
 
-from meta.base.dtype import TO_TORCH, bits, bounded, is_float, limits, truncated_via
+from meta.base.dtype import TO_TORCH, bits, is_float, limits, overflow_rounded, truncation_dtype
 
 _QUIET_NAN = {"float16": 0x7E00, "bfloat16": 0x7FC0, "float64": 0x7FF8 << 48}
 """The bits of a NaN, by dtype."""
@@ -85,7 +85,7 @@ def cast(value: Any, dtype: Any) -> Any:
         return not_equal(value, tirx.const(0, found))
     if isinstance(value, tirx.FloatImm | tirx.IntImm) and is_float(dtype):
         # TVM refuses what is out of range, and keeps the digits that half precision has not.
-        number = bounded(value.value, dtype)
+        number = overflow_rounded(value.value, dtype)
         number = number if bits(dtype) > 16 else torch.tensor(number, dtype=TO_TORCH[dtype]).item()
         return unfolded(tirx.const(number, dtype))
     if is_float(found) and not is_float(dtype) and not isinstance(value, tirx.FloatImm):
@@ -109,7 +109,7 @@ def wide(x: te.Tensor) -> te.Tensor:
 
 
 def truncated(value: Any, dtype: str) -> Any:
-    """Return a floating point element as an integer, by the rule of `truncated_via`.
+    """Return a floating point element as an integer, by the rule of `truncation_dtype`.
 
     What lies outside of the carrier is replaced: of such a conversion LLVM makes anything.
     """
@@ -118,7 +118,7 @@ def truncated(value: Any, dtype: str) -> Any:
         # The same by way of int32, which vectors have: the low 8 bits of larger numbers are 0.
         return _carried(value, "int32").astype(dtype)
     if dtype != "uint64":
-        return _carried(value, truncated_via(dtype)).astype(dtype)
+        return _carried(value, truncation_dtype(dtype)).astype(dtype)
     half = constant(2.0**63, value)
     beyond = _carried(value - half, "int64").astype(dtype) + tirx.const(2**63, dtype)
     return tirx.Select(value >= half, beyond, _carried(value, "int64").astype(dtype))

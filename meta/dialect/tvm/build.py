@@ -26,11 +26,11 @@ from tvm.target import Target
 from tvm.tirx import compilation_pipeline
 
 from meta import op
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
 from meta.base.errors import BackendError
 from meta.base.progress import bar
-from meta.base.remember import remember
-from meta.base.threads import compile_threads, in_threads
+from meta.base.threads import compile_threads, run_in_threads
 from meta.dialect.core import Compiled, Deferred, OpEnv
 from meta.dialect.tvm import (
     bfloat16,
@@ -208,14 +208,14 @@ def _build_missing(
     least = LEAST_BATCH[target.kind.name]
     batches = _batches(wanted, least, compile_threads())
     with bar(len(wanted), "kernels", delay=1.0) as progress:
-        batches_built = in_threads(
+        batches_built = run_in_threads(
             [partial(_built, batch, target) for batch in batches],
             lambda i: progress.update(len(batches[i])),
         )
     for built in batches_built:
         made.update(built)
     for key, one in made.items():
-        remember(_kernels, key, one, KERNELS)
+        bounded_insert(_kernels, key, one, KERNELS)
     return made
 
 

@@ -37,8 +37,8 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
 from meta.base import caches, config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.caches import cache_folder, distrust, open_private
-from meta.base.remember import remember
 from meta.dialect.tvm.object_code import in_memory, object_files, object_of, path_of
 from meta.dialect.tvm.openmp import LAUNCHER, adopt
 from meta.dialect.tvm.workspace import Workspace
@@ -124,7 +124,7 @@ def load(key: str) -> Stored | None:
     if workspaces is None:
         return None
     for used in (path, file):
-        caches.used(used)
+        caches.touch(used)
     return Stored(file, module, entry["symbol"], workspaces)
 
 
@@ -149,19 +149,19 @@ def store(
     state = status()
     if not state.writable:
         if config.get("META_CACHE"):
-            caches.not_kept(state.reason)
+            caches.warn_unwritable(state.reason)
         return None
     try:
         library = _write(state.folder, module, keys, workspaces)
         size = library.stat().st_size + sum(map(len, keys.values()))
     except (OSError, subprocess.SubprocessError) as error:
         _trouble[state.folder] = f"writing failed: {_cause(error)}"
-        caches.not_kept(_trouble[state.folder])
+        caches.warn_unwritable(_trouble[state.folder])
         return None
     loaded = load_verified(library)
     if loaded is None:  # the folder may be gone by now
         return None
-    caches.written(size)
+    caches.count_written(size)
     return {symbol: Stored(library, loaded, symbol, workspaces[symbol]) for symbol in keys}
 
 
@@ -210,10 +210,10 @@ def load_verified(path: Path) -> Any | None:
             if hashlib.sha256(content).hexdigest() != path.stem:
                 return None
             try:
-                return remember(_libraries, path, load_library(path), LIBRARIES)
+                return bounded_insert(_libraries, path, load_library(path), LIBRARIES)
             except (OSError, RuntimeError) as error:  # gone, or where nothing may be run (noexec)
                 _trouble[path.parents[1]] = f"a library cannot be loaded: {error}"
-                caches.not_kept(_trouble[path.parents[1]])
+                caches.warn_unwritable(_trouble[path.parents[1]])
                 return None
         return _libraries[path]
 
@@ -245,7 +245,7 @@ def _write(
 ) -> Path:
     libraries = where / "libraries"
     libraries.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=where, prefix=caches.UNFINISHED) as workspace:
+    with tempfile.TemporaryDirectory(dir=where, prefix=caches.TEMPORARY_PREFIX) as workspace:
         linked = os.path.join(workspace, "kernels.so")
         _link(linked, module)
         os.chmod(linked, 0o600)
@@ -261,7 +261,7 @@ def _write(
         }
         at = _entry_path(where, digest(key))
         at.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        caches.write_whole(at, json.dumps(entry).encode())
+        caches.write_atomically(at, json.dumps(entry).encode())
     return path
 
 

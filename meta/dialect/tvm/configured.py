@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import Target
 
-from meta.base.remember import remember
+from meta.base.bounded_cache import bounded_insert
 from meta.dialect.core import Config, Configs, OpEnv
 from meta.dialect.core.knobs import Knobs
 from meta.dialect.tvm.lower import SCHEDULED
@@ -70,7 +70,7 @@ def configs_of(
         if found is None:
             knobs = Knobs(config)
             body = schedule(function, target, knobs)
-            found = remember(_schedules, key, (body, knobs), SCHEDULES)
+            found = bounded_insert(_schedules, key, (body, knobs), SCHEDULES)
         return found
 
     @cache

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import torch
 
 from meta.base import config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import has_name_in_torch, is_in_torch
 from meta.base.errors import DeviceError, RegistrationError
-from meta.base.remember import remember
 from meta.dialect.core.failure import summary
 from meta.dialect.vendors.registry import Known, find, generation, known
 from meta.dialect.vendors.vendor import Vendor
@@ -75,7 +75,7 @@ def verdicts() -> list[Verdict]:
     found = _verdicts.get(key)
     if found is None:
         with _lock:
-            found = _verdicts.get(key) or remember(_verdicts, key, _all(stated, chosen), 64)
+            found = _verdicts.get(key) or bounded_insert(_verdicts, key, _all(stated, chosen), 64)
     return found
 
 
@@ -161,7 +161,7 @@ def _probed(vendor: Vendor) -> str | None:
     """Return why a vendor's probe refuses, None if it accepts. It is asked once."""
     key = "probe", vendor
     if key not in _answers:
-        remember(_answers, key, _in_time(vendor), 1024)
+        bounded_insert(_answers, key, _in_time(vendor), 1024)
     return _answers[key]
 
 
@@ -190,7 +190,7 @@ def _queried(vendor: Vendor) -> str | None:
     """
     key = "query", vendor
     if key not in _answers:
-        remember(_answers, key, _run(vendor.query_command), 1024)
+        bounded_insert(_answers, key, _run(vendor.query_command), 1024)
     return _answers[key]
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import set_further_kinds
 from meta.base.errors import MetaError, RegistrationError, UnknownName
 from meta.base.registry import nearest
-from meta.base.remember import remember
 from meta.dialect.core.failure import located
 from meta.dialect.core.preference import forget
 from meta.dialect.vendors.idioms import spoken
@@ -114,7 +114,7 @@ def _added(path: Path) -> Known:
             vendor = vendor_in(package)
             _register(Known(vendor.name, vendor, package))
             found = _known[vendor.name]
-            remember(_folders, folder, found, 1024)
+            bounded_insert(_folders, folder, found, 1024)
         return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from meta import op
-from meta.base.dtype import COMPLEX, FROM_TORCH, PARTS, has_gradient
+from meta.base.dtype import COMPLEX, COMPLEX_PARTS, FROM_TORCH, has_gradient
 from meta.frontend.aten.promotion import of_number
 from meta.frontend.core import CallSite, Unconvertible, active_trace
 from meta.frontend.core.arithmetic import number_in
@@ -129,7 +129,7 @@ def converted(x: Any, dtype: str | None) -> Any:
 
 def part_dtype(dtype: str) -> str:
     """Return the dtype of the parts of complex numbers; of other dtypes, itself."""
-    return PARTS.get(dtype, dtype)
+    return COMPLEX_PARTS.get(dtype, dtype)
 
 
 def vector_of(dims: Sequence[int | SymbolicDim]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, bits, canonical, convertible, is_float, limits, promote
+from meta.base.dtype import TO_TORCH, bits, canonical, is_float, limits, prepare_cast, promote
 from meta.frontend.core.converter import Unconvertible
 
 
@@ -29,7 +29,7 @@ def number_in(value: bool | int | float, dtype: str) -> bool | int | float:
     if is_float(dtype):
         return value
     exact = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
-    return convertible(exact, TO_TORCH[dtype]).to(TO_TORCH[dtype]).item()
+    return prepare_cast(exact, TO_TORCH[dtype]).to(TO_TORCH[dtype]).item()
 
 
 def clipped(x: Any, low: int | float, high: int | float) -> Any:

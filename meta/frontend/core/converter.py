@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from meta.base.device import CPU, Device
 from meta.base.errors import MetaError, RegistrationError
 from meta.base.registry import FUNCTIONS, Registry, nearest
-from meta.base.source import Span, caller_span, definition_span, entered_at
+from meta.base.source import Span, caller_span, definition_span, outermost_user_span
 from meta.op.core import Op
 from meta.op.core.op import by_schema
 from meta.op.core.registration import require_function, require_op
@@ -300,7 +300,7 @@ class Converters(Registry[Converter]):
         except (MetaError, Unconvertible, Warning):
             raise
         except Exception as error:
-            place = entered_at(error.__traceback__) or definition_span(function)
+            place = outermost_user_span(error.__traceback__) or definition_span(function)
             raise RegistrationError(
                 f"{what} raises {type(error).__name__}: {error}", span=place
             ) from error

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meta.base.errors import GradientError, MetaError, RegistrationError
-from meta.base.source import Span, definition_span, entered_at
+from meta.base.source import Span, definition_span, outermost_user_span
 from meta.ir.dims import differ
 from meta.ir.types import TensorType, Type
 from meta.op.core.op import Op
@@ -69,7 +69,7 @@ class Rule:
             failed = GradientError(
                 f"the gradient rule raises {type(error).__name__}: {error}", op=self.op.name
             )
-            failed.note(f"gradient rule: {entered_at(error.__traceback__) or self.site}")
+            failed.note(f"gradient rule: {outermost_user_span(error.__traceback__) or self.site}")
             raise failed from error
         slots = self.op.schema.tensor_slots
         grads = result

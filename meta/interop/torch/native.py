@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from meta.base.remember import remember
+from meta.base.bounded_cache import bounded_insert
 from meta.interop.torch.overloads import Overload
 
 _NUMBERS = (bool, int, float, complex)
@@ -90,5 +90,5 @@ def _tensor_of(value: Any, kind: int) -> Tensor:
     key = (type(value), repr(value), dtype)
     found = _tensors.get(key)
     if found is None:
-        found = remember(_tensors, key, torch.tensor(value, dtype=dtype), _MOST)
+        found = bounded_insert(_tensors, key, torch.tensor(value, dtype=dtype), _MOST)
     return found

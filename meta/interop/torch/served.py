@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from meta.base import config
+from meta.base.bounded_cache import bounded_insert
 from meta.base.call_context import context
 from meta.base.errors import MetaError
-from meta.base.remember import remember
 from meta.dialect.core.failure import backend_error, passes
 from meta.dialect.core.preference import DECISIONS
 from meta.frontend.aten.registry import AtenError, name_of
@@ -276,7 +276,7 @@ class _Call:
                 return self.refused("a CUDA graph is captured when it is met for the first time")
             plan, result = self.planned()
             plan.always &= not lazy
-            remember(plans, known, plan, DECISIONS)
+            bounded_insert(plans, known, plan, DECISIONS)
             if plan.run is None:
                 return self.counted(plan.tally, lambda: result)
         run = plan.run

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
-from meta.base.number import whole_range
+from meta.base.number import integer_range
 from meta.ir.types import TensorType, TupleType, Type
 from meta.runtime.array_key import ArrayKey
 
@@ -143,7 +143,7 @@ def number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]
     """
     further = call.op.number_ranges(call.args)
     for place, dtype in number_places(call):
-        held = whole_range(dtype)
+        held = integer_range(dtype)
         if held is None:
             continue
         found = further.get(place)

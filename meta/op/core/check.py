@@ -10,10 +10,10 @@ from functools import reduce
 from typing import Any
 
 from meta.base import dtype as dtypes
-from meta.base.bounds import MAX_AXES, MAX_BYTES, MAX_RESULTS
+from meta.base.array_limits import MAX_AXES, MAX_BYTES, MAX_RESULTS
 from meta.base.dtype import COMPLEX, bits, is_real, promote
 from meta.base.errors import IndexOutOfRange, TypeInferError
-from meta.base.number import fits, holding, refused
+from meta.base.number import fits, out_of_range, suggest_dtype
 from meta.ir.types import Dim, TensorType, UnknownDim
 
 
@@ -26,7 +26,7 @@ def require(condition: bool, what: str, *, expected: object = None, found: objec
 def require_holds(dtype: str, value: int | float, what: str) -> None:
     """Raise NumberOutOfRange unless a dtype has a number, whose fraction is dropped."""
     if math.isfinite(value) and not fits(math.trunc(value), dtype):
-        raise refused(value, dtype, what, hint=f'dtype="{holding(math.trunc(value))}"')
+        raise out_of_range(value, dtype, what, hint=f'dtype="{suggest_dtype(math.trunc(value))}"')
 
 
 def normalize_axis(axis: int, ndim: int) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from meta.base.errors import RegistrationError
-from meta.base.fitting import checked
 from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.base.signature_check import check_signature
 from meta.base.source import definition_span
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
@@ -35,7 +35,7 @@ def function(f: F) -> F:
             hint="rename one of them",
             span=site,
         )
-    call = checked(f)
+    call = check_signature(f)
     FUNCTIONS.register(f.__name__, call, site)
     return call
 

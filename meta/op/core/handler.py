@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from meta.base.call_context import changed, context
+from meta.base.call_context import context, override_context
 
 
 class CallHandler(Protocol):
@@ -47,4 +47,4 @@ def mixed_precision() -> bool:
 
 def use(handler: CallHandler | None) -> AbstractContextManager[None]:
     """Let ``handler`` (None: the default) give calls their meaning in this block."""
-    return changed(handler=handler)
+    return override_context(handler=handler)

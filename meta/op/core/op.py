@@ -14,9 +14,9 @@ from meta.base.call_context import context
 from meta.base.device import Device
 from meta.base.dtype import COMPLEX, DTYPES, FLOAT8
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
-from meta.base.fitting import require_fit
-from meta.base.number import fits, holding, refused
+from meta.base.number import fits, out_of_range, suggest_dtype
 from meta.base.registry import OPERATORS
+from meta.base.signature_check import require_bindable
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
@@ -249,8 +249,8 @@ class Op(OpNode):
             value = args[i]
             if not fits(value, dtype):
                 tensors = any(isinstance(a, TensorType) for a in args)
-                hint = None if tensors else f'dtype="{holding(value)}"'
-                error = refused(value, dtype, f"argument {self.schema.names[i]!r}", hint)
+                hint = None if tensors else f'dtype="{suggest_dtype(value)}"'
+                error = out_of_range(value, dtype, f"argument {self.schema.names[i]!r}", hint)
                 error.op, error.found = self.name, f"{value!r} in {self._describe(args)}"
                 raise error
 
@@ -353,7 +353,7 @@ class ComposedOp(Op):
                 span=self.site,
             ) from None
         except TypeError:
-            require_fit(self.name, inspect.signature(self.written), args, kwargs)
+            require_bindable(self.name, inspect.signature(self.written), args, kwargs)
             raise  # in the function, not for its arguments
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:

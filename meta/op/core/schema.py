@@ -35,7 +35,7 @@ import numpy as np
 from meta.base import dtype as dtypes
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, MetaError, RegistrationError, TypeInferError
-from meta.base.fitting import other_argument
+from meta.base.signature_check import suggest_argument
 from meta.base.source import definition_span
 from meta.ir.types import SymbolicDim, TensorType
 
@@ -420,7 +420,7 @@ class Schema:
         for name, value in kwargs.items():
             i = self.index.get(name)
             if i is None:
-                hint = other_argument(name, self.names)
+                hint = suggest_argument(name, self.names)
                 raise self._refusal(f"there is no argument {name!r}", hint=hint)
             if i < len(args):
                 raise self._refusal(f"argument {name!r} is given twice")

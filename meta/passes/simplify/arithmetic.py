@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meta import op
-from meta.base.dtype import TO_TORCH, UNSIGNED, convertible, has_gradient, is_float
+from meta.base.dtype import TO_TORCH, UNSIGNED, has_gradient, is_float, prepare_cast
 from meta.ir import Constant, Expr
 from meta.ir.constants import tensor_bytes
 from meta.op.core.numbers import Number
@@ -57,7 +57,7 @@ def _filled(value: OpCall, atom: Any) -> Number | None:
     if not math.isfinite(number):
         return float(number) if has_gradient(type_.dtype) else None
     dtype = TO_TORCH[type_.dtype]
-    held: Number = convertible(torch.tensor(number).double(), dtype).to(dtype).item()
+    held: Number = prepare_cast(torch.tensor(number).double(), dtype).to(dtype).item()
     return held
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from meta.base.bounded_cache import bounded_insert
 from meta.base.device import Device
 from meta.base.errors import ArgumentError, DeviceError, MetaError, UnknownName
 from meta.base.registry import nearest
-from meta.base.remember import remember
 from meta.ir import Dim, SymbolicDim, TensorType, TupleType, Type
 from meta.ir.dims import Quotient
 from meta.ir.names import Names
@@ -67,7 +67,7 @@ class Signature:
         extents = self.known.get(keys)
         if extents is None:
             extents = self._extents(arrays)
-            remember(self.known, keys, extents, REMEMBERED)
+            bounded_insert(self.known, keys, extents, REMEMBERED)
         return arrays, extents
 
     def _extents(self, arrays: Sequence[ndarray]) -> Extents:

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from meta.base.atomic_folder import is_replaceable, replacing_folder
 from meta.base.errors import ArgumentError, FormatError, IRError
 from meta.base.files import checksum, read_file
-from meta.base.folders import replaceable, replacing_folder
 from meta.dialect.core import OpEnv
 from meta.ir import Function, TensorType, parse_type, text
 from meta.ir.records import module_record
@@ -48,7 +48,7 @@ def write_module(
 ) -> Path:
     """Write a module to a folder, which is made or replaced as a whole; return its path."""
     target = folder.resolve()
-    if not replaceable(target, MARKER):
+    if not is_replaceable(target, MARKER):
         raise ArgumentError(
             f"{target} holds something else than a compiled module",
             expected="a new folder, or one that a module was saved to before",

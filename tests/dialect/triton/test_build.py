@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from meta import op
-from meta.base import config, kept_file
+from meta.base import config, disk_cache
 from meta.base.errors import BackendError
 from meta.dialect.core import Artifact, OpEnv, Unsupported, compile_together, compiling
 from meta.dialect.triton import TritonDialect, build
@@ -91,9 +91,9 @@ def test_a_file_that_is_not_in_order_counts_as_none(
     elif damage == "poisoned":
         file.write_bytes(content[:-4] + b"evil")
     elif damage == "foreign":
-        kept_file.keep("triton", unit.key, b'[{"name": "relu"}]\n123')
+        disk_cache.put("triton", unit.key, b'[{"name": "relu"}]\n123')
     elif damage == "other":
-        kept_file.keep("triton", unit.key, packed(made[:1]))
+        disk_cache.put("triton", unit.key, packed(made[:1]))
     else:
         file.chmod(0o666)
     build.kernels.forget()

@@ -23,5 +23,5 @@ def wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
 def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(build, "_kernels", {})
     monkeypatch.setattr(cache, "_trouble", {})
-    monkeypatch.setattr(caches, "_warned", set())
+    monkeypatch.setattr(caches, "_warned_folders", set())
     monkeypatch.setenv("META_CACHE_DIR", str(tmp_path))  # seen by all threads, unlike an override

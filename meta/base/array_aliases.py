@@ -1,12 +1,11 @@
-"""Names of attributes that people type from habit of torch's tensors and NumPy's arrays,
-and what to write for an array here. `habits.py` has the names of the modules.
-"""
+"""Aliases of attributes: names of torch's tensors and NumPy's arrays, and what to write for an
+array here. `aliases.py` has the names of the modules."""
 
 from __future__ import annotations
 
-from meta.base.habits import DTYPES, LINALG, OTHER_NAMES
+from meta.base.aliases import DTYPES, LINALG, OTHER_NAMES
 
-ARRAY: dict[str, str] = {
+ARRAY_ALIASES: dict[str, str] = {
     "gather": "meta.take_along_axis(x, indices, axis)",
     **{name: f"x.{own}(...)" for name, own in OTHER_NAMES.items()},
     **{name: f"meta.linalg.{own}(x)" for name, own in LINALG.items()},

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from meta.base.collection import paused
+from meta.base.gc_pause import gc_paused
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def as_it_was():
 @pytest.mark.parametrize("on", [True, False])
 def test_is_afterwards_what_it_was(on):
     (gc.enable if on else gc.disable)()
-    with pytest.raises(KeyError), paused(), paused():
+    with pytest.raises(KeyError), gc_paused(), gc_paused():
         assert not gc.isenabled()
         raise KeyError
     assert gc.isenabled() is on
@@ -31,12 +31,12 @@ def test_stays_off_until_the_last_of_several_threads_is_done():
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with paused():
+        with gc_paused():
             inside.set()
             leave.wait(10)
 
     thread = threading.Thread(target=other)
-    with paused():
+    with gc_paused():
         thread.start()
         assert inside.wait(10)
     assert not gc.isenabled()

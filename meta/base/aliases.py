@@ -1,6 +1,6 @@
-"""Names that people type from habit of torch, NumPy and JAX, and what they are called here.
+"""Aliases: names of torch, NumPy and JAX, and what they are called here.
 
-They are no aliases: one thing has one name. An error gives the right one.
+They are not accepted: one thing has one name. An error gives the right one.
 """
 
 from __future__ import annotations

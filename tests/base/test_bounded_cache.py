@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from meta.base.dtype import TO_TORCH, bounded, limits
+from meta.base.dtype import TO_TORCH, limits, overflow_rounded
 
 HALVES = ("float16", "bfloat16", "float32", "float8_e5m2")
 
@@ -17,9 +17,9 @@ def test_numbers_around_the_largest_round_as_torch_rounds(dtype: str, sign: int)
     half = (largest - _before(largest, dtype)) / 2
     for value in (*(largest + half * n for n in (0, 0.5, 1 - 2**-10, 1, 2)), math.inf):
         rounded = torch.tensor(sign * value, dtype=torch.float64).to(TO_TORCH[dtype]).item()
-        assert bounded(sign * value, dtype) == rounded
+        assert overflow_rounded(sign * value, dtype) == rounded
         if value != math.inf and value == int(value):
-            assert bounded(sign * int(value), dtype) == rounded
+            assert overflow_rounded(sign * int(value), dtype) == rounded
 
 
 def _before(value: float, dtype: str) -> float:
@@ -33,15 +33,18 @@ def _before(value: float, dtype: str) -> float:
 def test_what_a_dtype_holds_is_returned_as_it_is() -> None:
     for dtype in (*HALVES, "float64", "float8_e4m3fn"):
         for value in (0, -1, 0.1, 447.0):
-            assert bounded(value, dtype) is value
-        assert math.isnan(bounded(math.nan, dtype))
+            assert overflow_rounded(value, dtype) is value
+        assert math.isnan(overflow_rounded(math.nan, dtype))
 
 
 @pytest.mark.parametrize("value", (10**400, 1.8e308 * 2, 2**1024))
 def test_numbers_that_no_float_is_near_to(value: float) -> None:
     for dtype in (*HALVES, "float64"):
-        assert (bounded(value, dtype), bounded(-value, dtype)) == (math.inf, -math.inf)
-    assert bounded(2**1024 - 2**970 - 1, "float64") == limits("float64").max
-    assert bounded(2**1024 - 2**970, "float64") == math.inf
+        assert (overflow_rounded(value, dtype), overflow_rounded(-value, dtype)) == (
+            math.inf,
+            -math.inf,
+        )
+    assert overflow_rounded(2**1024 - 2**970 - 1, "float64") == limits("float64").max
+    assert overflow_rounded(2**1024 - 2**970, "float64") == math.inf
     # The format has no infinity.
-    assert bounded(-value, "float8_e4m3fn") == -448
+    assert overflow_rounded(-value, "float8_e4m3fn") == -448

@@ -11,26 +11,26 @@ import pytest
 import torch
 
 import meta
-from meta.base import array_habits, habits
+from meta.base import aliases, array_aliases
 from meta.base.errors import ArgumentError, MetaError, UnknownName
-from meta.base.fitting import checked
+from meta.base.signature_check import check_signature
 from meta.op.core.tracing import Symbol
 
 
-@pytest.mark.parametrize("name", sorted(habits.MODULE))
+@pytest.mark.parametrize("name", sorted(aliases.MODULE))
 def test_a_name_of_the_module(name: str) -> None:
-    with pytest.raises(UnknownName, match=re.escape(habits.MODULE[name])):
+    with pytest.raises(UnknownName, match=re.escape(aliases.MODULE[name])):
         getattr(meta, name)
-    for path in re.findall(r"meta((?:\.\w+)+)", habits.MODULE[name]):
+    for path in re.findall(r"meta((?:\.\w+)+)", aliases.MODULE[name]):
         found = meta
         for part in path[1:].split("."):
             found = getattr(found, part)
 
 
-@pytest.mark.parametrize("name", sorted(array_habits.ARRAY))
+@pytest.mark.parametrize("name", sorted(array_aliases.ARRAY_ALIASES))
 def test_an_attribute_of_an_array(name: str) -> None:
     x = meta.array([1.0])
-    with pytest.raises(UnknownName, match=re.escape(array_habits.ARRAY[name])):
+    with pytest.raises(UnknownName, match=re.escape(array_aliases.ARRAY_ALIASES[name])):
         getattr(x, name)
     assert not hasattr(x, name)
     if not hasattr(Symbol, name):  # which has a trace and a type
@@ -39,16 +39,16 @@ def test_an_attribute_of_an_array(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [(m, n) for m, names in habits.BY_MODULE.items() for n in sorted(names)]
+    ("module", "name"), [(m, n) for m, names in aliases.BY_MODULE.items() for n in sorted(names)]
 )
 def test_a_name_of_a_module_that_is_imported(module: str, name: str) -> None:
-    hint = re.escape(habits.BY_MODULE[module][name])
+    hint = re.escape(aliases.BY_MODULE[module][name])
     with pytest.raises(UnknownName, match=hint):
         getattr(import_module(module), name)
     if module != "meta.random":  # a file, so the import statement does not ask a finder
         with pytest.raises(ImportError, match=hint):
             import_module(f"{module}.{name}")
-    for path in re.findall(r"(meta(?:\.\w+)+)", habits.BY_MODULE[module][name]):
+    for path in re.findall(r"(meta(?:\.\w+)+)", aliases.BY_MODULE[module][name]):
         found: object = meta
         for part in path.split(".")[1:]:
             found = getattr(found, part)
@@ -65,12 +65,12 @@ def test_the_import_statement() -> None:
         meta.optim.Adamw  # noqa: B018
 
 
-@pytest.mark.parametrize("name", sorted(habits.MODEL))
+@pytest.mark.parametrize("name", sorted(aliases.MODEL))
 def test_an_attribute_of_a_model(name: str) -> None:
     model = meta.model.Linear(1, 1)
-    with pytest.raises(UnknownName, match=re.escape(habits.MODEL[name])):
+    with pytest.raises(UnknownName, match=re.escape(aliases.MODEL[name])):
         getattr(model, name)
-    for attribute in re.findall(r"(?<!meta\.)\bmodel\.(\w+)", habits.MODEL[name]):
+    for attribute in re.findall(r"(?<!meta\.)\bmodel\.(\w+)", aliases.MODEL[name]):
         assert hasattr(model, attribute)
 
 
@@ -98,7 +98,7 @@ def test_an_argument_of_a_composed_function() -> None:
     with pytest.raises(ArgumentError, match=r"x\.requires_grad = True"):
         meta.zeros((2,), requires_grad=True)
     with pytest.raises(TypeError, match="unsupported operand"):  # within the function
-        checked(lambda x: x + "1")(1)
+        check_signature(lambda x: x + "1")(1)
 
 
 def test_an_argument_of_a_method_and_of_a_layer() -> None:
@@ -121,9 +121,9 @@ def test_an_argument_of_a_method_and_of_a_layer() -> None:
             call()
 
 
-@pytest.mark.parametrize("name", sorted(set(habits.NO_ARGUMENT) - {"out"}))
+@pytest.mark.parametrize("name", sorted(set(aliases.NO_ARGUMENT) - {"out"}))
 def test_an_argument_that_there_is_not(name: str) -> None:
-    with pytest.raises(ArgumentError, match=re.escape(habits.NO_ARGUMENT[name])):
+    with pytest.raises(ArgumentError, match=re.escape(aliases.NO_ARGUMENT[name])):
         meta.relu(meta.array([1.0]), **{name: True})
 
 
@@ -197,6 +197,6 @@ def test_every_usual_function_is_there_or_answered(other: Any) -> None:
     for name, value in vars(other).items():
         if name.startswith("_") or not callable(value) or isinstance(value, type):
             continue
-        if not (hasattr(meta, name) or name in habits.MODULE or EXOTIC.fullmatch(name)):
+        if not (hasattr(meta, name) or name in aliases.MODULE or EXOTIC.fullmatch(name)):
             lost.append(name)
     assert not lost

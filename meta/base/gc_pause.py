@@ -1,4 +1,4 @@
-"""The garbage collector while something long runs that makes many objects and no garbage in cycles.
+"""A pause of the garbage collector while something long makes many objects and no cycles.
 
 Python's collector runs by the number of new objects, and a full collection looks at everything that
 was ever imported: a quarter of a second with torch and TVM in memory.
@@ -17,7 +17,7 @@ _was_on = False
 
 
 @contextmanager
-def paused() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Collect no garbage in the block, on any thread; objects without cycles go as ever.
 
     Blocks nest, and may overlap on several threads: the last that ends switches collection on

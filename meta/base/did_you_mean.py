@@ -1,7 +1,7 @@
-"""What is said of a name that a module has not: what it is called here, if it is typed from habit.
+"""Did you mean: the error for a name that a module has not, with the name that it has here.
 
-Modules ask `unknown` in their ``__getattr__``. The import statement drops what that says, and asks
-a finder instead.
+Modules ask `unknown_attribute` in their ``__getattr__``. The import statement drops what that says,
+and asks a finder instead.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from importlib.abc import MetaPathFinder
 from typing import Any
 
+from meta.base.aliases import BY_MODULE
 from meta.base.errors import MetaError, UnknownName
-from meta.base.habits import BY_MODULE
 from meta.base.registry import nearest
 
 
-def unknown(module: str, name: str, known: Iterable[str]) -> AttributeError:
+def unknown_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an attribute that a module has not, with what to write instead."""
     if name.startswith("__"):
         return AttributeError(name)

@@ -1,4 +1,4 @@
-"""What an array, and the result of a call, can be at most; more is an error before it is tried."""
+"""Limits of arrays and of a call's results; what exceeds them is an error before it is tried."""
 
 MAX_AXES = 64
 """Axes of an array; numpy and torch's operators take no more."""

@@ -1,4 +1,6 @@
-"""What takes long to make, made once for all who ask for it, on threads if it is begun ahead."""
+"""Single flight: what takes long to make is made once for all threads that ask for it, in the
+background if it is begun ahead.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class MadeOnce(Generic[K, V]):
+class SingleFlightCache(Generic[K, V]):
     """What a function makes of keys; ``limit`` of them are kept, those that were asked for last.
 
     Who asks for what another thread is making waits for it.
@@ -67,7 +69,7 @@ class MadeOnce(Generic[K, V]):
         return found, is_new
 
     def _in_turn(self, made: Future[V], key: K) -> None:
-        with _turns(compile_threads()):
+        with _thread_limit(compile_threads()):
             self._make(made, key)
 
     def _make(self, made: Future[V], key: K) -> None:
@@ -78,6 +80,6 @@ class MadeOnce(Generic[K, V]):
 
 
 @cache
-def _turns(threads: int) -> threading.BoundedSemaphore:
+def _thread_limit(threads: int) -> threading.BoundedSemaphore:
     """Return what lets so many threads at a time through."""
     return threading.BoundedSemaphore(threads)

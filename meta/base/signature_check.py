@@ -1,4 +1,4 @@
-"""What is said of a call that does not fit a Python function: an ArgumentError, as of an operator.
+"""Calls that do not fit a signature: an ArgumentError, as of an operator, and not a TypeError.
 
 Python's own TypeError names neither what the argument is called here nor the whole signature.
 """
@@ -10,14 +10,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from meta.base import habits
+from meta.base import aliases
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.registry import close_names, nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def checked(f: F) -> F:
+def check_signature(f: F) -> F:
     """Return a function, or method, whose call is an ArgumentError if it does not fit."""
     signature = inspect.signature(f)
 
@@ -28,13 +28,13 @@ def checked(f: F) -> F:
         except MetaError:
             raise
         except TypeError:
-            require_fit(f.__name__, signature, args, kwargs)
+            require_bindable(f.__name__, signature, args, kwargs)
             raise
 
     return cast(F, call)
 
 
-def require_fit(
+def require_bindable(
     name: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Raise ArgumentError for arguments that do not fit a signature."""
@@ -49,15 +49,15 @@ def require_fit(
             f"there is no argument {unknown[0]!r}" if unknown else str(error),
             op=name,
             expected=f"{name}{inspect.Signature(plain)}",
-            hint=other_argument(unknown[0], names) if unknown else None,
+            hint=suggest_argument(unknown[0], names) if unknown else None,
         ) from None
 
 
-def other_argument(name: str, names: Sequence[str]) -> str | None:
+def suggest_argument(name: str, names: Sequence[str]) -> str | None:
     """Return what to try instead of an argument that there is not."""
-    if name in habits.NO_ARGUMENT:
-        return habits.NO_ARGUMENT[name]
-    for meant in habits.ARGUMENT.get(name, ()):
+    if name in aliases.NO_ARGUMENT:
+        return aliases.NO_ARGUMENT[name]
+    for meant in aliases.ARGUMENT.get(name, ()):
         if meant in names:
             return f"the argument is called {meant!r}"
     return nearest(name, names) if close_names(name, names) else None

@@ -1,6 +1,6 @@
-"""What took long to make, kept on disk between processes under a key that decides what it is.
+"""Disk cache: bytes that took long to make, kept between processes under a key that decides them.
 
-It is in one of the caches of `caches.py`.
+They are in one of the caches of `caches.py`.
 
 A file is named after the hash of its key, and begins with the hash of what follows it. One that is
 damaged, or that others could have written, is as good as none.
@@ -17,14 +17,14 @@ from meta.base.caches import cache_folder, distrust, open_private
 _HASH = hashlib.sha256().digest_size
 
 
-def find(cache: str, key: str) -> bytes | None:
+def get(cache: str, key: str) -> bytes | None:
     """Return what is kept in a cache under a key, None if nothing is."""
     file = _file(cache, key)
     if file is None:
         return None
     kept = read(file)
     if kept is not None:
-        caches.used(file)
+        caches.touch(file)
     return kept
 
 
@@ -40,13 +40,13 @@ def read(file: Path) -> bytes | None:
     return kept if hashlib.sha256(kept).digest() == digest else None
 
 
-def file_of(cache: str, key: str) -> Path | None:
+def path_of(cache: str, key: str) -> Path | None:
     """Return the file of what is kept under a key, None if nothing is."""
     file = _file(cache, key)
     return file if file is not None and file.is_file() else None
 
 
-def keep(cache: str, key: str, content: bytes) -> None:
+def put(cache: str, key: str, content: bytes) -> None:
     """Keep something under a key; the file has its name when it is complete. A full or read-only
     disk keeps nothing, and there is one warning.
     """
@@ -54,11 +54,11 @@ def keep(cache: str, key: str, content: bytes) -> None:
     if file is None:
         return
     try:
-        caches.write_whole(file, hashlib.sha256(content).digest() + content)
+        caches.write_atomically(file, hashlib.sha256(content).digest() + content)
     except OSError as error:
-        caches.not_kept(str(error))
+        caches.warn_unwritable(str(error))
         return
-    caches.written(_HASH + len(content))
+    caches.count_written(_HASH + len(content))
 
 
 def _file(cache: str, key: str) -> Path | None:
@@ -68,6 +68,6 @@ def _file(cache: str, key: str) -> Path | None:
     folder = cache_folder(cache)
     problem = open_private(folder)
     if problem:
-        caches.not_kept(problem)
+        caches.warn_unwritable(problem)
         return None
     return folder / hashlib.sha256(key.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Folders of several files that appear complete, or not at all, and that replace only what was
+"""Atomic folders: several files that appear complete, or not at all, and that replace only what was
 written in the same way before.
 """
 
@@ -28,12 +28,12 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
         try:
             yield part
-            _put(part, folder)
+            _rename_into_place(part, folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _put(part: Path, folder: Path) -> None:
+def _rename_into_place(part: Path, folder: Path) -> None:
     """Rename a complete folder to its name. Of several writers at once, the last one's stays."""
     old = part.with_suffix(".old")
     while True:
@@ -52,7 +52,7 @@ def _put(part: Path, folder: Path) -> None:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def replaceable(target: Path, marker: str) -> bool:
+def is_replaceable(target: Path, marker: str) -> bool:
     """Whether nothing is lost with what is there: nothing, an empty folder, or one of ours, which
     has a file with the name ``marker``.
 
