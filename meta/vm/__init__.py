@@ -51,7 +51,7 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
 from meta.op.core.handler import Default
 from meta.vm.compiler import compile
 from meta.vm.convention import Program
-from meta.vm.eager import eager, recorded
+from meta.vm.eager import eager, failed, recorded
 from meta.vm.executable import Executable
 from meta.vm.interpreter import interpret
 from meta.vm.loading import load
@@ -59,7 +59,7 @@ from meta.vm.measure_peaks import measure_peaks
 from meta.vm.pipeline import PassContext
 from meta.vm.traces import merge_traces
 
-Default.handler, Default.recorded = eager, recorded
+Default.handler, Default.recorded, Default.failed = eager, recorded, failed
 
 __all__ = [
     "Executable",

@@ -297,7 +297,7 @@ class Promotion:
 def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call now. Accepts ndarrays, torch tensors and numpy arrays as tensors."""
     plan: DecidedCall | None = None
-    failure: OutOfMemory | None = None
+    failure: Exception | None = None
     result: Any
     try:
         if kwargs or len(args) < op.schema.explicit:
@@ -354,17 +354,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 _refuse_entered(op, op.schema.arrange(args, {}))
             result = plan.run(values)
     except Exception as error:
-        if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
-            failure = _out_of_memory(error, op, plan)
-        elif plan is None or passes(error):
-            raise
-        else:
-            raise backend_error(
-                *(error, "cannot run a kernel"),
-                op=op.name,
-                types=call_text(op, args),
-                dialect=plan.dialect,
-            ) from error
+        failure = _failure(op, args, plan, error)
     if failure is not None:  # behind the block: what the first error holds is free by then
         raise failure
     if tracked:
@@ -374,6 +364,33 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         own = result if isinstance(result, tuple) else (result,)
         return (*own, *written_args(op, op.schema.arrange(args, {})))
     return result
+
+
+def failed(op: Op, args: tuple[Any, ...], error: Exception) -> Exception:
+    """Return the error to raise for a call whose kernel was decided before and raised one."""
+    read = _read(op, args)
+    plan = None if read is None else current_preference().plans.get(read[0])
+    return _failure(op, args, plan, error)
+
+
+def _failure(
+    op: Op, args: tuple[Any, ...], plan: DecidedCall | None, error: Exception
+) -> Exception:
+    """Return the error to raise for a call from one that was raised; without a plan no kernel ran
+    yet, and it is raised as it is.
+    """
+    if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
+        return _out_of_memory(error, op, plan)
+    if plan is None or passes(error):
+        return error
+    made = backend_error(
+        *(error, "cannot run a kernel"),
+        op=op.name,
+        types=call_text(op, args),
+        dialect=plan.dialect,
+    )
+    made.__cause__ = error
+    return made
 
 
 def _read(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Any], bool] | None:

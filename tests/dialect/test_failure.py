@@ -74,6 +74,29 @@ def test_faults(doing: str, fault: Exception, executor: Any, mine: Dialect) -> N
         assert "float32[2]" in str(error.found)
 
 
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_kernel_that_was_decided_before_runs_once_when_it_fails(
+    fault: Exception, mine: Dialect
+) -> None:
+    runs = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        runs.append(x)
+        if len(runs) == 4:
+            raise fault
+        return torch.tan(x)
+
+    mine.op(OPERATORS["tan"])(lambda call: OpEnv(run, allocates=True))
+    x = meta.array([1.0, 2.0])
+    for _ in range(3):
+        meta.tan(x)
+    with pytest.raises(BackendError, match="tan: the dialect 'failing' cannot run a k") as caught:
+        meta.tan(x)
+    assert len(runs) == 4
+    assert caught.value.__cause__ is fault and "float32[2]" in str(caught.value.found)
+    assert caught.value.span is not None and caught.value.span.file == __file__
+
+
 @pytest.mark.parametrize("error", [meta.errors.DeviceError("mine"), UserWarning("w")], ids=str)
 def test_what_passes(error: Exception, mine: Dialect) -> None:
     mine.op(OPERATORS["tan"])(MAKERS["run a kernel"](error))

@@ -27,11 +27,13 @@ class CallHandler(Protocol):
 
 class Default:
     """Holds what the VM floor installs: the handler of threads that set none, which is eager
-    execution, and what records a call for `backward` and returns its result.
+    execution; what records a call for `backward` and returns its result; and what returns the
+    error to raise for a call from what its kernel raised.
     """
 
     handler: CallHandler
     recorded: Callable[[Any, tuple[Any, ...], Any], Any]
+    failed: Callable[[Any, tuple[Any, ...], Exception], Exception]
 
 
 def current() -> CallHandler | None:

@@ -109,7 +109,8 @@ class Op(OpNode):
 
     def __call__(self, x: Any = _ABSENT, y: Any = _ABSENT, /, *args: Any, **kwargs: Any) -> Any:
         # One array, two, or one and a float, for which a kernel was decided before: the handler
-        # does the same in twice the time. It also says what is wrong where a kernel fails.
+        # does the same in twice the time.
+        kernel = failure = None
         try:
             if type(x) is ndarray and not args and not kwargs:
                 if type(y) is ndarray:
@@ -132,8 +133,13 @@ class Op(OpNode):
                     kernel, key = _context().pairs[self][x.key, float]
                     result = described(kernel(x.tensor, y), key)
                     return Default.recorded(self, (x, y), result) if x.tracked else result
-        except Exception:
-            pass
+        except Exception as error:
+            if kernel is not None:
+                failure = Default.failed(self, (x,) if y is _ABSENT else (x, y), error)
+            elif not isinstance(error, KeyError):  # of operands that were not met yet
+                raise
+        if failure is not None:  # behind the block: what the error holds is free by then
+            raise failure
         given = () if x is _ABSENT else (x, *args) if y is _ABSENT else (x, y, *args)
         if "out" in kwargs:
             return into(self.name, kwargs.pop("out"), lambda: self(*given, **kwargs))
