@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import base64
 import json
-import multiprocessing
+import math
 import time
-from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from command import parser_of
 
 from meta.frontend.relay.graph_json import read_json
 from meta.frontend.relay.text import parse_text
+from meta.testing.workers import Lost, answer_all, in_processes
 from tools.relay_text.params import write_record
 
-GOALS = {"JSON": 15.0, "text": 5.0}
+READERS, GOALS = {"JSON": read_json, "text": parse_text}, {"JSON": 15.0, "text": 5.0}
 _TYPE = "Tensor[(1, 64, 56, 56), float32]"
 
 
@@ -113,28 +114,32 @@ def _peak() -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def _timed(read: Callable[[str, str], Any], text: str, answer: Any) -> None:
-    before, start, busy = _peak(), time.perf_counter(), time.process_time()
-    read(text, "benchmark")
-    figures = {
-        "size": len(text) / 1e6,
-        "seconds": time.perf_counter() - start,
-        "processor": time.process_time() - busy,
-        "memory": _peak() - before,
-    }
-    answer.send(figures)
+def _serve(connection: Connection) -> None:
+    """Answer one name by the figures of its reading, in a process of its own."""
+
+    def answer(unit: tuple[str, str]) -> tuple[dict[str, float], bool]:
+        name, text = unit
+        before, start, busy = _peak(), time.perf_counter(), time.process_time()
+        READERS[name](text, "benchmark")
+        figures = {
+            "size": len(text) / 1e6,
+            "seconds": time.perf_counter() - start,
+            "processor": time.process_time() - busy,
+            "memory": _peak() - before,
+        }
+        return figures, False
+
+    answer_all(connection, answer)
 
 
-def measure(read: Callable[[str, str], Any], text: str) -> dict[str, float]:
-    """Return size (MB), times (s) and memory (MB) of one reading, in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_timed, args=(read, text, theirs))
-    process.start()
-    theirs.close()
-    figures: dict[str, float] = ours.recv()
-    process.join()
-    return figures
+def measure(texts: dict[str, str]) -> dict[str, dict[str, float]]:
+    """Return size (MB), times (s) and memory (MB) of one reading of each text."""
+    found = {}
+    for (name, _), figures in in_processes(list(texts.items()), _serve, (), 1, math.inf):
+        if isinstance(figures, Lost):
+            raise SystemExit(f"{name}: {figures.why}")
+        found[name] = figures
+    return found
 
 
 def main() -> None:
@@ -144,10 +149,7 @@ def main() -> None:
     parser.add_argument("--bindings", type=int, default=20_000, help="of the text (default: 20000)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    figures = {
-        "JSON": measure(read_json, json_of(options.megabytes)),
-        "text": measure(parse_text, text_of(options.bindings)),
-    }
+    figures = measure({"JSON": json_of(options.megabytes), "text": text_of(options.bindings)})
     if options.json:
         print(json.dumps(figures))
         return

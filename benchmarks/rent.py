@@ -20,14 +20,18 @@ timed.
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
 from command import add_outputs, parser_of
 from report import conditions, conditions_cuda, plain, replace_section, table_in_markdown
+
+from meta.testing.workers import Lost, answer_all, in_processes
 
 MODEL, KERNEL, MEMORY = 1.02, 1.2, 1.02
 """From which a part pays, in models, in kernels, and in the memory of both."""
@@ -56,12 +60,15 @@ SERVES = {
 BEGIN = "<!-- written by benchmarks/rent.py --markdown --device {} -->"
 
 
-def work(
-    device: str, jobs: Any, chosen: Sequence[str], results: Any, lock: Any, core: int | None
+def serve(
+    connection: Connection, device: str, chosen: Sequence[str], lock: Any, started: Any
 ) -> None:
-    """Measure rows until there are no more; the body of a process."""
-    if core is not None:
-        os.sched_setaffinity(0, {core})
+    """Answer the names of rows by their records; on the CPU each process has a core of its own."""
+    if device == "cpu":
+        own = sorted(os.sched_getaffinity(0))
+        with started:
+            os.sched_setaffinity(0, {own[started.value % len(own)]})
+            started.value += 1
     import torch
 
     torch.set_num_threads(1)
@@ -69,43 +76,30 @@ def work(
     import rent_rows
 
     rows, parts = rent_rows.rows(device), rent_rows.parts(device)
-    for name in iter(jobs.get, None):
+
+    def answer(name: str) -> tuple[list[Any], bool]:
+        found: list[Any] = []
         try:
             for record in rent_rows.measure(rows[name], [parts[p] for p in chosen], lock):
-                results.put({"row": name, **record})
+                found.append({"row": name, **record})
         except Exception as error:  # reported, and the run fails
-            results.put({"row": name, "failed": f"{type(error).__name__}: {error}"})
-        results.put(None)
+            found.append({"row": name, "failed": f"{type(error).__name__}: {error}"})
+        return found, True
+
+    answer_all(connection, answer)
 
 
 def measured(device: str, rows: Sequence[str], parts: Sequence[str], jobs: int) -> list[Any]:
     """Return one record for each row and part."""
     context = multiprocessing.get_context("spawn")
-    todo, results, lock = context.Queue(), context.Queue(), context.Lock()
-    for name in [*rows, *[None] * jobs]:
-        todo.put(name)
-    cores: list[int | None] = [None] * jobs
-    if device == "cpu":
-        own = sorted(os.sched_getaffinity(0))
-        cores = [own[i % len(own)] for i in range(jobs)]
-    processes = [
-        context.Process(target=work, args=(device, todo, parts, results, lock, core))
-        for core in cores
-    ]
-    for process in processes:
-        process.start()
+    shared = context.Lock(), context.Value("i", 0)
     found: list[Any] = []
-    done = 0
-    while done < len(rows):
-        record = results.get()
-        if record is None:
-            done += 1
-            if sys.stderr.isatty():
-                print(f"\r{done}/{len(rows)} rows", end="", file=sys.stderr)
-        else:
-            found.append(record)
-    for process in processes:
-        process.join()
+    answers = in_processes(rows, serve, (device, parts, *shared), jobs, math.inf)
+    for done, (row, records) in enumerate(answers, 1):
+        lost = isinstance(records, Lost)
+        found += [{"row": row, "failed": records.why}] if lost else records
+        if sys.stderr.isatty():
+            print(f"\r{done}/{len(rows)} rows", end="", file=sys.stderr)
     return found
 
 

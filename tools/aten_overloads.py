@@ -245,7 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keys, dtypes = entries_of(arguments, options, options.entry), dtypes_wanted(options)
     work = [(key, options.filter, dtypes, options.samples) for key in keys]
     total: dict[str, Overload] = {}
-    for found in in_order(_run, work, options.jobs, "entries", chunk=4):
+    for found in in_order(_run, work, options.jobs, "entries"):
         for name, overload in found.items():
             total.setdefault(name, Overload(name)).add(overload)
     overloads = sorted(total.values(), key=lambda one: (-len(one.entries), one.name))

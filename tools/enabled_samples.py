@@ -254,7 +254,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     keys, dtypes = entries_of(arguments, options, options.filter), dtypes_wanted(options)
     work = [(key, dtypes, options.samples, options.dialect) for key in keys]
     total = Outcome()
-    for found in in_order(_run, work, options.jobs, "entries", chunk=4):
+    for found in in_order(_run, work, options.jobs, "entries"):
         total.add(found)
     if options.page:
         given = sys.argv[1:] if argv is None else argv

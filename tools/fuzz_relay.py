@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import random
 import resource
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,12 +31,13 @@ from meta.frontend.relay.ast import Module
 from meta.frontend.relay.params import MAGIC, read_params
 from meta.frontend.relay.read import read
 from meta.frontend.relay.text import parse_text
+from meta.testing.workers import Lost, answer_all, in_processes
 from tools.relay_mutations import mutate
 from tools.relay_text import difference, print_text
 
 CORPUS = Path(__file__).parents[1] / "tests" / "data" / "relay" / "fuzz"
 SECONDS, MEGABYTES = 2.0, 200.0
-_GIVE_UP = 60  # seconds after which a case is interrupted
+_GIVE_UP = 60.0  # seconds after which a case is interrupted
 _ADDRESS_SPACE = 4 << 30  # what a process may ask for on top of what it has
 
 
@@ -53,10 +51,6 @@ class Failure:
 
     def __str__(self) -> str:
         return f"case {self.index} ({self.file}): {self.why}"
-
-
-class _Hang(BaseException):
-    """Raised by the alarm; no `except Exception` of the reader can stop it."""
 
 
 def corpus(folder: Path) -> list[tuple[str, bytes]]:
@@ -135,77 +129,36 @@ def check(data: bytes, baseline: float) -> tuple[str | None, bool]:
     return None, was_read
 
 
-def _alarm(*_: object) -> None:
-    raise _Hang
-
-
-def _check_in_time(data: bytes, baseline: float) -> tuple[str | None, bool]:
-    signal.alarm(_GIVE_UP)
-    try:
-        return check(data, baseline)
-    except _Hang:
-        return f"no end after {_GIVE_UP} s", False
-    finally:
-        signal.alarm(0)
-
-
-def _work(folder: Path, seed: int, begin: int, end: int, answers: Connection) -> None:
-    """Run cases; send the index and the file of each, and afterwards what `check` says."""
-    signal.signal(signal.SIGALRM, _alarm)
+def _serve(connection: Connection, folder: Path, seed: int) -> None:
+    """Answer the indices of cases by what `check` says of them; in a process of its own."""
     files = corpus(folder)
     for _, data in files:  # what is imported or built once does not count
         check(data, peak())
     baseline = peak()
     in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + _ADDRESS_SPACE, resource.RLIM_INFINITY))
-    for index in range(begin, end):
-        name, data = case(files, seed, index)
-        answers.send((index, name, None))
-        outcome = _check_in_time(data, baseline)
+
+    def answer(index: int) -> tuple[tuple[str | None, bool], bool]:
+        nonlocal baseline
+        outcome = check(case(files, seed, index)[1], baseline)
         if peak() - baseline > MEGABYTES:
             baseline = peak()  # reported once
-        answers.send((index, name, outcome))
+        return outcome, True
 
-
-def _listen(answers: Connection) -> Iterator[tuple[int, str, tuple[str | None, bool] | None]]:
-    """Yield what a worker sends, until it ends."""
-    try:
-        while True:
-            yield answers.recv()
-    except EOFError:
-        return
+    answer_all(connection, answer)
 
 
 def run(folder: Path, seed: int, cases: int) -> tuple[list[Failure], int]:
     """Run so many cases; return those that failed, and how many files could be read."""
-    context = multiprocessing.get_context("spawn")
-    failures: list[Failure] = []
-    last, was_read = -1, 0
+    files, failures, was_read = corpus(folder), list[Failure](), 0
     with bar(cases, "cases") as progress:
-
-        def fail(index: int, file: str, why: str) -> None:
-            failures.append(Failure(index, file, why))
-            progress.write(str(failures[-1]), file=sys.stderr)
-
-        while last < cases - 1:
-            ours, theirs = context.Pipe(duplex=False)
-            arguments = (folder, seed, last + 1, cases, theirs)
-            worker = context.Process(target=_work, args=arguments, daemon=True)
-            worker.start()
-            theirs.close()
-            begun = None
-            for index, file, outcome in _listen(ours):
-                last, begun = index, file if outcome is None else None
-                if outcome is not None:
-                    progress.update()
-                    was_read += outcome[1]
-                    if outcome[0] is not None:
-                        fail(index, file, outcome[0])
-            worker.join()
-            if begun is not None:
-                fail(last, begun, f"the process ended: {worker.exitcode}")
-            elif worker.exitcode:
-                raise SystemExit(f"the worker ended with {worker.exitcode} between two cases")
+        for index, found in in_processes(range(cases), _serve, (folder, seed), 1, _GIVE_UP):
+            why, read_it = (found.why, False) if isinstance(found, Lost) else found
+            was_read += read_it
+            if why is not None:
+                failures.append(Failure(index, case(files, seed, index)[0], why))
+                progress.write(str(failures[-1]), file=sys.stderr)
+            progress.update()
     return failures, was_read
 
 

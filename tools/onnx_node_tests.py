@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import re
 import sys
 import warnings
@@ -37,6 +36,7 @@ from meta.base.dtype import TO_NUMPY
 from meta.base.progress import bar
 from meta.frontend import from_onnx
 from meta.frontend.onnx.narrow import HELD
+from meta.testing.workers import Lost, answer_all, in_processes
 
 BFLOAT16 = 2**-6
 """The relative tolerance of onnx's own runner for bfloat16, two units in the last place."""
@@ -246,67 +246,27 @@ def _tensor(path: Path, declared: Any) -> Any:
     return numpy_helper.to_array(tensor)
 
 
-def _work(connection: Connection, kind: str, pattern: str, dialect: str) -> None:
-    """Run tests by their place in the list until told to stop: the body of a worker."""
+def _serve(connection: Connection, kind: str, pattern: str, dialect: str) -> None:
+    """Answer places in the list of tests by their outcomes; in a process of its own."""
     found = cases(pattern, kind)
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
-    connection.send(None)
-    while True:
-        place = connection.recv()
-        if place is None:
-            return
-        with meta.dialect.prefer(dialect):
-            connection.send(outcome(found[place]))
-
-
-class Worker:
-    """A process that runs tests, and is started anew after one that crashed or took too long."""
-
-    def __init__(self, kind: str, pattern: str, dialect: str, limit: float) -> None:
-        self._arguments, self._limit = (kind, pattern, dialect), limit
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        self._process = context.Process(target=_work, args=(other, *self._arguments), daemon=True)
-        self._process.start()
-        other.close()
-        self._connection.recv()
-
-    def run(self, place: int, case: Any) -> Outcome:
-        """Return the outcome of a test, of one without an answer too."""
-        self._connection.send(place)
-        if self._connection.poll(self._limit):
-            try:
-                return self._connection.recv()
-            except EOFError:
-                reason = "the process ended"
-        else:
-            reason = f"no result after {self._limit:g} s"
-        self.stop()
-        self._start()
-        operators = tuple(sorted({node.op_type for node in case.model.graph.node}))
-        return Outcome(case.name, operators, FAILED, "run", reason)
-
-    def stop(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
+    with meta.dialect.prefer(dialect):
+        answer_all(connection, lambda place: (outcome(found[place]), True))
 
 
 def outcomes(options: argparse.Namespace, found: list[Any]) -> Iterator[Outcome]:
-    """Yield the outcome of every test, in order."""
-    worker = Worker(options.kind, options.filter, options.dialect, options.limit)
-    try:
-        with bar(len(found), "tests") as progress:
-            for place, case in enumerate(found):
-                yield worker.run(place, case)
-                progress.update()
-    finally:
-        worker.stop()
+    """Yield the outcome of every test, of one without an answer too, in order."""
+    given = options.kind, options.filter, options.dialect
+    answers = in_processes(range(len(found)), _serve, given, 1, options.limit)
+    with bar(len(found), "tests") as progress:
+        for place, answer in answers:
+            if isinstance(answer, Lost):
+                case = found[place]
+                operators = tuple(sorted({node.op_type for node in case.model.graph.node}))
+                answer = Outcome(case.name, operators, FAILED, "run", answer.why)
+            yield answer
+            progress.update()
 
 
 def report(results: list[Outcome], names: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
+import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
-from typing import TypeVar
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
 
 from meta.base.progress import bar
+from meta.testing.workers import Lost, answer_all, in_processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -30,18 +30,32 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def in_order(
-    function: Callable[[Item], Result], items: Sequence[Item], jobs: int, what: str, chunk: int = 1
+    function: Callable[[Item], Result], items: Sequence[Item], jobs: int, what: str
 ) -> Iterator[Result]:
     """Iterate over the results of the items, in their order, with a bar that counts ``what``.
 
-    With one job they are made in this process. Others begin anew, not as a copy of this one, and
-    take ``chunk`` items at a time.
+    With one job they are made in this process. Others begin anew, not as a copy of this one.
+    ChildProcessError for the item over which one ended.
     """
-    jobs = min(jobs, len(items))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context) if jobs > 1 else nullcontext() as pool:
-        results = pool.map(function, items, chunksize=chunk) if pool else map(function, items)
-        with bar(len(items), what, delay=1.0) as progress:
-            for result in results:
-                progress.update()
-                yield result
+    results = map(function, items) if min(jobs, len(items)) < 2 else _apart(function, items, jobs)
+    with bar(len(items), what, delay=1.0) as progress:
+        for result in results:
+            progress.update()
+            yield result
+
+
+def _apart(function: Callable[[Item], Any], items: Sequence[Item], jobs: int) -> Iterator[Any]:
+    found: dict[int, Any] = {}
+    following = 0
+    units = list(enumerate(items))
+    for (place, item), answer in in_processes(units, _serve, (function,), jobs, math.inf):
+        if isinstance(answer, Lost):
+            raise ChildProcessError(f"{item}: {answer.why}")
+        found[place] = answer
+        while following in found:
+            yield found.pop(following)
+            following += 1
+
+
+def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+    answer_all(connection, lambda unit: (function(unit[1]), True))

@@ -11,7 +11,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-POLL_SECONDS = 1.0
+POLL_SECONDS, START_SECONDS = 1.0, 300.0
+"""How often processes are looked at, and in what time one is ready for its first unit."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,23 @@ class _Worker:
         self.process = context.Process(target=serve, args=(theirs, *arguments), daemon=True)
         self.process.start()
         theirs.close()
+        self.is_ready = False
 
     def give(self, unit: Any) -> None:
         """Start on a unit."""
-        self.unit, self.started = unit, time.monotonic()
+        self.unit = unit
+        self.start_clock(self.is_ready)
         self.connection.send(unit)
+
+    def start_clock(self, is_ready: bool = True) -> None:
+        """Count the seconds from now on: of the unit, or until it is ready for it."""
+        self.is_ready, self._since = is_ready, time.monotonic()
+
+    def why_late(self, timeout: float) -> str | None:
+        """Return that its time is over; None if it has some left."""
+        limit = timeout if self.is_ready else max(timeout, START_SECONDS)
+        late = time.monotonic() - self._since > limit
+        return f"no answer within {limit:g} s" if late else None
 
     def end(self) -> int | None:
         """End the process; return its exit status."""
@@ -54,7 +67,8 @@ def in_processes(
     timeout: float,
 ) -> Iterator[tuple[Any, Any]]:
     """Iterate over (unit, answer) as they come; the answer is `Lost` where the process died over
-    the unit, or took longer than ``timeout`` seconds.
+    the unit, or took longer than ``timeout`` seconds; those that a process takes to start do not
+    count.
 
     serve: a function of a module, called in each process with a connection and the ``arguments``.
     It calls `answer_all`, or ends when it has had enough: the others' units go to a new process.
@@ -66,16 +80,20 @@ def in_processes(
                 worker = _Worker(serve, arguments)
                 workers.append(worker)
                 worker.give(waiting.popleft())
-            ready = wait([w.connection for w in workers], POLL_SECONDS)
+            heard = wait([w.connection for w in workers], POLL_SECONDS)
             for worker in list(workers):
-                late = time.monotonic() - worker.started > timeout
-                if worker.connection not in ready and not late:
+                late = worker.why_late(timeout)
+                if worker.connection not in heard and not late:
                     continue
                 if late:
                     worker.process.kill()
-                    answer, goes_on = Lost(f"no answer within {timeout:g} s"), False
+                    answer, goes_on = Lost(late), False
                 else:
-                    answer, goes_on = _answer(worker)
+                    found = _message(worker)
+                    if found is None:
+                        worker.start_clock()
+                        continue
+                    answer, goes_on = found
                 yield worker.unit, answer
                 if goes_on and waiting:
                     worker.give(waiting.popleft())
@@ -88,10 +106,10 @@ def in_processes(
             worker.end()
 
 
-def _answer(worker: _Worker) -> tuple[Any, bool]:
-    """Return what a worker answers, and whether it goes on."""
+def _message(worker: _Worker) -> tuple[Any, bool] | None:
+    """Return what a worker answers, and whether it goes on; None if it is ready for its unit."""
     try:
-        found: tuple[Any, bool] = worker.connection.recv()
+        found: tuple[Any, bool] | None = worker.connection.recv()
     except (EOFError, ConnectionResetError):
         return Lost(f"the process ended with status {worker.end()}"), False
     return found
@@ -103,6 +121,7 @@ def answer_all(connection: Connection, answer: Callable[[Any], tuple[Any, bool]]
     Ctrl-C is for the process that asks: it ends the others.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection.send(None)  # it is ready
     goes_on = True
     while goes_on:
         try:

@@ -136,6 +136,7 @@ def test_where_cases_are(tmp_path: Path) -> None:
 SERVE = """
 import os, time
 def serve(connection, word):
+    connection.send(None)
     while True:
         try:
             unit = connection.recv()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from meta.testing.workers import answer_all
 from tools import fuzz_relay
 
 
@@ -65,19 +66,22 @@ def test_one_case(
     assert "bytes" in capsys.readouterr().out
 
 
-def ends(folder: Path, seed: int, begin: int, end: int, answers: Connection) -> None:
+def ends(connection: Connection, folder: Path, seed: int) -> None:
     """A worker that passes a case and ends within the next."""
-    answers.send((begin, "first", None))
-    answers.send((begin, "first", (None, True)))
-    if begin + 1 < end:
-        answers.send((begin + 1, "second", None))
-        os._exit(7)
+
+    def answer(index: int) -> tuple[tuple[None, bool], bool]:
+        if index == 1:
+            os._exit(7)
+        return (None, True), True
+
+    answer_all(connection, answer)
 
 
 def test_a_case_that_ends_its_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fuzz_relay, "_work", ends)
+    monkeypatch.setattr(fuzz_relay, "_serve", ends)
     failures, was_read = fuzz_relay.run(fuzz_relay.CORPUS, 0, 3)
-    assert [(f.index, f.file) for f in failures] == [(1, "second")] and was_read == 2
-    assert "ended: 7" in capsys.readouterr().err
+    file, _ = fuzz_relay.case(fuzz_relay.corpus(fuzz_relay.CORPUS), 0, 1)
+    assert [(f.index, f.file) for f in failures] == [(1, file)] and was_read == 2
+    assert "ended with status 7" in capsys.readouterr().err

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with meta.dialect.prefer(options.dialect):
             one = partial(run_on, options.dialect, dtypes_wanted(options), options.samples)
-            found = list(in_order(one, keys, options.jobs, "entries", chunk=4))
+            found = list(in_order(one, keys, options.jobs, "entries"))
     except meta.errors.UnknownName as error:
         arguments.error(str(error))
     except KeyboardInterrupt:
