@@ -9,12 +9,11 @@ included, and so is every `import_module("meta...")`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[1] / "meta"
+from tools.imports import PACKAGE, imported_modules, imported_names, sources
 
 FLOORS = [
     {"base"},
@@ -60,28 +59,6 @@ def part(name: str) -> str:
     return first if path.is_dir() or path.with_suffix(".py").exists() else "__init__"
 
 
-def imported_names(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Yield the line and the absolute dotted name of whatever of `meta` a file imports."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        match node:
-            case ast.Import():
-                names = [alias.name for alias in node.names]
-            case ast.ImportFrom():
-                origin = [node.module] if node.module else []
-                if node.level:
-                    up = node.level - is_package
-                    origin = module.split(".")[: -up or None] + origin
-                names = [".".join([*origin, alias.name]) for alias in node.names]
-            case ast.Call(
-                func=ast.Name(id="import_module" | "__import__")
-                | ast.Attribute(attr="import_module"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                names = [name]
-        yield from ((node.lineno, n) for n in names if n == "meta" or n.startswith("meta."))
-
-
 def violations(source: str, path: Path) -> list[str]:
     """Return one line per forbidden import of the file at ``path`` (relative to the root)."""
     module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
@@ -95,25 +72,6 @@ def violations(source: str, path: Path) -> list[str]:
         for line, name in sorted(found)
         if not allowed(importer, part(name))
     ]
-
-
-def imported_modules(source: str, module: str, modules: Container[str]) -> set[str]:
-    """Return which of ``modules`` a file imports when it is run or later, packages on the way there
-    included; not what it imports for its types only (``if TYPE_CHECKING``).
-    """
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            node.body = []
-    found: set[str] = set()
-    for _, name in imported_names(tree, module, module in modules):
-        parts = name.split(".")
-        way = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-        # The packages that a file lies in are imported before it.
-        outside = [m for m in way if not f"{module}.".startswith(f"{m}.")]
-        written = [m for m in way if m in modules][-1:]
-        found.update(m for m in (*outside, *written) if m in modules)
-    return found - {module}
 
 
 def circle(imports: dict[str, set[str]]) -> list[str]:
@@ -137,12 +95,7 @@ def circle(imports: dict[str, set[str]]) -> list[str]:
 
 def test_no_files_import_one_another_in_a_circle() -> None:
     """Not inside of functions either, where such imports are put to hide a circle."""
-    files = {
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(
-            ".__init__"
-        ): path.read_text("utf-8")
-        for path in PACKAGE.rglob("*.py")
-    }
+    files = sources()
     imports = {name: imported_modules(text, name, files) for name, text in files.items()}
     assert sum(map(len, imports.values())) > 2000, "imports are no longer found"
     assert circle(imports) == []
