@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from meta.base.device import Device
@@ -18,11 +17,11 @@ from meta.dialect.core.costs import MARGIN, Breadth
 from meta.dialect.core.preference import tuning
 from meta.dialect.core.tuning import (
     chooses,
+    comparing,
     configurations,
-    exhausted,
     measured,
-    measures_variants,
     measuring_only,
+    tune_context,
 )
 from meta.ir import Module, structural_equal
 from meta.passes.manager import Pass
@@ -30,16 +29,14 @@ from meta.passes.peaks import peaks_of
 from meta.passes.predict import Launch, Predictor
 from meta.passes.work import is_of_products
 
-_comparing: ContextVar[bool] = ContextVar("meta_comparing_programs", default=False)
-"""Whether a program is lowered in order to be compared: rules that follow decide by themselves."""
-
 
 def compares(device: Device, lower: Pass | None) -> bool:
     """Whether `cheaper` looks at costs: there are some, and it is not asked on behalf of another
     rule, before this one in the pipeline, nor while the program that rules make is measured, nor
     when the time to measure is used up: each comparison lowers the whole program.
     """
-    if lower is None or _comparing.get() or not measures_variants() or exhausted():
+    context = tune_context()
+    if lower is None or context.compares or not context.variants or context.exhausted:
         return False
     return chooses(device)
 
@@ -65,7 +62,7 @@ def cheaper(
     ruled: Counter[Launch] | None = None
     lowered: list[Module] = [changed]
     for other in others:
-        if exhausted():
+        if tune_context().exhausted:
             break
         if any(structural_equal(other, one) for one in lowered):
             continue
@@ -134,14 +131,11 @@ def _launches(
     """Return the kernels of a program once it is lowered, where configurations are measured as far
     as ``most``; None if it does not fit the memory budget that it is lowered for.
     """
-    token = _comparing.set(True)
     try:
-        with compiling(False), configurations(most):
+        with comparing(), compiling(False), configurations(most):
             return Counter(Predictor(lower(module), device).launches())
     except ArgumentError:
         return None
-    finally:
-        _comparing.reset(token)
 
 
 def _sum(launches: Counter[Launch]) -> float:

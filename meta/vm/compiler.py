@@ -13,7 +13,7 @@ from meta.base.device import require
 from meta.base.errors import ArgumentError, DeviceError
 from meta.dialect.core import begin_ahead, compiling, measured
 from meta.dialect.core.preference import tuned, tuning
-from meta.dialect.core.tuning import exhausted, rules_alone
+from meta.dialect.core.tuning import rules_alone, tune_context
 from meta.ir import Module, TensorType
 from meta.op.core import tree
 from meta.op.core.tracing import Value
@@ -124,14 +124,16 @@ def compile(
     if found is None:
         # Not before: while TVM reads symbols, no library can be loaded, nor a kept kernel.
         begin_ahead(where)
-        if tuning() == "on" and not exhausted():
+        if tuning() == "on" and not tune_context().exhausted:
             measure_peaks(where)  # what plans weigh times against
         module = _measured(passes, traced) if tuning() == "on" else passes(traced)
         code = emit(module, where)
         kernels = bind_kernels(code.kernels, module.functions, where)
         found = BoundProgram(code, kernels, where, lambda: module, preparation_of(module))
         history = passes.history
-        if key is not None and not exhausted():  # else a later process goes on measuring
+        if (
+            key is not None and not tune_context().exhausted
+        ):  # else a later process goes on measuring
             # What was measured on the way counts from now on.
             program_cache.keep(program_cache.key_of(traced, passes, where) or key, found)
             if tuning() == "on":  # complete, so that it is what "cached" would make of the costs
@@ -154,7 +156,7 @@ def _measured(passes: Pipeline, traced: Module) -> Module:
     for _ in range(MOST_PLANS):
         with measured() as spent:
             module = passes(traced)
-        if spent.races == 0 or exhausted():
+        if spent.races == 0 or tune_context().exhausted:
             break
     return module
 

@@ -11,7 +11,7 @@ from meta.base.device import BUILT_IN, Device, require
 from meta.base.errors import ArgumentError, DeviceError, OutOfMemory
 from meta.dialect.core import DIALECTS, DialectOp
 from meta.dialect.core.costs import Cost
-from meta.dialect.core.tuning import MEASURER, breadth, remaining
+from meta.dialect.core.tuning import MEASURER, tune_context
 from meta.ir import Function
 from meta.op.core import CallValues, Op, View
 from meta.runtime.out_of_memory import free_bytes
@@ -159,7 +159,7 @@ def measured(
                 left_out=_left_out(subject.name, device),
                 configs=MOST_CONFIGS,
                 compiled=FEW_CONFIGS,
-                breadth=breadth(),
+                breadth=tune_context().breadth,
                 near=NEAR,
                 far=FAR,
             )
@@ -172,7 +172,7 @@ def measured(
             else:
                 _note(subject.name, device, costs)
                 yield place, costs
-        if remaining() <= 0:
+        if tune_context().remaining() <= 0:
             return
 
 
@@ -184,7 +184,7 @@ def _window(waiting: dict[int, CallValues | Function], device: Device) -> dict[i
     room = MOST_BYTES[device.kind]
     free = free_bytes(device)
     room = room if free is None else min(room, free // 8)
-    most = max(1, int(min(remaining(), WINDOW)))
+    most = max(1, int(min(tune_context().remaining(), WINDOW)))
     found: dict[int, Subject] = {}
     counts: Counter[str] = Counter()
     for place, what in list(waiting.items()):

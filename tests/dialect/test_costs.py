@@ -437,7 +437,7 @@ class TestDispatch:
 
         def measure(subjects, device, how):
             for place in range(len(subjects)):
-                asked.append(tuning.breadth())
+                asked.append(tuning.tune_context().breadth)
                 yield place, [cost("mine", 10.0), cost("torch", 1.0)]
 
         monkeypatch.setattr(tuning, "MEASURER", [measure])

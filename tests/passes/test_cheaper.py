@@ -195,7 +195,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Asked]:
     def measurer(subjects: Any, device: Device, how: str) -> Iterator[tuple[int, list[Cost]]]:
         for place, subject in enumerate(subjects):
             key = key_of(subject, device, how)
-            found.setdefault(key.call, set()).add(tuning.breadth())
+            found.setdefault(key.call, set()).add(tuning.tune_context().breadth)
             yield place, [Cost("torch", (), timing(found.time(key) or 0.0))]
 
     monkeypatch.setattr(tuning, "MEASURER", [measurer])

@@ -71,7 +71,9 @@ def asked_by(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Breadth]]:
         for place, subject in enumerate(subjects):
             is_function = isinstance(subject, Function)
             name = subject.attrs[FUSED] if is_function else subject.op.name
-            asked.append((f"fused by {name}" if is_function else name, tuning.breadth()))
+            asked.append(
+                (f"fused by {name}" if is_function else name, tuning.tune_context().breadth)
+            )
             yield place, [Cost(name, (), timing(5.0)) for name in ("tvm", "torch")]
 
     monkeypatch.setattr(tuning, "MEASURER", [measurer])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -37,7 +37,7 @@ def race_of(subject: CallValues | Function, device: Device, *, eager: bool = Fal
     """Return what was measured of a call or a fused function, measuring it now where that is asked
     for; None where nothing is known, or is to be used.
     """
-    if tuning() == "off" or _racing.get() or device.kind not in BUILT_IN:
+    if tuning() == "off" or _context.get().races or device.kind not in BUILT_IN:
         return None
     for _ in measure_missing([subject], device, eager=eager):
         pass
@@ -53,20 +53,20 @@ def measure_missing(
 
     What several of them need is compiled in one go: to ask for them together takes half the time.
     """
-    if tuning() != "on" or _racing.get() or device.kind not in BUILT_IN or _is_recording(device):
+    context = _context.get()
+    if tuning() != "on" or context.races or device.kind not in BUILT_IN or _is_recording(device):
         return
     how = "eager" if eager else how_in_programs(device)
     missing: dict[Key, CallValues | Function] = {}
-    of_interest = _of_interest.get()
     for subject in subjects if MEASURER else ():
-        if _is_static(subject) and of_interest(subject):
+        if _is_static(subject) and context.of_interest(subject):
             key = key_of(subject, device, how)
             race = _found(key)
-            if race is None or race.breadth < _breadth.get():
+            if race is None or race.breadth < context.breadth:
                 missing.setdefault(key, subject)
     done = len(subjects) - len(missing)
     yield done
-    if not missing or exhausted():
+    if not missing or context.exhausted:
         return
     wanted = list(missing.items())
     begin = time.monotonic()
@@ -81,11 +81,11 @@ def measure_missing(
         if costs:  # else there was no room for it
             bucket = bucket_of(subject, device, how) if isinstance(subject, CallValues) else None
             bucket = None if bucket is None else _here(bucket)
-            keep(_here(key), costs, bucket=bucket, breadth=_breadth.get())
+            keep(_here(key), costs, bucket=bucket, breadth=_context.get().breadth)
             if isinstance(subject, CallValues):
                 keep_configurations(subject, costs, device, how)
         now = time.monotonic()
-        for spent in _spent.get():
+        for spent in _context.get().spent:
             spent.races += 1
             spent.seconds += now - begin
         begin, done = now, done + 1
@@ -100,7 +100,7 @@ def keep_configurations(call: CallValues, costs: Sequence[Cost], device: Device,
         own = [c for c in costs if c.dialect == one.dialect.name]
         if one.depends is not None and own:
             key = _of_configurations(one, call, device, how)
-            keep(key, own, bucket=key, breadth=_breadth.get())
+            keep(key, own, bucket=key, breadth=_context.get().breadth)
 
 
 def configuration(dialect_op: DialectOp, call: CallValues, *, eager: bool = False) -> Config:
@@ -141,7 +141,7 @@ def _is_recording(device: Device) -> bool:
 
 def chooses(device: Device) -> bool:
     """Whether anything was measured on a device, and choices may be made by it here."""
-    usable = device.kind in BUILT_IN and tuning() != "off" and not _racing.get()
+    usable = device.kind in BUILT_IN and tuning() != "off" and not _context.get().races
     return usable and bool(generation(device))
 
 
@@ -191,77 +191,8 @@ Measurer = Callable[
 MEASURER: list[Measurer] = []
 """What runs races: of calls and fused functions, a device, and how they are run. It iterates over
 the costs, each with the place of what it is of, in an order of its own until the time is up
-(`remaining`).
+(`TuneContext.remaining`).
 """
-_racing: ContextVar[bool] = ContextVar("meta_racing", default=False)
-"""Whether kernels are made in order to be measured: nothing is chosen by costs meanwhile."""
-_deadline: ContextVar[float] = ContextVar("meta_tuning_deadline", default=math.inf)
-
-
-@contextmanager
-def racing() -> Iterator[None]:
-    """Let nothing be chosen by costs in a ``with`` block, in which kernels are measured."""
-    token = _racing.set(True)
-    try:
-        yield
-    finally:
-        _racing.reset(token)
-
-
-_variants: ContextVar[bool] = ContextVar("meta_tuning_variants", default=True)
-
-
-@contextmanager
-def rules_alone() -> Iterator[None]:
-    """Measure the program that rules make, in a ``with`` block, and not what else it could be."""
-    token = _variants.set(False)
-    try:
-        yield
-    finally:
-        _variants.reset(token)
-
-
-def measures_variants() -> bool:
-    """Whether calls may be measured that a program has only if a rule is not followed."""
-    return _variants.get()
-
-
-_breadth: ContextVar[Breadth] = ContextVar("meta_tuning_breadth", default=Breadth.ALL)
-
-
-@contextmanager
-def configurations(most: Breadth) -> Iterator[None]:
-    """Measure no other configurations than these in a ``with`` block: of calls that may become part
-    of other kernels, or of a program that is only compared with another. Where they matter after
-    all, and are asked for outside of the block, the race is run again.
-    """
-    token = _breadth.set(min(most, _breadth.get()))
-    try:
-        yield
-    finally:
-        _breadth.reset(token)
-
-
-def breadth() -> Breadth:
-    """Return whose configurations are measured here."""
-    return _breadth.get()
-
-
-_of_interest: ContextVar[Callable[[CallValues | Function], bool]] = ContextVar(
-    "meta_tuning_of_interest", default=lambda subject: True
-)
-
-
-@contextmanager
-def measuring_only(of_interest: Callable[[CallValues | Function], bool]) -> Iterator[None]:
-    """Measure nothing else in a ``with`` block: of a program that may turn out to be slower by what
-    this takes alone.
-    """
-    token = _of_interest.set(of_interest)
-    try:
-        yield
-    finally:
-        _of_interest.reset(token)
 
 
 @dataclass(slots=True)
@@ -272,7 +203,90 @@ class Spent:
     seconds: float = 0.0
 
 
-_spent: ContextVar[tuple[Spent, ...]] = ContextVar("meta_tuning_spent", default=())
+def _anything(_: CallValues | Function) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class TuneContext:
+    """How kernels are chosen by what was measured of them here, and what may be measured for it.
+
+    Attributes
+    ----------
+    races: whether kernels are made in order to be measured: nothing is chosen by costs meanwhile.
+    compares: whether a program is lowered in order to be compared: rules that follow decide by
+    themselves. variants: whether calls may be measured that a program has only if a rule is not
+    followed. breadth: whose configurations are measured. of_interest: which calls and fused
+    functions are. deadline: when nothing more is, by `time.monotonic`. spent: what counts that, of
+    each block of `measured` that is open.
+    """
+
+    races: bool = False
+    compares: bool = False
+    variants: bool = True
+    breadth: Breadth = Breadth.ALL
+    of_interest: Callable[[CallValues | Function], bool] = _anything
+    deadline: float = math.inf
+    spent: tuple[Spent, ...] = ()
+
+    def remaining(self) -> float:
+        """Return the seconds that are left of the budget of `measured`."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget of `measured` is used up."""
+        return self.remaining() <= 0
+
+
+_UNCHANGED = TuneContext()
+_context: ContextVar[TuneContext] = ContextVar("meta_tune_context", default=_UNCHANGED)
+
+
+def tune_context() -> TuneContext:
+    """Return how kernels are chosen here."""
+    return _context.get()
+
+
+@contextmanager
+def _changed(change: Callable[[TuneContext], TuneContext]) -> Iterator[None]:
+    token = _context.set(change(_context.get()))
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def racing() -> AbstractContextManager[None]:
+    """Let nothing be chosen by costs in a ``with`` block, in which kernels are measured."""
+    return _changed(lambda before: replace(before, races=True))
+
+
+def comparing() -> AbstractContextManager[None]:
+    """Let a program be lowered in a ``with`` block in order to be compared with another one."""
+    return _changed(lambda before: replace(before, compares=True))
+
+
+def rules_alone() -> AbstractContextManager[None]:
+    """Measure the program that rules make, in a ``with`` block, and not what else it could be."""
+    return _changed(lambda before: replace(before, variants=False))
+
+
+def configurations(most: Breadth) -> AbstractContextManager[None]:
+    """Measure no other configurations than these in a ``with`` block: of calls that may become part
+    of other kernels, or of a program that is only compared with another. Where they matter after
+    all, and are asked for outside of the block, the race is run again.
+    """
+    return _changed(lambda before: replace(before, breadth=min(most, before.breadth)))
+
+
+def measuring_only(
+    of_interest: Callable[[CallValues | Function], bool],
+) -> AbstractContextManager[None]:
+    """Measure nothing else in a ``with`` block: of a program that may turn out to be slower by what
+    this takes alone.
+    """
+    return _changed(lambda before: replace(before, of_interest=of_interest))
 
 
 @contextmanager
@@ -285,22 +299,11 @@ def measured(budget: float | None = None) -> Iterator[Spent]:
     if budget is not None and not budget >= 0:
         raise ArgumentError("a budget is seconds", expected="0 or more", found=repr(budget))
     until = math.inf if budget is None else time.monotonic() + budget
-    token = _deadline.set(min(until, _deadline.get()))
     spent = Spent()
-    counted = _spent.set((*_spent.get(), spent))
-    try:
-        with tuned():
-            yield spent
-    finally:
-        _spent.reset(counted)
-        _deadline.reset(token)
 
+    def limited(before: TuneContext) -> TuneContext:
+        deadline = min(until, before.deadline)
+        return replace(before, deadline=deadline, spent=(*before.spent, spent))
 
-def remaining() -> float:
-    """Return the seconds that are left of the budget of `measured`."""
-    return _deadline.get() - time.monotonic()
-
-
-def exhausted() -> bool:
-    """Whether the budget of `measured` is used up."""
-    return remaining() <= 0
+    with _changed(limited), tuned():
+        yield spent
