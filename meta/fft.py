@@ -18,7 +18,7 @@ from meta import op
 from meta.base.dtype import COMPLEX_PARTS, TO_NUMPY, canonical, complex_of
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.op.fourier import SCALES
 from meta.runtime.ndarray import array, ndarray
 
@@ -51,7 +51,7 @@ LAST = (-2, -1)
 
 def _number(x: Array, name: str, real: bool = False) -> Array:
     """Return an array of a dtype that can be transformed; TypeInferError for others."""
-    x = operand(x)
+    x = as_operand(x)
     if x.dtype in COMPLEX_PARTS.values() or (x.dtype in COMPLEX_PARTS and not real):
         return x
     hint = "fft takes complex numbers" if x.dtype in COMPLEX_PARTS else 'meta.astype(x, "float32")'
@@ -277,7 +277,7 @@ def rfftfreq(
 
 
 def _shifted(x: Array, axes: int | Sequence[int] | None, forward: bool) -> Array:
-    x = operand(x)
+    x = as_operand(x)
     if axes is None:
         axes = range(x.ndim)
     places = tuple(normalize_axis(a, x.ndim) for a in ((axes,) if isinstance(axes, int) else axes))

@@ -15,8 +15,8 @@ from meta import op
 from meta.base.dtype import COMPLEX, COMPLEX_PARTS, has_gradient
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axes, normalize_axis
-from meta.op.core.function import operand
-from meta.op.distances import ones_of_others
+from meta.op.core.function import as_operand
+from meta.op.distances import one_where_nonzero
 from meta.op.products import common_extent, matrix_transpose, outer, tensordot, vecdot
 
 __all__ = [
@@ -165,7 +165,7 @@ def _refused(name: str, what: str, **more: Any) -> TypeInferError:
 
 def _matrix(x: Array, name: str) -> Array:
     """Return a matrix, or a batch of them; TypeInferError for fewer axes."""
-    x = operand(x)
+    x = as_operand(x)
     if x.ndim < 2:
         raise _refused(name, "x must be a matrix", expected="at least 2 axes", found=repr(x.shape))
     return x
@@ -173,7 +173,7 @@ def _matrix(x: Array, name: str) -> Array:
 
 def _wide(x: Array, name: str) -> Array:
     """Return floating point or complex numbers in at least float32; TypeInferError for others."""
-    x = operand(x)
+    x = as_operand(x)
     if not has_gradient(x.dtype):
         raise _refused(
             name,
@@ -187,7 +187,7 @@ def _wide(x: Array, name: str) -> Array:
 
 def _as(x: Array, like: Array) -> Array:
     """Return what was computed `_wide` in the dtype of the argument, or of its parts."""
-    dtype = COMPLEX_PARTS.get(operand(like).dtype, operand(like).dtype)
+    dtype = COMPLEX_PARTS.get(as_operand(like).dtype, as_operand(like).dtype)
     return x if x.dtype == dtype else op.astype(x, dtype)
 
 
@@ -231,7 +231,7 @@ def vector_norm(
         choose = op.max if ord > 0 else op.min
         found = choose(magnitude, axes, keepdims) if axes else magnitude
     elif ord == 0:
-        found = _summed(ones_of_others(magnitude), axes, keepdims)
+        found = _summed(one_where_nonzero(magnitude), axes, keepdims)
     elif ord == 1:
         found = _summed(magnitude, axes, keepdims)
     elif ord < 0:  # infinite, so that the norm is 0, where an element is 0
@@ -278,7 +278,7 @@ def norm(
     Without an axis, x is a vector or a matrix; without ord either, it may have any axes, and the
     result is the root of the sum of all squares. Raises TypeInferError for other axes.
     """
-    x = operand(x)
+    x = as_operand(x)
     if ord is None and (axis is None or isinstance(axis, int) or len(axis) <= 2):
         return vector_norm(x, axis=axis, keepdims=keepdims)
     axes = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
@@ -304,7 +304,7 @@ def norm(
 
 def matmul(x1: Array, x2: Array) -> Array:
     """Return ``x1 @ x2``: products of vectors, of matrices, or of batches of them."""
-    return operand(x1) @ operand(x2)
+    return as_operand(x1) @ as_operand(x2)
 
 
 def pinv(x: Array, *, rtol: float | Array | None = None) -> Array:
@@ -379,7 +379,7 @@ def lstsq(x1: Array, x2: Array, rtol: float | None = None) -> LstsqResult:
     values up to ``rtol`` times the largest count as 0; None as in `pinv`, by which the solution is
     computed. Unlike numpy's, residuals are returned for every rank.
     """
-    x1, x2 = _matrix(x1, "lstsq"), operand(x2)
+    x1, x2 = _matrix(x1, "lstsq"), as_operand(x2)
     if x1.dtype in COMPLEX:
         raise _refused("lstsq", "x1 must be real", found=x1.dtype, hint="pinv(x1) @ x2")
     vector = x2.ndim == 1
@@ -414,7 +414,7 @@ def cross(x1: Array, x2: Array, *, axis: int = -1) -> Array:
 
     Raises TypeInferError for vectors of another length.
     """
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     extent = common_extent(x1, x2, axis, "cross")
     if extent != 3:
         raise _refused("cross", "a cross product is one of vectors of 3 elements", found=extent)

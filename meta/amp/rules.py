@@ -19,7 +19,7 @@ from meta.amp.core.resolve import Finite, float_dtypes
 from meta.amp.core.words import always, custom, finite, narrow, never, of_each, wide, widest
 from meta.base.dtype import bits
 from meta.ir.types import TensorType
-from meta.op.core.update import OPTIMIZERS, SINGLES
+from meta.op.core.update import OPTIMIZERS, SINGLE_STEPS
 
 # Products of matrices.
 always(op.dense, op.einsum)
@@ -93,7 +93,7 @@ of_each(*OPTIMIZERS, op.lans)
 of_each(op.multi_tensor_axpby, op.multi_tensor_norm, op.multi_tensor_cast)
 of_each(op.multi_tensor_fold_batch_norm)
 # The gradient comes in the parameter's precision; all else stays as it is.
-of_each(*(SINGLES.keys() - {op.lans}), dx=(widest, "x"))
+of_each(*(SINGLE_STEPS.keys() - {op.lans}), dx=(widest, "x"))
 # The bias, or the weight, is a float32 parameter: it follows x; else each layer would widen.
 of_each(op.bias_add, bias=(widest, "x"))
 of_each(op.prelu, weight=(widest, "x"))

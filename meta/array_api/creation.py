@@ -8,7 +8,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import canonical
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.runtime.ndarray import array
 
 Array = Any
@@ -20,7 +20,7 @@ def astype(x: Array, dtype: object, /, *, copy: bool = True, device: object = No
 
     Values are converted as by `meta.astype`.
     """
-    x = operand(x)
+    x = as_operand(x)
     kind = canonical(dtype)
     found = x if kind == x.dtype else op.astype(x, kind)
     found = found if device is None else found.to(device=device)
@@ -51,7 +51,7 @@ def full_like(
     device: object = None,
 ) -> Array:
     """Return an array of one number, of the shape, dtype and device of ``x``."""
-    x = operand(x)
+    x = as_operand(x)
     where = getattr(x, "device", None) if device is None else device
     return _numbers(x.shape, fill_value, x.dtype if dtype is None else dtype, where)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import COMPLEX, is_float
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.runtime.ndarray import array
 
 Array = Any
@@ -16,13 +16,13 @@ Bound = int | float | Array | None
 
 def conj(x: Array, /) -> Array:
     """Return the conjugate of complex numbers, and other numbers as they are."""
-    x = operand(x)
+    x = as_operand(x)
     return op.conj(x) if x.dtype in COMPLEX else op.copy(x)
 
 
 def real(x: Array, /) -> Array:
     """Return the real part of complex numbers, and other numbers as they are."""
-    x = operand(x)
+    x = as_operand(x)
     return op.real(x) if x.dtype in COMPLEX else op.copy(x)
 
 
@@ -40,7 +40,7 @@ def clip(x: Array, /, min: Bound = None, max: Bound = None) -> Array:
     The bounds are numbers, arrays that are broadcast with x, or None for no bound. Where max < min
     the result is max, and NaN where one of the three is.
     """
-    x = operand(x)
+    x = as_operand(x)
     numbers = [b for b in (min, max) if b is not None]
     if not numbers:
         return op.copy(x)

@@ -6,7 +6,7 @@ from typing import Any
 
 from meta import op
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 
 Array = Any
 """An array, or a traced one."""
@@ -22,10 +22,10 @@ def repeat(x: Array, repeats: int | Array, /, *, axis: int | None = None) -> Arr
 
     repeats: a number, or a vector of one for each element along the axis, which is read now.
     """
-    x = operand(x)
+    x = as_operand(x)
     if isinstance(repeats, int):
         return op.repeat(x, repeats, axis)
-    counts = operand(repeats)
+    counts = as_operand(repeats)
     x, at = (op.reshape(x, (-1,)), 0) if axis is None else (x, normalize_axis(axis, x.ndim))
     counts = op.broadcast_to(counts, (x.shape[at],))
     ends = op.cumsum(op.astype(counts, "int64"), 0)

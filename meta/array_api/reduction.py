@@ -7,7 +7,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 
 Array = Any
 """An array, or a traced one."""
@@ -47,7 +47,7 @@ def cumulative_prod(
 def _cumulative(
     scan: Any, first: int, x: Array, axis: int | None, dtype: object, include_initial: bool
 ) -> Array:
-    x = operand(x)
+    x = as_operand(x)
     if axis is None and x.ndim != 1:
         raise ArgumentError("axis may be omitted of a vector only", found=f"shape {x.shape}")
     at = normalize_axis(0 if axis is None else axis, x.ndim)

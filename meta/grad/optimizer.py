@@ -5,9 +5,11 @@ from typing import Any
 from meta import op
 from meta.grad.core import gradient, not_differentiable
 from meta.ir.types import TensorType
-from meta.op.core.update import OPTIMIZERS, SINGLES
+from meta.op.core.update import OPTIMIZERS, SINGLE_STEPS
 
-not_differentiable(*OPTIMIZERS, *SINGLES, why="it updates in place what the gradient was taken of")
+not_differentiable(
+    *OPTIMIZERS, *SINGLE_STEPS, why="it updates in place what the gradient was taken of"
+)
 not_differentiable(op.multi_tensor_axpby, why="it writes in place")
 not_differentiable(
     op.multi_tensor_norm, why="it measures gradients; sum(x * x) has a gradient", missing=True

@@ -4,19 +4,19 @@ import itertools
 
 from meta import op
 from meta.grad.core import gradient, gradients
-from meta.op.core.window import DATA, permutation, window
+from meta.op.core.window import DATA, layout_permutation, window
 
 
 def _in_order(x, layout):
     """Return ``x``, of ``layout``, in the order of `DATA`."""
     order = DATA[x.ndim - 2]
-    return x if layout == order else op.permute_dims(x, permutation(layout, order, "layout"))
+    return x if layout == order else op.permute_dims(x, layout_permutation(layout, order, "layout"))
 
 
 def _laid_out(x, layout):
     """Return ``x``, in the order of `DATA`, in ``layout``."""
     order = DATA[x.ndim - 2]
-    return x if layout == order else op.permute_dims(x, permutation(order, layout, "layout"))
+    return x if layout == order else op.permute_dims(x, layout_permutation(order, layout, "layout"))
 
 
 def _first_maxima(x, values):

@@ -9,7 +9,7 @@ from meta.base.dtype import has_gradient
 from meta.grad.core import gradient, holomorphic, in_dtype
 from meta.ir.types import TensorType
 from meta.op.core.check import normalize_axis
-from meta.op.scan import scanned_dtype
+from meta.op.scan import scan_dtype
 
 
 def shifted(x: Any, axis: int, by: int) -> Any:
@@ -28,7 +28,7 @@ def shifted(x: Any, axis: int, by: int) -> Any:
 @gradient(op.cumsum)
 def cumsum(x: TensorType, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> Any:
     """dx[i] = the sum of dy[k] over k >= i (> i if exclusive)."""
-    dtype = scanned_dtype(x.dtype, dtype)
+    dtype = scan_dtype(x.dtype, dtype)
     if not has_gradient(dtype):
         return None
     back = op.cumsum.plain(op.flip(dy, axis), axis, dtype, exclusive)
@@ -42,7 +42,7 @@ def cumprod(x: Any, axis: int, dtype: str | None, exclusive: bool, dy: Any) -> A
 
     If exclusive, s[i] = dy[i + 1] + x[i + 1] * s[i + 1].
     """
-    dtype = scanned_dtype(x.dtype, dtype)
+    dtype = scan_dtype(x.dtype, dtype)
     if not has_gradient(dtype):
         return None
     wide = in_dtype(x, dtype)

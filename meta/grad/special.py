@@ -4,7 +4,7 @@ import math
 
 from meta import op
 from meta.grad.core import collapse, gradient, gradients, onto
-from meta.op.reduced import HALVES
+from meta.op.loss_reduction import HALF_DTYPES
 from meta.op.zeta import derivative_of_digamma
 
 gradients(
@@ -33,7 +33,7 @@ def _over(y, x):
 @gradient(op.trigamma)
 def trigamma(x, dy):
     """dx = dy * polygamma(2, x)"""
-    if x.dtype not in HALVES:
+    if x.dtype not in HALF_DTYPES:
         return dy * derivative_of_digamma(2, x)
     return dy * op.astype(derivative_of_digamma(2, op.astype(x, "float32")), x.dtype)
 

@@ -33,7 +33,7 @@ class Carried:
 
     def __init__(self, value: Any, trace: Trace | None = None, like: Carried | None = None) -> None:
         if like is not None:
-            value = tree.in_order_of(value, like.structure)
+            value = tree.reorder_like(value, like.structure)
         leaves, self.structure = tree.flatten(value, _is_leaf)
         where = CPU if trace is None else trace.device
         where = next((v.device for v in leaves if isinstance(v, ndarray)), where)

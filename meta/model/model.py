@@ -321,7 +321,7 @@ class Model:
                 # but by its type.
                 parts.append((path, id(value), value.key, value.requires_grad))
             elif isinstance(value, Model):
-                parts.append((path, tree.Same(value), value._training, value._checkpointed))
+                parts.append((path, tree.IdentityKey(value), value._training, value._checkpointed))
             elif isinstance(value, dict | list | tuple):
                 parts.append((path, type(value)))
             else:

@@ -48,4 +48,4 @@ class Wrapper(Model):
 
     def signature(self) -> tuple[Any, ...]:
         """Return what a trace depends on."""
-        return (*super().signature(), tree.Same(self.model), self.model._checkpointed)
+        return (*super().signature(), tree.IdentityKey(self.model), self.model._checkpointed)

@@ -26,13 +26,13 @@ from meta.op.core.check import (
 )
 from meta.op.core.elementwise import (
     define_real,
-    described,
     floating,
     gradient,
     gradient_by_x_or_y,
     same,
+    with_docstring,
 )
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 
 
 def _floating(x: TensorType) -> TensorType:
@@ -69,7 +69,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 def _define(name: str, what: str) -> Op:
     @op(name=name)
-    @described(
+    @with_docstring(
         f"{what}\n\n``x``: floating point of any shape. Raises TypeInferError for other dtypes."
     )
     def function(x: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def _clip(x: Any, min: Any = None, max: Any = None) -> Any:
     if isinstance(x, bool | int | float):
         least, most = -math.inf, math.inf
     else:
-        x = operand(x)
+        x = as_operand(x)
         require(x.dtype != "bool", "bool has no order", expected="a dtype of numbers")
         if x.dtype == "uint64" and max is None:
             return OPERATORS["maximum"](x, min)  # its largest number is no argument
@@ -334,7 +334,7 @@ GRADIENTS = {
 
 def _define_gradient(forward: Op, formula: str) -> None:
     @op(name=f"{forward.name}_dx", options=forward)
-    @described(
+    @with_docstring(
         f"Gradient of `{forward.name}`: {formula}.\n\n``x``, ``dy``: argument of the forward call "
         "and gradient of its result, floating point, of one type, which the result has. Other "
         "arguments as there. Raises TypeInferError for other dtypes or shapes."

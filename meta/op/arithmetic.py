@@ -31,7 +31,7 @@ from meta.op.core.check import (
     require_same_dtype,
     shape_of,
 )
-from meta.op.core.elementwise import Function, arithmetic, described, real, same
+from meta.op.core.elementwise import Function, arithmetic, real, same, with_docstring
 from meta.op.core.indices import divisors, exponents
 
 Addend = Annotated[float | int | bool, Takes("x1", "x2", "otherwise")]
@@ -263,7 +263,7 @@ def _define(
         promotes=("x1", "x2"),
         indices=INDICES.get(name),
     )
-    @described(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
+    @with_docstring(f"{what}\n\n``x1``, ``x2``: {OPERANDS[type_of]}")
     def function(x1: Scalar | Tensor, x2: Scalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
 

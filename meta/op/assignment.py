@@ -21,7 +21,7 @@ from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol
-from meta.op.indexing import Parts, one_answer, read_index
+from meta.op.indexing import ParsedIndex, read_index, scalar_mask_value
 from meta.runtime.ndarray import ndarray
 from meta.runtime.writes import memory_of, require_detached, same_memory, takes, value_for
 
@@ -58,7 +58,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         same = values.shape == part.shape
         part.copy_(values if same else _broadcast(values, tuple(part.shape)))
         return
-    answer = one_answer(index)
+    answer = scalar_mask_value(index)
     if answer is not None:
         memory, index = memory[None], slice(0, int(answer))
     _write(memory, read_index(ndarray(memory), _on_host(index)), values)
@@ -128,7 +128,7 @@ def _on_host(index: Any) -> Any:
     return index
 
 
-def _write(memory: torch.Tensor, parts: Parts, values: torch.Tensor) -> None:
+def _write(memory: torch.Tensor, parts: ParsedIndex, values: torch.Tensor) -> None:
     """Write values to the elements that an index names."""
     view, reversed_axes = _view(memory, parts.items)
     arrays = tuple(parts.arrays)

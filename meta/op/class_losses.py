@@ -10,20 +10,20 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.base.overloads import Overloads
-from meta.op.core.check import fit
-from meta.op.core.function import operand
+from meta.op.core.check import shapes_compatible
+from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
 from meta.op.core.tracing import Symbol
 from meta.op.loss import IGNORED, cross_entropy, nll_loss
-from meta.op.reduced import (
-    as_classes,
+from meta.op.loss_reduction import (
     check_reduction,
-    described,
-    floating,
-    reduced,
-    refused,
+    class_indices,
+    in_compute_dtype,
+    loss_error,
+    reduce_loss,
+    require_floating,
     result_dtype,
-    wide,
+    type_text,
 )
 from meta.runtime.ndarray import ndarray
 
@@ -41,7 +41,7 @@ def _nll_loss(
 ) -> Any:
     if weight is None and ignore_index == IGNORED and reduction == "mean":
         return _mean(nll_loss, prediction, target)
-    prediction, target = operand(prediction), operand(target)
+    prediction, target = as_operand(prediction), as_operand(target)
     return _of_labels(nll_loss, prediction, target, weight, ignore_index, reduction, 0.0)
 
 
@@ -58,24 +58,24 @@ def _cross_entropy(
     plain = weight is None and ignore_index == IGNORED and label_smoothing == 0
     if plain and reduction == "mean" and not _is_float(target):
         return _mean(cross_entropy, prediction, target)
-    prediction, target = operand(prediction), operand(target)
+    prediction, target = as_operand(prediction), as_operand(target)
     if not 0 <= label_smoothing <= 1:
         what = "label_smoothing is a part of the target"
-        raise refused("cross_entropy", what, expected="0 to 1", found=label_smoothing)
+        raise loss_error("cross_entropy", what, expected="0 to 1", found=label_smoothing)
     if not is_float(target.dtype) or not is_float(prediction.dtype):
         return _of_labels(
             cross_entropy, prediction, target, weight, ignore_index, reduction, label_smoothing
         )
     if ignore_index != IGNORED:
         what = "ignore_index is a label, and the target is probabilities"
-        raise refused("cross_entropy", what, expected="integer labels", found=described(target))
+        raise loss_error("cross_entropy", what, expected="integer labels", found=type_text(target))
     return _of_probabilities(prediction, target, weight, reduction, label_smoothing)
 
 
 def _is_float(target: Any) -> bool:
     """Whether a target, which may be a pattern or any object that becomes an array, is floats."""
     is_pattern = isinstance(target, Overloads) and not isinstance(target, ndarray | Symbol)
-    return not is_pattern and is_float(operand(target).dtype)
+    return not is_pattern and is_float(as_operand(target).dtype)
 
 
 def _mean(base: ComposedOp, prediction: Any, target: Any) -> Any:
@@ -83,7 +83,7 @@ def _mean(base: ComposedOp, prediction: Any, target: Any) -> Any:
     given = prediction, target
     if any(isinstance(x, Overloads) and not isinstance(x, ndarray | Symbol) for x in given):
         return base.plain(*given)
-    prediction, target = map(operand, given)
+    prediction, target = map(as_operand, given)
     if (prediction.ndim, target.ndim) != (2, 1):
         _check(base.name, prediction, target, None)
         prediction, target = _rows(prediction), op.reshape(target, (-1,))
@@ -102,38 +102,38 @@ def _rows(prediction: Any) -> Any:
 
 def _check(name: str, prediction: Any, target: Any, weight: Any) -> None:
     """Raise TypeInferError unless the target is labels, one for each row, or probabilities."""
-    found = f"prediction={described(prediction)}, target={described(target)}"
+    found = f"prediction={type_text(prediction)}, target={type_text(target)}"
     floats = is_float(target.dtype)
     if not is_float(prediction.dtype):
         swapped = "the scores come first, then the labels: loss(scores, labels)"
         hint = swapped if floats else None
-        raise refused(name, "prediction must be floating point", found=found, hint=hint)
+        raise loss_error(name, "prediction must be floating point", found=found, hint=hint)
     if prediction.ndim == 0:
         what = "prediction has no axis of classes"
-        raise refused(name, what, expected="(n, c, ...) or (c,)", found=found)
+        raise loss_error(name, what, expected="(n, c, ...) or (c,)", found=found)
     axis = _axis(prediction)
     if prediction.shape[axis] == 0:
-        raise refused(name, "prediction has no class", expected="c >= 1", found=found)
+        raise loss_error(name, "prediction has no class", expected="c >= 1", found=found)
     one = (*prediction.shape[:axis], *prediction.shape[axis + 1 :])
     if floats and name == "nll_loss":
-        raise refused(name, "labels must be integers", expected="class indices", found=found)
+        raise loss_error(name, "labels must be integers", expected="class indices", found=found)
     if target.dtype == "bool":
-        raise refused(name, "labels must be integers", expected="class indices", found=found)
-    if floats and not fit(target.shape, prediction.shape):
+        raise loss_error(name, "labels must be integers", expected="class indices", found=found)
+    if floats and not shapes_compatible(target.shape, prediction.shape):
         what = "probabilities have the shape of the prediction; labels are integers"
-        raise refused(name, what, expected=str(list(prediction.shape)), found=found)
-    if not floats and not fit(target.shape, one):
+        raise loss_error(name, what, expected=str(list(prediction.shape)), found=found)
+    if not floats and not shapes_compatible(target.shape, one):
         what = "there must be one label per row"
-        raise refused(
+        raise loss_error(
             name,
             what,
             expected=f"target{list(one)}",
             found=found,
             hint=_hint(*_shapes(prediction, target)),
         )
-    if weight is not None and not fit(weight.shape, (prediction.shape[axis],)):
+    if weight is not None and not shapes_compatible(weight.shape, (prediction.shape[axis],)):
         expected = f"[{prediction.shape[axis]}], a factor for each class"
-        raise refused(name, "weight does not fit", expected=expected, found=described(weight))
+        raise loss_error(name, "weight does not fit", expected=expected, found=type_text(weight))
 
 
 def _shapes(prediction: Any, target: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -166,17 +166,17 @@ def _of_labels(
     name, dtype = base.name, result_dtype(prediction)
     check_reduction(name, reduction)
     if weight is not None:
-        (weight,) = floating(name, weight=weight)
+        (weight,) = require_floating(name, weight=weight)
     _check(name, prediction, target, weight)
     target = target if target.dtype == "int64" else op.astype(target, "int64")
     if weight is None and not smoothing and reduction == "mean":
         target = labels_without(target, ignore_index, prediction.shape[_axis(prediction)])
         return base.plain(_rows(prediction), op.reshape(target, (-1,)))
-    axis, logs = _axis(prediction), wide(prediction)
+    axis, logs = _axis(prediction), in_compute_dtype(prediction)
     if base is cross_entropy:
         logs = op.log_softmax(logs, axis)
     counts, classes = target != ignore_index, prediction.shape[axis]
-    labels = as_classes(op.where(counts, target, 0), classes)
+    labels = class_indices(op.where(counts, target, 0), classes)
     # Where nothing looks at indices, other labels do not count either.
     counts = op.logical_and(counts, target >= 0)
     if isinstance(classes, int):
@@ -192,8 +192,8 @@ def _of_labels(
         spread = op.where(counts, -op.mean(_weighted(logs, weight), axis), 0.0)
         loss = loss * (1.0 - smoothing) + spread * smoothing
     if reduction != "mean":
-        return reduced(loss, reduction, dtype)
-    return reduced(op.sum(loss) / op.sum(share), "none", dtype)
+        return reduce_loss(loss, reduction, dtype)
+    return reduce_loss(op.sum(loss) / op.sum(share), "none", dtype)
 
 
 def labels_without(target: Any, ignore_index: int, classes: Any) -> Any:
@@ -202,7 +202,7 @@ def labels_without(target: Any, ignore_index: int, classes: Any) -> Any:
     """
     target = target if target.dtype == "int64" else op.astype(target, "int64")
     counts = target != ignore_index
-    found = as_classes(op.where(counts, target, 0), classes)
+    found = class_indices(op.where(counts, target, 0), classes)
     labels = op.where(found == target, target, NO_CLASS)
     return op.where(counts, labels, IGNORED)
 
@@ -221,14 +221,14 @@ def _of_probabilities(
     """Return the cross entropy of probabilities."""
     check_reduction("cross_entropy", reduction)
     if weight is not None:
-        (weight,) = floating("cross_entropy", weight=weight)
+        (weight,) = require_floating("cross_entropy", weight=weight)
     _check("cross_entropy", prediction, target, weight)
     axis, dtype = _axis(prediction), result_dtype(prediction, target)
-    logs = op.log_softmax(wide(prediction), axis)
+    logs = op.log_softmax(in_compute_dtype(prediction), axis)
     if weight is not None:
         weight = op.astype(weight, logs.dtype) if weight.dtype != logs.dtype else weight
     logs = _weighted(logs, weight)
-    loss = -op.sum(logs * wide(target), axis)
+    loss = -op.sum(logs * in_compute_dtype(target), axis)
     if smoothing:
         loss = loss * (1.0 - smoothing) - op.mean(logs, axis) * smoothing
-    return reduced(loss, reduction, dtype)
+    return reduce_loss(loss, reduction, dtype)

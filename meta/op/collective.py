@@ -65,7 +65,7 @@ def _shard(x: TensorType, size: int) -> TensorType:
     return x.with_shape((x.size // size,))
 
 
-def _several(x: tuple[TensorType, ...]) -> None:
+def _require_tensors(x: tuple[TensorType, ...]) -> None:
     require(len(x) > 0, "there are no tensors", expected="at least one")
     for t in x:
         require(t.dtype == x[0].dtype, "x has several dtypes", expected=str(x[0]), found=str(t))
@@ -98,7 +98,7 @@ def multi_tensor_all_reduce(
     several dtypes, and as `all_reduce`.
     """
     require(align >= 1, "align counts bytes", expected="align >= 1", found=f"align={align}")
-    _several(x)
+    _require_tensors(x)
     for t in x:
         _reduced(t, size, reduction)
     return ()
@@ -164,7 +164,7 @@ def multi_tensor_all_gather(x: tuple[Tensor, ...], over: str, size: int) -> tupl
     `bucket_collectives` makes it.
     """
     _checked(size)
-    _several(x)
+    _require_tensors(x)
     return tuple(_times(t, size, 0) for t in x)
 
 
@@ -184,7 +184,7 @@ def multi_tensor_all_gather_in_place(x: tuple[InOut, ...], over: str, size: int)
     divides, or TypeInferError is raised. Returns x, the arrays that were given. DistributedError as
     `all_reduce`.
     """
-    _several(x)
+    _require_tensors(x)
     for t in x:
         _shard(t, size)
     return ()
@@ -204,7 +204,7 @@ def multi_tensor_reduce_scatter(
     x: n >= 1 tensors of one dtype. Raises TypeInferError for others, and as `reduce_scatter`. The
     pass `bucket_collectives` makes it.
     """
-    _several(x)
+    _require_tensors(x)
     for t in x:
         _reduced(t, size, reduction)
     return tuple(_part(t, size, 0) for t in x)

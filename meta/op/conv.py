@@ -9,10 +9,10 @@ from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.op.core import Ints, Op, Tensor, Weight, op
 from meta.op.core.check import pair
-from meta.op.core.convolution import Convolution, convolved, transposed
-from meta.op.core.function import operand
+from meta.op.core.convolution import Convolution, conv_shape, conv_transpose_shape
+from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
-from meta.op.core.window import DATA, KERNEL, TRANSPOSED_KERNEL, documented
+from meta.op.core.window import DATA, KERNEL, TRANSPOSED_KERNEL, fill_docstring
 
 Extents = int | Sequence[int]
 
@@ -20,7 +20,7 @@ Extents = int | Sequence[int]
 def _arrays(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any, Any]:
     """Return the arrays of a call; TypeInferError for numbers in the place of a bias."""
     if bias is None or hasattr(bias, "shape"):
-        return operand(x), operand(weight), None if bias is None else operand(bias)
+        return as_operand(x), as_operand(weight), None if bias is None else as_operand(bias)
     raise TypeInferError(
         "bias is no array",
         op=name,
@@ -66,7 +66,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
     name = forward.name
 
     @op(name=f"{name}_dx", options=forward)
-    @documented(n, name)
+    @fill_docstring(n, name)
     def by_input(
         x_or_w: Tensor, y: Tensor | None, dy: Tensor, shape: tuple[int, ...], *options: Any
     ) -> Tensor:
@@ -81,7 +81,7 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
         return types.by_input(x_or_w, y, dy, shape, *options)
 
     @op(name=f"{name}_dw", schema=by_input)
-    @documented(n, name)
+    @fill_docstring(n, name)
     def by_kernel(*arguments: Any) -> Tensor:
         """Gradient of `{name}` with respect to w.
 
@@ -95,10 +95,10 @@ def _gradients(n: int, forward: Op, types: Convolution) -> None:
 
 
 def _convolution(n: int) -> None:
-    types, data, kernel = Convolution(convolved, KERNEL[n]), DATA[n], KERNEL[n]
+    types, data, kernel = Convolution(conv_shape, KERNEL[n]), DATA[n], KERNEL[n]
 
     @op(name=f"conv{n}d", composed=True)
-    @documented(n)
+    @fill_docstring(n)
     def conv(
         x: Tensor,
         w: Weight,
@@ -158,10 +158,10 @@ def _convolution(n: int) -> None:
 
 def _transposed_convolution(n: int) -> None:
     data, kernel = DATA[n], TRANSPOSED_KERNEL[n]
-    types = Convolution(transposed, kernel)
+    types = Convolution(conv_transpose_shape, kernel)
 
     @op(name=f"conv_transpose{n}d", composed=True)
-    @documented(n)
+    @fill_docstring(n)
     def conv_transpose(
         x: Tensor,
         w: Weight,

@@ -9,10 +9,10 @@ from meta.base import dtype as dtypes
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
 from meta.op.core.check import (
     extents_of,
-    is_one,
+    has_one_element,
     normalize_axis,
     require,
-    require_holds,
+    require_representable,
     require_same_dtype,
 )
 from meta.op.core.indices import IndexRange
@@ -93,8 +93,8 @@ def arange(
     if length > 0:
         whole = isinstance(start, int) and isinstance(step, int)
         for dtype_ in (dtype, "int64") if whole else (dtype,):
-            require_holds(dtype_, start, "the first number")
-            require_holds(dtype_, start + (length - 1) * step, "the last number")
+            require_representable(dtype_, start, "the first number")
+            require_representable(dtype_, start + (length - 1) * step, "the last number")
     return TensorType((max(0, length),), dtype)
 
 
@@ -130,7 +130,7 @@ def one_hot(
     integers = not dtypes.is_float(indices.dtype) and indices.dtype != "bool"
     require(integers, "indices must be integers", found=str(indices))
     for name, value in (("on_value", on_value), ("off_value", off_value)):
-        single = not isinstance(value, TensorType) or is_one(value)
+        single = not isinstance(value, TensorType) or has_one_element(value)
         require(single, f"{name} must be one number", found=str(value))
     require(depth >= 0, "depth is negative", found=depth)
     place = normalize_axis(axis, indices.ndim + 1)

@@ -16,7 +16,7 @@ from meta.base.dtype import COMPLEX_PARTS, complex_of
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
-from meta.op.core.check import broadcast_shapes, fit, require, require_same_dtype
+from meta.op.core.check import broadcast_shapes, require, require_same_dtype, shapes_compatible
 
 
 def _require_matrix(x: Tensor, name: str) -> None:
@@ -34,7 +34,7 @@ def _require_matrix(x: Tensor, name: str) -> None:
 
 def _require_square(x: Tensor, name: str) -> None:
     _require_matrix(x, name)
-    square = fit(x.shape[-1:], x.shape[-2:-1])
+    square = shapes_compatible(x.shape[-1:], x.shape[-2:-1])
     require(square, f"{name} must be a square matrix", expected="shape [..., n, n]", found=str(x))
 
 
@@ -90,7 +90,9 @@ def linalg_solve(x1: Tensor, x2: Tensor) -> Tensor:
     found = f"x1={x1}, x2={x2}"
     require(x2.ndim >= 1, "x2 must be a vector or a matrix", found=found)
     rows = x2.shape[-1:] if x2.ndim == 1 else x2.shape[-2:-1]
-    require(fit(rows, x1.shape[-1:]), "x2 has another number of rows than x1", found=found)
+    require(
+        shapes_compatible(rows, x1.shape[-1:]), "x2 has another number of rows than x1", found=found
+    )
     if x2.ndim == 1:
         return x1.with_shape(x1.shape[:-1])
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
@@ -111,7 +113,7 @@ def linalg_solve_triangular(
     _require_square(x1, "x1")
     require_same_dtype(x1, x2)
     _require_matrix(x2, "x2")
-    fits = fit(x2.shape[-2:-1], x1.shape[-1:])
+    fits = shapes_compatible(x2.shape[-2:-1], x1.shape[-1:])
     require(fits, "x2 has another number of rows than x1", found=f"x1={x1}, x2={x2}")
     batch = broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
     return x1.with_shape((*batch, *x2.shape[-2:]))
@@ -259,10 +261,10 @@ def linalg_lu_solve(lu: Tensor, pivots: Tensor, x2: Tensor, adjoint: bool = Fals
     _require_matrix(x2, "x2")
     require_same_dtype(lu, x2)
     found = f"lu={lu}, pivots={pivots}, x2={x2}"
-    fits = "int" in pivots.dtype and fit(pivots.shape, lu.shape[:-1])
+    fits = "int" in pivots.dtype and shapes_compatible(pivots.shape, lu.shape[:-1])
     expected = f"integers of shape {list(lu.shape[:-1])}"
     require(fits, "pivots do not fit lu", expected=expected, found=found)
-    fits = fit(x2.shape[-2:-1], lu.shape[-1:])
+    fits = shapes_compatible(x2.shape[-2:-1], lu.shape[-1:])
     require(fits, "x2 has another number of rows than lu", found=found)
     batch = broadcast_shapes(lu.shape[:-2], x2.shape[:-2])
     return lu.with_shape((*batch, *x2.shape[-2:]))

@@ -8,16 +8,16 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, TypeInferError
-from meta.op.core.function import function, operand
-from meta.op.reduced import described
+from meta.op.core.function import as_operand, function
+from meta.op.loss_reduction import type_text
 
 
-def ones_of_others(size: Any) -> Any:
+def one_where_nonzero(size: Any) -> Any:
     """Return 1 for each number that is not 0, and 0 for each that is; with a gradient, of 0."""
     return op.trunc(op.where(op.equal(size, 0), size, 1.0))
 
 
-def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
+def vector_norm(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     """Return the p-norm of vectors along an axis; the gradient of one that is 0 is taken as 0."""
     size = op.abs(x)
     if p == math.inf:
@@ -25,7 +25,7 @@ def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
     if p == 1:
         return op.sum(size, axis, keepdims)
     if p == 0:
-        return op.sum(ones_of_others(size), axis, keepdims)
+        return op.sum(one_where_nonzero(size), axis, keepdims)
     total = op.sum(size * size if p == 2 else op.pow(size, float(p)), axis, keepdims)
     positive = op.where(total == 0, 1.0, total)
     root = op.sqrt(positive) if p == 2 else op.pow(positive, 1.0 / p)
@@ -33,12 +33,12 @@ def length(x: Any, p: float, axis: int, keepdims: bool = False) -> Any:
 
 
 def _vectors(name: str, p: float, *arrays: Any) -> list[Any]:
-    given = [operand(x) for x in arrays]
+    given = [as_operand(x) for x in arrays]
     for x in given:
         if not is_float(x.dtype):
             what = "vectors must be floating point"
             expected = "float16 to float64"
-            raise TypeInferError(what, op=name, expected=expected, found=described(x))
+            raise TypeInferError(what, op=name, expected=expected, found=type_text(x))
     if not isinstance(p, int | float) or not p >= 0:
         raise ArgumentError("p is no norm", op=name, expected="a number >= 0, or inf", found=p)
     return given
@@ -54,11 +54,11 @@ def cdist(x1: Any, x2: Any, p: float = 2.0) -> Any:
     """
     x1, x2 = _vectors("cdist", p, x1, x2)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
-        found = f"x1={described(x1)}, x2={described(x2)}"
+        found = f"x1={type_text(x1)}, x2={type_text(x2)}"
         expected = "two arrays of rows of one extent"
         raise TypeInferError("x1 and x2 differ", op="cdist", expected=expected, found=found)
     difference = op.expand_dims(x1, -2) - op.expand_dims(x2, -3)
-    return length(difference, p, -1)
+    return vector_norm(difference, p, -1)
 
 
 @function
@@ -70,7 +70,7 @@ def pairwise_distance(
     eps: is added to each difference, as by torch.
     """
     x1, x2 = _vectors("pairwise_distance", p, x1, x2)
-    return length(x1 - x2 + eps, p, -1, keepdims)
+    return vector_norm(x1 - x2 + eps, p, -1, keepdims)
 
 
 @function
@@ -81,7 +81,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Any
     """
     x1, x2 = _vectors("cosine_similarity", 2, x1, x2)
     x1, x2 = op.broadcast_arrays(x1, x2)
-    lengths = [op.maximum(length(x, 2, axis, True), eps) for x in (x1, x2)]
+    lengths = [op.maximum(vector_norm(x, 2, axis, True), eps) for x in (x1, x2)]
     return op.sum((x1 / lengths[0]) * (x2 / lengths[1]), axis)
 
 
@@ -92,4 +92,4 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Any:
     As torch's. `l2_normalize` bounds the square of the length instead.
     """
     (x,) = _vectors("normalize", p, x)
-    return x / op.maximum(length(x, p, axis, True), eps)
+    return x / op.maximum(vector_norm(x, p, axis, True), eps)

@@ -18,12 +18,12 @@ from meta.base.errors import TypeInferError
 from meta.ir.types import UNKNOWN, Dim
 from meta.op.core import DType, Scalar, Tensor, TensorType, op
 from meta.op.core.check import (
-    fit,
-    is_one,
+    has_one_element,
     normalize_axis,
     require,
     require_new_axes,
     require_same_dtype,
+    shapes_compatible,
 )
 from meta.op.creation import one_hot
 from meta.op.movement import pad
@@ -118,7 +118,7 @@ def _single(x: Tensor, name: str, *, integer: bool = True) -> None:
     """Raise TypeInferError unless a tensor has one element."""
     if integer:
         require_index(x)
-    require(is_one(x), f"{name} must have one element", found=x)
+    require(has_one_element(x), f"{name} must have one element", found=x)
 
 
 def _unknown(x: Tensor, axes: set[int]) -> Tensor:
@@ -187,7 +187,7 @@ def dynamic_strided_slice_dx(
     ``dy`` where it reads.
     """
     part: Tensor = dynamic_strided_slice.type_function(x, begin, end, strides, *options)
-    fits = fit(dy.shape, part.shape)
+    fits = shapes_compatible(dy.shape, part.shape)
     require(fits, "dy has another shape than the slice", expected=part, found=dy)
     require_same_dtype(x, dy)
     return x

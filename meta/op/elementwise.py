@@ -20,8 +20,8 @@ from meta.base.errors import ArgumentError
 from meta.base.registry import OPERATORS
 from meta.op.core import DType, Scalar, Tensor, TensorType, numbers, op
 from meta.op.core.check import require, require_float
-from meta.op.core.elementwise import define_real, described, gradient_by_x_or_y, real, same
-from meta.op.core.function import operand
+from meta.op.core.elementwise import define_real, gradient_by_x_or_y, real, same, with_docstring
+from meta.op.core.function import as_operand
 from meta.op.shapes import reshape_like
 
 REAL: dict[str, tuple[Callable[..., Any], str]] = {
@@ -88,7 +88,7 @@ ROUNDINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 def _define_rounding(name: str, on_float: Callable[[Any], Any], summary: str) -> None:
     @op(name=name, complex=name == "round", composed=name == "round")
-    @described(
+    @with_docstring(
         f"{summary}\n\n``x``: any shape and dtype; the result has its type. Infinities and NaN "
         "stay what they are."
     )
@@ -104,7 +104,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
     nearest = OPERATORS["round"].plain
     if decimals == 0:
         return nearest(x)
-    x = x if isinstance(x, int | float) else operand(x)
+    x = x if isinstance(x, int | float) else as_operand(x)
     whole = isinstance(x, int) if isinstance(x, int | float) else not has_gradient(x.dtype)
     if whole:
         if decimals > 0:

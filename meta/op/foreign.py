@@ -10,7 +10,7 @@ from meta.op.core import Ints, Tensor, TensorType, op
 from meta.op.core.check import require
 
 
-def _several(value: Ints) -> tuple[int, ...]:
+def _as_tuple(value: Ints) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
@@ -38,7 +38,7 @@ def torch_call(
     """
     names = [canonical(name) for name in dtypes.split(",")] if dtypes else []
     require(len(names) > 0, "a call has no result", expected="at least one dtype")
-    dims, ends = _several(shapes), _several(shape_indices)
+    dims, ends = _as_tuple(shapes), _as_tuple(shape_indices)
     fits = (
         len(ends) == len(names)
         and all(a <= b for a, b in pairwise((0, *ends)))

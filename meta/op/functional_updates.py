@@ -20,11 +20,19 @@ from meta.base.overloads import Overloads
 from meta.base.registry import OPERATORS
 from meta.op.arithmetic import add, negative
 from meta.op.core.check import broadcast_shapes
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.op.core.tracing import Symbol
 from meta.op.creation import ones_like
 from meta.op.gathering import adv_index, scatter_nd, scatter_reduce, take
-from meta.op.indexing import Parts, beside, cuts_of, one_answer, permuted, read_index, slices
+from meta.op.indexing import (
+    ParsedIndex,
+    on_device_of,
+    permute,
+    read_index,
+    scalar_mask_value,
+    slice_bounds,
+    slices,
+)
 from meta.op.logic import where
 from meta.op.movement import concat, strided_set
 from meta.op.shapes import broadcast_to, broadcast_to_like, expand_dims, reshape, squeeze
@@ -33,7 +41,7 @@ from meta.runtime.ndarray import ndarray
 from meta.runtime.writes import require_kind, value_for
 
 
-class At:
+class IndexedUpdates:
     """What ``x.at`` is: ``x.at[index]`` is the part of x that an index names."""
 
     __slots__ = ("_x",)
@@ -41,14 +49,14 @@ class At:
     def __init__(self, x: Any) -> None:
         self._x = x
 
-    def __getitem__(self, index: Any) -> Part:
-        return Part(self._x, index)
+    def __getitem__(self, index: Any) -> IndexedUpdate:
+        return IndexedUpdate(self._x, index)
 
     def __repr__(self) -> str:
         return f"<parts of {self._x!r}>"
 
 
-class Part:
+class IndexedUpdate:
     """A part of an array: ``x.at[index]``. Its methods return new arrays, of the type of ``x``.
 
     The index is what ``x[index]`` takes, eager and traced. A mask that is traced is taken alone,
@@ -65,7 +73,7 @@ class Part:
     __slots__ = ("_index", "_x")
 
     def __init__(self, x: Any, index: Any) -> None:
-        self._x, self._index = operand(x), index
+        self._x, self._index = as_operand(x), index
 
     def get(self) -> Any:
         """Return ``x[index]``."""
@@ -127,9 +135,9 @@ class Part:
         equal) and a value for each, what x becomes.
         """
         x, value = self._x, _of_dtype(value, self._x)
-        answer = one_answer(self._index)
+        answer = scalar_mask_value(self._index)
         if answer is not None:
-            whole = Part(expand_dims(x, 0), slice(0, int(answer)))
+            whole = IndexedUpdate(expand_dims(x, 0), slice(0, int(answer)))
             return squeeze(whole._changed(value, of_two, by_rows), 0)
         if _is_traced_mask(self._index):
             return _where_masked(x, self._index, value, of_two)
@@ -142,7 +150,7 @@ class Part:
             changed = of_two(view, value)
         if changed is value or changed is x:  # the result is an array of its own
             changed = OPERATORS["copy"](changed)
-        cuts, gone = cuts_of(x, parts.items)
+        cuts, gone = slice_bounds(x, parts.items)
         for axis in gone:
             changed = expand_dims(changed, axis)
         return changed if cuts is None else strided_set(x, changed, *cuts)
@@ -153,7 +161,7 @@ def _of_dtype(value: Any, x: Any) -> Any:
     device = x.device if isinstance(x, ndarray) else CPU
     if not hasattr(value, "dtype") and not hasattr(value, "__dlpack__"):
         return value_for(value, x.dtype, device)
-    found = operand(value)
+    found = as_operand(value)
     require_kind(found.dtype, x.dtype)
     whole = isdtype(found.dtype, "integral") and isdtype(x.dtype, "integral")
     if whole and not can_cast(found.dtype, x.dtype):
@@ -168,7 +176,7 @@ def _of_dtype(value: Any, x: Any) -> Any:
     return found if found.dtype == x.dtype else OPERATORS["astype"](found, x.dtype)
 
 
-def _like_part(value: Any, view: Any, parts: Parts) -> Any:
+def _like_part(value: Any, view: Any, parts: ParsedIndex) -> Any:
     """Return a value in the shape of ``x[index]`` without the axes that None inserts.
 
     view: x with ints and slices applied.
@@ -198,7 +206,7 @@ def _like_part(value: Any, view: Any, parts: Parts) -> Any:
     return broadcast_to_like(value, view)
 
 
-def _common(parts: Parts) -> tuple[int, ...]:
+def _common(parts: ParsedIndex) -> tuple[int, ...]:
     """Return the shape that the index arrays have in common."""
     shape = broadcast_shapes(*(a.shape for a in parts.arrays.values()))
     if not all(isinstance(n, int) for n in shape):
@@ -210,11 +218,11 @@ def _common(parts: Parts) -> tuple[int, ...]:
     return tuple(n for n in shape if isinstance(n, int))
 
 
-def _scattered(view: Any, parts: Parts, value: Any, by_rows: Callable[..., Any]) -> Any:
+def _scattered(view: Any, parts: ParsedIndex, value: Any, by_rows: Callable[..., Any]) -> Any:
     """Return ``view`` changed at index arrays."""
     axes = tuple(parts.arrays)
     order = (*axes, *(a for a in range(view.ndim) if a not in parts.arrays))
-    front = permuted(view, order)
+    front = permute(view, order)
     extents, rest = front.shape[: len(axes)], front.shape[len(axes) :]
     if not all(isinstance(n, int) for n in extents):
         raise TypeInferError(
@@ -225,7 +233,7 @@ def _scattered(view: Any, parts: Parts, value: Any, by_rows: Callable[..., Any])
     rows, count = _rows(view, parts, extents)
     new = value.ndim - len(rest)
     place = parts.place
-    value = permuted(
+    value = permute(
         value, (*range(place, place + new), *range(place), *range(place + new, value.ndim))
     )
     if count == 0:
@@ -234,20 +242,20 @@ def _scattered(view: Any, parts: Parts, value: Any, by_rows: Callable[..., Any])
     value = value if new == 1 else reshape(value, (count, *rest))
     changed = by_rows(whole, rows, value)
     changed = changed if len(axes) == 1 else reshape(changed, (*extents, *rest))
-    return permuted(changed, tuple(int(i) for i in np.argsort(order)))
+    return permute(changed, tuple(int(i) for i in np.argsort(order)))
 
 
-def _rows(view: Any, parts: Parts, extents: tuple[int, ...]) -> tuple[Any, int]:
+def _rows(view: Any, parts: ParsedIndex, extents: tuple[int, ...]) -> tuple[Any, int]:
     """Return the rows that index arrays name, [1, n], once the indexed axes are one; and n."""
     arrays, count = list(parts.arrays.values()), prod(_common(parts))
     if all(isinstance(a, np.ndarray) for a in arrays):
         known = np.ravel_multi_index(tuple(np.broadcast_arrays(*arrays)), extents)
-        return beside(known.astype(np.int64).reshape(1, -1), view), count
+        return on_device_of(known.astype(np.int64).reshape(1, -1), view), count
     if 0 in extents:
         return None, count
     # Read out of a table: so negative ones count from the end, and ranges are checked.
-    table = beside(np.arange(prod(extents), dtype=np.int64).reshape(extents), view)
-    found = adv_index((table, *(beside(a, view) for a in arrays)))
+    table = on_device_of(np.arange(prod(extents), dtype=np.int64).reshape(extents), view)
+    found = adv_index((table, *(on_device_of(a, view) for a in arrays)))
     return reshape(found, (1, count)), count
 
 
@@ -255,8 +263,8 @@ def _last(x: Any, rows: Any, value: Any) -> Any:
     """Return x with rows replaced; of equal ones the last."""
     kept, n = x.shape[0], value.shape[0]
     row = squeeze(rows, 0)
-    numbers = beside(np.arange(kept, kept + n, dtype=np.int64), x)
-    own = beside(np.arange(kept, dtype=np.int64), x)
+    numbers = on_device_of(np.arange(kept, kept + n, dtype=np.int64), x)
+    own = on_device_of(np.arange(kept, dtype=np.int64), x)
     # A row of both joined for each row of x: its own, or the last value that there is for it.
     picked = scatter_reduce(own, 0, row, numbers, "amax")
     return take(concat((x, value), 0), picked, 0)
@@ -309,4 +317,4 @@ def _where_masked(x: Any, index: Any, value: Any, of_two: Callable[..., Any]) ->
     return where(mask, of_two(where(mask, x, one), where(mask, value, one)), x)
 
 
-Overloads.at_parts = At
+Overloads.at_parts = IndexedUpdates

@@ -23,7 +23,7 @@ from meta.op.core.check import (
     require_same_dtype,
     require_shape,
 )
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.op.core.indices import IndexRange, into_axis
 from meta.op.shapes import broadcast_to, padding_row, require_index
 
@@ -75,7 +75,7 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
 
 @take_along_axis.calls
 def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
-    x, indices = operand(x), operand(indices)
+    x, indices = as_operand(x), as_operand(indices)
     require(
         x.ndim == indices.ndim,
         "the indices do not fit x",
@@ -183,7 +183,7 @@ def scatter(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
 def _source(x: Any, index: Any, src: Any) -> tuple[Any, Any, Any]:
     """Return arguments of which a number is an array."""
     if isinstance(src, bool | int | float):
-        x, index = operand(x), operand(index)
+        x, index = as_operand(x), as_operand(index)
         src = OPERATORS["full_like"](index, src, x.dtype)
     return x, index, src
 
@@ -360,7 +360,7 @@ def embedding(x: Weight, indices: Tensor, padding_idx: int | None = None) -> Ten
 
 @embedding.calls
 def _embedding(indices: Any, weight: Any, padding_idx: int | None = None) -> Any:
-    indices, weight = operand(indices), operand(weight)
+    indices, weight = as_operand(indices), as_operand(weight)
     if is_float(indices.dtype):
         raise TypeInferError(
             "indices must be integers",

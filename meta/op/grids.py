@@ -12,7 +12,7 @@ from meta.base import dtype as dtypes
 from meta.base.errors import ArgumentError
 from meta.op.core.check import broadcast_shapes as common_shape
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import function, operand
+from meta.op.core.function import as_operand, function
 
 
 @function
@@ -93,7 +93,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
     """
     if indexing not in ("ij", "xy"):
         raise ArgumentError("unknown indexing", expected="'ij' or 'xy'", found=repr(indexing))
-    vectors = [operand(a) for a in arrays]
+    vectors = [as_operand(a) for a in arrays]
     if any(v.ndim > 1 for v in vectors):
         found = ", ".join(str(v.shape) for v in vectors)
         raise ArgumentError("an axis of a grid must be a vector", found=found)
@@ -113,7 +113,7 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> tuple[Any, ...]:
 @function
 def broadcast_arrays(*arrays: Any) -> list[Any]:
     """Return arrays of any dtypes, each broadcast to the shape that all have in common."""
-    given = [operand(a) for a in arrays]
+    given = [as_operand(a) for a in arrays]
     shape = common_shape(*[a.shape for a in given])
     return [op.broadcast_to(a, shape) for a in given]
 
@@ -130,7 +130,7 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
 
     Both are ints or equally many ints, negative ones counted from the end. ArgumentError else.
     """
-    x = operand(x)
+    x = as_operand(x)
     ends = [(e,) if isinstance(e, int) else tuple(e) for e in (source, destination)]
     olds, news = ([normalize_axis(a, x.ndim) for a in end] for end in ends)
     if len(olds) != len(news) or len(set(olds)) != len(olds) or len(set(news)) != len(news):
@@ -147,7 +147,7 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
 @function
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     """Return the parts of ``x`` along ``axis``, which they do not have. The reverse of `stack`."""
-    x = operand(x)
+    x = as_operand(x)
     at = normalize_axis(axis, x.ndim)
     count = x.shape[at]
     if not isinstance(count, int):
@@ -173,9 +173,9 @@ def diff(x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any
     """
     if n < 0:
         raise ArgumentError("a difference has an order n >= 0", found=n)
-    x = operand(x)
+    x = as_operand(x)
     at = normalize_axis(axis, x.ndim)
-    parts = [operand(p) for p in (prepend, x, append) if p is not None]
+    parts = [as_operand(p) for p in (prepend, x, append) if p is not None]
     x = op.concat(tuple(parts), at) if len(parts) > 1 else x
     before = (slice(None),) * at
     for _ in range(n):

@@ -13,14 +13,14 @@ from meta.base.dtype import is_float
 from meta.base.dtype_info import iinfo
 from meta.base.errors import TypeInferError
 from meta.op.core.check import broadcast_shapes, normalize_axis
-from meta.op.core.function import function, operand
+from meta.op.core.function import as_operand, function
 from meta.op.gathering import REDUCTIONS, scatter_reduce
-from meta.op.reduced import described, wide
+from meta.op.loss_reduction import in_compute_dtype, type_text
 
 ALL_REDUCTIONS = ("sum", "mean", *REDUCTIONS)
 
 
-def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+def _error(name: str, what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op=name, **more)
 
 
@@ -28,12 +28,12 @@ def _refused(name: str, what: str, **more: Any) -> TypeInferError:
 def _scatter_reduce(
     x: Any, axis: int, index: Any, src: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    x, index, src = operand(x), operand(index), operand(src)
+    x, index, src = as_operand(x), as_operand(index), as_operand(src)
     if reduce not in ALL_REDUCTIONS:
         expected = ", ".join(ALL_REDUCTIONS)
-        raise _refused("scatter_reduce", "unknown reduction", expected=expected, found=repr(reduce))
+        raise _error("scatter_reduce", "unknown reduction", expected=expected, found=repr(reduce))
     if x.dtype == "bool" and reduce in ("sum", "mean"):
-        raise _refused("scatter_reduce", "bool has no order", expected="a dtype of numbers")
+        raise _error("scatter_reduce", "bool has no order", expected="a dtype of numbers")
     if reduce in REDUCTIONS:
         start = x if include_self else _without_self(x, axis, index, src, reduce)
         return scatter_reduce.plain(start, axis, index, src, reduce)
@@ -41,7 +41,7 @@ def _scatter_reduce(
         start = x if include_self else op.scatter(x, axis, index, 0)
         return op.scatter_add(start, axis, index, src)
     dtype = x.dtype
-    x, src = wide(x), wide(src)
+    x, src = in_compute_dtype(x), in_compute_dtype(src)
     start = x if include_self else op.scatter(x, axis, index, 0)
     total = op.scatter_add(start, axis, index, src)
     # Places that nothing is written to are divided by 1.
@@ -69,17 +69,17 @@ def _fitting(name: str, x: Any, axis: int, index: Any, source: Any) -> int:
     """Return the axis from the start; TypeInferError where slices do not fit."""
     at = normalize_axis(axis, x.ndim)
     if index.ndim != 1:
-        raise _refused(name, "index must be a vector", expected="1 axis", found=described(index))
+        raise _error(name, "index must be a vector", expected="1 axis", found=type_text(index))
     slices = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
     if source is not None and (source.shape != slices or source.dtype != x.dtype):
         expected = f"{x.dtype}{list(slices)}"
-        raise _refused(name, "source does not fit", expected=expected, found=described(source))
+        raise _error(name, "source does not fit", expected=expected, found=type_text(source))
     return at
 
 
 def _along(name: str, x: Any, axis: int, index: Any, source: Any = None) -> tuple[Any, int, Any]:
     """Return x, the axis from the start, and indices from the start for each element of slices."""
-    x, index = operand(x), operand(index)
+    x, index = as_operand(x), as_operand(index)
     at = _fitting(name, x, axis, index, source)
     slices = (*x.shape[:at], index.shape[0], *x.shape[at + 1 :])
     column = op.reshape(index, (index.shape[0], *(1,) * (x.ndim - 1 - at)))
@@ -103,14 +103,14 @@ def index_add(x: Any, axis: int, index: Any, source: Any, alpha: float = 1) -> A
     TypeInferError if they do not fit, or x is of integers and alpha is none, and IndexOutOfRange as
     `index_select`.
     """
-    x, index, source = operand(x), operand(index), operand(source)
+    x, index, source = as_operand(x), as_operand(index), as_operand(source)
     at = _fitting("index_add", x, axis, index, source)
     if x.dtype == "bool":
         source = source if alpha else op.full_like(source, 0)
         return op.scatter_add(x, at, _along("index_add", x, axis, index, source)[2], source)
     if isinstance(alpha, float) and not is_float(x.dtype) and not x.dtype.startswith("complex"):
         if not alpha.is_integer():
-            raise _refused(
+            raise _error(
                 "index_add",
                 "a multiple of integers that is no integer",
                 expected=f"an integer alpha for x of {x.dtype}",
@@ -126,7 +126,7 @@ def index_copy(x: Any, axis: int, index: Any, source: Any) -> Any:
     """Return ``x`` with the slices of ``source`` in the place of those along ``axis`` that
     ``index`` names. Arguments and errors are those of `index_add`.
     """
-    source = operand(source)
+    source = as_operand(source)
     x, at, places = _along("index_copy", x, axis, index, source)
     return op.scatter(x, at, places, source)
 
@@ -138,7 +138,7 @@ def index_reduce(
     """Return ``x`` with the slices along ``axis`` that ``index`` names reduced with those of
     ``source``. Reductions are those of `scatter_reduce`, other arguments those of `index_add`.
     """
-    source = operand(source)
+    source = as_operand(source)
     x, at, places = _along("index_reduce", x, axis, index, source)
     return op.scatter_reduce(x, at, places, source, reduce, include_self)
 
@@ -148,10 +148,10 @@ def index_fill(x: Any, axis: int, index: Any, value: Any) -> Any:
     """Return ``x`` with ``value``, a number or a 0-d array, in the slices along ``axis`` that
     ``index`` names. Other arguments and errors are those of `index_add`.
     """
-    x = operand(x)
-    if not isinstance(value, bool | int | float) and operand(value).ndim != 0:
-        found = described(operand(value))
-        raise _refused("index_fill", "value is no number", expected="a number", found=found)
+    x = as_operand(x)
+    if not isinstance(value, bool | int | float) and as_operand(value).ndim != 0:
+        found = type_text(as_operand(value))
+        raise _error("index_fill", "value is no number", expected="a number", found=found)
     x, at, places = _along("index_fill", x, axis, index)
     chosen = op.scatter(op.full_like(x, 0, "bool"), at, places, True)
     return op.where(chosen, value, x)
@@ -165,16 +165,16 @@ def put_along_axis(x: Any, indices: Any, values: Any, axis: int = -1) -> Any:
     Negative ones count from the end. values: a number, or what is broadcast to the indices, of the
     dtype of x. Raises TypeInferError if they do not fit, and IndexOutOfRange as `take_along_axis`.
     """
-    x, indices = operand(x), operand(indices)
+    x, indices = as_operand(x), as_operand(indices)
     if indices.ndim != x.ndim:
-        found = described(indices)
+        found = type_text(indices)
         what = "the indices do not fit x"
-        raise _refused("put_along_axis", what, expected=f"{x.ndim} axes", found=found)
+        raise _error("put_along_axis", what, expected=f"{x.ndim} axes", found=found)
     at = normalize_axis(axis, x.ndim)
     shape = (*x.shape[:at], indices.shape[at], *x.shape[at + 1 :])
     places = op.broadcast_to(_from_start(indices, x.shape[at]), shape)
     if not isinstance(values, bool | int | float):
-        values = op.broadcast_to(operand(values), shape)
+        values = op.broadcast_to(as_operand(values), shape)
     return op.scatter(x, at, places, values)
 
 
@@ -186,13 +186,13 @@ def masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     IndexOutOfRange if it has fewer elements than there are places: on CUDA with META_CHECK_INDICES
     only; without it its last element is repeated.
     """
-    x, mask, source = operand(x), operand(mask), operand(source)
+    x, mask, source = as_operand(x), as_operand(mask), as_operand(source)
     if mask.dtype != "bool":
-        found = described(mask)
-        raise _refused("masked_scatter", "mask must be bool", expected="bool", found=found)
+        found = type_text(mask)
+        raise _error("masked_scatter", "mask must be bool", expected="bool", found=found)
     if source.dtype != x.dtype:
-        found = f"{described(x)} and {described(source)}"
-        raise _refused("masked_scatter", "x and source differ in dtype", found=found)
+        found = f"{type_text(x)} and {type_text(source)}"
+        raise _error("masked_scatter", "x and source differ in dtype", found=found)
     shape = broadcast_shapes(x.shape, mask.shape)
     x, mask = op.broadcast_to(x, shape), op.broadcast_to(mask, shape)
     order = op.cumsum(op.astype(op.reshape(mask, (-1,)), "int64"), 0)
@@ -207,10 +207,10 @@ def masked_select(x: Any, mask: Any) -> Any:
 
     Both are broadcast. The extent depends on the data, as of `argwhere`.
     """
-    x, mask = operand(x), operand(mask)
+    x, mask = as_operand(x), as_operand(mask)
     if mask.dtype != "bool":
-        found = described(mask)
-        raise _refused("masked_select", "mask must be bool", expected="bool", found=found)
+        found = type_text(mask)
+        raise _error("masked_select", "mask must be bool", expected="bool", found=found)
     shape = broadcast_shapes(x.shape, mask.shape)
     flat = op.reshape(op.broadcast_to(x, shape), (-1,))
     where = op.reshape(op.broadcast_to(mask, shape), (-1,))

@@ -68,7 +68,7 @@ def getitem(x: Any, index: Any) -> Any:
             part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
             copies.mark(part, index)
             return ndarray(part, array_key(shape[1:], x.dtype, x.device))
-    answer = one_answer(index)
+    answer = scalar_mask_value(index)
     if answer is not None:
         return slices(expand_dims(x, 0), [slice(0, int(answer))])
     parts = read_index(x, index)
@@ -83,7 +83,7 @@ def getitem(x: Any, index: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Parts:
+class ParsedIndex:
     """An index, read.
 
     Attributes
@@ -100,7 +100,7 @@ class Parts:
     new_axes: tuple[int, ...]
 
 
-def read_index(x: Array, index: Any) -> Parts:
+def read_index(x: Array, index: Any) -> ParsedIndex:
     """Read an index of ``x``; the errors are those of `getitem`."""
     items = _items(x, index if isinstance(index, tuple) else (index,))
     left = [i for i in items if _is_array(i) or isinstance(i, slice)]
@@ -116,10 +116,12 @@ def read_index(x: Array, index: Any) -> Parts:
         place = sum(isinstance(i, slice) for i in items[:first])
         before = sum(i is None or isinstance(i, slice) for i in items[:first])
         axes[before:before] = ["old"] * max(a.ndim for a in arrays.values())
-    return Parts(items, arrays, place, tuple(a for a, kind in enumerate(axes) if kind == "new"))
+    return ParsedIndex(
+        items, arrays, place, tuple(a for a, kind in enumerate(axes) if kind == "new")
+    )
 
 
-def one_answer(index: Any) -> bool | None:
+def scalar_mask_value(index: Any) -> bool | None:
     """Return the value of an index that is one mask without axes, which adds an axis with ``x`` in
     it or an empty one; None for another index.
     """
@@ -235,17 +237,17 @@ def _checked(item: Any, axis: int, extent: Any) -> Any:
 
 def slices(x: Array, items: Sequence[Any]) -> Any:
     """Apply the ints and slices; the axes of the ints are gone."""
-    cuts, gone = cuts_of(x, items)
+    cuts, gone = slice_bounds(x, items)
     if cuts is None and any(isinstance(i, slice) and i != slice(None) for i in items):
         cuts = (0,), (sys.maxsize,), (1,)  # what these bounds leave out depends on the shape
     x = x if cuts is None else strided_slice(x, *cuts)
     return squeeze(x, gone) if gone else x
 
 
-Cuts = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+SliceBounds = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def cuts_of(x: Array, items: Sequence[Any]) -> tuple[Cuts | None, tuple[int, ...]]:
+def slice_bounds(x: Array, items: Sequence[Any]) -> tuple[SliceBounds | None, tuple[int, ...]]:
     """Return begin, end and strides of the slice that ints and slices name, None if that is all of
     x; and the axes of the ints.
     """
@@ -284,26 +286,26 @@ def _cut(item: slice, extent: Any) -> tuple[int, int, int]:
     return start, stop if stop >= 0 else -extent - 1, step
 
 
-def _gather(x: Any, parts: Parts) -> Any:
+def _gather(x: Any, parts: ParsedIndex) -> Any:
     """Apply the index arrays; their common axes come to their place."""
     axes, place = tuple(parts.arrays), parts.place
-    indices = [beside(index, x) for index in parts.arrays.values()]
+    indices = [on_device_of(index, x) for index in parts.arrays.values()]
     others = [a for a in range(x.ndim) if a not in parts.arrays]
     if len(axes) == 1:
-        x = permuted(x, (*others[:place], *axes, *others[place:]))
+        x = permute(x, (*others[:place], *axes, *others[place:]))
         return take(x, indices[0], place)
-    y = adv_index((permuted(x, (*axes, *others)), *indices))
+    y = adv_index((permute(x, (*axes, *others)), *indices))
     new = y.ndim - len(others)
     front = range(new, new + place)
-    return permuted(y, (*front, *range(new), *range(new + place, y.ndim)))
+    return permute(y, (*front, *range(new), *range(new + place, y.ndim)))
 
 
-def permuted(x: Any, order: tuple[int, ...]) -> Any:
+def permute(x: Any, order: tuple[int, ...]) -> Any:
     """Return the axes in an order; nothing is done for the one that they have."""
     return x if order == tuple(range(len(order))) else permute_dims(x, order)
 
 
-def beside(index: Any, x: Any) -> Any:
+def on_device_of(index: Any, x: Any) -> Any:
     """Return an index array on the device of ``x``."""
     if isinstance(index, np.ndarray):
         return array(index, device=x.device if isinstance(x, ndarray) else "cpu")

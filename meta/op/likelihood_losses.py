@@ -10,16 +10,16 @@ import math
 from typing import Any
 
 from meta import op
-from meta.op.core.function import function, operand
-from meta.op.reduced import (
-    check_alike,
+from meta.op.core.function import as_operand, function
+from meta.op.loss_reduction import (
     check_broadcast,
+    check_broadcastable,
     check_reduction,
-    floating,
-    reduced,
-    refused,
+    in_compute_dtype,
+    loss_error,
+    reduce_loss,
+    require_floating,
     result_dtype,
-    wide,
 )
 
 
@@ -43,27 +43,27 @@ def gaussian_nll_loss(
     name = "gaussian_nll_loss"
     check_reduction(name, reduction)
     if not eps > 0:
-        raise refused(name, "eps must be positive", found=eps)
-    p, t = floating(name, prediction=prediction, target=target)
+        raise loss_error(name, "eps must be positive", found=eps)
+    p, t = require_floating(name, prediction=prediction, target=target)
     dtype = result_dtype(p, t)
-    check_alike(name, prediction=p, target=t)
-    difference = wide(p) - wide(t)
+    check_broadcastable(name, prediction=p, target=t)
+    difference = in_compute_dtype(p) - in_compute_dtype(t)
     if isinstance(var, int | float):
         if var < 0:
-            raise refused(name, "the variance is negative", found=var)
+            raise loss_error(name, "the variance is negative", found=var)
         bounded: Any = op.full_like(difference, max(float(var), eps))
     else:
-        (var,) = floating(name, var=var)
+        (var,) = require_floating(name, var=var)
         if var.ndim == p.ndim - 1:
             var = op.expand_dims(var, -1)
-        check_alike(name, prediction=p, var=var)
+        check_broadcastable(name, prediction=p, var=var)
         check_broadcast(name, "var", var, tuple(difference.shape))
-        dtype, var = result_dtype(p, t, var), wide(var)
+        dtype, var = result_dtype(p, t, var), in_compute_dtype(var)
         # What is added up to the bound is no part of the gradient.
         bounded = var + _constant(op.clip(eps - var, 0.0))
         bounded = op.where(var < 0, math.nan, bounded)
     loss = 0.5 * (op.log(bounded) + difference * difference / bounded)
-    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction, dtype)
+    return reduce_loss(loss + 0.5 * math.log(2 * math.pi) if full else loss, reduction, dtype)
 
 
 def _constant(x: Any) -> Any:
@@ -90,15 +90,15 @@ def poisson_nll_loss(
     """
     name = "poisson_nll_loss"
     check_reduction(name, reduction)
-    p, t = floating(name, prediction=prediction, target=target)
-    check_alike(name, prediction=p, target=t)
-    x, counts = wide(p), wide(t)
+    p, t = require_floating(name, prediction=prediction, target=target)
+    check_broadcastable(name, prediction=p, target=t)
+    x, counts = in_compute_dtype(p), in_compute_dtype(t)
     loss = op.exp(x) - counts * x if log_input else x - counts * op.log(x + eps)
     if full:
         above = op.where(counts > 1, counts, 2.0)
         stirling = above * op.log(above) - above + 0.5 * op.log(2 * math.pi * above)
         loss = loss + op.where(counts > 1, stirling, 0.0)
-    return reduced(loss, reduction, result_dtype(p, t))
+    return reduce_loss(loss, reduction, result_dtype(p, t))
 
 
 @function
@@ -109,11 +109,11 @@ def soft_margin_loss(prediction: Any, target: Any, reduction: str = "mean") -> A
     """
     name = "soft_margin_loss"
     check_reduction(name, reduction)
-    (p,) = floating(name, prediction=prediction)
-    x, target = wide(p), operand(target)
+    (p,) = require_floating(name, prediction=prediction)
+    x, target = in_compute_dtype(p), as_operand(target)
     target = target if target.dtype == x.dtype else op.astype(target, x.dtype)
-    check_alike(name, prediction=p, target=target)
-    return reduced(-op.logsigmoid(target * x), reduction, result_dtype(p))
+    check_broadcastable(name, prediction=p, target=target)
+    return reduce_loss(-op.logsigmoid(target * x), reduction, result_dtype(p))
 
 
 @function
@@ -127,15 +127,15 @@ def multilabel_soft_margin_loss(
     """
     name = "multilabel_soft_margin_loss"
     check_reduction(name, reduction)
-    (p,) = floating(name, prediction=prediction)
-    x, target = wide(p), operand(target)
+    (p,) = require_floating(name, prediction=prediction)
+    x, target = in_compute_dtype(p), as_operand(target)
     if p.ndim == 0:
-        raise refused(name, "prediction has no axis of classes", expected="(..., c)", found="[]")
+        raise loss_error(name, "prediction has no axis of classes", expected="(..., c)", found="[]")
     target = target if target.dtype == x.dtype else op.astype(target, x.dtype)
-    check_alike(name, prediction=p, target=target)
+    check_broadcastable(name, prediction=p, target=target)
     loss = -(target * op.logsigmoid(x) + (1.0 - target) * op.logsigmoid(-x))
     if weight is not None:
-        (weight,) = floating(name, weight=weight)
+        (weight,) = require_floating(name, weight=weight)
         check_broadcast(name, "weight", weight, tuple(loss.shape))
         loss = loss * op.astype(weight, loss.dtype)
-    return reduced(op.mean(loss, -1), reduction, result_dtype(p))
+    return reduce_loss(op.mean(loss, -1), reduction, result_dtype(p))

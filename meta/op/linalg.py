@@ -13,14 +13,14 @@ from meta.ir.types import Dim
 from meta.op.core import DType, Op, Tensor, TensorType, Weight, op
 from meta.op.core.check import (
     broadcast_shapes,
-    fit,
     require,
     require_float,
     require_ndim,
     require_same_dtype,
+    shapes_compatible,
 )
-from meta.op.core.elementwise import described
-from meta.op.core.function import operand
+from meta.op.core.elementwise import with_docstring
+from meta.op.core.function import as_operand
 from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.subscripts import subscripts
 
@@ -84,7 +84,7 @@ def _define(product: Op, ndim: int, t1: bool, t2: bool) -> None:
     shapes = f"x1 {'(k, m)' if t1 else '(m, k)'}, x2 {'(n, k)' if t2 else '(k, n)'}"
 
     @op(name=f"{product.name}_{'nt'[t1]}{'nt'[t2]}", schema=product, complex=True)
-    @described(f"``{formula}``: `{product.name}` of matrices {shapes}, result (m, n).")
+    @with_docstring(f"``{formula}``: `{product.name}` of matrices {shapes}, result (m, n).")
     def transposed(x1: Tensor, x2: Tensor) -> Tensor:
         return _product(x1, x2, ndim, t1, t2)
 
@@ -121,11 +121,11 @@ def _grouped(x1: TensorType, x2: TensorType, offs: TensorType, t1: bool, t2: boo
     require_ndim(offs, 1, "offs")
     m, k1 = x1.shape[-2:][::-1] if t1 else x1.shape[-2:]
     k2, n = x2.shape[-2:][::-1] if t2 else x2.shape[-2:]
-    require(fit((k1,), (k2,)), f"the inner extents {k1} and {k2} differ", found=found)
+    require(shapes_compatible((k1,), (k2,)), f"the inner extents {k1} and {k2} differ", found=found)
     groups = offs.shape[0]
     for x in (x1, x2):
         what = f"there are {groups} ends of groups and {x.shape[0]} matrices"
-        require(x.ndim == 2 or fit(x.shape[:1], (groups,)), what, found=found)
+        require(x.ndim == 2 or shapes_compatible(x.shape[:1], (groups,)), what, found=found)
     return x1.with_shape((groups, m, n) if x1.ndim == x2.ndim else (m, n))
 
 
@@ -170,13 +170,18 @@ GROUPED[grouped_matmul] = False, False
 def _grouped_matmul(x1: Any, x2: Any, offs: Any = None) -> Any:
     if offs is not None:
         return grouped_matmul.plain(x1, x2, offs)
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     found = f"x1{list(x1.shape)}, x2{list(x2.shape)}"
     several = x1.ndim == x2.ndim == 3
     what = "without offs there is a matrix of each operand for each group"
     require(several, what, expected="x1[g, m, k], x2[g, k, n], or offs", found=found)
     what = "there are other matrices of x1 than of x2"
-    require(fit(x1.shape[:1], x2.shape[:1]), what, expected="equal first extents", found=found)
+    require(
+        shapes_compatible(x1.shape[:1], x2.shape[:1]),
+        what,
+        expected="equal first extents",
+        found=found,
+    )
     return batch_matmul(x1, x2)
 
 
@@ -186,7 +191,7 @@ def _define_grouped(t1: bool, t2: bool) -> None:
         indices=_ends(t1, t2),
         promotes=("x1", "x2"),
     )
-    @described(
+    @with_docstring(
         f"``x1{'.mT' * t1} @ x2{'.mT' * t2}`` in groups: `grouped_matmul` of matrices x1 "
         f"{'(k, m)' if t1 else '(m, k)'} and x2 {'(n, k)' if t2 else '(k, n)'}, one of them or "
         "none with an axis of groups before."

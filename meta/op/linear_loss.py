@@ -16,19 +16,26 @@ from meta.ir.types import TensorType
 from meta.op.class_losses import labels_without
 from meta.op.core import Tensor, Weight, op
 from meta.op.core.check import (
-    fit,
     require,
     require_float,
     require_like,
     require_ndim,
     require_same_dtype,
+    shapes_compatible,
 )
-from meta.op.core.function import function, operand
+from meta.op.core.function import as_operand, function
 from meta.op.core.indices import IndexRange
 from meta.op.loss import IGNORED, cross_entropy
+from meta.op.loss_reduction import (
+    check_reduction,
+    loss_error,
+    reduce_loss,
+    require_floating,
+    result_dtype,
+    type_text,
+)
+from meta.op.loss_reduction import in_compute_dtype as widened
 from meta.op.products import linear
-from meta.op.reduced import check_reduction, described, floating, reduced, refused, result_dtype
-from meta.op.reduced import wide as widened
 
 
 def _classes(linear_weight: Tensor) -> tuple[IndexRange, ...]:
@@ -51,10 +58,15 @@ def _of_rows(
     require(linear_weight.shape[0] != 0, "there is no class", expected="c >= 1", found=found)
     (n, features), (classes, own) = x.shape, linear_weight.shape
     what = "x and linear_weight differ in their last axis"
-    require(fit((features,), (own,)), what, expected="x[n, d], linear_weight[c, d]", found=found)
+    require(
+        shapes_compatible((features,), (own,)),
+        what,
+        expected="x[n, d], linear_weight[c, d]",
+        found=found,
+    )
     what = "there must be one label per row"
-    require(fit(target.shape, (n,)), what, expected=f"target[{n}]", found=found)
-    fits = linear_bias is None or fit(linear_bias.shape, (classes,))
+    require(shapes_compatible(target.shape, (n,)), what, expected=f"target[{n}]", found=found)
+    fits = linear_bias is None or shapes_compatible(linear_bias.shape, (classes,))
     require(fits, "linear_bias does not fit", expected=f"linear_bias[{classes}]", found=found)
     return x.with_shape((n,)).with_dtype("float64" if x.dtype == "float64" else "float32")
 
@@ -126,8 +138,8 @@ def linear_cross_entropy(
     class.
     """
     name = "linear_cross_entropy"
-    x, linear_weight = floating(name, x=x, linear_weight=linear_weight)
-    target = operand(target)
+    x, linear_weight = require_floating(name, x=x, linear_weight=linear_weight)
+    target = as_operand(target)
     check_reduction(name, reduction)
     options: dict[str, Any] = {
         "reduction": reduction,
@@ -135,18 +147,18 @@ def linear_cross_entropy(
         "label_smoothing": label_smoothing,
     }
     if linear_weight.ndim != 2 or x.ndim not in (1, 2):
-        raise refused(
+        raise loss_error(
             name,
             "x must be rows and linear_weight a matrix",
             expected="x[n, d], linear_weight[c, d]",
-            found=f"x={described(x)}, linear_weight={described(linear_weight)}",
+            found=f"x={type_text(x)}, linear_weight={type_text(linear_weight)}",
             hint="op.reshape(x, (-1, d)), and the labels of all rows: op.reshape(target, (-1,))",
         )
     if is_float(target.dtype):
         return cross_entropy(linear(x, linear_weight, linear_bias), target, weight, **options)
     if not 0 <= label_smoothing <= 1:
         what = "label_smoothing is a part of the target"
-        raise refused(name, what, expected="0 to 1", found=label_smoothing)
+        raise loss_error(name, what, expected="0 to 1", found=label_smoothing)
     if x.ndim == 1:
         rows = operators.expand_dims(x, 0), linear_weight, operators.reshape(target, (-1,))
         loss = linear_cross_entropy(*rows, linear_bias=linear_bias, weight=weight, **options)
@@ -161,7 +173,7 @@ def _of_labels(
     name, classes = "linear_cross_entropy", linear_weight.shape[0]
     smoothing, reduction = options["label_smoothing"], options["reduction"]
     if linear_bias is not None:
-        (linear_bias,) = floating(name, linear_bias=linear_bias)
+        (linear_bias,) = require_floating(name, linear_bias=linear_bias)
     if "int" in target.dtype and target.dtype != "int64":
         target = operators.astype(target, "int64")
     if options["ignore_index"] != IGNORED and target.dtype == "int64":
@@ -173,10 +185,12 @@ def _of_labels(
         counts = operators.logical_and(counts, operators.less(target, classes))
     share = operators.astype(counts, loss.dtype)
     if weight is not None:
-        (weight,) = floating(name, weight=weight)
-        if not fit(weight.shape, (classes,)):
+        (weight,) = require_floating(name, weight=weight)
+        if not shapes_compatible(weight.shape, (classes,)):
             expected = f"[{classes}], a factor for each class"
-            raise refused(name, "weight does not fit", expected=expected, found=described(weight))
+            raise loss_error(
+                name, "weight does not fit", expected=expected, found=type_text(weight)
+            )
         weight = operators.astype(weight, loss.dtype)
         labels = operators.where(counts, target, operators.zeros_like(target))
         share = operators.take(weight, labels) * share
@@ -187,8 +201,8 @@ def _of_labels(
         loss = loss * (1.0 - smoothing) + spread * smoothing
     dtype = result_dtype(x)
     if reduction != "mean":
-        return reduced(loss, reduction, dtype)
-    return reduced(operators.sum(loss) / operators.sum(share), "none", dtype)
+        return reduce_loss(loss, reduction, dtype)
+    return reduce_loss(operators.sum(loss) / operators.sum(share), "none", dtype)
 
 
 def _spread(x: Any, linear_weight: Any, linear_bias: Any, weight: Any, logsumexp: Any) -> Any:

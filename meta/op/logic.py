@@ -17,7 +17,7 @@ from meta.base.dtype import bits, is_float
 from meta.base.errors import TypeInferError
 from meta.op.core import AnyScalar, DType, Scalar, Tensor, TensorType, op
 from meta.op.core.check import broadcast_shapes, require, require_same_dtype, shape_of
-from meta.op.core.elementwise import Function, arithmetic, comparison, described, logical
+from meta.op.core.elementwise import Function, arithmetic, comparison, logical, with_docstring
 
 
 def _require_integers(*operands: Any, bools: bool) -> None:
@@ -138,7 +138,7 @@ OF_COMPLEX = (
 
 def _define_answer(name: str, on_number: Callable[[Any], bool], summary: str) -> None:
     @op(name=name, complex=name in OF_COMPLEX)
-    @described(f"{summary} ``x``: any shape and dtype; the result is bool.")
+    @with_docstring(f"{summary} ``x``: any shape and dtype; the result is bool.")
     def answer(x: Scalar | Tensor) -> Tensor:
         if isinstance(x, TensorType):
             return x.with_dtype("bool")
@@ -185,7 +185,7 @@ def _define_comparison(
         complex=name in OF_COMPLEX,
         promotes=together,
     )
-    @described(summary)
+    @with_docstring(summary)
     def compare(x1: AnyScalar | Tensor, x2: AnyScalar | Tensor) -> Tensor:
         return type_of(on_numbers, x1, x2)
 

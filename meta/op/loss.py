@@ -19,9 +19,15 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.ir.types import Dim
 from meta.op.core import Tensor, op
-from meta.op.core.check import fit, require, require_float, require_ndim, require_same_dtype
-from meta.op.core.elementwise import described
-from meta.op.core.function import function, operand
+from meta.op.core.check import (
+    require,
+    require_float,
+    require_ndim,
+    require_same_dtype,
+    shapes_compatible,
+)
+from meta.op.core.elementwise import with_docstring
+from meta.op.core.function import as_operand, function
 from meta.op.core.indices import IndexRange
 from meta.op.core.op import ComposedOp
 
@@ -299,12 +305,12 @@ LOSSES = {
 
 def _define(name: str, what: str, derivative: str, weight: str) -> ComposedOp:
     @op(composed=True, name=name, promotes=PAIR)
-    @described(f"{what}\n\n{ARGUMENTS.format(weight=weight)}")
+    @with_docstring(f"{what}\n\n{ARGUMENTS.format(weight=weight)}")
     def loss(prediction: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
         return _loss(prediction, target, reduction)
 
     @op(name=f"{name}_dpred")
-    @described(
+    @with_docstring(
         f'Gradient of `{name}` by prediction: {derivative}, over the size for "mean".\n\n'
         "dy: gradient of the loss, of its type. Other arguments as there. Result: type of the "
         "prediction."
@@ -388,11 +394,16 @@ def _check_sequences(
         ("target_lengths", target_lengths),
     ):
         require("int" in x.dtype, f"{name} must be integers", found=str(x))
-    padded = targets.ndim == 2 and fit(targets.shape[:1], (count,))
+    padded = targets.ndim == 2 and shapes_compatible(targets.shape[:1], (count,))
     expected = f"[{count}, longest], or one axis with all targets in a row"
     require(padded or targets.ndim == 1, "targets does not fit", expected=expected, found=targets)
     for name, x in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
-        require(fit(x.shape, (count,)), f"{name} does not fit", expected=f"[{count}]", found=str(x))
+        require(
+            shapes_compatible(x.shape, (count,)),
+            f"{name} does not fit",
+            expected=f"[{count}]",
+            found=str(x),
+        )
     known = not isinstance(classes, int) or blank < classes
     require(blank >= 0 and known, "blank is no class", expected=f"0 to {classes} - 1", found=blank)
     return count
@@ -435,7 +446,7 @@ def ctc_losses_dx(
     dy: gradient of the losses, (N,). Result: type of log_probs. Raises as `ctc_losses`.
     """
     count = _check_sequences(log_probs, targets, input_lengths, target_lengths, blank)
-    fits = fit(dy.shape, (count,)) and dy.dtype == log_probs.dtype
+    fits = shapes_compatible(dy.shape, (count,)) and dy.dtype == log_probs.dtype
     require(fits, "dy does not fit", expected=str(log_probs.with_shape((count,))), found=str(dy))
     return log_probs
 
@@ -464,8 +475,8 @@ def ctc_loss(
     Graves et al., "Connectionist temporal classification", 2006; arguments as torch's. Raises
     TypeInferError for other types or reductions, and IndexOutOfRange as `meta.op.ctc_losses`.
     """
-    log_probs, targets = operand(log_probs), operand(targets)
-    input_lengths, target_lengths = operand(input_lengths), operand(target_lengths)
+    log_probs, targets = as_operand(log_probs), as_operand(targets)
+    input_lengths, target_lengths = as_operand(input_lengths), as_operand(target_lengths)
     if reduction not in REDUCTIONS:
         raise TypeInferError(
             "there is no such reduction",

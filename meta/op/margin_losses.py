@@ -12,26 +12,26 @@ from typing import Any
 
 from meta import op
 from meta.base.dtype import is_float
-from meta.op.core.check import fit
-from meta.op.core.function import function, operand
-from meta.op.reduced import (
-    as_classes,
-    check_alike,
+from meta.op.core.check import shapes_compatible
+from meta.op.core.function import as_operand, function
+from meta.op.loss_reduction import (
+    check_broadcastable,
     check_reduction,
-    described,
-    floating,
-    reduced,
-    refused,
+    class_indices,
+    in_compute_dtype,
+    loss_error,
+    reduce_loss,
+    require_floating,
     result_dtype,
-    wide,
+    type_text,
 )
 
 
 def _sign(name: str, target: Any, like: Any) -> Any:
     """Return a target of 1 and -1, which may be integers, as a tensor like another."""
-    target = operand(target)
+    target = as_operand(target)
     if target.dtype == "bool":
-        raise refused(name, "the target is 1 or -1", found=described(target))
+        raise loss_error(name, "the target is 1 or -1", found=type_text(target))
     return target if target.dtype == like.dtype else op.astype(target, like.dtype)
 
 
@@ -45,12 +45,12 @@ def hinge_embedding_loss(
     """
     name = "hinge_embedding_loss"
     check_reduction(name, reduction)
-    (prediction,) = floating(name, prediction=prediction)
-    x = wide(prediction)
+    (prediction,) = require_floating(name, prediction=prediction)
+    x = in_compute_dtype(prediction)
     sign = _sign(name, target, x)
-    check_alike(name, prediction=x, target=sign)
+    check_broadcastable(name, prediction=x, target=sign)
     apart = op.where(sign != 1, op.clip(margin - x, 0.0), 0.0)
-    return reduced(apart + op.where(sign != -1, x, 0.0), reduction, result_dtype(prediction))
+    return reduce_loss(apart + op.where(sign != -1, x, 0.0), reduction, result_dtype(prediction))
 
 
 @function
@@ -64,11 +64,11 @@ def margin_ranking_loss(
     """
     name = "margin_ranking_loss"
     check_reduction(name, reduction)
-    x1, x2 = floating(name, x1=x1, x2=x2)
-    dtype, difference = result_dtype(x1, x2), wide(x1) - wide(x2)
+    x1, x2 = require_floating(name, x1=x1, x2=x2)
+    dtype, difference = result_dtype(x1, x2), in_compute_dtype(x1) - in_compute_dtype(x2)
     sign = _sign(name, target, difference)
-    check_alike(name, x1=x1, x2=x2, target=sign)
-    return reduced(op.clip(margin - sign * difference, 0.0), reduction, dtype)
+    check_broadcastable(name, x1=x1, x2=x2, target=sign)
+    return reduce_loss(op.clip(margin - sign * difference, 0.0), reduction, dtype)
 
 
 @function
@@ -82,21 +82,21 @@ def cosine_embedding_loss(
     """
     name = "cosine_embedding_loss"
     check_reduction(name, reduction)
-    x1, x2 = floating(name, x1=x1, x2=x2)
-    dtype, a, b = result_dtype(x1, x2), wide(x1), wide(x2)
+    x1, x2 = require_floating(name, x1=x1, x2=x2)
+    dtype, a, b = result_dtype(x1, x2), in_compute_dtype(x1), in_compute_dtype(x2)
     sign = _sign(name, target, a)
-    check_alike(name, x1=x1, x2=x2)
+    check_broadcastable(name, x1=x1, x2=x2)
     if x1.ndim not in (1, 2) or sign.ndim != x1.ndim - 1:
-        found = ", ".join(described(x) for x in (x1, x2, sign))
+        found = ", ".join(type_text(x) for x in (x1, x2, sign))
         expected = "x1[n, d], x2[n, d], target[n], or x1[d], x2[d], target[]"
-        raise refused(name, "the target does not fit", expected=expected, found=found)
+        raise loss_error(name, "the target does not fit", expected=expected, found=found)
     least = 1e-12
     squares = (op.sum(a * a, -1) + least) * (op.sum(b * b, -1) + least)
     cosine = op.sum(a * b, -1) / op.sqrt(squares)
-    check_alike(name, cosine=cosine, target=sign)
+    check_broadcastable(name, cosine=cosine, target=sign)
     near = op.where(sign == 1, 1.0 - cosine, 0.0)
     apart = op.where(sign == -1, op.clip(cosine - margin, 0.0), 0.0)
-    return reduced(near + apart, reduction, dtype)
+    return reduce_loss(near + apart, reduction, dtype)
 
 
 def _distance(x1: Any, x2: Any, p: float, eps: float) -> Any:
@@ -132,7 +132,7 @@ def triplet_margin_loss(
     """
     if not p > 0:
         what = "p is that of a norm"
-        raise refused("triplet_margin_loss", what, expected="above 0, also inf", found=p)
+        raise loss_error("triplet_margin_loss", what, expected="above 0, also inf", found=p)
     return _triplet(
         "triplet_margin_loss",
         (anchor, positive, negative),
@@ -177,31 +177,37 @@ def _triplet(
 ) -> Any:
     check_reduction(name, reduction)
     named = dict(zip(("anchor", "positive", "negative"), given, strict=True))
-    anchor, positive, negative = floating(name, **named)
-    check_alike(name, anchor=anchor, positive=positive, negative=negative)
+    anchor, positive, negative = require_floating(name, **named)
+    check_broadcastable(name, anchor=anchor, positive=positive, negative=negative)
     if anchor.ndim == 0:
-        raise refused(name, "anchor must be vectors", expected="(..., d)", found=described(anchor))
+        raise loss_error(
+            name, "anchor must be vectors", expected="(..., d)", found=type_text(anchor)
+        )
     dtype = result_dtype(anchor, positive, negative)
-    anchor, positive, negative = wide(anchor), wide(positive), wide(negative)
+    anchor, positive, negative = (
+        in_compute_dtype(anchor),
+        in_compute_dtype(positive),
+        in_compute_dtype(negative),
+    )
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:
         far = op.minimum(far, distance(positive, negative))
-    return reduced(op.clip(near - far + margin, 0.0), reduction, dtype)
+    return reduce_loss(op.clip(near - far + margin, 0.0), reduction, dtype)
 
 
 def _rows(name: str, prediction: Any, target: Any, ndim: int) -> tuple[Any, Any]:
     """Return scores as rows, (n, c), and labels with ``ndim`` axes of n."""
-    target = operand(target)
-    found = f"prediction={described(prediction)}, target={described(target)}"
+    target = as_operand(target)
+    found = f"prediction={type_text(prediction)}, target={type_text(target)}"
     if is_float(target.dtype) or target.dtype == "bool":
-        raise refused(name, "labels must be integers", expected="class indices", found=found)
+        raise loss_error(name, "labels must be integers", expected="class indices", found=found)
     if prediction.ndim > 2 or 0 in prediction.shape[-1:]:
-        raise refused(name, "prediction must be rows", expected="(n, c) or (c,)", found=found)
+        raise loss_error(name, "prediction must be rows", expected="(n, c) or (c,)", found=found)
     if prediction.ndim < 2:
         prediction, target = op.reshape(prediction, (1, -1)), op.reshape(target, (1, -1)[-ndim:])
-    fits = target.ndim == ndim and fit(target.shape[:1], prediction.shape[:1])
-    if not fits or (ndim == 2 and not fit(target.shape, prediction.shape)):
-        raise refused(name, "labels and rows differ", expected="labels of each row", found=found)
+    fits = target.ndim == ndim and shapes_compatible(target.shape[:1], prediction.shape[:1])
+    if not fits or (ndim == 2 and not shapes_compatible(target.shape, prediction.shape)):
+        raise loss_error(name, "labels and rows differ", expected="labels of each row", found=found)
     return prediction, target
 
 
@@ -224,21 +230,23 @@ def multi_margin_loss(
     name = "multi_margin_loss"
     check_reduction(name, reduction)
     if p not in (1, 2):
-        raise refused(name, "p is an exponent", expected="1 or 2", found=p)
-    (x,) = floating(name, prediction=prediction)
-    rows, labels = _rows(name, wide(x), target, 1)
-    picked = op.expand_dims(as_classes(op.astype(labels, "int64"), rows.shape[1]), 1)
+        raise loss_error(name, "p is an exponent", expected="1 or 2", found=p)
+    (x,) = require_floating(name, prediction=prediction)
+    rows, labels = _rows(name, in_compute_dtype(x), target, 1)
+    picked = op.expand_dims(class_indices(op.astype(labels, "int64"), rows.shape[1]), 1)
     over = op.relu(margin - op.take_along_axis(rows, picked, 1) + rows)
     over = over * over if p == 2 else over
     if weight is not None:
-        (weight,) = floating(name, weight=weight)
-        if not fit(weight.shape, rows.shape[1:]):
+        (weight,) = require_floating(name, weight=weight)
+        if not shapes_compatible(weight.shape, rows.shape[1:]):
             expected = f"{list(rows.shape[1:])}, a factor for each class"
-            raise refused(name, "weight does not fit", expected=expected, found=described(weight))
+            raise loss_error(
+                name, "weight does not fit", expected=expected, found=type_text(weight)
+            )
         over = over * op.take(op.astype(weight, rows.dtype), picked)
     loss = op.mean(op.where(_places(rows) == picked, 0.0, over), 1)
-    single = reduction == "none" and operand(target).ndim == 0
-    return reduced(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
+    single = reduction == "none" and as_operand(target).ndim == 0
+    return reduce_loss(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
 
 
 def _places(rows: Any) -> Any:
@@ -257,11 +265,11 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     """
     name = "multilabel_margin_loss"
     check_reduction(name, reduction)
-    (x,) = floating(name, prediction=prediction)
-    rows, labels = _rows(name, wide(x), target, 2)
+    (x,) = require_floating(name, prediction=prediction)
+    rows, labels = _rows(name, in_compute_dtype(x), target, 2)
     labels = op.astype(labels, "int64")
     ended = op.cumsum(op.astype(labels == -1, "int64"), 1, "int64") > 0
-    labels = as_classes(op.where(ended, 0, labels), rows.shape[1])
+    labels = class_indices(op.where(ended, 0, labels), rows.shape[1])
     right = op.expand_dims(op.take_along_axis(rows, labels, 1), 2)
     hot = op.expand_dims(op.where(ended, -1, labels), 2) == op.expand_dims(_places(rows), 1)
     own = op.expand_dims(op.any(hot, 1), 1)
@@ -269,4 +277,4 @@ def multilabel_margin_loss(prediction: Any, target: Any, reduction: str = "mean"
     counts = op.logical_and(op.expand_dims(op.logical_not(ended), 2), op.logical_not(own))
     loss = op.mean(op.sum(op.where(counts, over, 0.0), 1), 1)
     single = reduction == "none" and x.ndim < 2
-    return reduced(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))
+    return reduce_loss(op.squeeze(loss, 0) if single else loss, reduction, result_dtype(x))

@@ -11,17 +11,17 @@ from meta.ir.types import UNKNOWN, Dim, SymbolicDim, UnknownDim
 from meta.op.core import Ints, Scalar, Tensor, op
 from meta.op.core.check import (
     extents_of,
-    fit,
     normalize_axes,
     normalize_axis,
     require,
     require_ndim,
     require_same_dtype,
     require_shape,
+    shapes_compatible,
 )
-from meta.op.core.function import operand
-from meta.op.core.padding import MODES, TORCH_MODES, flat_widths, pad_pairs, reach
-from meta.op.core.slicing import keeps_all, slice_ranges
+from meta.op.core.function import as_operand
+from meta.op.core.padding import MODES, TORCH_MODES, flat_widths, max_padding, pad_pairs
+from meta.op.core.slicing import is_full_slice, slice_ranges
 from meta.op.shapes import require_index, split_bounds, split_points
 
 
@@ -39,7 +39,7 @@ def flip(x: Tensor, axis: Ints | None = None) -> Tensor:
 def _lengths(x: Tensor, lengths: Tensor, batch_axis: int, name: str) -> None:
     require_index(lengths)
     require(
-        fit(lengths.shape, (x.shape[batch_axis],)),
+        shapes_compatible(lengths.shape, (x.shape[batch_axis],)),
         f"{name} must have one entry for every element of the batch",
         expected=f"shape [{x.shape[batch_axis]}]",
         found=lengths,
@@ -215,9 +215,9 @@ def _padded(x: Tensor, pad_width: Ints, mode: str) -> Tensor:
     for extent, pair in zip(x.shape, pairs, strict=True):
         if isinstance(extent, int):
             require(
-                mode == "constant" or max(pair) <= reach(extent, mode),
+                mode == "constant" or max(pair) <= max_padding(extent, mode),
                 f"an axis of extent {extent} has too few elements for the {mode} padding",
-                expected=f"at most {reach(extent, mode)} on a side",
+                expected=f"at most {max_padding(extent, mode)} on a side",
                 found=f"pad_width={pad_width} of {x}",
             )
         shape.append(total((extent, *pair)))
@@ -247,7 +247,7 @@ def pad(x: Tensor, pad_width: Ints, pad_value: Scalar = 0.0, pad_mode: str = "co
 
 @pad.calls
 def _pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
-    x = operand(x)
+    x = as_operand(x)
     flat = flat_widths(pad_width, x.ndim)
     if isinstance(constant_values, tuple | list):
         what = "constant_values is one number"
@@ -320,7 +320,7 @@ def _common(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...] | None:
     """Return the shape that all are, with what any of them tells of it; None if they differ."""
     result = shapes[0]
     for shape in shapes[1:]:
-        if not fit(shape, result):
+        if not shapes_compatible(shape, result):
             return None
         result = tuple(
             b if isinstance(a, UnknownDim) else a for a, b in zip(result, shape, strict=True)
@@ -396,7 +396,7 @@ def strided_slice(
     for i, picked in enumerate(slice_ranges(x.shape, begin, end, strides, slice_mode)):
         if picked is not None:
             shape[i] = len(picked)
-        elif not keeps_all(begins[i], ends[i], steps[i % len(steps)], slice_mode):
+        elif not is_full_slice(begins[i], ends[i], steps[i % len(steps)], slice_mode):
             shape[i] = UNKNOWN
     return x.with_shape(tuple(shape))
 

@@ -9,13 +9,13 @@ from typing import Any
 from meta import op
 from meta.base.dtype_info import finfo
 from meta.base.errors import TypeInferError
-from meta.op.core.check import fit
-from meta.op.core.function import device_of, function, operand
+from meta.op.core.check import shapes_compatible
+from meta.op.core.function import as_operand, device_of, function
 from meta.op.core.op import ComposedOp
 from meta.op.norm import group_norm, instance_norm, layer_norm, rms_norm, statistics_dtype
 
 
-def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+def _error(name: str, what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op=name, **more)
 
 
@@ -24,29 +24,31 @@ def _parameters(name: str, weight: Any, bias: Any) -> tuple[Any, Any]:
     for given, what in ((weight, "weight"), (bias, "bias")):
         if given is not None and not hasattr(given, "shape"):
             expected = "an array or None"
-            raise _refused(name, f"{what} is no array", expected=expected, found=repr(given))
-    bias = None if bias is None else operand(bias)
+            raise _error(name, f"{what} is no array", expected=expected, found=repr(given))
+    bias = None if bias is None else as_operand(bias)
     if weight is None:
         return (None if bias is None else op.ones_like(bias)), bias
-    return operand(weight), bias
+    return as_operand(weight), bias
 
 
 def _over_last(
     base: ComposedOp, x: Any, normalized_shape: Any, weight: Any, bias: Any, eps: float
 ) -> Any:
     """Return what a normalisation along one axis gives along the last axes as one."""
-    x = operand(x)
+    x = as_operand(x)
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
     if not isinstance(shape, tuple | list) or not shape:
         what = "normalized_shape is the extents of the last axes"
-        raise _refused(base.name, what, expected="an int or ints", found=repr(normalized_shape))
+        raise _error(base.name, what, expected="an int or ints", found=repr(normalized_shape))
     last = tuple(x.shape[max(x.ndim - len(shape), 0) :])
     weight, bias = _parameters(base.name, weight, bias)
     for given, what in ((tuple(shape), "normalized_shape"), (weight, "weight"), (bias, "bias")):
         extents = given if isinstance(given, tuple) else None if given is None else given.shape
-        if extents is not None and (len(shape) > x.ndim or not fit(tuple(extents), last)):
+        if extents is not None and (
+            len(shape) > x.ndim or not shapes_compatible(tuple(extents), last)
+        ):
             expected, found = str(list(last)), str(list(extents))
-            raise _refused(base.name, f"{what} does not fit x", expected=expected, found=found)
+            raise _error(base.name, f"{what} does not fit x", expected=expected, found=found)
     if len(shape) == 1:
         return base.plain(x, weight, bias, -1, eps)
     size = math.prod(last)
@@ -70,7 +72,7 @@ def _layer_norm(
 def _rms_norm(
     x: Any, normalized_shape: int | Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Any:
-    x = operand(x)
+    x = as_operand(x)
     bound = finfo(statistics_dtype(x.dtype)).eps if eps is None else eps
     return _over_last(rms_norm, x, normalized_shape, weight, None, bound)
 
@@ -100,7 +102,7 @@ def _instance_norm(
     if running_mean is not None or running_var is not None:
         what = "running statistics of single examples are not updated"
         hint = "weight and bias follow behind them: weight=..., bias=..."
-        raise _refused("instance_norm", what, expected="None for both", hint=hint)
+        raise _error("instance_norm", what, expected="None for both", hint=hint)
     return instance_norm.plain(x, weight, bias, eps)
 
 
@@ -123,16 +125,16 @@ def batch_norm(
 
     Raises TypeInferError for shapes or dtypes that do not fit, and for statistics that are missing.
     """
-    x = operand(x)
+    x = as_operand(x)
     weight, bias = _parameters("batch_norm", weight, bias)
     missing = running_mean is None or running_var is None
     if not training and missing:
         what = "running_mean and running_var are needed"
-        raise _refused("batch_norm", what, expected="arrays, or training=True", found=None)
+        raise _error("batch_norm", what, expected="arrays, or training=True", found=None)
     if not training:
         return op.batch_norm_infer(x, running_mean, running_var, weight, bias, momentum, eps)
     if missing and running_mean is not running_var:
-        raise _refused("batch_norm", "one of running_mean and running_var is missing")
+        raise _error("batch_norm", "one of running_mean and running_var is missing")
     if missing:
         running_mean, running_var = (
             op.full((x.shape[1],), n, x.dtype, device_of(x)) for n in (0, 1)

@@ -2,7 +2,8 @@
 
 A step is stated once, as a formula (`meta/op/core/formula.py`) under `@optimizer`, from which come
 the operator of all parameters of a group, ``multi_tensor_<name>``, its kernels on every dialect and
-its cast rule. `single` makes the operator of one parameter. See docs/howto/optimizer.md to add one.
+its cast rule. `single_step_op` makes the operator of one parameter. See docs/howto/optimizer.md to
+add one.
 
 The steps of several parameters share their arguments:
 
@@ -36,7 +37,7 @@ from typing import Any
 
 from meta.base import dtype as dtypes
 from meta.op.core import DType, InOut, Scalar, Tensor, TensorType, op
-from meta.op.core.check import is_one, require, require_float, require_same_dtype
+from meta.op.core.check import has_one_element, require, require_float, require_same_dtype
 from meta.op.core.formula import (
     Expr,
     Formula,
@@ -51,15 +52,15 @@ from meta.op.core.formula import (
 )
 from meta.op.core.update import (
     FORMULAS,
-    SINGLES,
-    Single,
+    SINGLE_STEPS,
+    SingleStep,
     check_lists,
     check_numbers,
     check_rate,
     check_single,
     check_skip,
     optimizer,
-    single,
+    single_step_op,
 )
 
 
@@ -277,9 +278,9 @@ ONE = """One step of {0} for one parameter, in place: `multi_tensor_{1}` of list
     precision is computed in float32. Returns (x, m, v), the arrays that were given. Raises
     TypeInferError for differing shapes or dtypes.
     """
-adam = single(multi_tensor_adam, ONE.format("Adam", "adam"))
-adamw = single(multi_tensor_adamw, ONE.format("Adam with decoupled weight decay", "adamw"))
-lamb = single(multi_tensor_lamb, ONE.format("LAMB", "lamb"))
+adam = single_step_op(multi_tensor_adam, ONE.format("Adam", "adam"))
+adamw = single_step_op(multi_tensor_adamw, ONE.format("Adam with decoupled weight decay", "adamw"))
+lamb = single_step_op(multi_tensor_lamb, ONE.format("LAMB", "lamb"))
 
 
 @op
@@ -300,7 +301,7 @@ def sgd(
     for name, value in (("learning_rate", learning_rate), ("mu", mu)):
         if isinstance(value, TensorType):
             require_float(value, name)
-            require(is_one(value), f"{name} must be one number", found=str(value))
+            require(has_one_element(value), f"{name} must be one number", found=str(value))
     return ()
 
 
@@ -309,7 +310,7 @@ def _of_sgd(x: Any, dx: Any, v: Any, learning_rate: Any, mu: Any) -> dict[str, A
     return {**lists, "learning_rate": learning_rate, "momentum": mu}
 
 
-SINGLES[sgd] = Single(multi_tensor_sgd, _of_sgd)
+SINGLE_STEPS[sgd] = SingleStep(multi_tensor_sgd, _of_sgd)
 
 PER_BLOCK = 4  # gradient, parameter and two moments
 
@@ -377,7 +378,7 @@ def _of_lans(
     }
 
 
-SINGLES[lans] = Single(multi_tensor_lans, _of_lans)
+SINGLE_STEPS[lans] = SingleStep(multi_tensor_lans, _of_lans)
 
 
 @op

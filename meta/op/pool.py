@@ -6,8 +6,8 @@ from typing import Any
 
 from meta.op.core import Ints, Tensor, op
 from meta.op.core.op import ComposedOp
-from meta.op.core.pooling import adaptive, input_gradient, pooled
-from meta.op.core.window import DATA, documented
+from meta.op.core.pooling import adaptive_pool_type, pool_gradient_type, pool_type
+from meta.op.core.window import DATA, fill_docstring
 
 POOLING: dict[str, ComposedOp] = {}
 """Operators by name."""
@@ -17,7 +17,7 @@ def _pooling(n: int) -> None:
     data = DATA[n]
 
     @op(name=f"max_pool{n}d", composed=True)
-    @documented(n)
+    @fill_docstring(n)
     def max_pool(
         x: Tensor,
         kernel: Ints,
@@ -40,10 +40,10 @@ def _pooling(n: int) -> None:
 
         Raises TypeInferError if no window fits, or one could lie in the padding alone.
         """
-        return pooled(n, x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout)
+        return pool_type(n, x, kernel, stride, padding, dilation, ceil_mode, include_pad, layout)
 
     @op(name=f"avg_pool{n}d", composed=True, like=max_pool)
-    @documented(n)
+    @fill_docstring(n)
     def avg_pool() -> None:
         """Mean over each window.
 
@@ -55,7 +55,7 @@ def _pooling(n: int) -> None:
         """
 
     @op(name=f"adaptive_max_pool{n}d", composed=True)
-    @documented(n)
+    @fill_docstring(n)
     def adaptive_max_pool(x: Tensor, shape: Ints, layout: str = data) -> Tensor:
         """Maximum over ``shape`` regions that cover the input evenly.
 
@@ -66,27 +66,27 @@ def _pooling(n: int) -> None:
         Raises TypeInferError for a negative output size, and for an empty axis of the input, unless
         the result is empty, too.
         """
-        return adaptive(n, x, shape, layout)
+        return adaptive_pool_type(n, x, shape, layout)
 
     @op(name=f"adaptive_avg_pool{n}d", composed=True, like=adaptive_max_pool)
-    @documented(n)
+    @fill_docstring(n)
     def adaptive_avg_pool() -> None:
         """Mean over ``shape`` regions that cover the input evenly; see `adaptive_max_pool{n}d`."""
 
     POOLING.update({p.name: p for p in (max_pool, avg_pool, adaptive_max_pool, adaptive_avg_pool)})
 
     @op(name=f"max_pool{n}d_dx", options=max_pool)
-    @documented(n)
+    @fill_docstring(n)
     def max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `max_pool{n}d`: dy goes to the first maximum of its window, in row order.
 
         x, y, dy: argument, result and the result's gradient, of one dtype and all in ``layout``;
         the rest as in the forward call. Result: x's shape and dtype.
         """
-        return input_gradient(x, y, dy, max_pool.type_function(x, *options))
+        return pool_gradient_type(x, y, dy, max_pool.type_function(x, *options))
 
     @op(name=f"avg_pool{n}d_dx", like=max_pool_dx)
-    @documented(n)
+    @fill_docstring(n)
     def avg_pool_dx() -> None:
         """Gradient of `avg_pool{n}d`: dy is shared evenly by the elements of its window.
 
@@ -94,17 +94,17 @@ def _pooling(n: int) -> None:
         """
 
     @op(name=f"adaptive_max_pool{n}d_dx", options=adaptive_max_pool)
-    @documented(n)
+    @fill_docstring(n)
     def adaptive_max_pool_dx(x: Tensor, y: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `adaptive_max_pool{n}d`: dy goes to the first maximum of its region, in row
         order.
 
         All as in `max_pool{n}d_dx`.
         """
-        return input_gradient(x, y, dy, adaptive(n, x, *options))
+        return pool_gradient_type(x, y, dy, adaptive_pool_type(n, x, *options))
 
     @op(name=f"adaptive_avg_pool{n}d_dx", like=adaptive_max_pool_dx)
-    @documented(n)
+    @fill_docstring(n)
     def adaptive_avg_pool_dx() -> None:
         """Gradient of `adaptive_avg_pool{n}d`: dy is shared evenly by the elements of its region.
 

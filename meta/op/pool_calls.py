@@ -13,7 +13,7 @@ from typing import Any
 from meta import op
 from meta.base.errors import TypeInferError
 from meta.op.core.check import pair
-from meta.op.core.function import device_of, function, operand
+from meta.op.core.function import as_operand, device_of, function
 from meta.op.core.op import ComposedOp
 from meta.op.core.window import DATA, Taps, window
 from meta.op.pool import POOLING
@@ -33,20 +33,20 @@ def _example(y: Any, one: bool) -> Any:
     return op.squeeze(y, (0,)) if one else y
 
 
-def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+def _error(name: str, what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op=name, **more)
 
 
 def _require_usual(name: str, n: int, layout: str) -> None:
     if layout != DATA[n]:
         what = "indices are counted in the usual layout"
-        raise _refused(name, what, expected=DATA[n], found=layout)
+        raise _error(name, what, expected=DATA[n], found=layout)
 
 
 def _require_known(name: str, x: Any) -> None:
     if not all(isinstance(size, int) for size in x.shape[2:]):
         what = "the extents of the spatial axes must be numbers"
-        raise _refused(name, what, found=list(x.shape))
+        raise _error(name, what, found=list(x.shape))
 
 
 def _each(value: Any, name: str, n: int) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ def _max_pool(n: int, base: ComposedOp) -> None:
         *,
         layout: str = DATA[n],
     ) -> Any:
-        x, one = _batch(operand(x), n)
+        x, one = _batch(as_operand(x), n)
         stride = kernel_size if stride is None else stride
         y = base.plain(x, kernel_size, stride, padding, dilation, ceil_mode, True, layout)
         if not return_indices:
@@ -89,7 +89,7 @@ def _avg_pool(n: int, base: ComposedOp) -> None:
         divisor_override: int | None = None,
         layout: str = DATA[n],
     ) -> Any:
-        x, one = _batch(operand(x), n)
+        x, one = _batch(as_operand(x), n)
         stride = kernel_size if stride is None else stride
         if divisor_override is None:
             window_ = (kernel_size, stride, padding, 1, ceil_mode, count_include_pad, layout)
@@ -97,7 +97,7 @@ def _avg_pool(n: int, base: ComposedOp) -> None:
         if divisor_override == 0 or layout != DATA[n]:
             what = "divisor_override is a number other than 0, in the usual layout"
             found = f"{divisor_override} with {layout}"
-            raise _refused(base.name, what, expected=DATA[n], found=found)
+            raise _error(base.name, what, expected=DATA[n], found=found)
         axes = _taps(base.name, n, x, kernel_size, stride, padding, 1, ceil_mode)
         x = op.pad(x, _sides(axes))
         count = math.prod(axis.kernel for axis in axes)
@@ -110,7 +110,7 @@ def _adaptive_avg(n: int, base: ComposedOp) -> None:
     def call(
         x: Any, output_size: int | Sequence[int | None] | None, *, layout: str = DATA[n]
     ) -> Any:
-        x, one = _batch(operand(x), n)
+        x, one = _batch(as_operand(x), n)
         return _example(base.plain(x, _wanted(base.name, n, x, output_size, layout), layout), one)
 
 
@@ -123,7 +123,7 @@ def _adaptive_max(n: int, base: ComposedOp) -> None:
         *,
         layout: str = DATA[n],
     ) -> Any:
-        x, one = _batch(operand(x), n)
+        x, one = _batch(as_operand(x), n)
         y = base.plain(x, _wanted(base.name, n, x, output_size, layout), layout)
         if not return_indices:
             return _example(y, one)
@@ -144,7 +144,7 @@ def _wanted(
     if x.ndim != n + 2 or sorted(layout) != sorted(DATA[n]):
         what = "x and layout do not fit"
         expected = f"{n + 1} or {n + 2} axes, and {DATA[n]} in some order"
-        raise _refused(name, what, expected=expected, found=f"{list(x.shape)} and {layout!r}")
+        raise _error(name, what, expected=expected, found=f"{list(x.shape)} and {layout!r}")
     own = [x.shape[layout.index(axis)] for axis in DATA[n][2:]]
     if len(wanted) == n:
         return tuple(o if w is None else w for o, w in zip(own, wanted, strict=True))
@@ -274,12 +274,12 @@ def _unpool(n: int) -> None:
         padding: Extents = 0,
         output_size: Sequence[int] | None = None,
     ) -> Any:
-        x, one = _batch(operand(x), n)
-        indices, _ = _batch(operand(indices), n)
+        x, one = _batch(as_operand(x), n)
+        indices, _ = _batch(as_operand(indices), n)
         if x.ndim != n + 2 or tuple(indices.shape) != tuple(x.shape):
             found = f"x{list(x.shape)}, indices{list(indices.shape)}"
             what = "the maxima and their indices differ in shape"
-            raise _refused(name, what, expected=f"{n + 1} or {n + 2} axes", found=found)
+            raise _error(name, what, expected=f"{n + 1} or {n + 2} axes", found=found)
         kernel = _each(kernel_size, "kernel_size", n)
         steps = kernel if stride is None else _each(stride, "stride", n)
         border = _each(padding, "padding", n)
@@ -294,7 +294,7 @@ def _unpool(n: int) -> None:
             )
             if not near:
                 what = "output_size is not near what the window gives"
-                raise _refused(name, what, expected=f"{sizes}, give or take", found=output_size)
+                raise _error(name, what, expected=f"{sizes}, give or take", found=output_size)
             sizes = wanted
         lead = tuple(x.shape[:2])
         empty = op.full((*lead, math.prod(sizes)), 0, x.dtype, device_of(x))

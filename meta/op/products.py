@@ -8,8 +8,8 @@ from typing import Any
 from meta.base.dtype import COMPLEX
 from meta.base.errors import TypeInferError
 from meta.op.arithmetic import add
-from meta.op.core.check import fit, normalize_axis
-from meta.op.core.function import function, operand
+from meta.op.core.check import normalize_axis, shapes_compatible
+from meta.op.core.function import as_operand, function
 from meta.op.elementwise import astype
 from meta.op.fourier import conj
 from meta.op.linalg import dense, matmul
@@ -17,7 +17,7 @@ from meta.op.reduce import sum
 from meta.op.shapes import expand_dims, permute_dims, reshape, swapaxes
 
 
-def _refused(name: str, what: str, **more: Any) -> TypeInferError:
+def _error(name: str, what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op=name, **more)
 
 
@@ -27,21 +27,21 @@ def matrix_transpose(x: Any, /) -> Any:
 
     Raises TypeInferError for fewer axes.
     """
-    x = operand(x)
+    x = as_operand(x)
     if x.ndim < 2:
         found = f"shape {x.shape}"
         what = "x must be a matrix"
-        raise _refused("matrix_transpose", what, expected="at least 2 axes", found=found)
+        raise _error("matrix_transpose", what, expected="at least 2 axes", found=found)
     return swapaxes(x, -1, -2)
 
 
 @function
 def outer(x1: Any, x2: Any, /) -> Any:
     """Return the products of each element of one vector with each of another."""
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     if x1.ndim != 1 or x2.ndim != 1:
         found = f"{x1.ndim} and {x2.ndim} axes"
-        raise _refused("outer", "x1 and x2 must be vectors", expected="1 axis each", found=found)
+        raise _error("outer", "x1 and x2 must be vectors", expected="1 axis each", found=found)
     return expand_dims(x1, 1) * expand_dims(x2, 0)
 
 
@@ -53,21 +53,21 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Any:
     vector. All of one dtype. Result: (..., n).
     Raises TypeInferError for other axes, different extents, and a bias that does not fit.
     """
-    x, weight = operand(x), operand(weight)
+    x, weight = as_operand(x), as_operand(weight)
     found = f"x{list(x.shape)}, weight{list(weight.shape)}"
     expected = "x[..., k], weight[n, k], bias[n]"
     if x.ndim == 0 or weight.ndim not in (1, 2):
-        raise _refused("linear", "the arrays do not fit", expected=expected, found=found)
-    if not fit(x.shape[-1:], weight.shape[-1:]):
+        raise _error("linear", "the arrays do not fit", expected=expected, found=found)
+    if not shapes_compatible(x.shape[-1:], weight.shape[-1:]):
         what = "x and weight differ in their last axis"
-        raise _refused("linear", what, expected=expected, found=found)
+        raise _error("linear", what, expected=expected, found=found)
     if bias is not None and not hasattr(bias, "shape"):
-        raise _refused("linear", "bias is no array", expected=expected, found=repr(bias))
+        raise _error("linear", "bias is no array", expected=expected, found=repr(bias))
     if bias is not None:
-        bias = operand(bias)
-        if not fit(bias.shape, weight.shape[:-1]):
+        bias = as_operand(bias)
+        if not shapes_compatible(bias.shape, weight.shape[:-1]):
             found = f"{found}, bias{list(bias.shape)}"
-            raise _refused("linear", "bias does not fit", expected=expected, found=found)
+            raise _error("linear", "bias does not fit", expected=expected, found=found)
     if weight.ndim == 1 or x.ndim == 1:
         y = matmul(x, weight if weight.ndim == 1 else swapaxes(weight, 0, 1))
     else:
@@ -86,7 +86,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
     Of complex vectors, the conjugate of x1 is multiplied.
     """
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     common_extent(x1, x2, axis, "vecdot")
     x1 = conj(x1) if x1.dtype in COMPLEX else x1
     product = x1 * x2
@@ -100,10 +100,10 @@ def common_extent(x1: Any, x2: Any, axis: int, name: str) -> Any:
     """
     if axis >= 0 and x1.ndim != x2.ndim:
         found = f"axis {axis} of arrays with {x1.ndim} and {x2.ndim} axes"
-        raise _refused(name, "the axis must be counted from the end", found=found)
+        raise _error(name, "the axis must be counted from the end", found=found)
     extents = [x.shape[normalize_axis(axis, x.ndim)] for x in (x1, x2)]
     if extents[0] != extents[1]:
-        raise _refused(name, "the vectors differ in length", found=f"{extents[0]} and {extents[1]}")
+        raise _error(name, "the vectors differ in length", found=f"{extents[0]} and {extents[1]}")
     return extents[0]
 
 
@@ -114,7 +114,7 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Any, Any] = 2) -> Any:
     axes: as many of the last of x1 and the first of x2, or a pair of sequences of axes. Raises
     TypeInferError for axes of different extents.
     """
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     if isinstance(axes, int):
         axes = (tuple(range(-axes, 0)), tuple(range(axes)))
     over1, over2 = (
@@ -123,7 +123,7 @@ def tensordot(x1: Any, x2: Any, /, axes: int | tuple[Any, Any] = 2) -> Any:
     extents = [x1.shape[a] for a in over1], [x2.shape[a] for a in over2]
     if extents[0] != extents[1]:
         found = f"{extents[0]} and {extents[1]}"
-        raise _refused("tensordot", "the axes differ in extent", found=found)
+        raise _error("tensordot", "the axes differ in extent", found=found)
     kept1 = [a for a in range(x1.ndim) if a not in over1]
     kept2 = [a for a in range(x2.ndim) if a not in over2]
     shape1, shape2 = [x1.shape[a] for a in kept1], [x2.shape[a] for a in kept2]
@@ -140,7 +140,7 @@ def dot(x1: Any, x2: Any, /) -> Any:
     Of a vector the only axis is meant: two vectors give a 0-d array, two matrices their product. A
     0-d array is multiplied. Raises TypeInferError for axes of different extents.
     """
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     if not (x1.ndim and x2.ndim):
         return x1 * x2
     return tensordot(x1, x2, ((-1,), (max(x2.ndim - 2, 0),)))

@@ -12,8 +12,14 @@ from meta.base import dtype as dtypes
 from meta.base.errors import TypeInferError
 from meta.base.registry import OPERATORS
 from meta.op.core import DeviceName, DType, Ints, Scalar, Tensor, TensorType, op
-from meta.op.core.check import extents_of, require, require_float, require_holds, require_like
-from meta.op.core.function import function, operand
+from meta.op.core.check import (
+    extents_of,
+    require,
+    require_float,
+    require_like,
+    require_representable,
+)
+from meta.op.core.function import as_operand, function
 from meta.runtime.threefry import STATE_WORDS
 
 
@@ -38,7 +44,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
 
     Raises TypeInferError for a p outside [0, 1] and an x that is not floating point.
     """
-    x = operand(x)
+    x = as_operand(x)
     fits = isinstance(p, int | float) and not isinstance(p, bool) and 0 <= p <= 1
     for given, what, expected in (
         (fits, "p is not a probability of dropping", "0 <= p <= 1"),
@@ -166,8 +172,8 @@ def random_integers(
     whole = not dtypes.is_float(dtype) and dtype != "bool"
     require(whole, "the numbers are integers", expected="an integer dtype", found=dtype)
     require(low <= last, "there is no integer to draw", expected="low <= last", found=(low, last))
-    require_holds(dtype, low, "the first number")
-    require_holds(dtype, last, "the last number")
+    require_representable(dtype, low, "the first number")
+    require_representable(dtype, last, "the last number")
     return TensorType(extents_of(shape), dtype)
 
 

@@ -19,8 +19,8 @@ from meta.op.core.check import (
     require_same_dtype,
     require_shape,
 )
-from meta.op.core.elementwise import described
-from meta.op.core.reduction import reduction, summed_dtype
+from meta.op.core.elementwise import with_docstring
+from meta.op.core.reduction import reduction, sum_dtype
 
 Axes = Ints | None
 
@@ -43,7 +43,7 @@ def sum(x: Tensor, axis: Axes = None, keepdims: bool | Ints = False) -> Tensor:
     which elements are cast before, and that of the result. ``keepdims`` may also be a tuple, one
     flag per entry of ``axis`` (as from `get_kept_dims`).
     """
-    return _reduced(x, axis, keepdims, summed_dtype(x.dtype))
+    return _reduced(x, axis, keepdims, sum_dtype(x.dtype))
 
 
 def in_given_dtype(reduce: Callable[..., Any], x: Any, dtype: Any) -> Any:
@@ -125,7 +125,7 @@ ALL: dict[str, tuple[Callable[[str], str], str]] = {
 
 def _define(name: str, dtype_of: Callable[[str], str], what: str) -> None:
     @op(name=name, complex=name in ALL)
-    @described(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
+    @with_docstring(f"{what}\n\n{CHOSEN}" if name in CHOICES else what)
     def reduce(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
         if name in CHOICES:
             _require_elements(x, axis)
@@ -139,7 +139,7 @@ for _name, _row in {**CHOICES, **ALL}.items():
 @op(composed=True, complex=True)
 def prod(x: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product of elements; 1 if there are none. Dtypes as of `sum`."""
-    return _reduced(x, axis, keepdims, summed_dtype(x.dtype))
+    return _reduced(x, axis, keepdims, sum_dtype(x.dtype))
 
 
 @prod.calls

@@ -13,7 +13,7 @@ MOST_SAMPLES = 1024
 """The most samples per axis of a bin where their number follows from its size."""
 
 
-def pooled(
+def region_pool_type(
     data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str, mode: str
 ) -> Tensor:
     """Check the arguments of pooling regions; return the type of the result."""
@@ -34,13 +34,13 @@ def pooled(
     return data.with_shape(tuple(extents[letter] for letter in layout))
 
 
-def images(data: Tensor, layout: str) -> tuple[IndexRange, ...]:
+def image_range(data: Tensor, layout: str) -> tuple[IndexRange, ...]:
     """Say what the numbers of images may be, the first elements of the rows of ``rois``."""
     count = data.shape[layout.index("N")]
     return (IndexRange("rois", count, "the images of data", any_below=True, along=(1, 0)),)
 
 
-@op(indices=images)
+@op(indices=image_range)
 def roi_align(
     data: Tensor,
     rois: Tensor,
@@ -69,10 +69,10 @@ def roi_align(
     below 1 and an empty height or width. Raises IndexOutOfRange for an image's number of N or more,
     or NaN: on CUDA with META_CHECK_INDICES only, without it the region is 0.
     """
-    return pooled(data, rois, pooled_size, spatial_scale, layout, mode)
+    return region_pool_type(data, rois, pooled_size, spatial_scale, layout, mode)
 
 
-@op(indices=images, options=roi_align)
+@op(indices=image_range, options=roi_align)
 def roi_align_dx(data: Tensor, rois: Tensor, dy: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align` in ``data``: every bin's dy, spread over what its samples read.
 
@@ -86,7 +86,7 @@ def roi_align_dx(data: Tensor, rois: Tensor, dy: Tensor, *options: Any) -> Tenso
     return data
 
 
-@op(indices=images, options=roi_align)
+@op(indices=image_range, options=roi_align)
 def roi_align_ddy(data: Tensor, rois: Tensor, ddx: Tensor, *options: Any) -> Tensor:
     """Gradient of `roi_align_dx` in ``dy``: `roi_align` of ``ddx``, in which ``data`` chooses.
 
@@ -100,7 +100,7 @@ def roi_align_ddy(data: Tensor, rois: Tensor, ddx: Tensor, *options: Any) -> Ten
     return y
 
 
-@op(indices=images)
+@op(indices=image_range)
 def roi_pool(
     data: Tensor, rois: Tensor, pooled_size: Ints, spatial_scale: float, layout: str = "NCHW"
 ) -> Tensor:
@@ -116,4 +116,4 @@ def roi_pool(
     As the operators of this name in TVM and MXNet, and ONNX's MaxRoiPool. Raises TypeInferError and
     IndexOutOfRange as roi_align does.
     """
-    return pooled(data, rois, pooled_size, spatial_scale, layout, "max")
+    return region_pool_type(data, rois, pooled_size, spatial_scale, layout, "max")

@@ -8,12 +8,12 @@ from meta.base.errors import ArgumentError
 from meta.ir.types import UNKNOWN, Dim, TensorType
 from meta.op.core import Ints, Op, Tensor, op
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
-from meta.op.core.function import function, operand
+from meta.op.core.function import as_operand, function
 from meta.op.core.resample import sampling, upsampled
-from meta.op.core.window import DATA, documented, permutation
+from meta.op.core.window import DATA, fill_docstring, layout_permutation
 
 
-def resized(
+def resize_type(
     count: int,
     x: Tensor,
     size: Ints,
@@ -27,7 +27,7 @@ def resized(
 ) -> Tensor:
     """Check the arguments of a resize of ``count`` spatial axes; return its type."""
     require_ndim(x, count + 2, "x")
-    permutation(layout, DATA[count], "layout")
+    layout_permutation(layout, DATA[count], "layout")
     if method != "nearest_neighbor":
         require_float(x, "x")
     extents = pair(size, "size", count)
@@ -48,7 +48,7 @@ def _resizing(n: int) -> Op:
     data = DATA[n]
 
     @op(name=f"resize{n}d")
-    @documented(n)
+    @fill_docstring(n)
     def resize(
         x: Tensor,
         size: Ints,
@@ -79,13 +79,13 @@ def _resizing(n: int) -> Op:
 
         Raises TypeInferError for unknown names, sizes below 1 and an empty spatial axis.
         """
-        return resized(
+        return resize_type(
             n, x, size, layout, method, coordinate_transformation_mode, rounding_method,
             cubic_alpha, cubic_exclude, out_dtype,
         )  # fmt: skip
 
     @op(name=f"resize{n}d_dx", options=resize)
-    @documented(n)
+    @fill_docstring(n)
     def resize_dx(x: Tensor, dy: Tensor, *options: Any) -> Tensor:
         """Gradient of `resize{n}d`: every sample's dy, spread with its weights over what it read.
 
@@ -94,7 +94,7 @@ def _resizing(n: int) -> Op:
         """
         require_float(x, "x")
         require_float(dy, "dy")
-        y = resized(n, x, *options)
+        y = resize_type(n, x, *options)
         fits = dy.shape == y.shape or not (dy.is_static and y.is_static)
         require(fits, "dy does not fit", expected=list(y.shape), found=str(dy))
         return x
@@ -121,7 +121,7 @@ def upsampling(
     operator of this name has it. x, layout and the result as in `resize2d`.
     """
     require_ndim(x, 4, "x")
-    permutation(layout, "NCHW", "layout")
+    layout_permutation(layout, "NCHW", "layout")
     axes = [layout.index(letter) for letter in "HW"]
     sizes = tuple(d if isinstance(d, int) else 1 for d in (x.shape[a] for a in axes))
     for extent, scale in zip(sizes, (scale_h, scale_w), strict=True):
@@ -129,7 +129,7 @@ def upsampling(
         expected = "a finite number that gives less than 2**63 elements"
         require(fits, "no extent follows from the scale", expected=expected, found=scale)
     size, method, mode = upsampled(sizes, (scale_h, scale_w), method, align_corners)
-    y = resized(2, x, size, layout, method, mode, "", -0.5, 0, "")
+    y = resize_type(2, x, size, layout, method, mode, "", -0.5, 0, "")
     # How an extent grows that is not a number depends on how it is rounded.
     unknown = [a for a in axes if not isinstance(x.shape[a], int)]
     return y.with_shape(tuple(UNKNOWN if i in unknown else d for i, d in enumerate(y.shape)))
@@ -221,7 +221,7 @@ def interpolate(
     Raises ArgumentError unless one of size and scale_factor is given, and for a scale that gives a
     broken size: kernels differ in where they then sample.
     """
-    x = operand(x)
+    x = as_operand(x)
     count = x.ndim - 2
     if count not in (1, 2, 3):
         raise ArgumentError("interpolate takes 1 to 3 spatial axes", found=f"shape {x.shape}")

@@ -7,8 +7,8 @@ from typing import Any
 
 from meta import op
 from meta.base.errors import TypeInferError
-from meta.op.core.check import broadcast_shapes, fit
-from meta.op.core.function import device_of, function, operand
+from meta.op.core.check import broadcast_shapes, shapes_compatible
+from meta.op.core.function import as_operand, device_of, function
 
 NAME = "scaled_dot_product_attention"
 
@@ -40,10 +40,10 @@ def scaled_dot_product_attention(
     Raises TypeInferError for shapes or dtypes that do not fit.
     """
     _check_options(dropout_p, is_causal, scale, enable_gqa)
-    q, k, v = operand(query), operand(key), operand(value)
-    mask = None if attn_mask is None else operand(attn_mask)
+    q, k, v = as_operand(query), as_operand(key), as_operand(value)
+    mask = None if attn_mask is None else as_operand(attn_mask)
     if min(q.ndim, k.ndim, v.ndim) < 2:
-        raise _refused("query, key and value need 2 axes", q, k, v)
+        raise _error("query, key and value need 2 axes", q, k, v)
     if _is_direct(q, k, v, enable_gqa):
         return _of_heads(q, k, v, mask, dropout_p, is_causal, scale)
     lead = _leading(q, k, v, enable_gqa)
@@ -55,7 +55,7 @@ def scaled_dot_product_attention(
     )
     if mask is not None and mask.ndim > 3:
         if mask.ndim > len(lead) + 2:
-            raise _refused("attn_mask has more axes than the scores", query, key, mask)
+            raise _error("attn_mask has more axes than the scores", query, key, mask)
         mask = _with_four(op.broadcast_to(mask, (*outer, *mask.shape[-3:])))
     y = _of_heads(q, k, v, mask, dropout_p, is_causal, scale)
     return op.reshape(y, (*lead, *y.shape[-2:]))
@@ -81,7 +81,7 @@ def _check_options(dropout_p: Any, is_causal: Any, scale: Any, enable_gqa: Any) 
         )
 
 
-def _refused(what: str, *arrays: Any, hint: str | None = None) -> TypeInferError:
+def _error(what: str, *arrays: Any, hint: str | None = None) -> TypeInferError:
     found = ", ".join(f"{x.dtype}{list(x.shape)}" for x in arrays)
     expected = "query (..., l, d), key (..., s, d), value (..., s, e)"
     return TypeInferError(what, op=NAME, expected=expected, found=found, hint=hint)
@@ -91,21 +91,23 @@ def _is_direct(q: Any, k: Any, v: Any, enable_gqa: bool) -> bool:
     """Whether `fused_attention` takes these as they are: one head of key serves all, anyway."""
     if (q.ndim, k.ndim, v.ndim) != (4, 4, 4):
         return False
-    same = fit(q.shape[:1], k.shape[:1]) and fit(k.shape[:2], v.shape[:2])
-    return same and (enable_gqa or fit(q.shape[1:2], k.shape[1:2]) or k.shape[1] == 1)
+    same = shapes_compatible(q.shape[:1], k.shape[:1]) and shapes_compatible(
+        k.shape[:2], v.shape[:2]
+    )
+    return same and (enable_gqa or shapes_compatible(q.shape[1:2], k.shape[1:2]) or k.shape[1] == 1)
 
 
 def _leading(q: Any, k: Any, v: Any, enable_gqa: bool) -> tuple[Any, ...]:
     """Return the leading axes of the result, the last of which are the heads."""
     cut = -3 if enable_gqa else -2
     if enable_gqa and min(q.ndim, k.ndim, v.ndim) < 3:
-        raise _refused("enable_gqa is about heads, axis -3", q, k, v)
+        raise _error("enable_gqa is about heads, axis -3", q, k, v)
     try:
         found = broadcast_shapes(*(x.shape[:cut] for x in (q, k, v)))
     except TypeInferError:
         share = "heads of key and value that serve several of query need enable_gqa=True"
         hint = None if enable_gqa or q.ndim < 3 else share
-        raise _refused("the leading axes do not broadcast", q, k, v, hint=hint) from None
+        raise _error("the leading axes do not broadcast", q, k, v, hint=hint) from None
     return (*found, q.shape[-3]) if enable_gqa else found
 
 

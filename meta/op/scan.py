@@ -4,15 +4,15 @@ from typing import Any
 
 from meta.op.core import DType, Tensor, op
 from meta.op.core.check import normalize_axis, require, require_gradient, require_same_dtype
-from meta.op.core.function import operand
+from meta.op.core.function import as_operand
 from meta.op.core.op import ComposedOp
-from meta.op.core.reduction import summed_dtype
+from meta.op.core.reduction import sum_dtype
 from meta.op.shapes import reshape
 
 
-def scanned_dtype(own: str, dtype: str | None) -> str:
+def scan_dtype(own: str, dtype: str | None) -> str:
     """Return the dtype of a scan of elements of the dtype ``own``."""
-    return dtype or summed_dtype(own)
+    return dtype or sum_dtype(own)
 
 
 @op(composed=True, complex=True)
@@ -26,7 +26,7 @@ def cumsum(x: Tensor, axis: int, dtype: DType | None = None, exclusive: bool = F
     """
     normalize_axis(axis, x.ndim)
     require(dtype != "bool", "bool cannot be accumulated", expected="a dtype of numbers")
-    return x.with_dtype(scanned_dtype(x.dtype, dtype))
+    return x.with_dtype(scan_dtype(x.dtype, dtype))
 
 
 @op(like=cumsum, composed=True, complex=True)
@@ -42,7 +42,7 @@ def _define_call(scan: ComposedOp) -> None:
     @scan.calls
     def call(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
         if axis is None:
-            x, axis = reshape(operand(x), (-1,)), 0
+            x, axis = reshape(as_operand(x), (-1,)), 0
         return scan.plain(x, axis, dtype)
 
 

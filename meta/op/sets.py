@@ -12,7 +12,7 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import function, operand, own
+from meta.op.core.function import as_operand, function, make_writable
 from meta.op.core.tracing import Symbol
 
 
@@ -32,7 +32,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Any:
     x1, x2: of one dtype. ``invert``: whether it is none of them. A NaN is equal to nothing. Every
     pair is compared, which takes size(x1) * size(x2) bytes in an eager call.
     """
-    x1, x2 = operand(x1), operand(x2)
+    x1, x2 = as_operand(x1), as_operand(x2)
     found = op.any(op.equal(op.expand_dims(x1, -1), op.reshape(x2, (-1,))), -1)
     return op.logical_not(found) if invert else found
 
@@ -42,7 +42,7 @@ def count_nonzero(
     x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False
 ) -> Any:
     """Return how many elements are not 0 along ``axis`` (None: all), as int64. A NaN is not 0."""
-    x = operand(x)
+    x = as_operand(x)
     nonzero = x if x.dtype == "bool" else op.not_equal(x, 0)
     return op.sum(nonzero, axis, keepdims)
 
@@ -120,7 +120,7 @@ def mode(x: Any, /, axis: int = -1) -> tuple[Any, Any]:
     compared, which takes the square of its extent in bytes for each row in an eager call.
     Raises ArgumentError for an empty axis.
     """
-    rows = _last(operand(x), axis)
+    rows = _last(as_operand(x), axis)
     if rows.shape[-1] == 0:
         raise ArgumentError("an empty axis has no most frequent element", found=f"axis {axis}")
     order = op.argsort(rows)
@@ -166,7 +166,7 @@ def nanmedian(x: Any, /, axis: int | None = None, *, keepdims: bool = False) -> 
 def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool) -> Any:
     if not 0 <= q <= 1:
         raise ArgumentError("a quantile is a number from 0 to 1", found=q)
-    x = operand(x)
+    x = as_operand(x)
     x = x if is_float(x.dtype) else op.astype(x, "float32")
     rows = op.reshape(x, (-1,)) if axis is None else _last(x, axis)
     if rows.shape[-1] == 0:
@@ -196,7 +196,7 @@ def _quantile(x: Any, q: float, axis: int | None, keepdims: bool, *, skip: bool)
 @function
 def nansum(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False) -> Any:
     """Return the sum of the elements that are not NaN along ``axis`` (None: all); 0 of none."""
-    x = operand(x)
+    x = as_operand(x)
     kept = op.where(op.isnan(x), 0, x) if is_float(x.dtype) else x
     return op.sum(kept, axis, keepdims)
 
@@ -207,7 +207,7 @@ def nanmean(x: Any, /, axis: int | tuple[int, ...] | None = None, *, keepdims: b
 
     x: floating point.
     """
-    x = operand(x)
+    x = as_operand(x)
     count = op.sum(op.logical_not(op.isnan(x)), axis, keepdims)
     return op.divide(nansum(x, axis=axis, keepdims=keepdims), op.astype(count, x.dtype))
 
@@ -223,7 +223,7 @@ def bincount(
     ``x``; in a traced program give its ``length``, which no element may reach.
     Raises ArgumentError for a negative element, and for a traced ``x`` without a length.
     """
-    x = operand(x)
+    x = as_operand(x)
     if x.ndim != 1 or is_float(x.dtype) or x.dtype == "bool":
         raise ArgumentError("bincount counts a vector of integers", found=f"{x.dtype}{x.shape}")
     if isinstance(x, Symbol) and length is None:
@@ -241,7 +241,7 @@ def bincount(
             )
         length = max(most + 1, minlength) if length is None else length
     size = max(minlength, length or 0)
-    added = op.astype(op.ones_like(x), "int64") if weights is None else operand(weights)
+    added = op.astype(op.ones_like(x), "int64") if weights is None else as_operand(weights)
     if added.shape != x.shape:
         raise ArgumentError("weights must be of x's shape", expected=x.shape, found=added.shape)
     bins = _zeros(size, added)
@@ -279,14 +279,14 @@ def histogram(
     of ``weights``, which has x's shape; with ``density`` floating point, of integral 1.
     edges: [bins + 1], of x's dtype, float32 for integers.
     """
-    x = operand(x)
+    x = as_operand(x)
     flat = op.reshape(x if is_float(x.dtype) else op.astype(x, "float32"), (-1,))
     edges = _edges(flat, bins, range) if isinstance(bins, int) else op.astype(bins, flat.dtype)
     count = edges.shape[0] - 1
     place = op.searchsorted(edges, flat, "right")  # 0: below all, count + 1: above all, or NaN
     place = op.where(op.equal(flat, edges[-1]), count, place)
-    added = None if weights is None else op.reshape(operand(weights), (-1,))
-    counts = own(bincount(place, added, length=count + 2)[1:-1])
+    added = None if weights is None else op.reshape(as_operand(weights), (-1,))
+    counts = make_writable(bincount(place, added, length=count + 2)[1:-1])
     if density:
         width = op.subtract(edges[1:], edges[:-1])
         share = op.astype(counts, flat.dtype)

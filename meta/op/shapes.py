@@ -19,7 +19,6 @@ from meta.op.core import CallValues, Ints, Scalar, Tensor, View, op
 from meta.op.core.check import (
     broadcast_shapes,
     extents_of,
-    fit,
     inverse_permutation,
     normalize_axes,
     normalize_axis,
@@ -27,11 +26,12 @@ from meta.op.core.check import (
     require,
     require_new_axes,
     shape_of,
-    swapped,
+    shapes_compatible,
+    swap_permutation,
 )
-from meta.op.core.function import operand
-from meta.op.core.reduction import summed_dtype
-from meta.op.core.slicing import reshaped
+from meta.op.core.function import as_operand
+from meta.op.core.reduction import sum_dtype
+from meta.op.core.slicing import reshape_result
 from meta.runtime.ndarray import ndarray
 
 
@@ -51,14 +51,14 @@ def reshape(x: Tensor, shape: Ints, kept: Ints = ()) -> Tensor:
     ``kept`` names axes that have the extent of ``x`` at the same place, whatever ``shape`` says
     there: for several extents that are unknown. TypeInferError if the number of elements differs.
     """
-    return x.with_shape(reshaped(x, shape, kept))
+    return x.with_shape(reshape_result(x, shape, kept))
 
 
 @reshape.calls
 def _reshape(x: Any, shape: Any, copy: bool | None = None) -> Any:
     if copy is None:
         return reshape.plain(x, shape)
-    x = x if isinstance(x, Overloads) else operand(x)
+    x = x if isinstance(x, Overloads) else as_operand(x)
     if not copy and isinstance(x, ndarray) and not x.key.compact:
         raise ArgumentError(
             "this array cannot be reshaped without a copy",
@@ -184,7 +184,7 @@ def broadcast_to(x: Tensor, shape: Ints) -> Tensor:
 @op(float8=True, view_elsewhere=True)
 def swapaxes(x: Tensor, axis1: int, axis2: int) -> Tensor:
     """``x`` with two axes exchanged."""
-    return x.with_shape(tuple(x.shape[i] for i in swapped(axis1, axis2, x.ndim)))
+    return x.with_shape(tuple(x.shape[i] for i in swap_permutation(axis1, axis2, x.ndim)))
 
 
 @op(float8=True)
@@ -205,7 +205,7 @@ for _view in (reshape, batch_flatten, expand_dims, squeeze, reshape_like):
 
 
 def _require_broadcast(narrow: Tensor, wide: Tensor) -> None:
-    fits = fit(broadcast_shapes(narrow.shape, wide.shape), wide.shape)
+    fits = shapes_compatible(broadcast_shapes(narrow.shape, wide.shape), wide.shape)
     expected = f"a shape that broadcasts to {wide}"
     require(fits, "one shape does not broadcast to the other", expected=expected, found=narrow)
 
@@ -228,7 +228,7 @@ def collapse_sum_like(x: Tensor, like_type: Tensor) -> Tensor:
     `sum` gives. Half precision is added in float32.
     """
     _require_broadcast(like_type, x)
-    return Tensor(like_type.shape, summed_dtype(x.dtype))
+    return Tensor(like_type.shape, sum_dtype(x.dtype))
 
 
 def collapsed_axes(shape: tuple[Dim, ...], target: tuple[Dim, ...]) -> tuple[int, ...]:

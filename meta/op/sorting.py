@@ -12,8 +12,8 @@ from typing import Any
 from meta.base.errors import ArgumentError
 from meta.ir.types import Dim
 from meta.op.core import DType, Tensor, op
-from meta.op.core.check import normalize_axis, require, require_holds, require_same_dtype
-from meta.op.core.function import operand
+from meta.op.core.check import normalize_axis, require, require_representable, require_same_dtype
+from meta.op.core.function import as_operand
 from meta.op.gathering import take
 from meta.op.shapes import require_index
 
@@ -23,7 +23,7 @@ def _index_type(shape: Tensor, dtype: str, largest: Dim) -> Tensor:
     result = shape.with_dtype(dtype)
     require_index(result)
     if isinstance(largest, int):
-        require_holds(dtype, max(largest, 0), "the largest index")
+        require_representable(dtype, max(largest, 0), "the largest index")
     return result
 
 
@@ -147,7 +147,7 @@ def _searchsorted(x1: Any, x2: Any, side: str = "left", sorter: Any = None) -> A
             hint='side="right" for right=True' if isinstance(side, bool) else None,
         )
     if sorter is not None:
-        x1 = operand(x1)
+        x1 = as_operand(x1)
         if x1.ndim != 1:
             raise ArgumentError(
                 "a sorter sorts a vector",

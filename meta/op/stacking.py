@@ -10,19 +10,19 @@ from typing import Any
 from meta import op
 from meta.base.errors import TypeInferError
 from meta.op.core.check import normalize_axis
-from meta.op.core.function import function, operand, own
+from meta.op.core.function import as_operand, function, make_writable
 
 
 def _of_rank(x: Any, ndim: int) -> Any:
     """Return an array with axes of extent 1 added: (n,) is (1, n), and (m, n) is (m, n, 1)."""
-    x = operand(x)
+    x = as_operand(x)
     if x.ndim >= ndim:
         return x
     shape = {0: (1, 1, 1), 1: (1, *x.shape, 1)}.get(x.ndim, (*x.shape, 1))
     return op.reshape(x, shape[:ndim] if ndim > 1 else shape[:1])
 
 
-def _given(name: str, arrays: Any) -> Sequence[Any]:
+def _require_sequence(name: str, arrays: Any) -> Sequence[Any]:
     if isinstance(arrays, tuple | list) and arrays:
         return arrays
     raise TypeInferError(
@@ -37,20 +37,20 @@ def _given(name: str, arrays: Any) -> Sequence[Any]:
 @function
 def hstack(arrays: Sequence[Any]) -> Any:
     """Return arrays joined along their second axis, vectors along their only one."""
-    given = [_of_rank(a, 1) for a in _given("hstack", arrays)]
+    given = [_of_rank(a, 1) for a in _require_sequence("hstack", arrays)]
     return op.concat(tuple(given), 0 if given[0].ndim == 1 else 1)
 
 
 @function
 def vstack(arrays: Sequence[Any]) -> Any:
     """Return arrays joined along their first axis; a vector is a row."""
-    return op.concat(tuple(_of_rank(a, 2) for a in _given("vstack", arrays)), 0)
+    return op.concat(tuple(_of_rank(a, 2) for a in _require_sequence("vstack", arrays)), 0)
 
 
 @function
 def dstack(arrays: Sequence[Any]) -> Any:
     """Return arrays joined along their third axis: (n,) is (1, n, 1), (m, n) is (m, n, 1)."""
-    return op.concat(tuple(_of_rank(a, 3) for a in _given("dstack", arrays)), 2)
+    return op.concat(tuple(_of_rank(a, 3) for a in _require_sequence("dstack", arrays)), 2)
 
 
 @function
@@ -60,7 +60,7 @@ def array_split(x: Any, sections: int, axis: int = 0) -> tuple[Any, ...]:
     Unlike `split` it does not ask for equal parts. As NumPy's `array_split`, torch's
     `tensor_split`. Raises TypeInferError for an unknown extent, and for less than one part.
     """
-    x = operand(x)
+    x = as_operand(x)
     at = normalize_axis(axis, x.ndim)
     extent = x.shape[at]
     if not isinstance(extent, int) or not isinstance(sections, int) or sections < 1:
@@ -80,7 +80,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Return ``x`` turned ``k`` times by 90 degrees in the plane of two axes, from the first
     towards the second. Raises TypeInferError for one axis named twice.
     """
-    x = operand(x)
+    x = as_operand(x)
     first, second = (normalize_axis(a, x.ndim) for a in axes)
     if first == second:
         raise TypeInferError("a plane has two axes", op="rot90", found=f"axes={axes}")
@@ -88,7 +88,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     if turns == 2:
         return _flipped(_flipped(x, first), second)
     if turns == 1:
-        return own(_exchanged(_flipped(x, second), first, second))
+        return make_writable(_exchanged(_flipped(x, second), first, second))
     return _flipped(_exchanged(x, first, second), second) if turns else op.copy(x)
 
 
@@ -106,7 +106,7 @@ def diag(x: Any, k: int = 0) -> Any:
 
     A positive k lies above the main diagonal. Raises TypeInferError for other than 1 or 2 axes.
     """
-    x = operand(x)
+    x = as_operand(x)
     if x.ndim == 2:
         return op.diagonal(x, k)
     if x.ndim != 1:

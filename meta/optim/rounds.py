@@ -18,7 +18,7 @@ from meta import op
 from meta.base.dtype import promote
 from meta.op.core import Op
 from meta.op.core.formula import Expr, evaluate
-from meta.op.core.update import FORMULAS, NEUTRAL
+from meta.op.core.update import FORMULAS, NEUTRAL_VALUES
 from meta.passes.distributed.flat_parts import gathered, part_of
 from meta.runtime.placement import Placement, Split
 
@@ -225,7 +225,7 @@ def of_formula(
     of tensors, by name; those that are floats are seen as constants.
     """
     formula, defaults = FORMULAS[operator], {s.name: s.default for s in operator.schema.slots}
-    given = {n: numbers.get(n, defaults[n]) for n in formula.numbers} | NEUTRAL
+    given = {n: numbers.get(n, defaults[n]) for n in formula.numbers} | NEUTRAL_VALUES
     lists = {"x": x, "dx": g, **state}
     attributes = {n: numbers[n] for n in formula.attributes if n in numbers}
     constants = {n: value for n, value in given.items() if isinstance(value, int | float)}

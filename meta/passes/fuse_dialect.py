@@ -30,7 +30,7 @@ from meta.dialect.core import (
 from meta.dialect.core.failure import building, located
 from meta.dialect.core.preference import Preference, current
 from meta.ir import Call, Constant, Expr, Function, Literal, Module, TensorType, Var
-from meta.op.core import CallValues, fields
+from meta.op.core import CallValues, result_types
 from meta.op.core.indices import checks_indices
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.calls import called_op
@@ -161,7 +161,7 @@ def _pattern(fused: FusedPattern, device: Device) -> Any:
 def _prepared(fused: FusedPattern, found: Match, device: Device) -> OpEnv:
     """Return the kernel for a match; raises Unsupported if there is none."""
     made = (one.var.type for one in found.results)
-    results = tuple(t for type_ in made if type_ is not None for t in fields(type_))
+    results = tuple(t for type_ in made if type_ is not None for t in result_types(type_))
     types = (*results, *found.types.values())
     if not all(isinstance(t, TensorType) for t in results):
         raise Unsupported("a result of a fused kernel is a tensor, or a tuple of tensors")

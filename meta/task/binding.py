@@ -7,7 +7,7 @@ from typing import Any
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.registry import nearest
 from meta.ir.types import TensorType, compatible
-from meta.op.core.call import array_type, fields, map_tensors
+from meta.op.core.call import array_type, map_tensors, result_types
 from meta.op.core.phases import TaskSlot
 from meta.op.core.schema import NUMBERS
 from meta.runtime.ndarray import as_array, ndarray
@@ -152,7 +152,7 @@ class OpTaskBinding:
 
     def _expected(self, slot: TaskSlot, types: tuple[Any, ...]) -> Any:
         if slot.slot is None:
-            result = fields(self.signature.op.infer(types))
+            result = result_types(self.signature.op.infer(types))
             return result if len(result) > 1 else result[0]
         return types[self.signature.op.schema.index[slot.of]]
 

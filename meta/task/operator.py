@@ -18,7 +18,7 @@ from meta.dialect.core.plevel import Levels
 from meta.grad.core import gradient, not_differentiable
 from meta.ir.types import TensorType
 from meta.op.core import CallValues, Op, Tensor, op
-from meta.op.core.call import fields, named_places, runtime_args
+from meta.op.core.call import result_types, runtime_args, slot_positions
 from meta.op.core.check import require, require_like
 from meta.op.core.registration import require_function, require_op
 from meta.task.accessor import TaskArgumentAccessor
@@ -121,7 +121,7 @@ class OperatorTasks:
                 for s, v in zip(call.op.slots, call.args, strict=True)
                 if s.kind == "attribute" or v is None
             }
-            places, given = named_places(call), len(runtime_args(call.op, call.args))
+            places, given = slot_positions(call), len(runtime_args(call.op, call.args))
             (out,) = (s.name for s in signature.writes) if not backward else (None,)
 
             def run(*values: Any) -> None:
@@ -206,7 +206,7 @@ def gradient_operator(forward: Op, output: bool, site: Span) -> Op:
     count = len(forward.slots)
 
     def infer(*args: Any) -> tuple[TensorType, ...]:
-        results: Any = fields(forward.infer(args[:count]))
+        results: Any = result_types(forward.infer(args[:count]))
         for name, given in zip(own, args[count:], strict=True):
             fits = len(given) == len(results)
             require(fits, f"{name} is not of all results", expected=len(results), found=len(given))

@@ -10,7 +10,7 @@ from meta.base.errors import MetaError
 from meta.base.registry import OPERATORS
 from meta.ir.dims import Dim, SymbolicDim
 from meta.ir.types import TensorType, TupleType
-from meta.op.core.call import fields, map_tensors
+from meta.op.core.call import map_tensors, result_types
 from meta.testing.case import OpCase, Sample
 from meta.testing.shapes import inferred, types_of
 
@@ -40,8 +40,10 @@ def check_types(case: OpCase, one: Sample, dtype: str) -> Any:
     except MetaError:
         return found
     says = f"{what} {found}, and of {symbolic} {general}"
-    assert isinstance(general, type(found)) and len(fields(general)) == len(fields(found)), says
-    for exact, type_ in zip(fields(found), fields(general), strict=True):
+    assert isinstance(general, type(found)) and len(result_types(general)) == len(
+        result_types(found)
+    ), says
+    for exact, type_ in zip(result_types(found), result_types(general), strict=True):
         assert isinstance(exact, TensorType) and isinstance(type_, TensorType), says
         dims = tuple(d.evaluate(extents) if isinstance(d, SymbolicDim) else d for d in type_.shape)
         assert len(dims) == exact.ndim and type_.dtype == exact.dtype, says

@@ -182,7 +182,7 @@ def convention_to_json(convention: Convention) -> dict[str, Any]:
 def _written(structure: Any, where: str) -> Any:
     if structure is tree.LEAF:
         return {"array": True}
-    if isinstance(structure, tree.Opened):
+    if isinstance(structure, tree.ObjectStructure):
         return _written(structure.parts, where)
     if isinstance(structure, dict):
         return {"dict": [[_literal(k, where), _written(v, where)] for k, v in structure.items()]}

@@ -37,7 +37,7 @@ from meta.op.core.call import (
     number_bounds,
     runtime_args,
     written_args,
-    written_places,
+    written_positions,
 )
 from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
@@ -101,7 +101,7 @@ class DecidedCall:
         self.simple: tuple[Callable[..., Any], ArrayKey] | None = None
         self.fresh: Callable[..., Any] | None = None
         self.written = call.op.schema.written
-        self.places = written_places(call)  # of what is written, among the values
+        self.places = written_positions(call)  # of what is written, among the values
         self.op_name = call.op.name
         self.compacts, self.capturable = False, True
         self.bounds = tuple(number_bounds(call))

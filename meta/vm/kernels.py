@@ -29,7 +29,7 @@ from meta.dialect.core.failure import building
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Function, Module, SymbolicDim, TensorType
 from meta.ir.operators import resolve_op
-from meta.op.core.call import map_tensors, written_places
+from meta.op.core.call import map_tensors, written_positions
 from meta.op.core.op import Op
 from meta.passes.calls import base_op
 from meta.passes.dispatch import exact
@@ -254,5 +254,5 @@ def restored(
         return env
     if base.schema.written:
         call = base.call_values(kernel.args, device)
-        env.wrap(partial(counting, places=written_places(call)))
+        env.wrap(partial(counting, places=written_positions(call)))
     return env

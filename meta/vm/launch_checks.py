@@ -28,7 +28,7 @@ import torch
 from meta.base import config
 from meta.base.errors import DivisionByZero, IndexOutOfRange, NonFiniteError
 from meta.base.source import Span
-from meta.op.core.call import CallValues, written_places
+from meta.op.core.call import CallValues, written_positions
 from meta.op.core.indices import IndexRange, checks_indices
 from meta.vm.promises import results_of
 
@@ -235,7 +235,7 @@ def with_finite_checked(
     run: Callable[..., Any], call: CallValues, allocates: bool
 ) -> Callable[..., Any]:
     """Return an eager call's kernel, checked. It takes what `OpEnv.run` takes."""
-    written = written_places(call)
+    written = written_positions(call)
     constants = [a for a in call.args if isinstance(a, float)]
     fresh = 0 if allocates else len(call.outputs)
 

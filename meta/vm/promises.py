@@ -30,7 +30,7 @@ from meta.base.errors import BackendError, MetaError
 from meta.dialect.core.fused import FUSED, KERNEL
 from meta.dialect.core.openv import Kernel, OpEnv
 from meta.ir import Function, TensorType, TupleType, Type, bindings
-from meta.op.core.call import CallValues, array_type, written_places
+from meta.op.core.call import CallValues, array_type, written_positions
 from meta.op.core.op import Op
 from meta.passes.calls import called_op, leaf_types, written_parameters
 from meta.runtime.array_key import key_of
@@ -135,7 +135,9 @@ def with_promises_checked(env: OpEnv, call: CallValues) -> Kernel:
     """Return the kernel of an eager call, which raises BackendError for a promise that it breaks.
     It takes what `OpEnv.run` takes.
     """
-    return promises_checked(env, call.op.name, call.outputs, written_places(call), call.out_device)
+    return promises_checked(
+        env, call.op.name, call.outputs, written_positions(call), call.out_device
+    )
 
 
 def promises_checked(
@@ -227,7 +229,7 @@ def is_of_others(env: OpEnv) -> bool:
 def first_run(env: OpEnv, call: CallValues, *after: Callable[[Kernel], None]) -> FirstRun:
     """Return the kernel of a call, to be checked in its first run, and then given to ``after``."""
     repeats = _repeats(call.op) and env.state is None
-    outputs, written = call.outputs, written_places(call)
+    outputs, written = call.outputs, written_positions(call)
     return FirstRun(Promise(env, call.op.name, outputs, written, call.out_device, repeats), *after)
 
 

@@ -21,7 +21,7 @@ from meta.base.overloads import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 from meta.op.core import tree
 from meta.op.core.op import by_schema
-from meta.op.functional_updates import Part
+from meta.op.functional_updates import IndexedUpdate
 from meta.runtime.no_gradient import NoGradient
 from meta.testing.case import OpCase, Sample
 from tests.model.layers.cases import CASES as LAYERS
@@ -248,7 +248,7 @@ def test_python_operators(name: str) -> None:
                 assert torch.autograd.grad(y.sum(), t)[0].shape == t.shape
 
 
-UPDATES = [n for n in vars(Part) if not n.startswith("_") and n != "get"]
+UPDATES = [n for n in vars(IndexedUpdate) if not n.startswith("_") and n != "get"]
 
 
 @pytest.mark.parametrize("name", UPDATES)

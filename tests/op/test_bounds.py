@@ -15,7 +15,7 @@ from meta.base.errors import ArgumentError, MetaError, OutOfMemory, TypeInferErr
 from meta.base.registry import OPERATORS
 from meta.ir import Type
 from meta.op.core.call import array_type, map_tensors
-from meta.op.core.check import excess
+from meta.op.core.check import array_limit_error
 from meta.runtime.ndarray import as_array, ndarray
 from tests.op.records import CASES
 
@@ -70,7 +70,7 @@ def test_type_functions_bound_every_number(name: str) -> None:
             assert len(str(error)) < 10_000
         else:
             fields = getattr(result, "fields", (result,))
-            assert not isinstance(result, Type) or excess(fields) is None, text
+            assert not isinstance(result, Type) or array_limit_error(fields) is None, text
         assert time.process_time() - start < SECONDS, text
 
 

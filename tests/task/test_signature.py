@@ -14,7 +14,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect import only
 from meta.ir.types import TensorType
 from meta.op.core import Op
-from meta.op.core.call import fields
+from meta.op.core.call import result_types
 from meta.op.core.op import by_schema
 from meta.runtime.ndarray import as_array, ndarray
 from meta.task import OpTaskBinding, OpTaskInvocation, OpTaskSignature
@@ -81,7 +81,7 @@ def test_backward_tasks_are_the_gradients(name: str) -> None:
         for a in tracked:
             a.requires_grad = True
         y = by_schema(base)(*args)
-        types = fields(base.infer(tuple(map(type_of, args))))
+        types = result_types(base.infer(tuple(map(type_of, args))))
         own = y[: len(types)] if isinstance(y, tuple) else (y,)
         dys = [meta.ones_like(r) for r in own]
         seeds = [p for p in zip(own, dys, strict=True) if has_gradient(str(p[0].dtype))]

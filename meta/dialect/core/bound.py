@@ -11,7 +11,7 @@ from meta.base.source import definition_span
 from meta.dialect.core.fused import launcher, parameters
 from meta.dialect.core.openv import Kernel
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places, number_places, runtime_args
+from meta.op.core.call import CallValues, number_positions, runtime_args, slot_positions
 from meta.op.core.op import Op
 
 _SINGLE = ("float16", "bfloat16", "float32")  # their arithmetic is in float32
@@ -44,14 +44,14 @@ def bind_kernel(
     constants: dict[str, Any] = {whole: call} if whole in wanted else {}
     dtypes = {t.dtype for t in call.tensors()}
     single = bool(dtypes) and "float64" not in dtypes | {t.dtype for t in call.outputs}
-    places, count = named_places(call), len(runtime_args(call.op, call.args))
+    places, count = slot_positions(call), len(runtime_args(call.op, call.args))
     for name, value in zip(call.op.schema.names, call.args, strict=True):
         if name not in places:
             constants[name] = _rounded(value) if single else value
     if out in wanted:
         several = not isinstance(call.out, TensorType)
         places[out] = slice(count, count + len(call.outputs)) if several else count
-    narrow = [p for p, dtype in number_places(call) if dtype in _SINGLE]
+    narrow = [p for p, dtype in number_positions(call) if dtype in _SINGLE]
     if stateful:
         behind = {n: slice(p.start + 1, p.stop + 1) if isinstance(p, slice) else p + 1
                   for n, p in places.items()}  # fmt: skip

@@ -42,7 +42,7 @@ from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
 from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.dialect.core.tuning import choice, configuration, race_of
-from meta.op.core.call import CallValues, cache_key, written_places
+from meta.op.core.call import CallValues, cache_key, written_positions
 from meta.op.core.op import Op
 from meta.op.core.registration import reason_of
 from meta.op.core.schema import NUMBERS, Slot
@@ -163,7 +163,7 @@ def _answer(
             try:
                 env = _made(dialect_op, call).configured(config)
                 if call.op.schema.written:
-                    env.wrap(partial(counting, places=written_places(call)))
+                    env.wrap(partial(counting, places=written_positions(call)))
                 env.scope, env.site = scope, dialect_op.site
                 env.dialect_op = dialect_op.plain.configured(config)
             except Unsupported as refusal:

@@ -20,7 +20,7 @@ from meta.dialect.cuda import cubin, driver, list_kernel
 from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.source import source
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places, runtime_args
+from meta.op.core.call import CallValues, runtime_args, slot_positions
 
 THREADS = 256
 CHUNK = 1 << 12
@@ -127,7 +127,7 @@ def multi_tensor_fold_batch_norm(call: CallValues) -> OpEnv:
     types = {"COMPUTE": wide, **dict(zip(TYPES, kinds, strict=True))}
     types["RESULT"] = call.outputs[0].dtype
     launch = Launcher(args.w, types, args.eps, call.device)
-    places = named_places(call)
+    places = slot_positions(call)
     read = [places.get(name, slice(0)) for name in LISTS]
     end, count = len(runtime_args(call.op, args)), len(args.w)
     made = slice(end, end + count), slice(end + count, end + 2 * count)

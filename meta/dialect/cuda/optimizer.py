@@ -13,8 +13,8 @@ from meta.dialect.cuda import cuda as dialect
 from meta.dialect.cuda.list_kernel import NUMBER_KINDS, Launcher
 from meta.dialect.cuda.list_source import Definition, Pass
 from meta.ir.types import TensorType, TupleType
-from meta.op.core.call import CallValues, named_places, runtime_args
-from meta.op.core.formula import LEAVES, Expr, Formula, Sweep, evaluate, nodes
+from meta.op.core.call import CallValues, runtime_args, slot_positions
+from meta.op.core.formula import LEAVES, Expr, Formula, Sweep, evaluate, postorder
 from meta.op.core.update import FORMULAS, ListCall
 
 CONDITIONS = ">", "==", "&"
@@ -30,7 +30,7 @@ OPERATIONS = {
 
 def code(sweep: Sweep) -> str:
     """Return what a sweep does to an element; what is stored or used twice has a name."""
-    order = list(nodes(*sweep.roots))
+    order = list(postorder(*sweep.roots))
     used = [operand for node in order if node.kind not in LEAVES for operand in node.operands]
     twice = [node for node in order if used.count(node) > 1 and node.kind not in LEAVES]
     names = {node: f"t{i}" for i, node in enumerate(twice)}
@@ -98,7 +98,7 @@ def _make(call: CallValues) -> OpEnv:
     like = "float64" if norm else lists["y" if "y" in lists else "x"][0].dtype
     wide = "float64" if like == "float64" else "float32"
     launch = Launcher(made, dtypes, sizes, wide, call.device)
-    places: dict[str, Any] = dict(named_places(call))
+    places: dict[str, Any] = dict(slot_positions(call))
     end = len(runtime_args(call.op, call.args))
     if "y" in lists:
         places.setdefault("y", slice(end, end + len(call.outputs)))

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from meta.dialect.cudnn import library
-from meta.op.core.window import permutation
+from meta.op.core.window import layout_permutation
 
 _DTYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT", "float64": "DOUBLE"}
 
@@ -36,7 +36,7 @@ class Operand:
         for extent in reversed(shape):
             strides.append(step)
             step *= max(extent, 1)
-        order = permutation(layout, canonical, "layout") if layout else range(len(shape))
+        order = layout_permutation(layout, canonical, "layout") if layout else range(len(shape))
         strides.reverse()
         return cls(tuple(shape[i] for i in order), tuple(strides[i] for i in order), dtype)
 

@@ -16,7 +16,7 @@ from meta.dialect.cudnn.launch import (
 )
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
-from meta.op.core.window import DATA, permutation, window
+from meta.op.core.window import DATA, layout_permutation, window
 
 MAX, MEAN_WITH_PADDING, MEAN, MAX_TO_ONE = range(4)
 """How the library pools; the last gives a gradient to one of equal elements."""
@@ -26,7 +26,7 @@ def _window(call: CallValues, layout: str) -> Descriptor:
     """Return the descriptor of the window; Unsupported for one that the library has not."""
     a = call.args
     require_elements(a.x)
-    sizes = [a.x.static_shape[i] for i in permutation(layout, DATA[2], "layout")[2:]]
+    sizes = [a.x.static_shape[i] for i in layout_permutation(layout, DATA[2], "layout")[2:]]
     axes = window(tuple(sizes), a.kernel, a.stride, a.padding, a.dilation, a.ceil_mode)
     for size, axis in zip(sizes, axes, strict=True):
         decline_if(axis.before != axis.after, "cuDNN pads both sides of a pooled axis alike")

@@ -14,7 +14,7 @@ from meta.dialect.torch.operands import ON_CPU, single_or_double
 from meta.dialect.torch.pointwise import product, product_dw, product_dx, steps_of
 from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.op.core.check import pair
-from meta.op.core.window import DATA, KERNEL, exchanged, pads, permutation
+from meta.op.core.window import DATA, KERNEL, layout_permutation, pads, transposed_kernel_layout
 
 _PRECISION = torch.backends.cudnn.conv  # type: ignore[attr-defined]  # torch sets it when imported
 _convolve_some = in_float32(torch.convolution, _PRECISION)
@@ -54,7 +54,7 @@ def _window(stride, padding, dilation, count):
 
 
 # What a kernel is told of windows and layouts is the same in each of its calls.
-_order = lru_cache(maxsize=1024)(permutation)
+_order = lru_cache(maxsize=1024)(layout_permutation)
 
 
 def _image(x, layout):
@@ -226,7 +226,7 @@ def transposed(conv_transpose, conv_dx, conv_dw):
     def how(call):
         a = call.args
         window = a.stride, a.padding, a.dilation, a.groups
-        return *window, a.out_layout, exchanged(a.kernel_layout), a.layout
+        return *window, a.out_layout, transposed_kernel_layout(a.kernel_layout), a.layout
 
     @dialect.kernel(conv_transpose, plevel=LIBRARY, when=no_integers_on_cuda("convolution"))
     def run(x, w, call):

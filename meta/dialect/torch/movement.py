@@ -8,7 +8,7 @@ from meta.dialect.torch.creation import fill
 from meta.dialect.torch.operands import kernels, wide
 from meta.dialect.torch.shapes import fresh, reversed_axes, sliced
 from meta.op.core.check import normalize_axes
-from meta.op.core.padding import pad_pairs, read_at
+from meta.op.core.padding import pad_pairs, source_index
 from meta.op.core.slicing import slice_ranges
 from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
@@ -116,7 +116,7 @@ def _source(before, after, extent, mode, device):
     def largest(a, b):
         return a.maximum(torch.as_tensor(b, device=device))
 
-    return read_at(place, extent, mode, least, largest)
+    return source_index(place, extent, mode, least, largest)
 
 
 @dialect.kernel(op.pad)

@@ -18,7 +18,7 @@ from meta.dialect.torch.operands import with_signature
 from meta.op.core import Op
 from meta.op.core.formula import Expr, Traced, evaluate
 from meta.op.core.numbers import divide, pow
-from meta.op.core.update import FORMULAS, NEUTRAL, SINGLES, ListCall
+from meta.op.core.update import FORMULAS, NEUTRAL_VALUES, SINGLE_STEPS, ListCall
 
 # A value is a tensor, or of several parameters a list of them; a number is a float, a 0-d tensor,
 # or, if each parameter has its own, a list of 0-d tensors.
@@ -171,7 +171,7 @@ def _without_neutral(given: dict[str, Any]) -> dict[str, Any]:
     return {
         n: v
         for n, v in given.items()
-        if n not in NEUTRAL or isinstance(v, torch.Tensor) or v != NEUTRAL[n]
+        if n not in NEUTRAL_VALUES or isinstance(v, torch.Tensor) or v != NEUTRAL_VALUES[n]
     }
 
 
@@ -208,7 +208,7 @@ def adamw(x, dx, m, v, step, learning_rate, beta1, beta2, eps, weight_decay):
     update(op.adamw, tensors | numbers)
 
 
-for _base in (*FORMULAS, *SINGLES):
+for _base in (*FORMULAS, *SINGLE_STEPS):
     if _base.has_effect and _base is not op.adamw:
         dialect.kernel(_base)(_kernel(_base))
 

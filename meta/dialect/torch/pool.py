@@ -13,7 +13,7 @@ from meta import op
 from meta.dialect import LIBRARY
 from meta.dialect.torch import torch as dialect
 from meta.op.core.check import pair
-from meta.op.core.window import DATA, Taps, permutation, window
+from meta.op.core.window import DATA, Taps, layout_permutation, window
 
 aten = torch.ops.aten
 
@@ -198,7 +198,10 @@ def _define(base, function, axes_of, plevel=None):
             return tensors[0].new_zeros(call.out.static_shape)  # which ATen refuses in part
         if a.layout in (None, order):
             return function(tensors, axes_of(tensors[0].shape[2:], a), a).contiguous()
-        to, back = permutation(a.layout, order, "layout"), permutation(order, a.layout, "layout")
+        to, back = (
+            layout_permutation(a.layout, order, "layout"),
+            layout_permutation(order, a.layout, "layout"),
+        )
         moved = [t.permute(to) for t in tensors]
         return function(moved, axes_of(moved[0].shape[2:], a), a).permute(back).contiguous()
 

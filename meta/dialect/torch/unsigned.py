@@ -16,7 +16,7 @@ from torch import Tensor
 from meta.base.dtype import FROM_TORCH, TO_TORCH, canonical
 from meta.dialect.core.openv import OpEnv
 from meta.ir.types import TensorType, TupleType
-from meta.op.core.call import CallValues, written_places
+from meta.op.core.call import CallValues, written_positions
 
 WIDER = {"uint16": "int32", "uint32": "int64"}
 """The dtype in which one is computed."""
@@ -131,7 +131,7 @@ def _converting(env: OpEnv, call: CallValues) -> Callable[..., Any]:
         if slot.kind != "attribute" and call.args[i] is not None
         for _ in (call.args[i] if slot.kind == "tensors" else (None,))
     ]
-    of_results, written, count = _of_results(call), written_places(call), len(of_args)
+    of_results, written, count = _of_results(call), written_positions(call), len(of_args)
     dtypes = [TO_TORCH[t.dtype] for t in call.outputs]
     kernel, allocates = env.run, env.allocates
 

@@ -32,7 +32,7 @@ from meta.dialect.core import Unsupported, decline_if, require_static
 from meta.dialect.triton import words
 from meta.dialect.triton.function import NO_DEFAULT, Parameter, Source
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places, number_places, runtime_args
+from meta.op.core.call import CallValues, number_positions, runtime_args, slot_positions
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS
 
@@ -254,9 +254,9 @@ class _Binding:
         types = [t for t in (*call.tensors(), *call.outputs) if isinstance(t, TensorType)]
         require_static(*types)
         self.double = any(t.dtype == "float64" for t in types)
-        self.places: dict[str, Any] = named_places(call)
+        self.places: dict[str, Any] = slot_positions(call)
         self.count = len(runtime_args(call.op, call.args))
-        self.numbers = dict(number_places(call))
+        self.numbers = dict(number_positions(call))
         self.several = not isinstance(call.out, TensorType)
         self.bound = Bound(results=self.count)
         words_ = binder.words.values()

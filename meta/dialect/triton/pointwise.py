@@ -33,7 +33,13 @@ from meta.dialect.triton.interpreter import interpreted_run
 from meta.dialect.triton.launch import LaunchPlan, choosing
 from meta.dialect.triton.single import Ready, compile_each, target_of
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places, number_places, runtime_args, written_places
+from meta.op.core.call import (
+    CallValues,
+    number_positions,
+    runtime_args,
+    slot_positions,
+    written_positions,
+)
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS
 
@@ -112,12 +118,12 @@ class _Call:
         self.shape = self.outputs[0].static_shape
         self.size = self.outputs[0].size
         self.count = len(runtime_args(call.op, call.args))
-        self.places = {n: p for n, p in named_places(call).items() if isinstance(p, int)}
+        self.places = {n: p for n, p in slot_positions(call).items() if isinstance(p, int)}
         self.inputs: list[tuple[str, TensorType]] = []
         self.numbers: list[Number] = []
         self.constants: list[Any] = []
         self.arguments: list[str] = []
-        dtypes = dict(number_places(call))
+        dtypes = dict(number_positions(call))
         for parameter in kernel.source.parameters:
             index = call.op.schema.index.get(parameter.name)
             value = parameter.default if index is None else call.args[index]
@@ -218,7 +224,7 @@ class _Call:
 
     def env(self) -> OpEnv:
         """Return the kernel."""
-        strided = not written_places(self.call)
+        strided = not written_positions(self.call)
         if not self.size:
             return OpEnv(nothing, allocates=False, strided=strided)
         grid = (-(-self.size // self.tuning.meta["BLOCK"]), 1, 1)

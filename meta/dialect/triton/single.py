@@ -30,7 +30,7 @@ from meta.dialect.triton.function import NO_DEFAULT, Source, read
 from meta.dialect.triton.interpreter import interpreted_run
 from meta.dialect.triton.launch import LaunchPlan
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, written_places
+from meta.op.core.call import CallValues, written_positions
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS
 from meta.runtime import chip
@@ -347,7 +347,7 @@ class SingleKernel:
         strided = tuple(sorted({s.place for s in bound.strides.values()}))
         first_result = bound.results
         inputs = [p for p in bound.compact if p < first_result]
-        any_strides = bool(strided) and not set(inputs) & set(written_places(call))
+        any_strides = bool(strided) and not set(inputs) & set(written_positions(call))
         plan = LaunchPlan(
             tuple(v.passed for v in variants),
             grid,

@@ -33,7 +33,7 @@ from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.lower import prim_func
 from meta.ir.dims import is_symbolic
 from meta.ir.types import UNKNOWN, SymbolicDim, TensorType, TupleType, UnknownDim
-from meta.op.core.call import CallValues, written_places
+from meta.op.core.call import CallValues, written_positions
 from meta.op.core.op import Op
 from meta.op.core.registration import require_function, require_op
 
@@ -306,7 +306,7 @@ def _register(
         if call.device.kind == "cuda" and any(size > MOST_ON_CUDA for size in sizes):
             raise Unsupported(f"an array has more than {MOST_ON_CUDA:,} elements")
         inputs, outputs = aspect.build(call)
-        outputs, written = _changed(inputs, outputs, written_places(call))
+        outputs, written = _changed(inputs, outputs, written_positions(call))
         function = prim_func(inputs, outputs, in_place=written)
         return deferred(function, call.device, LaunchPlan(repeated=written), not known)
 

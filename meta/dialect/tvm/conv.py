@@ -13,7 +13,7 @@ from meta import op
 from meta.dialect.tvm.broadcast import cast, computing, converted
 from meta.dialect.tvm.compute import OUT_ELEMWISE_FUSABLE, compute
 from meta.dialect.tvm.layout import Ordered, laid_out
-from meta.op.core.window import DATA, KERNEL, exchanged, permutation, window
+from meta.op.core.window import DATA, KERNEL, layout_permutation, transposed_kernel_layout, window
 
 
 def _padded(x, axes):
@@ -82,7 +82,7 @@ def by_input(
     data, order = DATA[dy.ndim - 2], KERNEL[dy.ndim - 2]
     result, kernel = Ordered(dy, out_layout, data), Ordered(x_or_w, kernel_layout, order)
     outputs, inputs, *taps = kernel.shape
-    _, _, *sizes = (shape[a] for a in permutation(layout, data, "layout"))
+    _, _, *sizes = (shape[a] for a in layout_permutation(layout, data, "layout"))
     axes = window(tuple(sizes), tuple(taps), stride, padding, dilation)
     per_group = outputs // groups
 
@@ -114,7 +114,9 @@ def by_kernel(
     """Return dw; x_or_w is x."""
     data, order = DATA[dy.ndim - 2], KERNEL[dy.ndim - 2]
     image, result = Ordered(x_or_w, layout, data), Ordered(dy, out_layout, data)
-    outputs, inputs, *taps = (shape[a] for a in permutation(kernel_layout, order, "kernel_layout"))
+    outputs, inputs, *taps = (
+        shape[a] for a in layout_permutation(kernel_layout, order, "kernel_layout")
+    )
     axes = window(image.shape[2:], tuple(taps), stride, padding, dilation)
     padded = _padded(image, axes)
     per_group = outputs // groups
@@ -135,7 +137,15 @@ def _exchanged(
     """Return the attributes of the convolution that a transposed one is, with the parts exchanged:
     x and the result change places, and so do the letters I and O of the kernel.
     """
-    return (stride, padding, dilation, groups, out_layout, exchanged(kernel_layout), layout)
+    return (
+        stride,
+        padding,
+        dilation,
+        groups,
+        out_layout,
+        transposed_kernel_layout(kernel_layout),
+        layout,
+    )
 
 
 def transposed(x, w, out, **options):

@@ -5,7 +5,7 @@ A kernel then is written once, and each tensor is accessed where it lies; none i
 
 from tvm import te
 
-from meta.op.core.window import permutation
+from meta.op.core.window import layout_permutation
 
 
 class Ordered:
@@ -13,8 +13,8 @@ class Ordered:
 
     def __init__(self, x, layout, canonical):
         self.x, self.layout, self.canonical = x, layout, canonical
-        self.to = permutation(layout, canonical, "layout")
-        self.back = permutation(canonical, layout, "layout")
+        self.to = layout_permutation(layout, canonical, "layout")
+        self.back = layout_permutation(canonical, layout, "layout")
         self.shape = tuple(int(x.shape[a]) for a in self.to)
 
     def __call__(self, *i):
@@ -32,5 +32,5 @@ class Ordered:
 
 def laid_out(shape, element, layout, canonical, name):
     """Return a tensor of ``shape`` in ``layout``: ``element`` of indices in ``canonical`` order."""
-    to = permutation(layout, canonical, "layout")
+    to = layout_permutation(layout, canonical, "layout")
     return te.compute(shape, lambda *i: element(*[i[a] for a in to]), name=name)

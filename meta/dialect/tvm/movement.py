@@ -21,7 +21,7 @@ from meta.dialect.tvm.index import (
 )
 from meta.dialect.tvm.layout import Ordered
 from meta.op.core.check import normalize_axes, normalize_axis
-from meta.op.core.padding import pad_pairs, read_at, sides
+from meta.op.core.padding import mirror_ranges, pad_pairs, source_index
 from meta.op.core.slicing import slice_ranges
 from meta.op.movement import roll_shifts, tile_counts
 from meta.op.shapes import split_bounds
@@ -202,7 +202,9 @@ def _repeated(x, pad_width, mode, out):
     def element(*i):
         return x(
             *(
-                read_at(v - before, int(extent), mode, tirx.min, tirx.max) if before + after else v
+                source_index(v - before, int(extent), mode, tirx.min, tirx.max)
+                if before + after
+                else v
                 for v, (before, after), extent in zip(i, pairs, x.shape, strict=True)
             )
         )
@@ -263,7 +265,7 @@ def _folded_mirror(total, axis, before, after, extent, mode):
 
     def element(read, i):
         result = read(i + before)
-        for begin, end, both in sides(before, after, extent, mode):
+        for begin, end, both in mirror_ranges(before, after, extent, mode):
             if begin < end:
                 seen = tirx.all(i >= begin, i < end)
                 result = result + tirx.if_then_else(seen, read(both - i), zero)

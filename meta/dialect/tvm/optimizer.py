@@ -22,8 +22,8 @@ from meta.dialect.tvm.list_kernel import list_kernel, printer
 from meta.ir.types import TensorType, TupleType
 from meta.op.core import Op
 from meta.op.core.call import CallValues
-from meta.op.core.formula import LEAVES, Expr, Traced, nodes
-from meta.op.core.update import FORMULAS, RATES, SINGLES, ListCall
+from meta.op.core.formula import LEAVES, Expr, Traced, postorder
+from meta.op.core.update import FORMULAS, RATES, SINGLE_STEPS, ListCall
 
 PARALLEL = 1 << 15
 """Elements from which it pays to wake the threads."""
@@ -78,7 +78,7 @@ for _operator in FORMULAS:
 
 
 def updated(base: Op, given: dict[str, Any]) -> list[te.Tensor]:
-    """Return the new values of what a step of `SINGLES` writes, in slot order."""
+    """Return the new values of what a step of `SINGLE_STEPS` writes, in slot order."""
     call = ListCall.of(base, given)
     traced = call.trace()
     derived = _derived(traced, call.numbers)
@@ -100,9 +100,9 @@ def _derived(traced: Traced, given: dict[str, Any]) -> Derived:
     of their own.
     """
     value = printer("float64", lambda node: single(given[node.parts[0]], "float64"))
-    every = nodes(*traced.stores.values(), through=True)
+    every = postorder(*traced.stores.values(), through=True)
     used = {node.parts[0]: node.parts[1] for node in every if node.kind == "derived"}
-    powers = [x for x in used.values() if any(n.kind == "**" for n in nodes(x))]
+    powers = [x for x in used.values() if any(n.kind == "**" for n in postorder(x))]
 
     def element(i: Any) -> Any:
         found = value(powers[0])
@@ -154,7 +154,7 @@ def _of_parameter(
         return te.compute((), lambda: te.sum(summand, axis=axes) if axes else summand, name="total")
 
     names = {x: name for name, x in traced.stores.items()}
-    order = list(nodes(*names, through=True))
+    order = list(postorder(*names, through=True))
     # Once for all elements: the compiler cannot know that no store changes what was added up.
     once = {x for node in order if not _once(node) for x in node.operands if _once(x)}
     # What is added up is read again behind the sum: to keep it costs less than to compute it twice.
@@ -174,7 +174,7 @@ def _of_parameter(
 
 def _once(node: Expr) -> bool:
     """Whether a node is a number made of totals, beside other numbers."""
-    kinds = {x.kind for x in nodes(node)}
+    kinds = {x.kind for x in postorder(node)}
     number = node.kind not in (*LEAVES, ">", "==", "&")
     return number and "total" in kinds and "element" not in kinds
 
@@ -184,10 +184,10 @@ def _compute(base: Op) -> None:
         return updated(base, given)
 
     step.__signature__ = base.schema.signature  # type: ignore[attr-defined]  # read by `inspect`
-    formula = FORMULAS[SINGLES[base].multi]
+    formula = FORMULAS[SINGLE_STEPS[base].multi]
     traced = formula.trace(formula.lists, {}, {})
     compute(base, OPAQUE if traced.totals else INJECTIVE)(step)
 
 
-for _single in SINGLES:
+for _single in SINGLE_STEPS:
     _compute(_single)

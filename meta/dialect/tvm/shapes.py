@@ -7,7 +7,7 @@ from meta.dialect.tvm.broadcast import converted
 from meta.dialect.tvm.compute import BROADCAST, COMM_REDUCE, INJECTIVE, compute
 from meta.dialect.tvm.index import flat_index, ints, unflat_index
 from meta.dialect.tvm.reduce import Over
-from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swapped
+from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swap_permutation
 from meta.op.core.reduction import Reduction
 from meta.op.shapes import collapsed_axes, squeezed_axes
 
@@ -40,7 +40,7 @@ def _permuted(order_of, name):
 
 compute(op.permute_dims, INJECTIVE)(_permuted(permutation, "permute_dims"))
 compute(op.permute_dims_dx, INJECTIVE)(_permuted(inverse_permutation, "permute_dims_dx"))
-compute(op.swapaxes, INJECTIVE)(_permuted(swapped, "swapaxes"))
+compute(op.swapaxes, INJECTIVE)(_permuted(swap_permutation, "swapaxes"))
 
 
 compute(op.batch_flatten, INJECTIVE)(reshape)

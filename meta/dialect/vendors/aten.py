@@ -17,7 +17,7 @@ from meta.base.registry import OPERATORS
 from meta.dialect.core.openv import OpEnv, Unsupported
 from meta.dialect.vendors.aten_names import ROWS
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, named_places
+from meta.op.core.call import CallValues, slot_positions
 from meta.op.core.op import Op
 
 AT = "at"
@@ -160,7 +160,7 @@ def _slot(name: str, call: CallValues) -> Bound:
         raise Unsupported(f"needs {name}")
     if slot.kind != "tensors" and not isinstance(value, TensorType):
         raise Unsupported(f"{name} is a number, not a tensor")
-    return AT, named_places(call)[name]
+    return AT, slot_positions(call)[name]
 
 
 def _number(call: CallValues, name: str) -> Bound:
@@ -169,7 +169,7 @@ def _number(call: CallValues, name: str) -> Bound:
         return "is", value
     if value is None or isinstance(value, TensorType):
         raise Unsupported(f"{name} is no number")
-    return AT, named_places(call)[name]
+    return AT, slot_positions(call)[name]
 
 
 def _of(known: frozenset[str], text: str, others: bool = False) -> Callable[..., Bound]:

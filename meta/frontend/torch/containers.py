@@ -37,7 +37,7 @@ def adopt(value: Any, above: tuple[int, ...] = ()) -> bool:
 def adopt_class(kind: type) -> None:
     """Let the objects of a class be containers."""
     registered = kind in pytree.SUPPORTED_NODES
-    tree.adopt(kind, *(_by_pytree if registered else _by_attributes)(kind))
+    tree.register_container(kind, *(_by_pytree if registered else _by_attributes)(kind))
 
 
 def adopt_classes(spec: pytree.TreeSpec) -> None:
@@ -102,7 +102,7 @@ def is_leaf(value: object) -> bool:
 
 
 def _is_foreign(value: object) -> bool:
-    return type(value) in tree.KINDS and type(value) not in pytree.SUPPORTED_NODES
+    return type(value) in tree.CONTAINER_KINDS and type(value) not in pytree.SUPPORTED_NODES
 
 
 def flat(value: Any) -> tuple[Any, list[Any]]:

@@ -46,7 +46,7 @@ Rules that hold for all operators:
 """
 
 from meta.ir.types import TensorType
-from meta.op.core.call import CallValues, View, fields, map_tensors, runtime_args
+from meta.op.core.call import CallValues, View, map_tensors, result_types, runtime_args
 from meta.op.core.op import Op, op
 from meta.op.core.schema import (
     AnyScalar,
@@ -78,8 +78,8 @@ __all__ = [
     "TensorType",
     "View",
     "Weight",
-    "fields",
     "map_tensors",
     "op",
+    "result_types",
     "runtime_args",
 ]

@@ -64,10 +64,10 @@ class CallValues:
         yield from (a for a in runtime_args(self.op, self.args) if isinstance(a, TensorType))
 
     def __str__(self) -> str:
-        return f"{written(self.op, self.args)} on {self.device}"
+        return f"{call_text(self.op, self.args)} on {self.device}"
 
 
-def written(op: Op, args: tuple[Any, ...]) -> str:
+def call_text(op: Op, args: tuple[Any, ...]) -> str:
     """Return a call with canonical arguments as text: ``relu(x=float32[2])``."""
 
     def shown(value: Any) -> Any:
@@ -106,7 +106,7 @@ def map_tensors(op: Op, args: tuple[Any, ...], function: Callable[[Any], Any]) -
     return tuple(result)
 
 
-def _places(call: CallValues) -> Iterator[tuple[int, range]]:
+def _argument_positions(call: CallValues) -> Iterator[tuple[int, range]]:
     """Iterate over the slots that `runtime_args` has, with the positions of each among them."""
     count = 0
     for i, (slot, value) in enumerate(zip(call.op.schema.slots, call.args, strict=True)):
@@ -116,25 +116,27 @@ def _places(call: CallValues) -> Iterator[tuple[int, range]]:
             count += width
 
 
-def named_places(call: CallValues) -> dict[str, int | slice]:
+def slot_positions(call: CallValues) -> dict[str, int | slice]:
     """Return by slot where `runtime_args` has it: a position, or a slice of several tensors."""
     return {
         call.op.schema.names[i]: slice(at.start, at.stop)
         if call.op.schema.kinds[i] == "tensors"
         else at.start
-        for i, at in _places(call)
+        for i, at in _argument_positions(call)
     }
 
 
-def written_places(call: CallValues) -> tuple[int, ...]:
+def written_positions(call: CallValues) -> tuple[int, ...]:
     """Return the positions, among `runtime_args`, of the arguments that the operator writes."""
-    return tuple(p for i, places in _places(call) if i in call.op.schema.written for p in places)
+    return tuple(
+        p for i, places in _argument_positions(call) if i in call.op.schema.written for p in places
+    )
 
 
-def number_places(call: CallValues) -> list[tuple[int, str]]:
+def number_positions(call: CallValues) -> list[tuple[int, str]]:
     """Return, of the Python numbers that take a dtype, the position in `runtime_args` and which."""
     dtypes = call.op.schema.number_dtypes(call.args, call.out)
-    return [(places.start, dtypes[i]) for i, places in _places(call) if i in dtypes]
+    return [(places.start, dtypes[i]) for i, places in _argument_positions(call) if i in dtypes]
 
 
 def number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]]:
@@ -142,7 +144,7 @@ def number_bounds(call: CallValues) -> Iterator[tuple[int, int, int, int | None]
     and a number in it that is refused.
     """
     further = call.op.number_ranges(call.args)
-    for place, dtype in number_places(call):
+    for place, dtype in number_positions(call):
         held = integer_range(dtype)
         if held is None:
             continue
@@ -171,7 +173,7 @@ def array_type(key: ArrayKey) -> TensorType:
     return found
 
 
-def fields(type_: Type) -> tuple[Type, ...]:
+def result_types(type_: Type) -> tuple[Type, ...]:
     """Return the result types as a tuple, whether there is one or several."""
     return type_.fields if isinstance(type_, TupleType) else (type_,)
 

@@ -23,7 +23,7 @@ def require(condition: bool, what: str, *, expected: object = None, found: objec
         raise TypeInferError(what, expected=expected, found=found)
 
 
-def require_holds(dtype: str, value: int | float, what: str) -> None:
+def require_representable(dtype: str, value: int | float, what: str) -> None:
     """Raise NumberOutOfRange unless a dtype has a number, whose fraction is dropped."""
     if math.isfinite(value) and not fits(math.trunc(value), dtype):
         raise out_of_range(value, dtype, what, hint=f'dtype="{suggest_dtype(math.trunc(value))}"')
@@ -78,7 +78,7 @@ def broadcast_shapes(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def fit(found: Sequence[Dim], expected: Sequence[Dim]) -> bool:
+def shapes_compatible(found: Sequence[Dim], expected: Sequence[Dim]) -> bool:
     """Whether two shapes may be equal: as many extents, equal where both are known."""
     return len(found) == len(expected) and all(
         a == b or isinstance(a, UnknownDim) or isinstance(b, UnknownDim)
@@ -105,7 +105,7 @@ def extents_of(shape: int | tuple[Any, ...]) -> tuple[Any, ...]:
     return extents
 
 
-def is_one(x: TensorType) -> bool:
+def has_one_element(x: TensorType) -> bool:
     """Whether a tensor has one element."""
     return all(d == 1 for d in x.shape)
 
@@ -174,13 +174,13 @@ def inverse_permutation(axes: int | tuple[int, ...] | None, ndim: int) -> tuple[
     return tuple(order.index(i) for i in range(ndim))
 
 
-def swapped(axis1: int, axis2: int, ndim: int) -> tuple[int, ...]:
+def swap_permutation(axis1: int, axis2: int, ndim: int) -> tuple[int, ...]:
     """Return the permutation that exchanges two axes."""
     a, b = normalize_axis(axis1, ndim), normalize_axis(axis2, ndim)
     return tuple(b if i == a else a if i == b else i for i in range(ndim))
 
 
-def excess(types: Sequence[Any]) -> tuple[str, str, str] | None:
+def array_limit_error(types: Sequence[Any]) -> tuple[str, str, str] | None:
     """Return what is wrong with results of these types, what would be right, and what was found;
     None if an array can be of each.
 

@@ -1,7 +1,7 @@
 """The types of convolutions, of transposed ones and of their gradients, over any number of axes.
 
-`convolved` and `transposed` are the shape rules, in one order of axes; a `Convolution` applies one
-of them to tensors of any layout.
+`conv_shape` and `conv_transpose_shape` are the shape rules, in one order of axes; a `Convolution`
+applies one of them to tensors of any layout.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from meta.ir.types import UNKNOWN, Dim, TensorType, UnknownDim
 from meta.op.core.check import pair, require, require_float, require_ndim, require_same_dtype
 from meta.op.core.schema import Ints
-from meta.op.core.window import DATA, arranged, pads, permutation, window
+from meta.op.core.window import DATA, arrange_shape, layout_permutation, pads, window
 
 Shape = tuple[Dim, ...]
 
 
-def convolved(
+def conv_shape(
     x: Shape, w: tuple[int, ...], stride: Ints, padding: Ints, dilation: Ints, groups: int
 ) -> Shape:
     """Return the shape of a convolution of shapes in `DATA` and `KERNEL` order, in `DATA` order."""
@@ -36,7 +36,7 @@ def convolved(
     return (x[0], outputs, *(axis.out for axis in axes))
 
 
-def transposed(
+def conv_transpose_shape(
     x: Shape,
     w: tuple[int, ...],
     stride: Ints,
@@ -45,7 +45,7 @@ def transposed(
     dilation: Ints,
     groups: int,
 ) -> Shape:
-    """As `convolved`, of the transposed convolution; w is in `TRANSPOSED_KERNEL` order."""
+    """As `conv_shape`, of the transposed convolution; w is in `TRANSPOSED_KERNEL` order."""
     count = len(x) - 2
     require(groups >= 1, "groups must be positive", found=groups)
     fits = not isinstance(x[1], int) or w[0] == x[1]
@@ -77,7 +77,8 @@ def transposed(
 class Convolution:
     """The types of a convolution, transposed or not, and of its two gradients.
 
-    shape_of: `convolved` or `transposed`. kernel: the order of axes in which it takes w's shape.
+    shape_of: `conv_shape` or `conv_transpose_shape`. kernel: the order of axes in which it takes
+    w's shape.
     options: an operator's arguments behind its tensors and ``shape``: the numbers that ``shape_of``
     takes, then the layouts of x, of w and of the result.
     Methods raise TypeInferError if shapes, dtypes, groups or layouts do not match.
@@ -138,6 +139,8 @@ class Convolution:
         """Return the shape of the result in its layout, of shapes in theirs."""
         *window_, layout, kernel_layout, out_layout = options
         data = DATA[len(self.kernel) - 2]
-        image = tuple(x[i] for i in permutation(layout, data, "layout"))
-        kernel = tuple(w[i] for i in permutation(kernel_layout, self.kernel, "kernel_layout"))
-        return arranged(self.shape_of(image, kernel, *window_), data, out_layout, "out_layout")
+        image = tuple(x[i] for i in layout_permutation(layout, data, "layout"))
+        kernel = tuple(
+            w[i] for i in layout_permutation(kernel_layout, self.kernel, "kernel_layout")
+        )
+        return arrange_shape(self.shape_of(image, kernel, *window_), data, out_layout, "out_layout")

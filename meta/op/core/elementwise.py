@@ -29,7 +29,7 @@ OF_X_OR_Y = (
 )
 
 
-def described(text: str) -> Callable[[F], F]:
+def with_docstring(text: str) -> Callable[[F], F]:
     """Give a function a docstring; what comes after the first paragraph is wrapped."""
 
     def describe(function: F) -> F:
@@ -106,7 +106,7 @@ def gradient_by_x_or_y(forward: Op, formula: str) -> Op:
     """Make the operator ``<forward>_dx``, which is computed from the argument or the result."""
 
     @op(name=f"{forward.name}_dx", complex=forward.complex)
-    @described(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
+    @with_docstring(f"Gradient of `{forward.name}`: {formula}.\n\n{OF_X_OR_Y}")
     def backward(x: Tensor | None, y: Tensor | None, dy: Tensor) -> Tensor:
         return gradient(x, y, dy)
 
@@ -122,7 +122,7 @@ def define_real(
     """
 
     @op(name=name, complex=complex)
-    @described(f"{summary}\n\n{OF_ANY_DTYPE}")
+    @with_docstring(f"{summary}\n\n{OF_ANY_DTYPE}")
     def function(x: Scalar | Tensor) -> Tensor:
         return floating(on_number, x)
 

@@ -77,7 +77,7 @@ def where(condition: Expr, a: Expr | float, b: Expr | float) -> Expr:
 
 def clamp(x: Expr, bound: Expr) -> Expr:
     """x within [-bound, bound]; a NaN stays."""
-    return x if _is(bound, inf) else Expr("clamp", (x, bound))
+    return x if _is_constant(bound, inf) else Expr("clamp", (x, bound))
 
 
 def total(x: Expr) -> Expr:
@@ -90,20 +90,20 @@ def ratio(square: Expr, other: Expr) -> Expr:
     return where((square > 0) & (other > 0), sqrt(square / other), 1)
 
 
-def _is(value: Any, number: float) -> bool:
+def _is_constant(value: Any, number: float) -> bool:
     return isinstance(value, Expr) and value.kind == "constant" and value.parts[0] == number
 
 
 def _operation(kind: str, a: Expr | float, b: Expr | float) -> Expr:
     """Return a node; one of constants that change nothing is left out, and so is a product by 0."""
     a, b = constant(a), constant(b)
-    if kind == "*" and (_is(a, 0) or _is(b, 1)):
+    if kind == "*" and (_is_constant(a, 0) or _is_constant(b, 1)):
         return a
-    if kind == "*" and (_is(b, 0) or _is(a, 1)):
+    if kind == "*" and (_is_constant(b, 0) or _is_constant(a, 1)):
         return b
-    if kind == "+" and _is(a, 0):
+    if kind == "+" and _is_constant(a, 0):
         return b
-    if kind in "+-" and _is(b, 0):
+    if kind in "+-" and _is_constant(b, 0):
         return a
     return Expr(kind, (a, b))
 
@@ -141,7 +141,9 @@ class Sweep:
     @property
     def loads(self) -> list[str]:
         """The lists that are read."""
-        return list(dict.fromkeys(n.parts[0] for n in nodes(*self.roots) if n.kind == "element"))
+        return list(
+            dict.fromkeys(n.parts[0] for n in postorder(*self.roots) if n.kind == "element")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +165,7 @@ class Traced:
         return [[x for x, at in levels.items() if at == i] for i in range(1, last + 1)]
 
 
-def nodes(*roots: Expr, through: bool = False) -> Iterator[Expr]:
+def postorder(*roots: Expr, through: bool = False) -> Iterator[Expr]:
     """Yield every node once, operands first; those of totals and derived numbers if ``through``."""
     seen = set[int]()
 
@@ -240,7 +242,7 @@ class Formula:
 def _levels(stores: Stores) -> dict[Expr, int]:
     """Return all nodes, operands first, each with how many totals there are one within another."""
     level: dict[Expr, int] = {}
-    for node in nodes(*stores.values(), through=True):
+    for node in postorder(*stores.values(), through=True):
         below = (level[operand] for operand in node.operands if node.kind != "derived")
         level[node] = max(below, default=0) + (node.kind == "total")
     return level
@@ -255,7 +257,7 @@ def _sweeps(stores: Stores) -> tuple[Sweep, ...]:
     when = dict.fromkeys(totals, max((level[x] for x in stores.values()), default=0) - 1)
 
     def before(root: Expr, sweep: int) -> None:
-        for node in nodes(root):
+        for node in postorder(root):
             if node.kind == "total":
                 when[node] = min(when[node], sweep - 1)
 
@@ -269,7 +271,7 @@ def _sweeps(stores: Stores) -> tuple[Sweep, ...]:
         fresh = _reread(written)
         now = {n: fresh(x) for n, x in stores.items() if level[x] == number}
         sums = {i: fresh(t.parts[0]) for i, t in enumerate(totals) if when[t] == number}
-        read = nodes(*now.values(), *sums.values())
+        read = postorder(*now.values(), *sums.values())
         needs = {node: totals.index(node) for node in read if node.kind == "total"}
         found.append(Sweep(now, sums, needs))
         written |= {x: n for n, x in stores.items() if level[x] == number and x not in written}

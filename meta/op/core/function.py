@@ -40,12 +40,12 @@ def function(f: F) -> F:
     return call
 
 
-def operand(x: Any) -> Any:
+def as_operand(x: Any) -> Any:
     """Return a tensor argument as an ndarray, or as it is where it is traced."""
     return x if isinstance(x, ndarray | Symbol) else as_array(x)
 
 
-def own(x: Any) -> Any:
+def make_writable(x: Any) -> Any:
     """Return a new array that a function made by an index or by a permutation, as one that may be
     written: what it was made of is the function's alone.
     """

@@ -59,7 +59,7 @@ def into_axis(
     return IndexRange(slot, x.shape[at], f"axis {at} of {name}", from_end)
 
 
-def _whole(*operands: TensorType | float) -> bool:
+def _are_integers(*operands: TensorType | float) -> bool:
     """Whether operands, one of which is a tensor, are integers."""
     dtypes = {o.dtype for o in operands if isinstance(o, TensorType)}
     return not any(d == "bool" or has_gradient(d) for d in dtypes)
@@ -67,14 +67,14 @@ def _whole(*operands: TensorType | float) -> bool:
 
 def divisors(x1: TensorType | float, x2: TensorType | float) -> tuple[IndexRange, ...]:
     """Return that no element of x2 is 0 where it divides integers."""
-    if not _whole(x1, x2):
+    if not _are_integers(x1, x2):
         return ()
     return (IndexRange("x2", 1, "", any_below=True, nonzero=True),)
 
 
 def exponents(x1: TensorType | float, x2: TensorType | float) -> tuple[IndexRange, ...]:
     """Return that a number is no exponent of integers if it is negative."""
-    if isinstance(x2, TensorType) or not _whole(x1):
+    if isinstance(x2, TensorType) or not _are_integers(x1):
         return ()
     return (IndexRange("x2", INT_LIMIT, "the integers"),)
 

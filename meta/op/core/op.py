@@ -20,19 +20,19 @@ from meta.base.signature_check import require_bindable
 from meta.base.source import Span, definition_span
 from meta.ir.expr import OpNode
 from meta.ir.types import TensorType, TupleType, Type
-from meta.op.core.call import CallValues, runtime_args, written
-from meta.op.core.check import excess
+from meta.op.core.call import CallValues, call_text, runtime_args
+from meta.op.core.check import array_limit_error
+from meta.op.core.declaration_check import check_function, check_indices, check_name, check_promotes
 from meta.op.core.handler import Default
 from meta.op.core.indices import IndexRange, IndexRule
-from meta.op.core.out import into
+from meta.op.core.out import write_out
 from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
-from meta.op.core.stated import check_function, check_indices, check_name, check_promotes
 from meta.runtime.ndarray import described, ndarray
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
-KNOWN = (bool, int, float, tuple)
+CONSTANT_TYPES = (bool, int, float, tuple)
 """What a type function returns where the result is known now."""
 NOT_COMPLEX = "this operator does not take complex numbers"
 
@@ -142,7 +142,7 @@ class Op(OpNode):
             raise failure
         given = () if x is _ABSENT else (x, *args) if y is _ABSENT else (x, y, *args)
         if "out" in kwargs:
-            return into(self.name, kwargs.pop("out"), lambda: self(*given, **kwargs))
+            return write_out(self.name, kwargs.pop("out"), lambda: self(*given, **kwargs))
         return (_context().handler or Default.handler)(self, given, kwargs)
 
     def __repr__(self) -> str:
@@ -191,7 +191,7 @@ class Op(OpNode):
         types = result.fields if isinstance(result, TupleType) else (result,)
         if not self.site.is_own:
             self._check_result(result, types, args)
-        wrong = excess(types)
+        wrong = array_limit_error(types)
         if wrong is not None:
             what, expected, found = wrong
             raise TypeInferError(
@@ -206,7 +206,7 @@ class Op(OpNode):
         """Raise TypeInferError if the type function of a stranger returns no type of tensors where
         its annotation says so, or where no value is known either.
         """
-        known = self.schema.returns is not TensorType and isinstance(result, KNOWN)
+        known = self.schema.returns is not TensorType and isinstance(result, CONSTANT_TYPES)
         if isinstance(result, tuple) and any(isinstance(r, Type) for r in result):
             known = False  # a type among values
         if not isinstance(result, Type) and not known:
@@ -261,7 +261,7 @@ class Op(OpNode):
                 raise error
 
     def _describe(self, args: tuple[Any, ...]) -> str:
-        text = written(self, args)
+        text = call_text(self, args)
         return text if len(text) <= MAX_DESCRIPTION else f"{text[:MAX_DESCRIPTION]}..."
 
     def call_values(self, args: tuple[Any, ...], device: Device) -> CallValues:
@@ -343,7 +343,7 @@ class ComposedOp(Op):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if "out" in kwargs:
-            return into(self.name, kwargs.pop("out"), lambda: self(*args, **kwargs))
+            return write_out(self.name, kwargs.pop("out"), lambda: self(*args, **kwargs))
         try:
             return self.written(*args, **kwargs)
         except MetaError as error:

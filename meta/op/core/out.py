@@ -16,7 +16,7 @@ from meta.runtime.no_gradient import is_recording
 from meta.runtime.writes import memory_of
 
 
-def into(name: str, out: Any, call: Callable[[], Any]) -> Any:
+def write_out(name: str, out: Any, call: Callable[[], Any]) -> Any:
     """Write the result of a call of an operator into ``out`` and return it; None: return the
     result.
 

@@ -45,11 +45,11 @@ def flat_widths(pad_width: Any, ndim: int) -> int | tuple[int, ...]:
         expected=f"a pair (before, after) for each of {ndim} axes, ((1, 1), ...), or one pair, or "
         "one int",
         found=repr(pad_width),
-        hint=torchs + _turned(given, ndim) if flat else None,
+        hint=torchs + _torch_pairs_text(given, ndim) if flat else None,
     )
 
 
-def _turned(flat: Any, ndim: int) -> str:
+def _torch_pairs_text(flat: Any, ndim: int) -> str:
     """Return torch's list as pairs, if it is one."""
     pairs = [(flat[i], flat[i + 1]) for i in range(0, len(flat) - 1, 2)][::-1]
     return str(tuple([(0, 0)] * (ndim - len(pairs)) + pairs))
@@ -72,7 +72,7 @@ def pad_pairs(pad_width: int | tuple[int, ...], ndim: int) -> tuple[tuple[int, i
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def reach(extent: int, mode: str) -> int:
+def max_padding(extent: int, mode: str) -> int:
     """Return how far an axis can be padded on one side: up to the end of what is copied there."""
     if mode == "reflect":
         return max(extent - 1, 0)
@@ -86,7 +86,7 @@ def mirror(mode: str) -> int:
     return 1 if mode == "symmetric" else 0
 
 
-def sides(
+def mirror_ranges(
     before: int, after: int, extent: int, mode: str
 ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     """Return (begin, end, sum) of the elements that a mirror's two sides copy.
@@ -99,7 +99,7 @@ def sides(
     return front, back
 
 
-def read_at(place: Any, extent: int, mode: str, least: Any, greatest: Any) -> Any:
+def source_index(place: Any, extent: int, mode: str, least: Any, greatest: Any) -> Any:
     """Return which element the place ``place`` of an axis reads, counted from the first element.
 
     ``least`` and ``greatest`` are the minimum and maximum of two, so that a place may be a number,

@@ -3,18 +3,18 @@
 from meta.ir.types import Dim, TensorType
 from meta.op.core.check import pair, require, require_float, require_like, require_ndim
 from meta.op.core.schema import Ints
-from meta.op.core.window import DATA, Taps, arranged, permutation, window
+from meta.op.core.window import DATA, Taps, arrange_shape, layout_permutation, window
 
 
 def _shape(count: int, x: TensorType, layout: str) -> tuple[Dim, ...]:
     """Return x's shape in the order of `DATA`."""
     require_ndim(x, count + 2, "x")
     require_float(x, "x")
-    shape = tuple(x.shape[i] for i in permutation(layout, DATA[count], "layout"))
+    shape = tuple(x.shape[i] for i in layout_permutation(layout, DATA[count], "layout"))
     return shape
 
 
-def _reaches(axis: Taps) -> bool:
+def _windows_meet_input(axis: Taps) -> bool:
     """Whether every window has a tap inside the input, given that none lies beside it.
 
     The distance of two taps has to be larger than the input for them to lie on either side.
@@ -29,7 +29,7 @@ def _reaches(axis: Taps) -> bool:
     return True
 
 
-def pooled(
+def pool_type(
     count: int,
     x: TensorType,
     kernel: Ints,
@@ -52,16 +52,16 @@ def pooled(
         expected = f"padding below the window's extent {axis.extent}"
         require(fits, "a window could lie in the padding alone", expected=expected, found=padding)
         require(
-            _reaches(axis),
+            _windows_meet_input(axis),
             "a window has no element of the input",
             expected=f"a tap of each within {axis.size} elements",
             found=f"dilation {axis.dilation} and padding {axis.before}, {axis.after}",
         )
     result = (*shape[:2], *(axis.out for axis in axes))
-    return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
+    return TensorType(arrange_shape(result, DATA[count], layout, "layout"), x.dtype)
 
 
-def input_gradient(
+def pool_gradient_type(
     x: TensorType, y: TensorType, dy: TensorType, expected: TensorType
 ) -> TensorType:
     """Return x's type, after checking that y and dy are of the type that the forward call gives."""
@@ -70,10 +70,10 @@ def input_gradient(
     return x
 
 
-def adaptive(count: int, x: TensorType, shape: Ints, layout: str) -> TensorType:
+def adaptive_pool_type(count: int, x: TensorType, shape: Ints, layout: str) -> TensorType:
     """Return the type of x pooled to ``shape``; an error for elements of nothing."""
     sizes, out = _shape(count, x, layout), pair(shape, "shape", count)
     require(min(out) >= 0, "shape is negative", found=shape)
     result = (*sizes[:2], *out)
     require(0 in result or 0 not in sizes[2:], "there is nothing to pool", found=str(x))
-    return TensorType(arranged(result, DATA[count], layout, "layout"), x.dtype)
+    return TensorType(arrange_shape(result, DATA[count], layout, "layout"), x.dtype)

@@ -11,7 +11,7 @@ from meta.base.dtype import has_gradient
 from meta.op.core.check import normalize_axes, require
 
 
-def summed_dtype(dtype: str) -> str:
+def sum_dtype(dtype: str) -> str:
     """Return the dtype of a sum or product of elements: integers of 64 bits, bool is counted."""
     if has_gradient(dtype):
         return dtype

@@ -80,13 +80,13 @@ REQUIRED = inspect.Parameter.empty
 _ABSENT = (REQUIRED, None)
 
 
-class _Refused(Exception):
+class _ReadError(Exception):
     """A reader does not take this value."""
 
 
 def _read_none(value: object) -> None:
     if value is not None:
-        raise _Refused
+        raise _ReadError
 
 
 def _reader(taken: Any, made: Callable[[Any], Any]) -> Callable[[object], Any]:
@@ -95,7 +95,7 @@ def _reader(taken: Any, made: Callable[[Any], Any]) -> Callable[[object], Any]:
     def read(value: object) -> Any:
         if isinstance(value, taken):
             return made(value)
-        raise _Refused
+        raise _ReadError
 
     return read
 
@@ -103,7 +103,7 @@ def _reader(taken: Any, made: Callable[[Any], Any]) -> Callable[[object], Any]:
 def _read_int(value: object) -> int:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return _within_64_bits(int(value))
-    raise _Refused
+    raise _ReadError
 
 
 def _within_64_bits(number: int) -> int:
@@ -123,7 +123,7 @@ def _read_float(value: object) -> float:
         return float(_within_64_bits(int(value)))
     if isinstance(value, float | np.floating):
         return float(value)
-    raise _Refused
+    raise _ReadError
 
 
 def _ints(values: Sequence[object]) -> tuple[Any, ...]:
@@ -139,7 +139,7 @@ def _read_number(value: object) -> bool | int | float:
         return _within_64_bits(int(number))
     if isinstance(number, float):
         return float(number)
-    raise _Refused
+    raise _ReadError
 
 
 _READERS: dict[Any, tuple[str, Callable[[object], Any]]] = {
@@ -193,20 +193,20 @@ class Slot:
             for reader in self.readers:
                 try:
                     return reader(value)
-                except _Refused:
+                except _ReadError:
                     continue
-            raise _Refused
+            raise _ReadError
         if value is None:
-            raise _Refused
+            raise _ReadError
         if self.kind == "tensors":
             if not isinstance(value, tuple | list):
-                raise _Refused
+                raise _ReadError
             return tuple(lift(v) for v in value)
         if self.kind != "tensor":
             if isinstance(value, np.generic | NUMBERS):
                 return _read_number(value)
             if self.kind == "scalar":
-                raise _Refused
+                raise _ReadError
         return lift(value)
 
 
@@ -215,30 +215,32 @@ def _default_of(default: str) -> Callable[[object], str]:
 
     def read(value: object) -> str:
         if value is not None:
-            raise _Refused
+            raise _ReadError
         return default
 
     return read
 
 
-def _members(annotation: Any) -> list[Any]:
+def _union_members(annotation: Any) -> list[Any]:
     if typing.get_origin(annotation) in (Union, types.UnionType):
-        return [m for a in typing.get_args(annotation) for m in _members(a)]
+        return [m for a in typing.get_args(annotation) for m in _union_members(a)]
     return [annotation]
 
 
-def _taken(annotation: Any) -> Takes | None:
+def _dtype_mark(annotation: Any) -> Takes | None:
     """Return which dtype a number of this annotation takes; None if it is of another kind."""
     marks = getattr(annotation, "__metadata__", ())
     return next((m for m in marks if isinstance(m, Takes)), None)
 
 
 def _slot(parameter: inspect.Parameter, annotation: Any) -> Slot:
-    members = _members(annotation)
+    members = _union_members(annotation)
     optional = types.NoneType in members
     rest = [m for m in members if m is not types.NoneType]
     access, accepts = "RO", ""
-    number, takes = next(((m, t.slots) for m in rest if (t := _taken(m)) is not None), (None, None))
+    number, takes = next(
+        ((m, t.slots) for m in rest if (t := _dtype_mark(m)) is not None), (None, None)
+    )
     readers: tuple[Callable[[object], Any], ...] = ()
     role = "weight" if rest == [Weight] else "input"
     if rest in ([Tensor], [Weight]):
@@ -275,11 +277,11 @@ def _check_default(slot: Slot) -> None:
     """Raise TypeError for a default that the argument cannot have."""
 
     def lift(value: Any) -> Any:
-        raise _Refused
+        raise _ReadError
 
     try:
         slot.read(slot.default, lift)
-    except (_Refused, MetaError):
+    except (_ReadError, MetaError):
         raise TypeError(
             f"parameter {slot.name!r}: the default {slot.default!r} is none of {slot.accepts}"
         ) from None
@@ -446,7 +448,7 @@ class Schema:
         """Return the canonical form of one argument; ArgumentError if it does not fit its slot."""
         try:
             return slot.read(value, lift)
-        except _Refused:
+        except _ReadError:
             text = repr(value)
             found = text if len(text) < 80 and "\n" not in text else type(value).__name__
             raise ArgumentError(

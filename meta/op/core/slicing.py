@@ -52,7 +52,7 @@ def slice_ranges(
     return tuple(ranges)
 
 
-def keeps_all(begin: int, end: int, stride: int, mode: str) -> bool:
+def is_full_slice(begin: int, end: int, stride: int, mode: str) -> bool:
     """Whether a slice keeps an axis whole, whatever its extent."""
     return begin == 0 and stride == 1 and (end == -1 if mode == "size" else end >= 2**31 - 1)
 
@@ -61,7 +61,7 @@ def _ints(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else value
 
 
-def reshaped(
+def reshape_result(
     x: TensorType, shape: int | tuple[int, ...], kept: int | tuple[int, ...] = ()
 ) -> tuple[Dim, ...]:
     """Return the shape that `reshape` gives; see there for -1 and ``kept``."""

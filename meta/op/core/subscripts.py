@@ -59,7 +59,7 @@ def subscripts(equation: str, shapes: Sequence[tuple[Dim, ...]]) -> Subscripts:
         found=f"{len(shapes)} of shapes {', '.join(str(list(s)) for s in shapes)}",
     )
     operands = tuple(
-        _expanded(term, len(shape), i, equation)
+        _term_labels(term, len(shape), i, equation)
         for i, (term, shape) in enumerate(zip(terms, shapes, strict=True))
     )
     extents: dict[str, Dim] = {}
@@ -70,14 +70,14 @@ def subscripts(equation: str, shapes: Sequence[tuple[Dim, ...]]) -> Subscripts:
         _letters(right, equation)
         result = _with_axes(right, count if ELLIPSIS in right else 0)
     else:
-        result = _implicit(operands, count)
+        result = _implicit_output(operands, count)
     for label in result:
         _require(label in extents, f"no operand has the result's label {label!r}", equation)
         _require(result.count(label) == 1, f"the result has the label {label!r} twice", equation)
     return Subscripts(operands, result, extents)
 
 
-def _expanded(term: str, ndim: int, operand: int, equation: str) -> Labels:
+def _term_labels(term: str, ndim: int, operand: int, equation: str) -> Labels:
     """Return one label per axis of an operand."""
     letters = _letters(term, equation)
     dots = ndim - len(letters)
@@ -132,7 +132,7 @@ def _add_extents(
         extents[label] = extent if known == 1 else known
 
 
-def _implicit(operands: Iterable[Labels], count: int) -> Labels:
+def _implicit_output(operands: Iterable[Labels], count: int) -> Labels:
     every = [label for labels in operands for label in labels if len(label) == 1]
     return (*_with_axes(ELLIPSIS, count), *sorted(s for s in every if every.count(s) == 1))
 

@@ -423,12 +423,12 @@ class FunctionTrace(BlockTrace):
         return None
 
 
-def _traced() -> Trace | None:
+def _current_trace() -> Trace | None:
     handler = current()
     return handler if isinstance(handler, Trace) else None
 
 
-traced.current = _traced
+traced.current = _current_trace
 
 
 def _atom_argument(value: Any) -> Any:

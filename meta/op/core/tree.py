@@ -15,12 +15,12 @@ from meta.ir.types import TensorType
 from meta.op.core.tracing import Value
 from meta.runtime.ndarray import ndarray
 
-_COMPARED = (bool, int, str, np.generic, torch.dtype, torch.device)
+_COMPARED_BY_VALUE = (bool, int, str, np.generic, torch.dtype, torch.device)
 LEAF = object()
 """Stands for an array in a structure."""
 
 
-class Same:
+class IdentityKey:
     """Stands for an object in a key: equal to itself only, it keeps the object and its id."""
 
     __slots__ = ("value",)
@@ -29,14 +29,14 @@ class Same:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, IdentityKey) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ContainerKind:
     """How objects of a class are taken apart and put together.
 
     opened: returns an object's parts by name, and what it is besides, of plain Python values.
@@ -47,17 +47,17 @@ class Kind:
     built: Callable[[dict[str, Any], Any], Any]
 
 
-KINDS: dict[type, Kind] = {}
-"""Classes whose objects are containers, as `adopt` was told."""
+CONTAINER_KINDS: dict[type, ContainerKind] = {}
+"""Classes whose objects are containers, as `register_container` was told."""
 
 
-def adopt(kind: type, opened: Callable[[Any], Any], built: Callable[..., Any]) -> None:
-    """Let objects of a class, if they hold arrays, be containers: see `Kind`."""
-    KINDS.setdefault(kind, Kind(opened, built))
+def register_container(kind: type, opened: Callable[[Any], Any], built: Callable[..., Any]) -> None:
+    """Let objects of a class, if they hold arrays, be containers: see `ContainerKind`."""
+    CONTAINER_KINDS.setdefault(kind, ContainerKind(opened, built))
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class ObjectStructure:
     """Stands for an object of a class in ``KINDS``: the structures of its parts, and the rest."""
 
     kind: type
@@ -86,26 +86,26 @@ def flatten(tree: Any, is_leaf: Callable[[object], bool] = is_array) -> tuple[li
     """
     if is_leaf(tree):
         return [tree], LEAF
-    if type(tree) in KINDS:
-        inside, rest = KINDS[type(tree)].opened(tree)
+    if type(tree) in CONTAINER_KINDS:
+        inside, rest = CONTAINER_KINDS[type(tree)].opened(tree)
         leaves, parts = flatten(inside, is_leaf)
-        return leaves, Opened(type(tree), parts, rest) if leaves else tree
+        return leaves, ObjectStructure(type(tree), parts, rest) if leaves else tree
     if isinstance(tree, dict):
         parts = [flatten(v, is_leaf) for v in tree.values()]
         return _leaves(parts), dict(zip(tree, (s for _, s in parts), strict=True))
     if isinstance(tree, tuple | list):
         parts = [flatten(v, is_leaf) for v in tree]
-        return _leaves(parts), _like(tree, [s for _, s in parts])
+        return _leaves(parts), _same_container(tree, [s for _, s in parts])
     return [], tree
 
 
-def in_order_of(tree: Any, structure: Any) -> Any:
+def reorder_like(tree: Any, structure: Any) -> Any:
     """Return a tree whose dicts have the order of keys of those in ``structure``."""
     if isinstance(tree, dict) and isinstance(structure, dict) and tree.keys() == structure.keys():
-        return {k: in_order_of(tree[k], inner) for k, inner in structure.items()}
+        return {k: reorder_like(tree[k], inner) for k, inner in structure.items()}
     same = type(tree) is type(structure) and isinstance(tree, tuple | list)
     if same and len(tree) == len(structure):
-        return _like(tree, list(map(in_order_of, tree, structure)))
+        return _same_container(tree, list(map(reorder_like, tree, structure)))
     return tree
 
 
@@ -133,7 +133,7 @@ def leaf_names(structure: Any, prefix: str = "") -> list[str]:
     """Return a readable name per leaf: ``prefix``, with the path to the leaf."""
     if structure is LEAF:
         return [prefix]
-    if isinstance(structure, Opened):
+    if isinstance(structure, ObjectStructure):
         return leaf_names(structure.parts, prefix)
     if isinstance(structure, dict):
         items = structure.items()
@@ -145,18 +145,18 @@ def leaf_names(structure: Any, prefix: str = "") -> list[str]:
 
 
 def _fill(structure: Any, leaves: Any, shown: bool = False) -> Any:
-    """Return the tree; to be shown, objects are their `Opened`."""
+    """Return the tree; to be shown, objects are their `ObjectStructure`."""
     if structure is LEAF:
         return next(leaves)
-    if isinstance(structure, Opened):
+    if isinstance(structure, ObjectStructure):
         parts = _fill(structure.parts, leaves, shown)
         if shown:
-            return Opened(structure.kind, parts, structure.rest)
-        return KINDS[structure.kind].built(parts, structure.rest)
+            return ObjectStructure(structure.kind, parts, structure.rest)
+        return CONTAINER_KINDS[structure.kind].built(parts, structure.rest)
     if isinstance(structure, dict):
         return {k: _fill(v, leaves, shown) for k, v in structure.items()}
     if isinstance(structure, tuple | list):
-        return _like(structure, [_fill(v, leaves, shown) for v in structure])
+        return _same_container(structure, [_fill(v, leaves, shown) for v in structure])
     return structure
 
 
@@ -164,7 +164,7 @@ def _leaves(parts: list[tuple[list[Any], Any]]) -> list[Any]:
     return [leaf for leaves, _ in parts for leaf in leaves]
 
 
-def _like(container: Any, items: list[Any]) -> Any:
+def _same_container(container: Any, items: list[Any]) -> Any:
     if isinstance(container, list):
         return items
     return type(container)(*items) if hasattr(container, "_fields") else tuple(items)
@@ -174,7 +174,7 @@ def fingerprint(structure: Any) -> Any:
     """Return a hashable key of a structure: Python values by type and value, others by identity."""
     if structure is LEAF:
         return "*"
-    if isinstance(structure, Opened):
+    if isinstance(structure, ObjectStructure):
         return (structure.kind, fingerprint(structure.parts), fingerprint(structure.rest))
     if isinstance(structure, dict):
         return ("dict", *((k, fingerprint(v)) for k, v in structure.items()))
@@ -184,6 +184,6 @@ def fingerprint(structure: Any) -> Any:
         return (slice, *map(fingerprint, (structure.start, structure.stop, structure.step)))
     if isinstance(structure, float):
         return structure.hex()
-    if structure is None or isinstance(structure, _COMPARED):
+    if structure is None or isinstance(structure, _COMPARED_BY_VALUE):
         return (type(structure), structure)
-    return Same(structure)
+    return IdentityKey(structure)

@@ -17,8 +17,8 @@ from typing import Any
 from meta.base import dtype as dtypes
 from meta.base.source import Span, caller_span, definition_span
 from meta.ir.types import TensorType
-from meta.op.core.check import is_one, require, require_float, require_same_dtype
-from meta.op.core.formula import Expr, Formula, Stores, Traced, nodes
+from meta.op.core.check import has_one_element, require, require_float, require_same_dtype
+from meta.op.core.formula import Expr, Formula, Stores, Traced, postorder
 from meta.op.core.op import Op, op
 from meta.op.core.schema import InOut, Scalar, Tensor
 
@@ -32,12 +32,12 @@ FORMULAS: dict[Op, Formula] = {}
 """The formulas of all operators on lists of tensors."""
 OPTIMIZERS: list[Op] = []
 """The steps of several parameters."""
-SINGLES: dict[Op, Single] = {}
+SINGLE_STEPS: dict[Op, SingleStep] = {}
 """The steps that are calls of one of these."""
 
 
 @dataclass(frozen=True)
-class Single:
+class SingleStep:
     """How a step is a call of ``multi``: ``arguments`` makes, of its own by name, those of that.
     Numbers that they leave out are what changes nothing.
     """
@@ -66,7 +66,7 @@ def optimizer(
         _, _, _, *own = inspect.signature(formula, eval_str=True).parameters.values()
         state = [p for p in own if p.kind is not p.KEYWORD_ONLY]
         attributes = [p for p in own if p.kind is p.KEYWORD_ONLY]
-        made_of = nodes(*(derived or {}).values())
+        made_of = postorder(*(derived or {}).values())
         counted = ["step"] if any(n.parts == ("step",) for n in made_of) else []
         slots: dict[str, tuple[Any, Any]] = {
             "x": (tuple[InOut, ...], Parameter.empty),
@@ -105,7 +105,7 @@ def optimizer(
     return make
 
 
-def single(multi: Op, doc: str) -> Op:
+def single_step_op(multi: Op, doc: str) -> Op:
     """Make the operator of a step of one parameter, without what serves mixed precision."""
     lists = FORMULAS[multi].lists
     left_out = "copies", "factor", "clip_value", "skip"
@@ -127,13 +127,13 @@ def single(multi: Op, doc: str) -> Op:
         return {n: (value,) if n in lists else value for n, value in given.items()}
 
     made = _operator(infer, multi.name.removeprefix(PREFIX), doc, caller_span(), slots)
-    SINGLES[made] = Single(multi, arguments)
+    SINGLE_STEPS[made] = SingleStep(multi, arguments)
     return made
 
 
 @dataclass(frozen=True)
 class ListCall:
-    """What a call of an operator on lists, or of a `Single`, gives its formula.
+    """What a call of an operator on lists, or of a `SingleStep`, gives its formula.
 
     lists, numbers: what stands in the slots of lists, and of numbers, by name; lists that are empty
     are left out. constants: the numbers known to change nothing. skip: whether to write nothing.
@@ -149,12 +149,12 @@ class ListCall:
     @classmethod
     def of(cls, operator: Op, given: Mapping[str, Any]) -> ListCall:
         """Return what a call gives: arguments by name, and the results under the list's name."""
-        if operator in SINGLES:
-            given = SINGLES[operator].arguments(**given)
-            operator = SINGLES[operator].multi
+        if operator in SINGLE_STEPS:
+            given = SINGLE_STEPS[operator].arguments(**given)
+            operator = SINGLE_STEPS[operator].multi
         formula = FORMULAS[operator]
         names = (*formula.lists, "copies") if formula.step else formula.lists
-        constants = {n: NEUTRAL.get(n, 0.0) for n in formula.numbers if n not in given}
+        constants = {n: NEUTRAL_VALUES.get(n, 0.0) for n in formula.numbers if n not in given}
         return cls(
             formula,
             {n: given[n] for n in names if given.get(n)},
@@ -166,15 +166,17 @@ class ListCall:
 
     def trace(self) -> Traced:
         """Return the formula of the call."""
-        return _traced(self.formula, tuple(self.lists), self.attributes, self.constants)
+        return _formula_with_constants(
+            self.formula, tuple(self.lists), self.attributes, self.constants
+        )
 
 
-NEUTRAL = {"factor": 1.0, "clip_value": inf}
+NEUTRAL_VALUES = {"factor": 1.0, "clip_value": inf}
 """What changes nothing, of numbers of which that is not 0."""
 
 
 @lru_cache(256)
-def _traced(
+def _formula_with_constants(
     formula: Formula,
     present: tuple[str, ...],
     attributes: tuple[tuple[str, Any], ...],
@@ -251,7 +253,7 @@ def check_numbers(step: object, learning_rate: object) -> None:
     """Raise TypeInferError unless each is a number or a tensor that holds one."""
     for name, value in (("step", step), ("learning_rate", learning_rate)):
         if isinstance(value, TensorType):
-            fits = is_one(value) and value.dtype != "bool"
+            fits = has_one_element(value) and value.dtype != "bool"
             require(fits, f"{name} must be one number", found=str(value))
     if isinstance(learning_rate, TensorType):
         require(dtypes.is_float(learning_rate.dtype), "learning_rate must be floating point")
@@ -261,12 +263,12 @@ def check_rate(name: str, value: object, count: int) -> None:
     if not isinstance(value, TensorType):
         return
     require(dtypes.is_float(value.dtype), f"{name} must be floating point", found=str(value))
-    fits = is_one(value) or value.shape == (count,)
+    fits = has_one_element(value) or value.shape == (count,)
     expected = f"one element, or ({count},)" if count > 1 else "one element"
     require(fits, f"{name} has another shape", expected=expected, found=str(value))
 
 
 def check_skip(skip: TensorType | None) -> None:
     if skip is not None:
-        fits = skip.dtype == "bool" and is_one(skip)
+        fits = skip.dtype == "bool" and has_one_element(skip)
         require(fits, "skip must be one bool", found=str(skip))

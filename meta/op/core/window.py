@@ -28,7 +28,7 @@ _PADDING = {
 }
 
 
-def documented(count: int, name: str = "") -> Callable[[F], F]:
+def fill_docstring(count: int, name: str = "") -> Callable[[F], F]:
     """Fill in the docstring of an operator over ``count`` spatial axes: their number {n}, the shape
     {shape} and the layout {data} of its tensor, the orders {kernel} and {transposed} of a kernel's
     axes, what an option {per_axis} and a {padding} may be; and the ``name`` of another operator.
@@ -136,7 +136,7 @@ def window(
     return tuple(axes)
 
 
-def permutation(layout: str, canonical: str, name: str) -> tuple[int, ...]:
+def layout_permutation(layout: str, canonical: str, name: str) -> tuple[int, ...]:
     """Return the axes that bring a tensor of ``layout`` into the ``canonical`` order of letters.
 
     Raises TypeInferError for a layout of other letters (split ones such as "NCHW8c" included).
@@ -149,7 +149,7 @@ def permutation(layout: str, canonical: str, name: str) -> tuple[int, ...]:
     return tuple(layout.index(letter) for letter in canonical)
 
 
-def exchanged(kernel_layout: str) -> str:
+def transposed_kernel_layout(kernel_layout: str) -> str:
     """Return a kernel's layout in the words of the convolution that is its own transposed.
 
     What one calls the input channels are the output channels of the other.
@@ -157,7 +157,9 @@ def exchanged(kernel_layout: str) -> str:
     return kernel_layout.translate(str.maketrans("IO", "OI"))
 
 
-def arranged(shape: tuple[Dim, ...], canonical: str, layout: str, name: str) -> tuple[Dim, ...]:
+def arrange_shape(
+    shape: tuple[Dim, ...], canonical: str, layout: str, name: str
+) -> tuple[Dim, ...]:
     """Return ``shape``, given in ``canonical`` order, in the order of ``layout``."""
-    permutation(layout, canonical, name)
+    layout_permutation(layout, canonical, name)
     return tuple(shape[canonical.index(letter)] for letter in layout)

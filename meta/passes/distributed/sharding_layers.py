@@ -10,7 +10,7 @@ from meta import op
 from meta.op.core.check import normalize_axis
 from meta.op.core.op import by_schema
 from meta.op.loss import IGNORED
-from meta.op.reduced import as_classes, wide
+from meta.op.loss_reduction import class_indices, in_compute_dtype
 from meta.passes.distributed.sharding import Cut, Part, Site, rule
 
 
@@ -36,7 +36,7 @@ def softmax(at: Site) -> Any:
     axis = normalize_axis(at["axis"], x.ndim)
     if axis != x.cut.axis:
         return at.run(x.cut)
-    shifted = _shifted(at, wide(x.value), axis)
+    shifted = _shifted(at, in_compute_dtype(x.value), axis)
     total = ranks.summed(op.sum(op.exp(shifted), axis, True), f"exponentials of {at.op.name}")
     total = op.copy_to(total, ranks.over, ranks.size)
     ranks.exchange("copy_to", total, "parts are computed from it")
@@ -63,7 +63,7 @@ def take_along_axis(at: Site) -> Any:
     extent = x.shape[axis]
     whole = at.ranks.whole(indices, at.why).value
     from_start = op.where(op.less(whole, 0), op.add(whole, extent), whole)
-    found = as_classes(from_start, extent)
+    found = class_indices(from_start, extent)
     return at.summed(_picked(at, x.value, found, axis, extent // at.ranks.size))
 
 
@@ -84,7 +84,7 @@ def embedding(at: Site) -> Any:
         return at.run(Cut(chosen.ndim + table.cut.axis - 1), indices=chosen.value)
     rows = table.shape[0]
     # As indices of all rows: an index that is none is an error on all ranks, as it is on one.
-    words = as_classes(chosen.value, rows)
+    words = class_indices(chosen.value, rows)
     own, there = at.ranks.own_indices(words, rows // at.ranks.size)
     found = by_schema(op.embedding)(table.value, own, None)
     behind = (1,) * (table.ndim - 1)
@@ -103,11 +103,11 @@ def cross_entropy(at: Site) -> Any:
     if scores.cut != Cut(1) or at["classes"] is not None:
         return None
     classes = scores.shape[1]
-    shifted = _shifted(at, wide(scores.value), 1)
+    shifted = _shifted(at, in_compute_dtype(scores.value), 1)
     labels = ranks.whole(target, at.why).value
     labels = labels if labels.dtype == "int64" else op.astype(labels, "int64")
     counts = op.not_equal(labels, IGNORED)
-    column = op.expand_dims(as_classes(op.where(counts, labels, 0), classes), 1)
+    column = op.expand_dims(class_indices(op.where(counts, labels, 0), classes), 1)
     score = _picked(at, shifted, column, 1, classes // ranks.size)
     terms = op.concat((op.sum(op.exp(shifted), 1, True), score), 1)
     total, score = op.split(ranks.summed(terms, "exponentials, and the label's score"), 2, 1)

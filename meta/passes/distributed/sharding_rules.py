@@ -8,7 +8,7 @@ from typing import Any
 from meta import op
 from meta.ir.dims import product
 from meta.ir.types import UnknownDim
-from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swapped
+from meta.op.core.check import inverse_permutation, normalize_axis, permutation, swap_permutation
 from meta.op.core.reduction import reduction
 from meta.op.core.slicing import quotient, slice_ranges
 from meta.op.shapes import split_bounds
@@ -149,7 +149,7 @@ def permuted(at: Site) -> Any:
     """The axis that is cut goes where it goes."""
     x = at["x"]
     if at.op is op.swapaxes:
-        order = swapped(at["axis1"], at["axis2"], x.ndim)
+        order = swap_permutation(at["axis1"], at["axis2"], x.ndim)
     else:
         read = permutation if at.op is op.permute_dims else inverse_permutation
         order = read(at["axes"], x.ndim)

@@ -11,7 +11,7 @@ from meta.op.core.check import (
     normalize_axes,
     normalize_axis,
     permutation,
-    swapped,
+    swap_permutation,
 )
 from meta.op.core.padding import pad_pairs
 from meta.op.core.slicing import slice_ranges
@@ -67,7 +67,7 @@ def order_of(made: OpCall | RuleSite) -> tuple[int, ...]:
     """Return which axis of its argument each axis of the result of a permutation is."""
     x = tensor_of(made.args[0])
     if made.op is op.swapaxes:
-        return swapped(made.args[1], made.args[2], x.ndim)
+        return swap_permutation(made.args[1], made.args[2], x.ndim)
     read = permutation if made.op is op.permute_dims else inverse_permutation
     return read(made.args[1], x.ndim)
 

@@ -11,7 +11,7 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError
 from meta.dialect.core import FUSED, IN_PLACE
 from meta.ir import Call, Function, Module, TensorType, Tuple, TupleType, Var
-from meta.op.core.call import CallValues, array_type, runtime_args, written_places
+from meta.op.core.call import CallValues, array_type, runtime_args, written_positions
 from meta.op.core.schema import NUMBERS
 from meta.passes.buffers import Summaries
 from meta.passes.calls import base_op, typed_args
@@ -76,7 +76,7 @@ def subject_of(example: ExampleCall) -> Subject:
         call.device,
         values,
         outputs,
-        written_places(call),
+        written_positions(call),
         tuple((place, bounds_of(op.name, found)) for place, found in ranges),
         op.random,
         sizes,

@@ -9,7 +9,7 @@ from meta.frontend.aten.arguments import constant
 from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
-from meta.op.distances import length
+from meta.op.distances import vector_norm
 
 
 @aten("cdist", "_cdist_forward", op.cdist, ignore=("compute_mode",))
@@ -66,7 +66,7 @@ def _count(x):
 def pdist(x, *, p, call):
     """The distance of each row from each later one."""
     first, second = (constant(i, "int64", call) for i in np.triu_indices(_count(x), 1))
-    return length(op.subtract(op.take(x, first, 0), op.take(x, second, 0)), p, -1)
+    return vector_norm(op.subtract(op.take(x, first, 0), op.take(x, second, 0)), p, -1)
 
 
 @aten("_pdist_backward", op.take, op.subtract, op.sum)

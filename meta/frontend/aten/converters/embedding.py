@@ -5,7 +5,7 @@ from meta.frontend.aten.promotion import cast
 from meta.frontend.aten.registry import aten
 from meta.frontend.core import Unconvertible
 from meta.op.core.function import device_of
-from meta.op.distances import length
+from meta.op.distances import vector_norm
 
 MODES = ("sum", "mean", "max")
 """By torch's numbers of them."""
@@ -211,7 +211,7 @@ def embedding_bag_factors_backward(
 @aten("embedding_renorm", op.where)
 def embedding_renorm(weight, indices, *, max_norm, norm_type):
     """The rows that are named are scaled where their norm is above the largest."""
-    norms = length(weight, norm_type, 1, True)
+    norms = vector_norm(weight, norm_type, 1, True)
     factor = op.divide(max_norm, op.add(norms, 1e-7))
     factor = op.where(op.greater(norms, max_norm), factor, 1.0)
     rows = op.arange(0, weight.shape[0], 1, "int64", device_of(weight))

@@ -13,7 +13,7 @@ from meta.frontend.core import Unconvertible
 from meta.grad.core import pullback
 from meta.op.core.function import device_of
 from meta.op.loss import IGNORED
-from meta.op.reduced import as_classes, wide
+from meta.op.loss_reduction import class_indices, in_compute_dtype
 from meta.runtime.ndarray import array
 
 NO_CLASS = -1
@@ -152,10 +152,10 @@ def cross_entropy(x, target, weight, *, dim, reduction, ignore_index, dtype, cla
             count = op.sum(cast(counted, computing))
             y = op.where(op.greater(count, 0.0), op.multiply(y, count), 0.0)
         return cast(y, dtype), largest, total
-    x = wide(_of_classes(x, classes))
+    x = in_compute_dtype(_of_classes(x, classes))
     largest = op.max(x, 1, True)
     total = op.sum(op.exp(op.subtract(x, largest)), 1)
-    labels = as_classes(op.where(op.equal(target, ignore_index), 0, target), x.shape[1])
+    labels = class_indices(op.where(op.equal(target, ignore_index), 0, target), x.shape[1])
     own = op.take_along_axis(x, op.expand_dims(labels, 1), 1)
     own, largest = (op.squeeze(v, 1) for v in (own, largest))
     loss = op.subtract(op.log(total), op.subtract(own, largest))
@@ -187,7 +187,7 @@ def cross_entropy_backward(
         labels = _marked(target, ignore_index)
         dx = op.cross_entropy_train_dpred(dy, x, labels, largest, total, classes)
         return op.reshape(_of_classes(cast(dx, given.dtype), classes), shape)
-    x = wide(_of_classes(x, classes))
+    x = in_compute_dtype(_of_classes(x, classes))
     share, dy = _weights(x, target, weight, counted), cast(dy, x.dtype)
     if kind == "none":
         dy = op.reshape(dy, tuple(target.shape))

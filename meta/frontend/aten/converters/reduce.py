@@ -6,7 +6,7 @@ from meta.frontend.aten.operands import require_real
 from meta.frontend.aten.promotion import cast, promoted
 from meta.frontend.aten.registry import aten
 from meta.op.core.check import normalize_axis
-from meta.op.reduced import wide
+from meta.op.loss_reduction import in_compute_dtype
 
 
 def axes_of(x, dim):
@@ -302,7 +302,7 @@ def dist(x, y, *, p):
 @aten("linalg__powsum", op.abs, op.pow, op.sum)
 def power_sum(x, *, ord, dim, keepdim, dtype):
     x = in_dtype(x, dtype)
-    found = op.sum(op.pow(op.abs(wide(x)), float(ord)), axes_of(x, dim), keepdim)
+    found = op.sum(op.pow(op.abs(in_compute_dtype(x)), float(ord)), axes_of(x, dim), keepdim)
     return cast(found, x.dtype) if is_float(x.dtype) else found
 
 

@@ -10,7 +10,7 @@ from meta.frontend.aten.registry import aten
 from meta.frontend.core.arguments import WHOLE, static_extent
 from meta.ir.dims import UnknownDim
 from meta.op.core.check import normalize_axis
-from meta.op.reduced import wide
+from meta.op.loss_reduction import in_compute_dtype
 
 
 def part(x, axis, begin, end):
@@ -90,7 +90,7 @@ def logcumsumexp(x, *, dim):
     (x,) = promoted(x, floating=True)
     if x.ndim == 0:
         return x
-    axis, y = normalize_axis(dim, x.ndim), wide(x)
+    axis, y = normalize_axis(dim, x.ndim), in_compute_dtype(x)
     for shift in shifts(x, axis):
         before = part(y, axis, 0, x.shape[axis] - shift)
         both = op.logaddexp(before, part(y, axis, shift, None))

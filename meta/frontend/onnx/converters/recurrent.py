@@ -12,7 +12,7 @@ from meta.frontend.core import Unconvertible
 from meta.frontend.onnx.loops import along
 from meta.frontend.onnx.registry import onnx
 from meta.ir.dims import UnknownDim, product
-from meta.op.core.check import fit
+from meta.op.core.check import shapes_compatible
 
 
 def _affine(x, alpha, beta):
@@ -120,7 +120,7 @@ class _Call:
         if hidden_size not in (None, self.hidden):
             raise Unconvertible(f"hidden_size={hidden_size}, and R has {self.hidden} columns")
         inputs = self.x.shape[2]
-        fits = fit(self.w.shape, (count, rows, inputs))
+        fits = shapes_compatible(self.w.shape, (count, rows, inputs))
         if not fits or tuple(self.r.shape) != (count, rows, self.hidden):
             raise Unconvertible(
                 f"W and R are {list(self.w.shape)} and {list(self.r.shape)}, not "
@@ -139,7 +139,7 @@ class _Call:
         if state is None:
             return op.full(shape, 0.0, self.x.dtype, str(self.call.device))
         state = op.permute_dims(state, (1, 0, 2)) if self.batch_first else state
-        if not fit(state.shape, shape):
+        if not shapes_compatible(state.shape, shape):
             raise Unconvertible(f"an initial state is {list(state.shape)}, not {list(shape)}")
         return state
 

@@ -27,7 +27,7 @@ from meta.frontend.core.arithmetic import cast_to, product
 from meta.frontend.relay.layout import change_layout, extents, per_axis, plain, to_plain
 from meta.frontend.relay.registry import relay
 from meta.op.core.check import pair
-from meta.op.core.window import DATA, KERNEL, exchanged, pads
+from meta.op.core.window import DATA, KERNEL, pads, transposed_kernel_layout
 from meta.runtime.ndarray import array
 
 BASES = {1: op.conv1d, 2: op.conv2d, 3: op.conv3d}
@@ -115,8 +115,8 @@ def _kernel_layout(stated, call):
         return stated
     absent = "kernel_layout" not in call.given
     if call.version <= (0, 7):
-        return exchanged(stated) if stated.index("O") < stated.index("I") else stated
-    return exchanged(stated) if absent and call.version <= (0, 11) else stated
+        return transposed_kernel_layout(stated) if stated.index("O") < stated.index("I") else stated
+    return transposed_kernel_layout(stated) if absent and call.version <= (0, 11) else stated
 
 
 def transpose(

@@ -1,4 +1,4 @@
-"""What `@op` is given, checked: the function, the name, and arguments that are named."""
+"""Checks of what `@op` is given: the function, the name, and arguments that are named."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from typing import Any
 from meta import op
 from meta.base.dtype import is_float
 from meta.base.errors import TypeInferError
-from meta.op.core.function import function, operand
-from meta.op.reduced import described
+from meta.op.core.function import as_operand, function
+from meta.op.loss_reduction import type_text
 
 MODES = ("sum", "mean", "max")
 
 
-def _refused(what: str, **more: Any) -> TypeInferError:
+def _error(what: str, **more: Any) -> TypeInferError:
     return TypeInferError(what, op="embedding_bag", **more)
 
 
@@ -40,28 +40,28 @@ def embedding_bag(
     TypeInferError for other types, and IndexOutOfRange for indices out of range and a first offset
     that is not 0 (on CUDA with META_CHECK_INDICES only). The arguments are torch's.
     """
-    indices, weight = operand(indices), operand(weight)
+    indices, weight = as_operand(indices), as_operand(weight)
     if is_float(indices.dtype) or not is_float(weight.dtype):
-        raise _refused(
+        raise _error(
             "indices must be integers, weight floating point",
             expected="embedding_bag(indices, weight)",
-            found=f"{described(indices)} and {described(weight)}",
+            found=f"{type_text(indices)} and {type_text(weight)}",
             hint="the indices come first, then the table, as in torch",
         )
     if mode not in MODES:
-        raise _refused("unknown mode", expected=", ".join(MODES), found=repr(mode))
+        raise _error("unknown mode", expected=", ".join(MODES), found=repr(mode))
     if weight.ndim != 2:
-        raise _refused("weight must be a table", expected="2 axes", found=repr(weight.shape))
+        raise _error("weight must be a table", expected="2 axes", found=repr(weight.shape))
     if indices.ndim != (2 if offsets is None else 1):
         expected = "2 axes, or 1 and offsets"
-        raise _refused("indices does not fit", expected=expected, found=repr(indices.shape))
+        raise _error("indices does not fit", expected=expected, found=repr(indices.shape))
     if per_sample_weights is not None:
-        per_sample_weights = operand(per_sample_weights)
+        per_sample_weights = as_operand(per_sample_weights)
         if mode != "sum":
-            raise _refused("per_sample_weights are for the mode 'sum'", found=repr(mode))
+            raise _error("per_sample_weights are for the mode 'sum'", found=repr(mode))
         if per_sample_weights.shape != indices.shape:
             found = f"{per_sample_weights.shape} and {indices.shape}"
-            raise _refused("per_sample_weights has another shape than indices", found=found)
+            raise _error("per_sample_weights has another shape than indices", found=found)
         per_sample_weights = op.reshape(per_sample_weights, (-1,))
     flat = op.reshape(indices, (-1,))
     rows = op.embedding(flat, weight, padding_idx)
@@ -71,9 +71,9 @@ def embedding_bag(
         marks = belongs if not extent else op.strided_slice(flat, (0,), (bags * extent,), (extent,))
         marks = marks if extent else op.sum(indices, 1)
     else:
-        marks = operand(offsets)
+        marks = as_operand(offsets)
         if marks.ndim != 1:
-            raise _refused("offsets must be a vector", found=repr(marks.shape))
+            raise _error("offsets must be a vector", found=repr(marks.shape))
         if include_last_offset:
             marks = op.strided_slice(marks, (0,), (marks.shape[0] - 1,))
         belongs = op.searchsorted(marks, op.astype(_places(flat, 0), marks.dtype), "right") - 1

@@ -8,15 +8,15 @@ from meta import op
 from meta.base.dtype import is_float
 from meta.base.dtype_info import result_type
 from meta.base.errors import TypeInferError
-from meta.op.core.check import broadcast_shapes, fit
-from meta.op.core.function import device_of, operand
+from meta.op.core.check import broadcast_shapes, shapes_compatible
+from meta.op.core.function import as_operand, device_of
 from meta.op.core.handler import mixed_precision
 from meta.op.loss import REDUCTIONS
 
-HALVES = ("float16", "bfloat16")
+HALF_DTYPES = ("float16", "bfloat16")
 
 
-def refused(name: str, what: str, **more: Any) -> TypeInferError:
+def loss_error(name: str, what: str, **more: Any) -> TypeInferError:
     """Return the error of the loss of a name."""
     return TypeInferError(what, op=name, **more)
 
@@ -25,7 +25,7 @@ def check_reduction(name: str, reduction: Any) -> None:
     """Raise TypeInferError unless there is such a reduction."""
     if isinstance(reduction, str) and reduction in REDUCTIONS:
         return
-    raise refused(
+    raise loss_error(
         name,
         "there is no such reduction",
         expected=", ".join(REDUCTIONS),
@@ -34,19 +34,19 @@ def check_reduction(name: str, reduction: Any) -> None:
     )
 
 
-def floating(name: str, **given: Any) -> list[Any]:
+def require_floating(name: str, **given: Any) -> list[Any]:
     """Return tensor arguments, or raise TypeInferError for one that is not floating point."""
     found = []
     for argument, x in given.items():
-        x = operand(x)
+        x = as_operand(x)
         if not is_float(x.dtype):
             what = f"{argument} must be floating point"
-            raise refused(name, what, expected="float16 to float64", found=described(x))
+            raise loss_error(name, what, expected="float16 to float64", found=type_text(x))
         found.append(x)
     return found
 
 
-def check_alike(name: str, **given: Any) -> None:
+def check_broadcastable(name: str, **given: Any) -> None:
     """Raise TypeInferError unless tensors have as many axes, of one extent or of 1."""
     fits = len({x.ndim for x in given.values()}) == 1
     try:
@@ -54,22 +54,22 @@ def check_alike(name: str, **given: Any) -> None:
     except TypeInferError:
         fits = False
     if not fits:
-        found = ", ".join(f"{n}={described(x)}" for n, x in given.items())
-        raise refused(name, f"{' and '.join(given)} differ", expected="one shape", found=found)
+        found = ", ".join(f"{n}={type_text(x)}" for n, x in given.items())
+        raise loss_error(name, f"{' and '.join(given)} differ", expected="one shape", found=found)
 
 
 def check_broadcast(name: str, argument: str, x: Any, shape: tuple[Any, ...]) -> None:
     """Raise TypeInferError unless a tensor is broadcast to a shape, and not the other way round."""
     try:
-        fits = fit(broadcast_shapes(x.shape, shape), shape)
+        fits = shapes_compatible(broadcast_shapes(x.shape, shape), shape)
     except TypeInferError:
         fits = False
     if not fits:
         expected = f"what is broadcast to {list(shape)}"
-        raise refused(name, f"{argument} does not fit", expected=expected, found=described(x))
+        raise loss_error(name, f"{argument} does not fit", expected=expected, found=type_text(x))
 
 
-def described(x: Any) -> str:
+def type_text(x: Any) -> str:
     """Return the type of a tensor, as errors write it."""
     return f"{x.dtype}{list(x.shape)}"
 
@@ -79,15 +79,15 @@ def result_dtype(*tensors: Any) -> str:
     half precision, as those which are operators.
     """
     found = result_type(*(x.dtype for x in tensors))
-    return "float32" if found in HALVES and mixed_precision() else found
+    return "float32" if found in HALF_DTYPES and mixed_precision() else found
 
 
-def wide(x: Any) -> Any:
+def in_compute_dtype(x: Any) -> Any:
     """Return a tensor in a dtype to compute in: half precision as float32."""
-    return op.astype(x, "float32") if x.dtype in HALVES else x
+    return op.astype(x, "float32") if x.dtype in HALF_DTYPES else x
 
 
-def as_classes(labels: Any, classes: Any) -> Any:
+def class_indices(labels: Any, classes: Any) -> Any:
     """Return int64 labels as indices of classes, of which there are as many as said, a number or a
     dimension. A negative label is out of range, and does not count from the end.
     """
@@ -99,7 +99,7 @@ def as_classes(labels: Any, classes: Any) -> Any:
     return op.embedding(labels, numbers)
 
 
-def reduced(loss: Any, reduction: str, dtype: str) -> Any:
+def reduce_loss(loss: Any, reduction: str, dtype: str) -> Any:
     """Return the elements of a loss, reduced, in a dtype."""
     if reduction != "none":
         loss = op.mean(loss) if reduction == "mean" else op.sum(loss)
