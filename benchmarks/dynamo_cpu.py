@@ -22,13 +22,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,6 +33,7 @@ from command import add_names, add_outputs, parser_of
 from models.dynamo_rows import ROWS, call_of
 from report import conditions, has_compiler, write
 from turns import add_threads, in_turns, set_threads
+from worker_processes import records_of
 
 import meta.frontend.dynamo  # noqa: F401  (registers the backend)
 
@@ -64,28 +62,21 @@ def measure(name: str, mode: str, backends: list[str], rounds: int) -> dict[str,
     return in_turns(calls, rounds)
 
 
-def first_call(name: str, mode: str, backend: str, threads: int) -> float:
+def first_call(name: str, mode: str, backend: str, threads: str) -> dict[str, float]:
     """Return the seconds of a first call, in this process."""
-    torch.set_num_threads(threads)
+    torch.set_num_threads(int(threads))
     call = call_of(ROWS[name], mode, compiled(backend))
     start = time.perf_counter()
     call()
-    return time.perf_counter() - start
+    return {"seconds": time.perf_counter() - start}
 
 
-def first_call_apart(name: str, mode: str, backend: str, threads: int) -> float:
+def first_call_apart(*given: str) -> float:
     """Return the seconds of a first call, in a process of its own with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            **os.environ,
-            "META_CACHE_DIR": f"{folder}/meta",
-            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-            "TVM_NUM_THREADS": str(threads),
-        }
-        given = [name, mode, backend, str(threads)]
-        command = [sys.executable, str(Path(__file__)), "--first-call", *given]
-        found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return float(found.stdout.splitlines()[-1])
+        arguments = (__file__, "--first-call", *given)
+        (found,) = records_of(folder, *arguments, TVM_NUM_THREADS=given[-1])
+    return float(found["seconds"])
 
 
 def record(name: str, mode: str, backends: list[str], options: Any) -> dict[str, Any]:
@@ -94,7 +85,7 @@ def record(name: str, mode: str, backends: list[str], options: Any) -> dict[str,
     found["ms"] = measure(name, mode, backends, options.rounds)
     if not options.no_first_call:
         first = {
-            backend: first_call_apart(name, mode, backend, options.threads)
+            backend: first_call_apart(name, mode, backend, str(options.threads))
             for backend in (*backends, "trace")
         }
         found["first"] = first
@@ -147,8 +138,7 @@ def main() -> int:
     parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.first_call:
-        name, mode, backend, threads = options.first_call
-        print(first_call(name, mode, backend, int(threads)))
+        print(json.dumps(first_call(*options.first_call)))
         return 0
     set_threads(options.threads)
     compiler = not options.no_inductor and has_compiler()

@@ -16,21 +16,18 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import torch
 from command import parser_of
 from models.cuda_contenders import Contender
 from models.cuda_rows import ROWS
+from worker_processes import records_of
 
 import meta
 
@@ -137,13 +134,10 @@ def kernels(device: str) -> dict[str, Any]:
     return found
 
 
-def in_a_process(cache: str, *arguments: str) -> dict[str, float]:
-    """Return what a process of this file prints as JSON, with its caches in a folder."""
-    command = [sys.executable, __file__, "--worker", *arguments]
-    environment = {**os.environ, "META_CACHE_DIR": cache, "META_PROGRESS": "off"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
+def in_a_process(folder: str, *arguments: str) -> dict[str, float]:
+    """Return what a process of this file prints, with its caches in a folder."""
+    (found,) = records_of(folder, __file__, "--worker", *arguments, META_PROGRESS="off")
+    return dict(found)
 
 
 def main() -> None:
@@ -170,9 +164,8 @@ def main() -> None:
     same = ["--device", options.device, *(["--tiny"] if options.tiny else [])]
     for row in options.rows.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            cache = str(Path(folder, "cache"))
             for what in ("cold", "warm"):
-                found = in_a_process(cache, what, "--rows", row, *same, *parts[what])
+                found = in_a_process(folder, what, "--rows", row, *same, *parts[what])
                 print(f"{row} {what}: {text(found)}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         print(f"kernels: {text(in_a_process(folder, 'kernels', *same))}")

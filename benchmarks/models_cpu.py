@@ -24,11 +24,11 @@ first call in at most a third of torch.compile's time; a warm one in at most a s
 
 from __future__ import annotations
 
-import os
-import subprocess
+import argparse
+import json
 import sys
 import tempfile
-from pathlib import Path
+import time
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ from models import NETWORKS, Network
 from models.contenders import MODES, NAMES, Contender
 from report import conditions, has_compiler, write
 from turns import add_threads, in_turns, set_threads
+from worker_processes import records_of
 
 LEAST_RATIO, COLD_SHARE, WARM_SECONDS = 1.0, 1 / 3, 1.0
 BEGIN = "<!-- written by benchmarks/models_cpu.py --markdown -->"
@@ -69,27 +70,24 @@ def _same(found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
     )
 
 
-def first_calls(network: str, mode: str, name: str, threads: int) -> dict[str, float]:
-    """Return the seconds of a cold and of a warm first call."""
+def first_call(network: str, mode: str, name: str, threads: str) -> dict[str, float]:
+    """Return the seconds of a first call, in this process."""
+    torch.set_num_threads(int(threads))
+    contender = Contender(NETWORKS[network], name, mode)
+    start = time.perf_counter()
+    contender.compiled()()
+    return {"seconds": time.perf_counter() - start}
+
+
+def first_calls(*given: str) -> dict[str, float]:
+    """Return the seconds of a cold and of a warm first call, in processes of their own."""
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(
-                [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-            ),
-            "META_CACHE_DIR": f"{folder}/meta",
-            "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
-            "TVM_NUM_THREADS": str(threads),
-        }
-        command = [sys.executable, "-m", "models.first_call", network, mode, name, str(threads)]
-        return {
-            state: float(
-                subprocess.run(
-                    command, env=environment, check=True, stdout=subprocess.PIPE, text=True
-                ).stdout
-            )
-            for state in ("cold", "warm")
-        }
+        for state in ("cold", "warm"):
+            arguments = (__file__, "--first-call", *given)
+            (one,) = records_of(folder, *arguments, TVM_NUM_THREADS=given[-1])
+            found[state] = one["seconds"]
+    return found
 
 
 def record(network: Network, mode: str, names: list[str], options: Any) -> dict[str, Any]:
@@ -99,7 +97,7 @@ def record(network: Network, mode: str, names: list[str], options: Any) -> dict[
     if not options.no_first_call:
         for name in ("meta", "compile"):
             if name in names:
-                seconds = first_calls(network.name, mode, name, options.threads)
+                seconds = first_calls(network.name, mode, name, str(options.threads))
                 result |= {f"{state} {name}": s for state, s in seconds.items()}
     result["missed"] = missed(result)
     return result
@@ -151,7 +149,11 @@ def main() -> int:
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--no-first-call", action="store_true", help="time warm calls only")
     add_outputs(parser)
+    parser.add_argument("--first-call", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.first_call:
+        print(json.dumps(first_call(*options.first_call)))
+        return 0
     chosen, modes = options.models, options.modes
     if options.markdown and (set(chosen), set(modes)) != (set(NETWORKS), set(MODES)):
         parser.error("--markdown is for all models and modes")

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from command import add_outputs, parser_of
+from worker_processes import records_of
 
 CALLS = 300
 GOALS = {
@@ -76,25 +75,18 @@ def worker() -> dict[str, float]:
 
 def measure(processes: int) -> dict[str, float]:
     """Return the median figures of so many processes."""
-    runs = []
-    with tempfile.TemporaryDirectory() as bytecode:
-        environment = dict(os.environ, PYTHONPYCACHEPREFIX=bytecode)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        for _ in range(processes + 1):
-            runs.append(one_process(environment))
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [one_process(folder) for _ in range(processes + 1)]
     return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[0]}
 
 
-def one_process(environment: dict[str, str]) -> dict[str, float]:
+def one_process(folder: str) -> dict[str, float]:
     """Return the figures of one process, and how long another takes for ``--help``."""
-    command = [sys.executable, __file__, "--worker"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment)
-    found: dict[str, float] = json.loads(done.stdout)
+    bytecode = {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+    (found,) = records_of(folder, __file__, "--worker", **bytecode)
     start = time.perf_counter()
-    command = [sys.executable, "-m", "meta", "--help"]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
-    found["--help, s"] = time.perf_counter() - start
-    return found
+    list(records_of(folder, "-m", "meta", "--help", **bytecode))
+    return {**found, "--help, s": time.perf_counter() - start}
 
 
 def main() -> int:

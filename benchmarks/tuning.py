@@ -21,9 +21,7 @@ within 15 %.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +38,7 @@ from kernels_cuda import DTYPES, compare, inputs_of, precise, timed
 from models.cuda_contenders import AUTOTUNED, Call, Contender
 from models.cuda_rows import ROWS
 from report import conditions_cuda, say, write
+from worker_processes import records_of
 
 import meta
 from meta.base import config
@@ -180,20 +179,10 @@ def second(name: str, budget: float) -> dict[str, Any]:
 
 def worker(options: Any, name: str, folder: str, *flags: str) -> Iterator[dict[str, Any]]:
     """Iterate over the records of a model, or of operators, from a process of its own."""
-    environment = {
-        **os.environ,
-        "META_CACHE_DIR": f"{folder}/meta",
-        "META_TF32": str(int(name in ROWS and ROWS[name].precision == "tf32")),
-    }
-    command = [sys.executable, "-W", "ignore", __file__, "--worker", name, *flags]
-    command += ["--budget", str(options.budget), *(["--no-compile"] if options.no_compile else [])]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                yield json.loads(line)
-    if process.returncode:
-        raise SystemExit(f"{name} ended with {process.returncode}")
+    tf32 = str(int(name in ROWS and ROWS[name].precision == "tf32"))
+    given = ["--worker", name, *flags, "--budget", str(options.budget)]
+    given += ["--no-compile"] * options.no_compile
+    yield from records_of(folder, __file__, *given, META_TF32=tf32)
 
 
 def measured_twice(options: Any, name: str, folder: str) -> Iterator[dict[str, Any]]:

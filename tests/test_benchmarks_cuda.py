@@ -113,7 +113,7 @@ def test_together_first_calls_are_alone(run_of: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_process_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> None:
-    process = benchmarks("models.cuda_processes").Process(
+    process = benchmarks("models.cuda_running").Process(
         STRANGER, "eager", str(tmp_path), ["--tiny"], True, True
     )
     process.ready()

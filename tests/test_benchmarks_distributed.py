@@ -41,7 +41,8 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def group(benchmarks: Any, folder: Path, program: str, limit: float) -> Any:
     command = [sys.executable, "-S", "-c", program]
-    return benchmarks("models.rank_groups").RankGroup(command, 2, str(folder), limit)
+    workers = benchmarks("worker_processes")
+    return workers.WorkerGroup(command, workers.rank_environments(2, str(folder)), limit)
 
 
 def test_ranks_answer(benchmarks: Any, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_ranks_answer(benchmarks: Any, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_hangs(benchmarks: Any, tmp_path: Path) -> None:
-    failed = benchmarks("models.rank_groups").GroupFailed
+    failed = benchmarks("worker_processes").GroupFailed
     ranks = group(benchmarks, tmp_path, HANGS, 30)
     ranks.answers()
     ranks.limit = 0.2
@@ -67,7 +68,7 @@ def test_a_rank_that_hangs(benchmarks: Any, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> None:
-    failed = benchmarks("models.rank_groups").GroupFailed
+    failed = benchmarks("worker_processes").GroupFailed
     ranks = group(benchmarks, tmp_path, FAILS, 30)
     with pytest.raises(failed, match="rank 1: exit status 1: ValueError: rank 1 has no luck"):
         for _ in range(2):
@@ -80,8 +81,9 @@ def test_a_rank_that_fails(benchmarks: Any, tmp_path: Path, capfd: Any) -> None:
 class Group:
     """A group that answers without processes; "ddp" has no answer to its second turn."""
 
-    def __init__(self, command: list[str], ranks: int, *_: Any) -> None:
-        self.name, self.ranks, self.turns = command[command.index("cpu") - 2], ranks, 0
+    def __init__(self, command: list[str], environments: list[Any], *_: Any) -> None:
+        self.name, self.turns = command[command.index("cpu") - 2], 0
+        self.ranks = len(environments)
 
     def answers(self) -> list[dict[str, Any]]:
         return [{"losses": [2.0 + r, 1.0 + r], "first_call": 1.0 + r} for r in range(self.ranks)]
@@ -92,7 +94,7 @@ class Group:
             return [{"peak_mb": 5.0 + r} for r in range(self.ranks)]
         self.turns += 1
         if self.name == "ddp" and self.turns == 2:
-            failed = importlib.import_module("models.rank_groups").GroupFailed
+            failed = importlib.import_module("worker_processes").GroupFailed
             raise failed("no answer of rank 1 within 3 s")
         return [{"ms": [1.0 + r, 2.0, 3.0], "host_ms": [0.5]} for r in range(self.ranks)]
 
@@ -107,7 +109,7 @@ def test_one_contender_fails_and_the_others_go_on(
     benchmarks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     records = benchmarks("models.rank_records")
-    monkeypatch.setattr(records, "RankGroup", Group)
+    monkeypatch.setattr(records, "WorkerGroup", Group)
     file = tmp_path / "rows.jsonl"
     run = records.Ranks(
         ["meta", "ddp", "fsdp2"], [1, 2], 3, 3, 2, 3.0, "cpu", 1e6, joined=True, records=file

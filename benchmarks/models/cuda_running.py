@@ -11,22 +11,79 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import torch
+from report import say
+from worker_processes import GroupFailed, WorkerGroup, environment
 
-from models.cuda_processes import Process
 from models.cuda_rows import Row
+from models.cuda_strangers import EVERY_ROW
 
 CONTEXT_GIGABYTES = 0.7
 """What a process takes of a device before it has an array there, or more."""
 Measured = tuple[str, str, dict[str, Any]]
 """A row's name, a contender's, and its record."""
+
+
+class Process(WorkerGroup):
+    """A contender of a row in a process of its own, `cuda_worker`, with its caches in a folder.
+
+    Parameters
+    ----------
+    flags: options for `cuda_worker`. wait: stop when its model is made, before it compiles, and
+    when it has compiled, before it is timed, so that several can be made ready, or compile, at the
+    same time. crowded: others compile at the same time.
+    """
+
+    def __init__(
+        self,
+        row: str,
+        contender: str,
+        folder: str,
+        flags: Sequence[str],
+        wait: bool = False,
+        crowded: bool = False,
+    ) -> None:
+        self.row, self.contender = row, contender
+        more = {"META_TF32": str(int(EVERY_ROW[row].precision == "tf32"))}
+        if crowded:  # each would start a process per core
+            more["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        command = [sys.executable, "-m", "models.cuda_worker", row, contender, *flags]
+        super().__init__([*command, *["--wait"] * wait], [environment(folder, **more)])
+
+    def ready(self) -> None:
+        """Wait until it stops the next time, or has failed, as `measure` will say."""
+        with suppress(GroupFailed):
+            self.answers()
+
+    def go(self) -> None:
+        """Let it go on to where it stops next."""
+        self.send("")
+
+    def measure(self) -> dict[str, Any]:
+        """Let it go on and end, from wherever it is; return its record, which says ``failed`` if it
+        did. What it wrote to stderr follows on this process's.
+        """
+        self.go()
+        self.go()  # a line for each of its stops
+        try:
+            while "ready" in (record := self.answers()[0]):
+                pass
+            if self.wait():
+                record = {"failed": self.end_of(0)}
+        except GroupFailed as error:
+            record = {"failed": str(error)}
+        finally:
+            errors = "\n".join(self.errors(0))
+            self.end()
+        if errors:
+            print(f"{self.row} {self.contender}:\n{errors}", file=sys.stderr, flush=True)
+        return record
 
 
 @dataclass(frozen=True)
@@ -60,7 +117,7 @@ class Run:
             return
         groups = self.groups()
         for i, group in enumerate(groups):
-            _say(f"group {i + 1} of {len(groups)}: {', '.join(group)}")
+            say(f"group {i + 1} of {len(groups)}: {', '.join(group)}")
             yield from self._group(group)
 
     def groups(self) -> list[list[str]]:
@@ -107,7 +164,7 @@ class Run:
             crowd = [start(*pair) for pair in product(others, self.contenders)]
             for process in (*cold, *warm.values(), *crowd):
                 process.ready()
-            _say("models are made")
+            say("models are made")
             for process in cold:
                 record = process.measure()
                 if process in warm and "failed" not in record:
@@ -117,7 +174,7 @@ class Run:
                 process.go()
             for process in crowd:
                 process.ready()
-            _say("all have compiled")
+            say("all have compiled")
             for process in crowd:
                 record = process.measure()
                 record.pop("first_call", None)  # others were compiled beside it
@@ -132,8 +189,3 @@ def _warm(process: Process) -> dict[str, Any]:
     """Return what a second process adds to a contender's record."""
     found = process.measure()
     return found if "failed" in found else {"warm_call": found["first_call"]}
-
-
-def _say(text: str) -> None:
-    """Print a line of progress with the time of day."""
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

@@ -6,7 +6,8 @@ The order: libraries are imported, model and inputs made; then the *first call*,
 compilation to the first result; a few more calls, whose results are reported for comparison;
 warm-up; the timed calls, between CUDA events and without waiting in between. *peak* is the most
 that torch's allocator had given out from the first call on, parameters included. With ``--wait``
-it says "ready" and waits for a line before the first call, and again before the timed ones.
+it says that it is ready and waits for a line before the first call, and again before the timed
+ones.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import time
 import warnings
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, TextIO
 
 import torch
+from worker_processes import answers_alone
 
 from models.cuda_contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
 from models.cuda_profile import profile
@@ -43,12 +45,13 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
+    answers = answers_alone()
     for text in NOT_OURS:
         warnings.filterwarnings("ignore", message=text, category=UserWarning)
     contender = Contender(EVERY_ROW[options.row], options.contender, "cuda", options.tiny)
     result: dict[str, Any] = {"row": options.row, "contender": options.contender}
     if options.wait:
-        wait()
+        wait(answers)
     call, result["first_call"] = first_call(contender)
     if not options.first_call_only:
         values = [values_of(call()) for _ in range(COMPARED)]
@@ -57,16 +60,16 @@ def main() -> None:
         torch.cuda.synchronize()
         if options.wait:
             torch.cuda.empty_cache()  # others compile, who need memory
-            wait()
+            wait(answers)
         result |= {"values": values, **steps(call)}
-    print(json.dumps(result), flush=True)
+    print(json.dumps(result), file=answers, flush=True)
     if options.profile:
         print(profile(call, contender), file=sys.stderr, flush=True)
 
 
-def wait() -> None:
+def wait(answers: TextIO) -> None:
     """Stop until a line comes in."""
-    print("ready", flush=True)
+    print(json.dumps({"ready": True}), file=answers, flush=True)
     sys.stdin.readline()
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from report import say
+from worker_processes import GroupFailed, WorkerGroup, rank_environments
 
 from models.rank_contenders import HALF, JOINED, OURS, THEIRS
-from models.rank_groups import GroupFailed, RankGroup
 from models.rank_rows import RANK_ROWS
 
 SCALING, TO_BEST, LOSSES, NOISE = 1.03, 0.8, 3e-2, 1.25
@@ -100,14 +100,15 @@ class Ranks:
                 line = {"row": row, "contender": key[0], "ranks": key[1], **record}
                 print(json.dumps(line), file=lines)
 
-    def _group(self, row: str, key: Key, folder: str, crowd: int) -> RankGroup:
+    def _group(self, row: str, key: Key, folder: str, crowd: int) -> WorkerGroup:
         name, count = key
         command = [sys.executable, "-m", "models.rank_worker", row, name, "--device", self.device]
         command += ["--most", str(self.most), "--timeout", str(self.limit), *self.flags]
         command += ["--first", str(self.first), "--steps", str(self.steps)]
         threads = max(1, (os.cpu_count() or 1) // crowd)
-        environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
-        return RankGroup(command, count, f"{folder}/{name}-{count}", self.limit, environment)
+        more = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+        environments = rank_environments(count, f"{folder}/{name}-{count}", **more)
+        return WorkerGroup(command, environments, self.limit)
 
     def _shift(self, row: str, keys: list[Key]) -> Iterator[tuple[Key, Record]]:
         crowd = sum(count for _, count in keys)

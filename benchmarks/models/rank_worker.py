@@ -1,4 +1,4 @@
-"""One rank of one contender, a process that `rank_groups` starts and tells what to do.
+"""One rank of one contender, a process that `rank_records` starts and tells what to do.
 
 It compiles, runs the first steps, whose losses it says, then answers each line on its stdin by a
 line of JSON: "turn" by the milliseconds of some steps, "trace PATH" by the file of a trace of a few
@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 import torch
 from torch.profiler import ProfilerActivity
+from worker_processes import answers_alone
 
 import meta
 from models.rank_contenders import BATCHES, JOINED, OURS, THEIRS, Call, Place, RankContender
@@ -43,8 +44,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    answers = answers_alone()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     mesh = None
     # A process of several sees no GPU but its own.
