@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from meta.base.errors import FormatError, IRError
 from meta.base.registry import OPERATORS
 from meta.dialect.core import Artifact, DialectOp, OpEnv, compile_together, dispatch
 from meta.dialect.core.catalog import DIALECTS
-from meta.dialect.core.dispatch import counting
 from meta.dialect.core.failure import building
 from meta.dialect.core.preference import current as current_preference
 from meta.ir import Function, Module, SymbolicDim, TensorType
@@ -254,5 +253,5 @@ def restored(
         return env
     if base.schema.written:
         call = base.call_values(kernel.args, device)
-        env.wrap(partial(counting, places=written_positions(call)))
+        env.counts_writes(written_positions(call))
     return env

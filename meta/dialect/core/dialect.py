@@ -487,7 +487,13 @@ class Dialect:
         return by_device(plevel, self.plevel, self.devices)
 
     def refusal(self, device: Device) -> str | None:
-        """Return why this dialect cannot run on a device at all, or None."""
+        """Return why this dialect cannot run on a device at all, or None; a dialect may have more
+        reasons.
+        """
+        return self.absence(device)
+
+    def absence(self, device: Device) -> str | None:
+        """Return why a device is none of this dialect's, or why it is not usable here, or None."""
         if device.kind not in self.devices:
             return f"does not run on {device.kind}, only on {' and '.join(self.devices)}"
         return self.unavailable

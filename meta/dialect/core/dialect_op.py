@@ -6,18 +6,20 @@ from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from meta.base.device import Device
+from meta.base.device import BUILT_IN, Device
 from meta.base.errors import RegistrationError
 from meta.base.source import Span
+from meta.dialect.core.failure import building
 from meta.dialect.core.openv import Config, OpEnv, Unsupported, config_text
-from meta.dialect.core.plevel import HANDWRITTEN, level_text
-from meta.dialect.core.preference import exactly, only
+from meta.dialect.core.plevel import FUSED_ONLY, HANDWRITTEN, level_text
+from meta.dialect.core.preference import Preference, exactly, only
 from meta.dialect.core.scope import GENERIC, Scope, in_force
 from meta.dialect.core.state import Init
 from meta.ir.expr import OpNode
-from meta.op.core.call import CallValues
+from meta.op.core.call import CallValues, written_positions
 from meta.op.core.handler import Default, current
 from meta.op.core.op import Op
+from meta.op.core.registration import reason_of
 
 if TYPE_CHECKING:
     from meta.dialect.core.dialect import Dialect
@@ -66,6 +68,51 @@ class DialectOp(OpNode):
         name = self.dialect.name
         with only(name) if self.config is None else exactly(name, self.config):
             return Default.handler(self.base, args, kwargs)
+
+    def refusal(self, call: CallValues, preference: Preference) -> str | None:
+        """Return why it is not asked for a kernel of a call; None if it is."""
+        dialect, device = self.dialect, call.device
+        reason = preference.refusal(dialect.name)
+        if self.standalone and device.kind not in BUILT_IN:
+            # It is in force on a device that no dialect states, and launches its kernels itself.
+            reason = reason or dialect.unavailable
+        elif reason is None:
+            reason = (dialect.absence if self.standalone else dialect.refusal)(device)
+        if reason is None and self.plevel(device) <= FUSED_ONLY:
+            reason = "serves as part of a fused pattern only"
+        if reason is None and dialect.declines is not None:
+            with building(call.op.name, call, dialect.name, "cannot prepare a kernel"):
+                reason = reason_of(dialect.declines, dialect.declines(call), "declines=")
+        if reason is None and self.scope.declines is not None:
+            reason = self.scope.declines(call)
+        return reason
+
+    def kernel(self, call: CallValues, config: Config) -> OpEnv | str:
+        """Return the kernel of a call in a configuration, or the reason why it has none.
+
+        RegistrationError for a maker that returns something else, BackendError for one that fails.
+        """
+        with building(call.op.name, call, self.dialect.name, "cannot prepare a kernel"):
+            try:
+                env = self._made(call).configured(config)
+            except Unsupported as refusal:
+                return str(refusal)
+        if call.op.schema.written:
+            env.counts_writes(written_positions(call))
+        env.scope, env.site = self.scope, self.site
+        env.dialect_op = self.plain.configured(config)
+        return env
+
+    def _made(self, call: CallValues) -> OpEnv:
+        env: Any = self.make(call)
+        if not isinstance(env, OpEnv):
+            raise RegistrationError(
+                f"the maker of {self.name} returns no kernel",
+                expected="OpEnv(function, allocates=...), or that it raises Unsupported",
+                found=f"{env!r:.200}",
+                span=self.site,
+            )
+        return env
 
     @property
     def compiles_anew(self) -> bool:

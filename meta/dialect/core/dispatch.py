@@ -21,30 +21,25 @@ eager. A dialect that compiles is loaded only if no other accepts the eager call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
-
-from torch.autograd.graph import increment_version
 
 from meta.base import config
 from meta.base.bounded_cache import bounded_insert
-from meta.base.device import BUILT_IN, Device
-from meta.base.errors import DispatchError, RegistrationError
+from meta.base.device import Device
+from meta.base.errors import DispatchError
 from meta.dialect.core.catalog import dialects
-from meta.dialect.core.costs import Cost
+from meta.dialect.core.costs import Cost, Race
 from meta.dialect.core.dialect import Dialect
 from meta.dialect.core.dialect_op import DialectOp
-from meta.dialect.core.failure import building
-from meta.dialect.core.openv import Config, OpEnv, Unsupported
+from meta.dialect.core.openv import Config, OpEnv
 from meta.dialect.core.plevel import FUSED_ONLY
 from meta.dialect.core.preference import DECISIONS, Preference, current, tuning
 from meta.dialect.core.scope import GENERIC, in_force, marks
 from meta.dialect.core.tuning import choice, configuration, race_of
-from meta.op.core.call import CallValues, cache_key, written_positions
+from meta.op.core.call import CallValues, cache_key
 from meta.op.core.op import Op
-from meta.op.core.registration import reason_of
 from meta.op.core.schema import NUMBERS, Slot
 
 
@@ -121,67 +116,14 @@ def answer(
     """Ask one candidate for its kernel in a configuration; of one that has parts for the chips of
     vendors, these, the most specific first.
     """
-    parts = dialect_op.parts(call.device)
-    if parts == [dialect_op]:
-        return _answer(dialect_op, call, preference, config, eager)
     refusals = []
-    for part in parts:
-        found = _answer(part, call, preference, config, eager)
-        if found.env is not None:
-            return found
-        refusals.append(f"{part.scope}: {found.reason}")
-    if not parts:
-        return _answer(dialect_op, call, preference, config, eager)
+    for part in dialect_op.parts(call.device) or [dialect_op]:
+        reason = part.refusal(call, preference) or _pinned(part, call, preference, eager)
+        kernel = part.kernel(call, config) if reason is None else reason
+        if isinstance(kernel, OpEnv):
+            return Candidate(part, part.plevel(call.device), kernel, "")
+        refusals.append(kernel if part is dialect_op else f"{part.scope}: {kernel}")
     return Candidate(dialect_op, dialect_op.plevel(call.device), None, "; ".join(refusals))
-
-
-def _answer(
-    dialect_op: DialectOp, call: CallValues, preference: Preference, config: Config, eager: bool
-) -> Candidate:
-    plevel, dialect = dialect_op.plevel(call.device), dialect_op.dialect
-    scope = dialect_op.scope
-    reason = preference.refusal(dialect.name)
-    if dialect_op.standalone and call.device.kind not in BUILT_IN:
-        # It is in force on a device that no dialect states, and launches its kernels itself.
-        reason = reason or dialect.unavailable
-    else:
-        refuses = Dialect.refusal if dialect_op.standalone else type(dialect).refusal
-        reason = reason or refuses(dialect, call.device)
-    if reason is None and plevel <= FUSED_ONLY:
-        reason = "serves as part of a fused pattern only"
-    doing = "cannot prepare a kernel"
-    if reason is None and dialect.declines is not None:
-        with building(call.op.name, call, dialect.name, doing):
-            reason = reason_of(dialect.declines, dialect.declines(call), "declines=")
-    if reason is None and scope.declines is not None:
-        reason = scope.declines(call)
-    if reason is None:
-        reason = _pinned(dialect_op, call, preference, eager)
-    env = None
-    if reason is None:
-        with building(call.op.name, call, dialect.name, doing):
-            try:
-                env = _made(dialect_op, call).configured(config)
-                if call.op.schema.written:
-                    env.wrap(partial(counting, places=written_positions(call)))
-                env.scope, env.site = scope, dialect_op.site
-                env.dialect_op = dialect_op.plain.configured(config)
-            except Unsupported as refusal:
-                reason = str(refusal)
-    return Candidate(dialect_op, plevel, env, reason or "")
-
-
-def _made(dialect_op: DialectOp, call: CallValues) -> OpEnv:
-    """Return the kernel of a call; RegistrationError for a maker that returns something else."""
-    env: Any = dialect_op.make(call)
-    if not isinstance(env, OpEnv):
-        raise RegistrationError(
-            f"the maker of {dialect_op.name} returns no kernel",
-            expected="OpEnv(function, allocates=...), or that it raises Unsupported",
-            found=f"{env!r:.200}",
-            span=dialect_op.site,
-        )
-    return env
 
 
 def _pinned(
@@ -209,37 +151,42 @@ def _pinned(
     return f"it uses the state of {ran.name}" if ran.dialect in users else None
 
 
-def counting(run: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
-    """Let a kernel that writes arguments say so, as torch's do: the tape looks at the counters."""
-
-    def counted(*values: Any) -> Any:
-        result = run(*values)
-        increment_version([values[i] for i in places])
-        return result
-
-    return counted
-
-
 def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
-    """Return the OpEnv of the first candidate that accepts; cached by op, types and device."""
+    """Return the OpEnv that runs a call; cached by op, types and device."""
     preference = current()
     switches = tuning(), config.get("META_TRITON_INTERPRET"), marks(call.device)
     key = (call.op, call.device, eager, *switches, *map(_slot_key, call.op.slots, call.args))
     found: OpEnv | None = preference.envs.get(key)
-    if found is not None:
-        return found
-    found = _cheapest(call, preference, eager)
-    if found is not None:
+    if found is None:
+        found = _decided(call, preference, eager)
         # What is measured on the way drops what was decided before.
         bounded_insert(preference.envs, key, found, DECISIONS)
-        return found
+    return found
+
+
+def _decided(call: CallValues, preference: Preference, eager: bool) -> OpEnv:
+    """Return the kernel that costs choose, else that of the first candidate that accepts, in the
+    configuration that is known to be the best for such calls.
+    """
+    asked: Iterable[DialectOp] = candidates(call.op, preference, call.device, eager=eager)
+    race = _race(call, preference, eager)
+    if race is not None:
+        asked = list(asked)
+        cost = _choice(race, asked, call, preference, eager)
+        for one in asked:
+            if cost is not None and one.dialect.name == cost.dialect:
+                env = answer(one, call, preference, cost.config, eager=eager).env
+                if env is not None:  # else it was measured, and does not take the call any more
+                    return env
     refusals = []
-    for answer in answers(call, preference, eager=eager):
-        if answer.env is not None:
-            found = _configured(answer, call, preference, eager)
-            bounded_insert(preference.envs, key, found, DECISIONS)
-            return found
-        refusals.append(str(answer))
+    for one in asked:
+        made = answer(one, call, preference, preference.config or (), eager=eager)
+        if made.env is None:
+            refusals.append(str(made))
+            continue
+        stated = () if preference.config is not None else configuration(one, call, eager=eager)
+        other = answer(one, call, preference, stated, eager=eager).env if stated else None
+        return other or made.env
     raise DispatchError(
         "no dialect accepts this call",
         op=call.op.name,
@@ -251,41 +198,27 @@ def dispatch(call: CallValues, *, eager: bool = False) -> OpEnv:
     )
 
 
-def _configured(made: Candidate, call: CallValues, preference: Preference, eager: bool) -> OpEnv:
-    """Return the kernel of a candidate, in the configuration that calls such as this one have."""
-    assert made.env is not None
-    if preference.config is not None:
-        return made.env
-    stated = configuration(made.dialect_op, call, eager=eager)
-    # One that it does not take any more is as good as not measured.
-    other = answer(made.dialect_op, call, preference, stated, eager=eager).env if stated else None
-    return other or made.env
-
-
-def _cheapest(call: CallValues, preference: Preference, eager: bool) -> OpEnv | None:
-    """Return the kernel that measuring chooses; None where priority decides."""
-    found = cheapest(call, preference, eager=eager)
-    if found is None:
-        return None
-    for one in candidates(call.op, preference, call.device, eager=eager):
-        if one.dialect.name == found.dialect:
-            # One that does not take it any more is as good as not measured.
-            return answer(one.plain, call, preference, found.config, eager=eager).env
-    return None
-
-
 def cheapest(call: CallValues, preference: Preference, *, eager: bool = False) -> Cost | None:
     """Return what measuring chooses for a call; None where nothing is known of it, or where the
     configuration is stated. An eager call compiles nothing for it, unless it measures itself.
     """
-    if preference.config is not None:
-        return None
-    race = race_of(call, call.device, eager=eager)
+    race = _race(call, preference, eager)
     if race is None:
         return None
+    asked = candidates(call.op, preference, call.device, eager=eager)
+    return _choice(race, asked, call, preference, eager)
+
+
+def _race(call: CallValues, preference: Preference, eager: bool) -> Race | None:
+    return None if preference.config is not None else race_of(call, call.device, eager=eager)
+
+
+def _choice(
+    race: Race, asked: Iterable[DialectOp], call: CallValues, preference: Preference, eager: bool
+) -> Cost | None:
     order = {
         one.dialect.name: None
-        for one in candidates(call.op, preference, call.device, eager=eager)
+        for one in asked
         if one.plevel(call.device) > FUSED_ONLY
         and preference.refusal(one.dialect.name) is None
         and not (eager and tuning() != "on" and one.compiles_anew)

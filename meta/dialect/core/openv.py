@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch.autograd.graph import increment_version
+
 from meta.base.source import Span
 from meta.dialect.core.failure import building
 from meta.dialect.core.scope import GENERIC
@@ -267,6 +269,21 @@ class OpEnv:
         else:
             self._kernel = wrapper(self._kernel)
         return self
+
+    def counts_writes(self, places: Sequence[int]) -> OpEnv:
+        """Let the kernel say that it writes these arguments, as torch's do: the tape looks at the
+        counters. Returns the same object.
+        """
+
+        def counting(run: Kernel) -> Kernel:
+            def counted(*values: Any) -> Any:
+                result = run(*values)
+                increment_version([values[i] for i in places])
+                return result
+
+            return counted
+
+        return self.wrap(counting)
 
     def launched_by(self, run: Kernel) -> OpEnv:
         """Return the same, with another function that runs it."""
