@@ -2,11 +2,13 @@
 
 A process for each core runs them (pytest-xdist); ``-n 0`` runs them in one, for a debugger.
 
-Tests marked ``cuda`` are skipped where there is no NVIDIA GPU.
+Tests marked ``cuda`` are skipped where there is no NVIDIA GPU: a function's, whatever its
+parameters, as one.
 
-Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out. ``-m slow`` takes all,
-``-k NAME`` all that it chooses, and ``--slow-part auto`` the one of 48 parts that today's
-date chooses: 32 days' runs cover all.
+Tests marked ``slow`` are the widest sweeps. An ordinary run leaves them out, and does not make
+them, for they are half of all. ``-m slow`` takes all, ``-k NAME`` and ``FILE::NAME`` all that they
+choose, and ``--slow-part auto`` the one of 48 parts that today's date chooses: 48 days' runs cover
+all.
 
 Tests marked ``long`` compile much for what they find. An ordinary run leaves them out, too; all
 other runs take them, so that continuous integration runs every one each time.
@@ -17,9 +19,12 @@ Those marked ``sweep`` take hours in all, and run by ``-m sweep`` alone.
 others. Tests marked ``slow``, ``long``, ``sweep`` or ``cuda`` are not quick.
 """
 
+import atexit
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -72,21 +77,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slow-part",
         choices=["auto", *map(str, range(PARTS)), "all", "none"],
         help="which tests marked slow run: one of 48 parts (auto: by the date), all or none "
-        "(default: none, but all where -m or -k is given)",
+        "(default: none, but all where -m, -k or FILE::NAME is given)",
     )
-
-
-def slow_parts(config: pytest.Config) -> range:
-    """Return the parts of the slow tests that run."""
-    chosen = config.option.markexpr or config.option.keyword
-    wanted = config.getoption("--slow-part") or ("all" if chosen else "none")
-    if wanted == "all":
-        return range(PARTS)
-    if wanted == "none":
-        return range(0)
-    day = datetime.now(timezone.utc).timetuple().tm_yday
-    one = day % PARTS if wanted == "auto" else int(wanted)
-    return range(one, one + 1)
 
 
 def part_of(test_id: str) -> int:
@@ -94,11 +86,49 @@ def part_of(test_id: str) -> int:
     return crc32(test_id.encode()) % PARTS
 
 
+class Selection:
+    """What the options of a run choose: parts of the slow tests, the sweeps, tests by their names."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        mark, name = config.option.markexpr, config.option.keyword
+        self.by_name = bool(name) or any("::" in argument for argument in config.args)
+        chosen = self.by_name or mark not in ("", "quick")
+        self.parts = self._parts(config.getoption("--slow-part") or ("all" if chosen else "none"))
+        self.sweeps = "sweep" in mark
+        self.on_gpu = torch.cuda.is_available()
+
+    @staticmethod
+    def _parts(wanted: str) -> range:
+        if wanted == "all":
+            return range(PARTS)
+        if wanted == "none":
+            return range(0)
+        day = datetime.now(timezone.utc).timetuple().tm_yday
+        one = day % PARTS if wanted == "auto" else int(wanted)
+        return range(one, one + 1)
+
+    def runs(self, marks: Collection[str], test_id: str) -> bool:
+        """Return whether a test with these marks runs."""
+        if "slow" in marks and (not self.parts or part_of(test_id) not in self.parts):
+            return False
+        return ("long" not in marks or len(self.parts) > 0) and (
+            "sweep" not in marks or self.sweeps
+        )
+
+
+SELECTION = pytest.StashKey[Selection]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[SELECTION] = Selection(config)
+
+
 QUICK = ("analysis", "base", "grad", "ir", "optim", "runtime")
 NOT_QUICK = ("slow", "long", "sweep", "cuda")
 TESTS = Path(__file__).parent
 
 
+@cache
 def is_in_quick_folder(path: Path) -> bool:
     return any(path.is_relative_to(TESTS / folder) for folder in QUICK)
 
@@ -110,30 +140,61 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def mark_quick(items: list[pytest.Item]) -> None:
-    for item in items:
-        if is_in_quick_folder(item.path) and not any(map(item.get_closest_marker, NOT_QUICK)):
-            item.add_marker("quick")
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Make no test of parameters that do not run: to make one and leave it out costs as much as to
+    collect it. Where there is no GPU, one test of a function is skipped for all. Part and marks of
+    each are known when pytest has their ids, and no public name has them then.
+    """
+    yield
+    calls = metafunc._calls
+    if len(calls) < 2:
+        return
+    definition, selection = metafunc.definition, metafunc.config.stash[SELECTION]
+    shared = {mark.name for mark in definition.iter_markers()}
+    every, skipped = selection.on_gpu or selection.by_name, False
+    kept = []
+    for call in calls:
+        marks = shared.union(mark.name for mark in call.marks)
+        if not selection.runs(marks, f"{definition.nodeid}[{call.id}]"):
+            continue
+        if "cuda" in marks and not every:
+            if skipped:
+                continue
+            skipped = True
+        kept.append(call)
+    calls[:] = kept or calls[:1]  # without any, the function would be called without parameters
 
 
 def deselect_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
-    parts = slow_parts(config)
-    sweeps = "sweep" in config.option.markexpr
+    selection = config.stash[SELECTION]
     kept, left_out = [], []
     for item in items:
-        runs = not item.get_closest_marker("slow") or part_of(item.nodeid) in parts
-        runs = runs and (len(parts) > 0 or not item.get_closest_marker("long"))
-        runs = runs and (sweeps or not item.get_closest_marker("sweep"))
+        runs = selection.runs({mark.name for mark in item.iter_markers()}, item.nodeid)
         (kept if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is collected stays: the collector of garbage does not look at it, now or in a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        atexit.register(gc.unfreeze)  # libraries tell of what they see alive after the last look
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mark_quick(items)
+    for item in items:
+        if is_in_quick_folder(item.path) and not any(map(item.get_closest_marker, NOT_QUICK)):
+            item.add_marker("quick")
     deselect_slow(config, items)
-    if torch.cuda.is_available():
+    if config.stash[SELECTION].on_gpu:
         return
     skip = pytest.mark.skip(reason="no NVIDIA GPU")
     for item in items:
