@@ -16,7 +16,7 @@ from meta.base.errors import DistributedError
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Timing
 from meta.passes.links import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
-from meta.runtime.agreement import digest
+from meta.runtime.rank_consistency import digest
 from meta.runtime.world import Group, group_of
 from meta.vm.graphs import CudaRecorder
 

@@ -18,7 +18,7 @@ from meta.distributed import beside
 from meta.distributed.launch import watch
 from meta.distributed.simulated import ALIKE
 from meta.distributed.watch import Watch
-from meta.runtime.agreement import difference, digest
+from meta.runtime.rank_consistency import digest, first_difference
 from meta.runtime.world import World, current, set_process, sizes_of
 
 _SUMS = {
@@ -62,7 +62,7 @@ class Mesh:
         _meshes[0] += 1
         said = dict(enumerate(own.meet(f"mesh {_meshes[0]}", str(self))))
         if len(set(said.values())) > 1:
-            raise DistributedError("the ranks make different meshes", found=difference(said))
+            raise DistributedError("the ranks make different meshes", found=first_difference(said))
         self._before = current()
         with own.joining(str(self)):
             found = {axis: self._group(own, axis) for axis in self.sizes}
@@ -233,7 +233,7 @@ class _ProcessGroup:
         raise DistributedError(
             f"along {self.axis!r} the ranks call different collectives",
             op=what.partition("(")[0],
-            found=difference(texts).partition("\n")[2].strip(),
+            found=first_difference(texts).partition("\n")[2].strip(),
             hint="all ranks call the same, in the same order, on tensors of one shape and dtype",
         )
 

@@ -7,8 +7,8 @@ from typing import overload
 
 from meta.base.errors import ArgumentError
 from meta.runtime.ndarray import ndarray
-from meta.runtime.parts import joined
 from meta.runtime.placement import Placement
+from meta.runtime.shards import gather_shards
 
 
 @overload
@@ -49,5 +49,5 @@ def whole(x: ndarray | Mapping[str, ndarray]) -> ndarray | dict[str, ndarray]:
 def _whole(x: ndarray) -> ndarray:
     if not x.placement.splits:
         return x
-    tensor = joined(x.tensor.detach(), x.placement, Placement(x.placement.shape))
+    tensor = gather_shards(x.tensor.detach(), x.placement, Placement(x.placement.shape))
     return ndarray(tensor, name=x.name)

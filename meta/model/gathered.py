@@ -14,10 +14,10 @@ import torch
 
 from meta.model.model import Model
 from meta.runtime.array_key import array_key, key_of
+from meta.runtime.buffer_replacement import replace_shard
 from meta.runtime.ndarray import ndarray
-from meta.runtime.parts import joined, part_of
 from meta.runtime.placement import Placement, Split
-from meta.runtime.replace import replace_part
+from meta.runtime.shards import gather_shards, shard_of
 
 REFUSED = (
     "this rank has parts of the model's parameters (zero=3), and cannot compute with them",
@@ -30,9 +30,9 @@ def split_flat(model: Model, split: Split) -> None:
     """Leave this rank its part of each parameter of a model; it is not called any more."""
     for _, array in model.named_parameters():
         placement = array.placement.then(split)
-        tensor = part_of(array.tensor.detach(), array.placement, placement)
+        tensor = shard_of(array.tensor.detach(), array.placement, placement)
         array.grad = None
-        replace_part(array, tensor, key_of(tensor), placement)
+        replace_shard(array, tensor, key_of(tensor), placement)
     for one in model.models():
         one._refused = REFUSED
 
@@ -62,7 +62,7 @@ def _callable(model: Model) -> Iterator[list[ndarray]]:
         for one in models:
             one._refused = REFUSED
         for array, tensor, key, placement in held:
-            replace_part(array, tensor, key, placement)
+            replace_shard(array, tensor, key, placement)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def as_whole(model: Model) -> Iterator[None]:
             before = _before(array.placement)
             nothing = torch.empty((), dtype=array.tensor.dtype, device=array.tensor.device)
             key = array_key(before.local, array.dtype, array.device)
-            replace_part(array, nothing.expand(before.local), key, before)
+            replace_shard(array, nothing.expand(before.local), key, before)
         yield
 
 
@@ -86,9 +86,9 @@ def gathered(model: Model) -> Iterator[None]:
         parts = [(a, a.tensor, a.placement) for a in arrays]
         for array, part, placement in parts:
             before = _before(placement)
-            tensor = joined(part.detach(), placement, before)
-            replace_part(array, tensor, key_of(tensor), before)
+            tensor = gather_shards(part.detach(), placement, before)
+            replace_shard(array, tensor, key_of(tensor), before)
         yield
         with torch.no_grad():
             for array, part, placement in parts:
-                part.copy_(part_of(array.tensor, array.placement, placement))
+                part.copy_(shard_of(array.tensor, array.placement, placement))

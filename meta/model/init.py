@@ -17,8 +17,8 @@ from typing import Any
 from meta import linalg, op, random
 from meta.base.dtype import is_float
 from meta.base.errors import ArgumentError, UnknownName
-from meta.runtime import traced
-from meta.runtime.masters import masters_of
+from meta.runtime import trace_checks
+from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import ndarray
 
 __all__ = [
@@ -200,7 +200,7 @@ def _kind(array: ndarray) -> dict[str, Any]:
 
 def _write(array: ndarray, values: Any) -> ndarray:
     """Overwrite an array, and its masters, by what a function returns."""
-    traced.refuse_write(array)
+    trace_checks.refuse_write(array)
     new = values()
     for written in (array, *masters_of(array)):
         written.update(new)

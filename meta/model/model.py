@@ -23,7 +23,7 @@ from meta.model.recompute import call_checkpointed
 from meta.model.state import Replacement, Unmatched, load, named
 from meta.model.summary import Summary, summarize
 from meta.op.core import tree
-from meta.runtime.masters import add_master, masters_of
+from meta.runtime.master_weights import add_master, masters_of
 from meta.runtime.ndarray import ndarray
 from meta.vm.convention import Program
 from meta.vm.pipeline import before_autodiff_key

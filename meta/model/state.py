@@ -5,9 +5,9 @@ Sources differ from a model in four ways, and each has its place here. An array 
 in `Model.not_kept`; names that other libraries, or older versions, use in `Model.renamed`. Another
 dtype of the same kind (float, int) is converted, as torch's ``copy_`` does.
 
-Masters (`meta/runtime/masters.py`) are written, too, as the weights that are loaded may have more
-digits than a half precision parameter. Of an array of which a rank has a part (`Placement`), the
-whole may be given as well as the part.
+Masters (`meta/runtime/master_weights.py`) are written, too, as the weights that are loaded may have
+more digits than a half precision parameter. Of an array of which a rank has a part (`Placement`),
+the whole may be given as well as the part.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch
 from meta.base.dtype import is_float
 from meta.base.errors import FormatError
 from meta.base.registry import close_names
-from meta.runtime.masters import masters_of
+from meta.runtime.master_weights import masters_of
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.parts import part_of
 from meta.runtime.placement import Placement
+from meta.runtime.shards import shard_of
 from meta.vm.promises import same_bits
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _part(value: ndarray, array: ndarray, written: ndarray) -> ndarray | torch.T
         placement = Placement(placement.shape)
     if placement == written.placement:
         return value
-    return part_of(value.tensor.detach(), placement, written.placement)
+    return shard_of(value.tensor.detach(), placement, written.placement)
 
 
 def _problems(

@@ -29,7 +29,7 @@ from meta.op.core.call import array_type
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import BlockTrace, Trace, Value
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import ClosedOver
+from meta.runtime.no_gradient import ClosureConstant
 from meta.vm.convention import Convention, Program, bind
 from meta.vm.interpreter import interpret
 
@@ -200,7 +200,7 @@ class Traced:
         )
         steady = self.owner is not None and not self.owner.training
         arrays = tuple(a for _, a in used)
-        closed_over = {c: ClosedOver(name, site) for c, name in trace.closed_over.items()}
+        closed_over = {c: ClosureConstant(name, site) for c, name in trace.closed_over.items()}
         return Program(module, arrays, convention, steady, closed_over)
 
     def _call(self, arguments: dict[str, Any]) -> Any:

@@ -22,8 +22,14 @@ from meta.base.registry import OPERATORS
 from meta.op.core.check import broadcast_shapes
 from meta.op.core.tracing import Symbol
 from meta.op.indexing import ParsedIndex, read_index, scalar_mask_value
+from meta.runtime.inplace_writes import (
+    accepts_number,
+    coerce_value,
+    memory_overlaps,
+    require_detached,
+    writable_buffer,
+)
 from meta.runtime.ndarray import ndarray
-from meta.runtime.writes import memory_of, require_detached, same_memory, takes, value_for
 
 WHAT = "x[index] = value"
 
@@ -46,12 +52,12 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             found=f"{x!r}[index] = value",
             hint="x = x.at[index].set(value), which is a new array; or .add, .multiply, .min, ...",
         )
-    memory = memory_of(x, WHAT, "x = x.at[index].set(value), which is a new array")
+    memory = writable_buffer(x, WHAT, "x = x.at[index].set(value), which is a new array")
     if type(value) in _NUMBERS and _number_is_written(x, memory, index, value):
         return
     require_detached(value, WHAT)
-    values = value_for(value, x.dtype, x.device).tensor.detach()
-    if same_memory(values, memory):
+    values = coerce_value(value, x.dtype, x.device).tensor.detach()
+    if memory_overlaps(values, memory):
         values = values.clone()
     part = _forward_part(memory, index)
     if part is not None and values.ndim <= part.ndim:
@@ -72,7 +78,7 @@ def _number_is_written(x: ndarray, memory: torch.Tensor, index: Any, value: Any)
     ints, slices that go forward, None and Ellipsis, or a mask of the leading axes. Return whether
     it was; what is left, errors included, is for the general way.
     """
-    if not (takes(value, x.dtype) and _is_finite_in(value, x.dtype)):
+    if not (accepts_number(value, x.dtype) and _is_finite_in(value, x.dtype)):
         return False
     if type(index) is ndarray:
         if index.dtype != "bool" or index.device != x.device or not index.ndim:

@@ -36,9 +36,9 @@ from meta.op.indexing import (
 from meta.op.logic import where
 from meta.op.movement import concat, strided_set
 from meta.op.shapes import broadcast_to, broadcast_to_like, expand_dims, reshape, squeeze
-from meta.runtime import traced
+from meta.runtime import trace_checks
+from meta.runtime.inplace_writes import coerce_value, require_kind
 from meta.runtime.ndarray import ndarray
-from meta.runtime.writes import require_kind, value_for
 
 
 class IndexedUpdates:
@@ -160,7 +160,7 @@ def _of_dtype(value: Any, x: Any) -> Any:
     """Return a value as a tensor of the dtype of ``x``."""
     device = x.device if isinstance(x, ndarray) else CPU
     if not hasattr(value, "dtype") and not hasattr(value, "__dlpack__"):
-        return value_for(value, x.dtype, device)
+        return coerce_value(value, x.dtype, device)
     found = as_operand(value)
     require_kind(found.dtype, x.dtype)
     whole = isdtype(found.dtype, "integral") and isdtype(x.dtype, "integral")
@@ -296,7 +296,7 @@ def _is_traced_mask(index: Any) -> bool:
     item = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if not isinstance(item, Symbol | ndarray) or item.dtype != "bool":
         return False
-    return isinstance(item, Symbol) or traced.current() is not None
+    return isinstance(item, Symbol) or trace_checks.current_trace() is not None
 
 
 def _where_masked(x: Any, index: Any, value: Any, of_two: Callable[..., Any]) -> Any:

@@ -36,7 +36,7 @@ from meta.op.shapes import (
     shape_as_tensor,
     squeeze,
 )
-from meta.runtime import copies, traced
+from meta.runtime import trace_checks, view_copies
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import array, as_array, ndarray
 
@@ -49,7 +49,7 @@ def getitem(x: Any, index: Any) -> Any:
     Whether memory is shared is a matter of the index, never of shapes: what consists of ``:``, None
     and Ellipsis alone is a view of ``x``; all else is a new array, and a slice is even where its
     bounds are those of the axis. As NumPy and torch have a view for ints and slices, writing to
-    such a copy is an ArgumentError (`meta.runtime.copies`).
+    such a copy is an ArgumentError (`meta.runtime.view_copies`).
 
     ``index`` is, or is a tuple of: ints, slices (any step), None, Ellipsis, integer arrays, and
     bool masks (arrays may be lists; they broadcast together). Negative indices count from the end.
@@ -66,7 +66,7 @@ def getitem(x: Any, index: Any) -> Any:
         shape = x.shape
         if shape and -shape[0] <= index < shape[0]:
             part = x.tensor.detach()[index].clone(memory_format=torch.contiguous_format)
-            copies.mark(part, index)
+            view_copies.mark(part, index)
             return ndarray(part, array_key(shape[1:], x.dtype, x.device))
     answer = scalar_mask_value(index)
     if answer is not None:
@@ -76,7 +76,7 @@ def getitem(x: Any, index: Any) -> Any:
     if parts.arrays:
         y = _gather(y, parts)
     elif y is not x and type(y) is ndarray:
-        copies.mark(y.tensor, index)
+        view_copies.mark(y.tensor, index)
     for axis in parts.new_axes:
         y = expand_dims(y, axis)
     return reshape.plain(x, x.shape) if y is x and type(x) is ndarray else y
@@ -127,7 +127,7 @@ def scalar_mask_value(index: Any) -> bool | None:
     """
     item = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if isinstance(item, ndarray):
-        is_one = item.dtype == "bool" and item.ndim == 0 and traced.current() is None
+        is_one = item.dtype == "bool" and item.ndim == 0 and trace_checks.current_trace() is None
     else:
         is_one = isinstance(item, np.ndarray) and item.dtype == bool and item.ndim == 0
     return bool(item) if is_one else None
@@ -189,7 +189,7 @@ def _read(item: Any) -> Any:
     if isinstance(item, torch.Tensor):
         item = as_array(item)
     if isinstance(item, Symbol | ndarray):
-        known = isinstance(item, ndarray) and traced.current() is None
+        known = isinstance(item, ndarray) and trace_checks.current_trace() is None
         if item.dtype == "bool" and not known:
             raise TraceError(
                 "a mask cannot be traced: the shape of the result depends on its values",

@@ -47,9 +47,10 @@ def reshape(x: Tensor, shape: Ints, kept: Ints = ()) -> Tensor:
     ``shape`` may contain one -1, an extent to be inferred: of an empty ``x`` only next to extents
     that are not 0. ``copy``: True gives memory of its own; None and False share that of ``x`` where
     it is compact. Of an array that is not, None shares it where its strides allow, else the result
-    is a copy that takes no writes (`meta.runtime.copies`); False is an ArgumentError. In a program
-    ``kept`` names axes that have the extent of ``x`` at the same place, whatever ``shape`` says
-    there: for several extents that are unknown. TypeInferError if the number of elements differs.
+    is a copy that takes no writes (`meta.runtime.view_copies`); False is an ArgumentError. In a
+    program ``kept`` names axes that have the extent of ``x`` at the same place, whatever ``shape``
+    says there: for several extents that are unknown. TypeInferError if the number of elements
+    differs.
     """
     return x.with_shape(reshape_result(x, shape, kept))
 

@@ -5,7 +5,7 @@ A training step is one traced function of forward pass, backward pass and update
 is an input of it. Clipping, loss scale, accumulation and average are operators of the same
 function, and their state, like the optimizer's, is in ``step.state()``. Half precision parameters
 have float32 masters, which take over what others write to the parameters
-(`meta/runtime/masters.py`).
+(`meta/runtime/master_weights.py`).
 """
 
 from typing import Any

@@ -43,10 +43,10 @@ from meta.optim.rounds import (
     of_formula,
     sums_wholes,
 )
-from meta.runtime.masters import add_master, followed, pairs_among
+from meta.runtime.master_weights import add_master, master_pairs, synchronize_masters
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.parts import part_of
 from meta.runtime.placement import Placement
+from meta.runtime.shards import shard_of
 
 NORM_EPS = 1e-6
 """Keeps the division by a gradient's norm away from zero, as torch.nn.utils.clip_grad_norm_."""
@@ -319,7 +319,7 @@ class Optimizer(Model):
             further["clip_value"] = clip_value
         # Of arrays: a program is traced once, and who runs it follows its arrays each time.
         kept = (a for a in (*params.values(), *self.master.values()) if isinstance(a, ndarray))
-        with followed(pairs_among(kept)):
+        with synchronize_masters(master_pairs(kept)):
             for call in self._calls(params, gradients):
                 further["factor"] = factor * -1.0 if call.options["maximize"] else factor
                 self.apply(call, params, gradients, further)
@@ -447,7 +447,7 @@ def part(x: ndarray, placement: Placement) -> ndarray:
     """Return this rank's part of an array under a placement that splits it further."""
     if placement == x.placement:
         return x
-    found = ndarray(part_of(x.tensor.detach(), x.placement, placement), name=x.name)
+    found = ndarray(shard_of(x.tensor.detach(), x.placement, placement), name=x.name)
     found.placement = placement
     return found
 

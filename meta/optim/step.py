@@ -23,8 +23,8 @@ from meta.optim.optimizer import Optimizer, clipping, part, require_clip, zeros_
 from meta.optim.options import bind, parameters, require_range
 from meta.optim.ranks import Ranks, gradient_norm
 from meta.runtime.ndarray import array, ndarray
-from meta.runtime.parts import joined
 from meta.runtime.placement import Placement
+from meta.runtime.shards import gather_shards
 
 
 def _mix(
@@ -105,7 +105,7 @@ class Average(Model):
         try:
             for name, average in self.parameter.items():
                 param = params[name]
-                param.update(joined(average.tensor, average.placement, param.placement))
+                param.update(gather_shards(average.tensor, average.placement, param.placement))
             yield
         finally:
             for name, value in before.items():

@@ -35,7 +35,7 @@ from meta.passes.manager import Pass
 from meta.passes.pad_products import COLUMNS
 from meta.passes.prepare import steady
 from meta.passes.rewrite import with_main
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 DTYPES: tuple[str, ...] = "float16", "bfloat16", "float32"
 TILE = 128
@@ -109,7 +109,7 @@ attrs(arrays=2) {
         fixed = frozenset(module.main.params[i] for i in trained)
         dtypes = DTYPES[2:] if config.get("META_TF32") else ()
         module = eliminate_common_subexpressions(canonicalize(module))
-    processors = chip.compiled_for(device).processors
+    processors = gpu_properties.target_of(device).processors
     found = [group for group in _groups(module, fixed, dtypes) if _gains(group, processors)]
     if not found:
         return given

@@ -21,7 +21,7 @@ from meta.dialect.core.cost_store import find
 from meta.dialect.core.costs import Cost, Key, Race, Timing
 from meta.dialect.core.openv import Config
 from meta.passes.work import Work
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ def peaks_of(device: Device) -> Peaks:
         return found
     default = DEFAULTS.get(device.kind, OTHER)
     present = device.kind == "cuda" and device.ordinal < torch.cuda.device_count()
-    return CHIPS.get(chip.of(device.ordinal).capability, default) if present else default
+    return (
+        CHIPS.get(gpu_properties.query(device.ordinal).capability, default) if present else default
+    )
 
 
 def _from_race(race: Race) -> Peaks | None:

@@ -32,8 +32,8 @@ KEYS = 1 << 15
 """Keys from which on those are forgotten that nobody holds."""
 _KEYS: dict[tuple[Any, ...], ArrayKey] = {}
 _KINDS: dict[tuple[str, Device], object] = {}
-_most_keys = KEYS
-_UNHELD = 4
+_key_limit = KEYS
+_UNREFERENCED_COUNT = 4
 """References to a key that nobody holds: of the dict, the list of its items, a name, a call."""
 _DEVICES: dict[torch.device, Device] = {torch.device("cpu"): CPU}
 
@@ -43,7 +43,7 @@ def array_key(shape: tuple[int, ...], dtype: str, device: Device, compact: bool 
     description = (shape, dtype, device, compact)
     key = _KEYS.get(description)
     if key is None:
-        if len(_KEYS) >= _most_keys:
+        if len(_KEYS) >= _key_limit:
             _forget_keys()
         if len(shape) > MAX_AXES:
             raise ArgumentError(
@@ -57,11 +57,11 @@ def _forget_keys() -> None:
     """Let those keys go that nobody holds. A key that comes back is another object, so what is held
     stays: who has it compares it with those of new arrays.
     """
-    global _most_keys
+    global _key_limit
     for description, key in list(_KEYS.items()):
-        if sys.getrefcount(key) <= _UNHELD:
+        if sys.getrefcount(key) <= _UNREFERENCED_COUNT:
             _KEYS.pop(description, None)
-    _most_keys = max(KEYS, 2 * len(_KEYS))
+    _key_limit = max(KEYS, 2 * len(_KEYS))
 
 
 def key_of(tensor: torch.Tensor) -> ArrayKey:

@@ -53,7 +53,7 @@ def from_exporter(obj: Any) -> torch.Tensor:
     has memory that torch cannot describe or nobody may write.
     """
     try:
-        return torch.utils.dlpack.from_dlpack(_Looked(obj))
+        return torch.utils.dlpack.from_dlpack(_CheckedExporter(obj))
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
             "this object does not share its memory",
@@ -63,7 +63,7 @@ def from_exporter(obj: Any) -> torch.Tensor:
         ) from error
 
 
-class _Looked:
+class _CheckedExporter:
     """An exporter whose capsules are looked at before they are handed on."""
 
     def __init__(self, exporter: Any) -> None:

@@ -20,21 +20,21 @@ from meta.base.device import Device, destination, require
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.base.signature_check import check_signature
-from meta.runtime import copies, traced
+from meta.runtime import trace_checks, view_copies
+from meta.runtime.array_coercion import from_host, share_memory
+from meta.runtime.array_export import ArrayExport
+from meta.runtime.array_html import array_html
 from meta.runtime.array_key import ArrayKey, key_of
-from meta.runtime.array_view import array_html
-from meta.runtime.entered import Entered, entered, plain, refuse_values
-from meta.runtime.exchange import Exchange
-from meta.runtime.host_numbers import from_host, shared
-from meta.runtime.no_gradient import NoGradient, recording_is
-from meta.runtime.out_of_memory import copied
+from meta.runtime.no_gradient import NoGradient, set_recording
+from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.placement import Placement
+from meta.runtime.torch_leaf import TorchLeaf, detach_resolved, refuse_detach, torch_leaf
 
-adding = threading.RLock()
+gradient_lock = threading.RLock()
 """Held while a gradient is added to a leaf's: threads may differentiate by one leaf."""
 
 
-class ndarray(Exchange):
+class ndarray(ArrayExport):
     """An n-dimensional array. Create one with `array`, or as the result of an operator.
 
     Attributes
@@ -67,7 +67,7 @@ class ndarray(Exchange):
         if key is None:
             key = key_of(tensor)
             if tensor.requires_grad:
-                refuse_values(tensor, "ndarray()", "meta.asarray(t), through which gradients pass")
+                refuse_detach(tensor, "ndarray()", "meta.asarray(t), through which gradients pass")
                 tensor = tensor.detach()
         self.tensor = tensor
         self.key = key
@@ -181,7 +181,9 @@ class ndarray(Exchange):
         if where == self.device and kind == self.dtype:
             return self
         if not self.tracked:
-            return ndarray(copied(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name)
+            return ndarray(
+                copy_to_device(self.tensor, where, dtypes.TO_TORCH[kind]), name=self.name
+            )
         found = self if kind == self.dtype else OPERATORS["astype"](self, kind)
         if where != self.device:
             found = OPERATORS["device_copy"](found, str(self.device), str(where))
@@ -206,8 +208,10 @@ class ndarray(Exchange):
 
     def detach(self) -> ndarray:
         """Return an array that shares memory with this one, and that no gradient reaches."""
-        traced.refuse_read(self)
-        return ndarray(copies.carry(self.tensor, self.tensor.detach()), self.key, self.name)
+        trace_checks.refuse_read(self)
+        return ndarray(
+            view_copies.propagate_mark(self.tensor, self.tensor.detach()), self.key, self.name
+        )
 
     def update(self, value: object) -> None:
         """Overwrite the values in place, keeping buffer, dtype, device and every alias of it.
@@ -216,14 +220,14 @@ class ndarray(Exchange):
         recorded for `backward` is dropped. A number is written without waiting for the device.
         TraceError in code that is traced, ArgumentError for a copy such as ``x[0]``.
         """
-        traced.refuse_write(self)
-        copies.refuse_write(self.tensor, "update()")
+        trace_checks.refuse_write(self)
+        view_copies.refuse_write(self.tensor, "update()")
         if isinstance(value, bool | int | float) and not self.shape:
             with torch.no_grad():
                 self.tensor.fill_(array(value, self.dtype).item())
             self._detach()
             return
-        if isinstance(self.node, Entered):
+        if isinstance(self.node, TorchLeaf):
             raise GradientError(
                 "update() would write to a torch tensor that requires a gradient: no gradient "
                 "would know of it",
@@ -231,7 +235,7 @@ class ndarray(Exchange):
                 hint="write to meta.asarray(t.detach()), which has the same memory",
             )
         if isinstance(value, torch.Tensor):
-            refuse_values(value, "update()", "x.update(t.detach())")
+            refuse_detach(value, "update()", "x.update(t.detach())")
         source = value
         if not isinstance(source, ndarray):
             source = array(value, self.dtype, device=self.device)
@@ -269,7 +273,7 @@ class ndarray(Exchange):
                 "this array was not computed from one that requires a gradient",
                 hint="set requires_grad = True on the inputs before the computation",
             )
-        with adding:
+        with gradient_lock:
             self.grad = seed if self.grad is None else OPERATORS["add"](self.grad, seed)
 
     def seed(self, gradient: object, linked: bool) -> ndarray:
@@ -292,7 +296,7 @@ class ndarray(Exchange):
                     hint="pass gradient=, an array of the same shape",
                 )
             return ndarray(torch.ones_like(self.tensor))
-        with recording_is(linked):
+        with set_recording(linked):
             if isinstance(gradient, torch.Tensor):
                 gradient = as_array(gradient)
             if linked and isinstance(gradient, ndarray) and gradient.requires_grad:
@@ -307,7 +311,7 @@ class ndarray(Exchange):
 
     def __copy__(self) -> ndarray:
         """Return a leaf with memory of its own, as numpy's arrays do, without a gradient."""
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         result = ndarray(self.tensor.detach().clone(), name=self.name)
         result.train_like(self)
         return result
@@ -328,8 +332,8 @@ class ndarray(Exchange):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ndarray:
         """Return a leaf with memory of its own; what shared memory still does among the copies."""
-        traced.refuse_read(self)
-        tensor = copies.forget(copy.deepcopy(self.tensor, memo))
+        trace_checks.refuse_read(self)
+        tensor = view_copies.without_mark(copy.deepcopy(self.tensor, memo))
         result = memo[id(self)] = ndarray(tensor, name=self.name)
         result.train_like(self)
         result.grad = copy.deepcopy(self.grad, memo)
@@ -349,11 +353,11 @@ class ndarray(Exchange):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the values, of a large array its corners."""
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         return array_html(self)
 
 
-def described(
+def array_with_key(
     tensor: torch.Tensor, key: ArrayKey, new: Callable[[type], ndarray] = object.__new__
 ) -> ndarray:
     """Return ``ndarray(tensor, key)`` in two thirds of the time, as results of eager calls are
@@ -406,7 +410,7 @@ def array(obj: object, dtype: object = None, *, device: object = None, name: str
     else:
         tensor = from_host(obj, kind)
     kind = kind or key_of(tensor).dtype
-    result = copied(tensor, where, dtypes.TO_TORCH[kind])
+    result = copy_to_device(tensor, where, dtypes.TO_TORCH[kind])
     return ndarray(result.contiguous(), name=name)
 
 
@@ -417,8 +421,8 @@ def as_array(obj: object) -> ndarray:
     if isinstance(obj, ndarray):
         return obj
     if isinstance(obj, torch.Tensor):
-        found = ndarray(plain(obj))
-        found.node = entered(obj)
+        found = ndarray(detach_resolved(obj))
+        found.node = torch_leaf(obj)
         found.tracked = found.node is not None
         return found
     return ndarray(from_host(obj))
@@ -465,7 +469,7 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
             found="a read-only numpy array",
             hint="copy it with meta.array(x)",
         )
-    found = ndarray(shared(x))
+    found = ndarray(share_memory(x))
     if copy:
         return array(found, device=device)
     moved = found if device is None else found.to(device=device)

@@ -25,7 +25,7 @@ def is_recording() -> bool:
 
 
 @contextmanager
-def recording_is(on: bool) -> Iterator[None]:
+def set_recording(on: bool) -> Iterator[None]:
     """Record calls in this block, or do not; torch records in it as well, or as before."""
     token = _recording.set(on)
     try:
@@ -41,11 +41,11 @@ def no_grad() -> Iterator[None]:
 
     A torch tensor that enters in it has no history, and neither has one of `ndarray.torch`.
     """
-    with recording_is(False):
+    with set_recording(False):
         yield
 
 
-class ClosedOver:
+class ClosureConstant:
     """What an array has in the place of a tape node that is a constant of traced code, copied from
     an array, or a torch tensor, that requires a gradient. It is a leaf which cannot be given one.
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 
 from meta.base.errors import DeviceError
-from meta.runtime import cuda_text
+from meta.runtime import cuda_source
 from meta.runtime.nvidia_packages import in_packages, load
 
-PROLOGUE = cuda_text.text(Path(__file__).with_name("prologue.cuh"))
+PROLOGUE = cuda_source.with_includes(Path(__file__).with_name("prologue.cuh"))
 """What stands for the standard headers in source that is compiled without them."""
 
 

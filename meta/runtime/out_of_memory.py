@@ -17,15 +17,15 @@ from meta.base.device import Device
 from meta.base.dtype import prepare_cast
 from meta.base.errors import OutOfMemory
 
-_SAYING_SO = (
+_ALLOCATION_MESSAGES = (
     *("DefaultCPUAllocator", "Storage size calculation overflowed"),
     # The driver's own allocations, for a graph or a module, and those of libraries.
     *("CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY"),
     *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
 )
-MUCH = 1 << 32
+CHECKED_SIZE = 1 << 32
 """Bytes below which nobody looks how much memory there is."""
-_ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMG]iB)")
+_REQUESTED_SIZE = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|[KMG]iB)")
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -33,7 +33,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory could not be allocated."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAYING_SO)
+    return isinstance(error, RuntimeError) and any(
+        text in str(error) for text in _ALLOCATION_MESSAGES
+    )
 
 
 def out_of_memory(
@@ -50,7 +52,7 @@ def out_of_memory(
     what: for what there is no memory. planned: the bytes that it takes; None: as the error says.
     The frames of ``error`` are cleared, so that what they hold is free.
     """
-    asked = _ASKED.search(str(error))
+    asked = _REQUESTED_SIZE.search(str(error))
     if planned is None and asked is not None:
         planned = int(float(asked[1]) * _UNITS[asked[2]])
     if error.__traceback__ is not None:
@@ -59,7 +61,7 @@ def out_of_memory(
     return OutOfMemory(message, op=op, planned=planned, free=free_bytes(device), hint=hint)
 
 
-def copied(
+def copy_to_device(
     tensor: torch.Tensor, device: Device | None, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
     """Return a copy on a device and in a dtype (None: where it is, as it is); OutOfMemory if there
@@ -82,7 +84,7 @@ def require_room(size: int, device: Device, op: str) -> None:
     """Raise OutOfMemory for results that a device cannot hold were it empty: before a kernel is
     compiled for them.
     """
-    if size < MUCH:
+    if size < CHECKED_SIZE:
         return
     if device.kind == "cuda":
         most: int | None = int(torch.cuda.mem_get_info(device.ordinal)[1])
@@ -109,7 +111,7 @@ def free_bytes(device: Device) -> int | None:
         free, total = torch.cuda.mem_get_info(device.ordinal)
         reserved = torch.cuda.memory_reserved(device.ordinal)
         share = int(total * torch.cuda.get_per_process_memory_fraction(device.ordinal))
-        return max(0, min(free, share - reserved)) + _held(device.ordinal)
+        return max(0, min(free, share - reserved)) + _cached_bytes(device.ordinal)
     return _from_meminfo("MemAvailable")
 
 
@@ -125,7 +127,7 @@ def _from_meminfo(*names: str) -> int | None:
     return sum(int(found[name][1]) << 10 for name in names)
 
 
-def _held(ordinal: int) -> int:
+def _cached_bytes(ordinal: int) -> int:
     """Return the bytes that torch's allocator holds for new arrays of the current stream.
 
     What it holds for CUDA graphs is for these alone. A segment that another stream has begun to use

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from meta.base.errors import ArgumentError
-from meta.runtime import traced
+from meta.runtime import trace_checks
 from meta.runtime.world import current
 
-AHEAD = 1024
+KEYS_PER_BATCH = 1024
 """How many keys are computed at a time, at least."""
-STREAMS = 0x5851F42D4C957F2D
+STREAM_MIX = 0x5851F42D4C957F2D
 """Keeps the seeds of streams apart from the keys of a seed."""
 
 
@@ -41,7 +41,7 @@ class Generator:
 
     def seed(self, seed: int) -> None:
         """Start the stream anew; TraceError in code that is traced."""
-        traced.refuse_draw()
+        trace_checks.refuse_draw()
         if not isinstance(seed, int) or isinstance(seed, bool):
             raise ArgumentError("a seed must be an int", found=repr(seed))
         with self._lock:
@@ -57,12 +57,12 @@ class Generator:
 
         Raises TraceError in code that is traced.
         """
-        traced.refuse_draw()
-        replayed = _replayed.get()
+        trace_checks.refuse_draw()
+        replayed = _replay_queue.get()
         if replayed == []:
-            raise _other_draws("more random numbers are drawn than the first time")
+            raise _replay_mismatch("more random numbers are drawn than the first time")
         key = int(self._next(1)[0]) if replayed is None else replayed.pop(0)
-        for drawn in _recorded.get():
+        for drawn in _key_recorders.get():
             drawn.append(key)
         return key
 
@@ -71,7 +71,7 @@ class Generator:
 
         The result is for reading.
         """
-        if _replayed.get() is not None or _recorded.get():
+        if _replay_queue.get() is not None or _key_recorders.get():
             return np.array([self.key() for _ in range(count)], dtype=np.int64)
         return self._next(count)
 
@@ -83,8 +83,8 @@ class Generator:
                 self._ahead_from, first = self._counter, 0
                 seed = self._seed
                 if self._stream:
-                    seed = int(_mixed(seed ^ STREAMS, self._stream, 1)[0])
-                self._ahead = _mixed(seed, self._counter + 1, max(AHEAD, 16 * count))
+                    seed = int(_splitmix64(seed ^ STREAM_MIX, self._stream, 1)[0])
+                self._ahead = _splitmix64(seed, self._counter + 1, max(KEYS_PER_BATCH, 16 * count))
             self._counter += count
             return self._ahead[first : first + count]
 
@@ -98,7 +98,7 @@ class Generator:
             self._start(int(state[0]), int(state[1]))
 
 
-def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
+def _splitmix64(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
     """Return the keys of counters from ``first`` on: SplitMix64's finaliser of seed and counter."""
     z = np.arange(first, first + count, dtype=np.uint64)
     z *= np.uint64(0x9E3779B97F4A7C15)
@@ -110,7 +110,7 @@ def _mixed(seed: int, first: int, count: int) -> np.ndarray[Any, Any]:
     return (z >> np.uint64(1)).view(np.int64)
 
 
-_own: ContextVar[Generator | None] = ContextVar("meta_generator", default=None)
+_rank_generator: ContextVar[Generator | None] = ContextVar("meta_generator", default=None)
 """The generator of a simulated rank, which takes the place of the default one there."""
 
 
@@ -120,14 +120,14 @@ class _Default(Generator):
     """
 
     def _start(self, seed: int, counter: int) -> None:
-        own = _own.get()
+        own = _rank_generator.get()
         if own is None:
             super()._start(seed, counter)
         else:
             own._start(seed, counter)
 
     def _next(self, count: int) -> np.ndarray[Any, Any]:
-        own = _own.get()
+        own = _rank_generator.get()
         if own is not None:
             return own._next(count)
         stream = current().stream
@@ -139,7 +139,7 @@ class _Default(Generator):
 
     def state(self) -> tuple[int, int]:
         """Return (seed, counter), for checkpoints."""
-        own = _own.get()
+        own = _rank_generator.get()
         return super().state() if own is None else own.state()
 
 
@@ -152,26 +152,26 @@ def as_rank(stream: int, state: tuple[int, int]) -> Iterator[Generator]:
     generator = Generator()
     generator._stream = stream
     generator.load_state(state)
-    token = _own.set(generator)
+    token = _rank_generator.set(generator)
     try:
         yield generator
     finally:
-        _own.reset(token)
+        _rank_generator.reset(token)
 
 
-_recorded: ContextVar[tuple[list[int], ...]] = ContextVar("meta_recorded_keys", default=())
-_replayed: ContextVar[list[int] | None] = ContextVar("meta_replayed_keys", default=None)
+_key_recorders: ContextVar[tuple[list[int], ...]] = ContextVar("meta_recorded_keys", default=())
+_replay_queue: ContextVar[list[int] | None] = ContextVar("meta_replayed_keys", default=None)
 
 
 @contextmanager
 def record_keys() -> Iterator[list[int]]:
     """Yield a list to which every key is added that this thread draws in the block."""
     keys: list[int] = []
-    token = _recorded.set((*_recorded.get(), keys))
+    token = _key_recorders.set((*_key_recorders.get(), keys))
     try:
         yield keys
     finally:
-        _recorded.reset(token)
+        _key_recorders.reset(token)
 
 
 @contextmanager
@@ -181,16 +181,16 @@ def replay_keys(keys: Sequence[int]) -> Iterator[None]:
     Raises ArgumentError at the end if they were not as many.
     """
     left = list(keys)
-    token = _replayed.set(left)
+    token = _replay_queue.set(left)
     try:
         yield
     finally:
-        _replayed.reset(token)
+        _replay_queue.reset(token)
     if left:
-        raise _other_draws(f"{len(left)} of {len(keys)} numbers were not drawn again")
+        raise _replay_mismatch(f"{len(left)} of {len(keys)} numbers were not drawn again")
 
 
-def _other_draws(found: str) -> ArgumentError:
+def _replay_mismatch(found: str) -> ArgumentError:
     return ArgumentError(
         "what is run again draws other random numbers than the first time",
         found=found,

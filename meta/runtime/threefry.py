@@ -62,16 +62,16 @@ def rounds(
             x[3] = words.add(x[3], words.constant(group))
         left, right = _ROTATIONS[number % 8]
         a, c = words.add(x[0], x[1]), words.add(x[2], x[3])
-        x = [a, _rotated(x[3], right, words) ^ c, c, _rotated(x[1], left, words) ^ a]
+        x = [a, _rotate(x[3], right, words) ^ c, c, _rotate(x[1], left, words) ^ a]
     return x
 
 
-def _rotated(x: Any, count: int, words: Arithmetic) -> Any:
+def _rotate(x: Any, count: int, words: Arithmetic) -> Any:
     """Rotate a word to the left."""
-    return (x << count) | _shifted(x, 64 - count, words)
+    return (x << count) | _shift(x, 64 - count, words)
 
 
-def _shifted(x: Any, count: int, words: Arithmetic) -> Any:
+def _shift(x: Any, count: int, words: Arithmetic) -> Any:
     """Shift a word to the right, zeros coming in."""
     return (x >> count) & words.constant((1 << (64 - count)) - 1)
 
@@ -140,4 +140,4 @@ def split_state(
 def _next_place(state: Sequence[Any], words: Arithmetic) -> list[Any]:
     """Shift the single bit of words 8 and 9 one to the right."""
     carry = (state[8] & words.constant(1)) << 63
-    return [_shifted(state[8], 1, words), _shifted(state[9], 1, words) | carry]
+    return [_shift(state[8], 1, words), _shift(state[9], 1, words) | carry]

@@ -34,9 +34,9 @@ from meta.base.device import Device
 from meta.base.errors import ArgumentError, FormatError
 from meta.base.signature_check import check_signature
 from meta.op.core import tree
-from meta.runtime.entered import refuse_values
 from meta.runtime.ndarray import as_array, ndarray
 from meta.runtime.random import Generator
+from meta.runtime.torch_leaf import refuse_detach
 from meta.train import random_state
 from meta.train.batch import Batch, arguments, read_batch
 from meta.train.share import Share, samplers
@@ -226,7 +226,7 @@ class Batches:
         leaves, self._structure = tree.flatten((inputs, targets))
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                refuse_values(leaf, "Batches", "t.detach()")
+                refuse_detach(leaf, "Batches", "t.detach()")
         self._tensors = [as_array(leaf).tensor for leaf in leaves]
         self.batch_size, self.shuffle, self.seed, self.drop_last = (
             batch_size,

@@ -17,7 +17,7 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
 from meta.model.model import Model
 from meta.op import broadcast_from
-from meta.runtime.agreement import difference, ranks_text
+from meta.runtime.rank_consistency import first_difference, ranks_text
 from meta.runtime.world import current, group_of, sizes_of
 from meta.train.plain import from_plain, to_plain
 
@@ -70,7 +70,7 @@ class Team:
         """Raise DistributedError, on all ranks, unless all have the same value."""
         given = self.gather(value, what)
         if any(one != given[0] for one in given):
-            found = difference({i: str(one) for i, one in enumerate(given)})
+            found = first_difference({i: str(one) for i, one in enumerate(given)})
             raise DistributedError(
                 f"the ranks do not agree on {what}",
                 expected="the same on all of them",

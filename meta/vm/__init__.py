@@ -20,10 +20,10 @@ kernel of unknown dimensions is looked up by the dimension sizes of a call (`ByE
   run of kernels with nothing between them that the host decides. It runs kernel by kernel at the
   first call, is recorded at the second, and replayed from then on. Other arguments than the model's
   arrays are copied into the region's own memory on the current stream, and results are copied out.
-  A region is recorded again if an array's tensor is exchanged (`runtime/replace.py`). A kernel that
-  cannot be recorded is found by trying, and its region is split. ``executable.cuda_graph`` is the
-  report; ``compile(cuda_graph=True)`` raises CaptureError instead, and ``False`` and
-  META_CUDA_GRAPH=0 do without graphs.
+  A region is recorded again if an array's tensor is exchanged (`runtime/buffer_replacement.py`). A
+  kernel that cannot be recorded is found by trying, and its region is split.
+  ``executable.cuda_graph`` is the report; ``compile(cuda_graph=True)`` raises CaptureError instead,
+  and ``False`` and META_CUDA_GRAPH=0 do without graphs.
 - **Out of memory**: an `OutOfMemory` with the bytes planned and free, from eager calls, compilation
   (the arena), preparation, runs and loading; nothing of the failed call is kept. Where there is
   memory to run a region but not to record it, its kernels run one by one from then on; where graphs

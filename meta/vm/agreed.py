@@ -21,7 +21,7 @@ from meta.base.errors import DistributedError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.ir.constants import tensor_bytes
-from meta.runtime.agreement import agree, digest
+from meta.runtime.rank_consistency import digest, require_consistent
 from meta.runtime.world import ALONE, World, current
 from meta.vm import bytecode as bc
 from meta.vm.code import Code, Kernel, KernelRef
@@ -112,7 +112,7 @@ class _Agreed:
 
     def agree(self, world: World) -> None:
         """Agree with the other ranks along the program's axes."""
-        agree(world, "a program", self.digest, self.text, self.axes, hint=HINT)
+        require_consistent(world, "a program", self.digest, self.text, self.axes, hint=HINT)
         self.world = world
 
     def within(self, run: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from meta.op.core.tracing import Value
 from meta.passes import PassRecord, Pipeline
 from meta.passes.manager import pass_name
 from meta.passes.prepare import ARRAYS
-from meta.runtime import outside
+from meta.runtime import external_memory
 from meta.runtime.ndarray import as_array
 from meta.vm import program_cache
 from meta.vm.convention import Program, bind, declared, module_program
@@ -113,7 +113,7 @@ def compile(
     with PassContext(required=budget, config=budget):
         passes = pipeline(where, opt_level)
     # Whose writes nothing tells of: what is computed of it could not be kept.
-    counted = all(outside.counts_writes(a.tensor) for a in program.arrays)
+    counted = all(external_memory.counts_writes(a.tensor) for a in program.arrays)
     if program.steady and program.arrays and counted and _prepares(passes):
         main = replace(main, attrs={**main.attrs, ARRAYS: len(program.arrays)})
     traced = program.module.with_functions({**program.module.functions, ENTRY: main})

@@ -34,9 +34,9 @@ from meta.ir.literals import is_literal, literal_text
 from meta.op.core import tree
 from meta.passes.call_graph import calls_in_one
 from meta.passes.copied_results import copied_results
-from meta.runtime import copies
+from meta.runtime import view_copies
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import ClosedOver
+from meta.runtime.no_gradient import ClosureConstant
 
 
 def bind(
@@ -149,7 +149,7 @@ class Convention:
             if isinstance(array, ndarray) and not array.tracked:
                 # It may be an argument, as it is, where an `If` chooses.
                 found[i] = ndarray(array.tensor.detach(), array.key)
-                copies.mark(found[i].tensor, self.name)
+                view_copies.mark(found[i].tensor, self.name)
         return tuple(found) if isinstance(result, tuple) else found[0]
 
 
@@ -290,7 +290,7 @@ class Program:
     arrays: tuple[ndarray, ...]
     convention: Convention
     steady: bool = False
-    closed_over: Mapping[Constant, ClosedOver] = field(default_factory=dict)
+    closed_over: Mapping[Constant, ClosureConstant] = field(default_factory=dict)
     calls: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

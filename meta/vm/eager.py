@@ -44,15 +44,15 @@ from meta.op.core.promotion import cast_together, common_dtype, with_complex
 from meta.op.core.schema import INT_LIMIT
 from meta.op.core.tracing import Value
 from meta.passes.lifetimes import type_bytes
-from meta.runtime import copies
+from meta.runtime import view_copies
 from meta.runtime.allocate import allocator
 from meta.runtime.array_key import ArrayKey, array_key
-from meta.runtime.entered import Entered
-from meta.runtime.ndarray import as_array, described, ndarray
+from meta.runtime.inplace_writes import require_unrecorded, require_writable
+from meta.runtime.ndarray import array_with_key, as_array, ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory, require_room
-from meta.runtime.parts import own_shard
-from meta.runtime.writes import require_unrecorded, require_writable
+from meta.runtime.shards import own_shard
+from meta.runtime.torch_leaf import TorchLeaf
 from meta.vm.launch_checks import checked
 from meta.vm.promises import first_run, is_of_others, with_promises_checked
 
@@ -73,16 +73,16 @@ class DecidedCall:
 
     Attributes
     ----------
-    value: the result, where it is known now (`kernel` and `view` are then None).
+    value: the result, where it is known now (`kernel` and `view_or_copy` are then None).
     kernel: the OpEnv's `run`. dialect: whose it is.
     view: whether the result is the first tensor seen with another shape; shard: or of which axis,
     with how many ranks, it is this rank's part.
     simple: for the usual case of exactly one compact result and nothing else written: what
     computes the result, and what the result is; else None.
     fresh: the kernel, if it serves all shapes of the arguments and no other dialect comes before.
-    marked: the operator's name, if its results are copies to be marked (`meta.runtime.copies`).
-    bounds: the ranges of the numbers that take an integer dtype, and a number among them that is
-    not taken: values are not part of the key.
+    marked: the operator's name, if its results are copies to be marked
+    (`meta.runtime.view_copies`). bounds: the ranges of the numbers that take an integer dtype, and
+    a number among them that is not taken: values are not part of the key.
     capturable: whether a CUDA graph can hold the kernel.
     """
 
@@ -151,13 +151,13 @@ class DecidedCall:
         """
         assert self.key is not None
         if env.fresh is not None and self.kernel is env.run and fresh:
-            self.simple = copies.marking(env.fresh, self.marked), self.key
+            self.simple = view_copies.with_marking(env.fresh, self.marked), self.key
             if env.dialect_op is not None and is_first(env.dialect_op, call):
                 self.fresh = self.simple[0]
         elif self.allocators is not None:
             assert self.kernel is not None
             filling = _filling(self.allocators[0], self.kernel)
-            self.simple = copies.marking(filling, self.marked), self.key
+            self.simple = view_copies.with_marking(filling, self.marked), self.key
 
     def _settle(self, decided: tuple[Kernel | None, Any], _: Kernel | None = None) -> None:
         self.kernel, self.simple = decided
@@ -189,10 +189,10 @@ class DecidedCall:
             assert self.key is not None
             if self.shard is not None:
                 return ndarray(self._own_shard(values[0], *self.shard), self.key)
-            found = copies.view(values[0], self.key.shape, self.op_name)
+            found = view_copies.view_or_copy(values[0], self.key.shape, self.op_name)
             return ndarray(found, self.key if found.is_contiguous() else None)
         for place in self.places:
-            copies.refuse_write(values[place], self.op_name)
+            view_copies.refuse_write(values[place], self.op_name)
             if not values[place].is_contiguous():
                 require_writable(values[place], f"an argument of {self.op_name}")
         if self.compacts:
@@ -210,7 +210,7 @@ class DecidedCall:
             for place in self.places:
                 if given[place] is not values[place]:
                     given[place].copy_(values[place])
-        copies.mark_all(outs, self.marked)
+        view_copies.mark_all(outs, self.marked)
         if isinstance(outs, torch.Tensor):
             return ndarray(outs, self.key)
         results = tuple(map(ndarray, outs or (), self.keys))
@@ -274,7 +274,7 @@ def _in_new_shape(plans: dict[Any, Any], kinds: Any, key: Any, values: Sequence[
     known = decided.key
     described_by = array_key(tuple(out.shape), known.dtype, known.device)
     bounded_insert(plans, key, decided.in_shape(described_by), DECISIONS)
-    return described(out, described_by)
+    return array_with_key(out, described_by)
 
 
 def _kinds(key: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -346,7 +346,7 @@ def eager(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if plan.simple is not None:
             _keep_at_once(preference, key, plan)
             kernel, described_by = plan.simple
-            result = described(kernel(*values), described_by)
+            result = array_with_key(kernel(*values), described_by)
         elif plan.kernel is None and not plan.view:
             return plan.value
         else:
@@ -448,7 +448,7 @@ def _respelled(op: Op, args: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
 def _refuse_entered(op: Op, args: tuple[Any, ...]) -> None:
     """Raise GradientError if an argument that is written is a torch tensor with a gradient."""
     for array in written_args(op, args):
-        if isinstance(array.node, Entered):
+        if isinstance(array.node, TorchLeaf):
             require_unrecorded(array, op.name)
 
 

@@ -22,16 +22,16 @@ from meta.grad.core.tape import sources_of
 from meta.ir import Dim, Module, TensorType
 from meta.ir.types import bind_dims
 from meta.passes import PassRecord
-from meta.runtime import copies
-from meta.runtime import replace as replaced
-from meta.runtime.entered import Entered
+from meta.runtime import buffer_replacement as replaced
+from meta.runtime import view_copies
 from meta.runtime.heap import keep_freed_memory
-from meta.runtime.masters import pairs_among
+from meta.runtime.inplace_writes import require_writable
+from meta.runtime.master_weights import master_pairs
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
+from meta.runtime.torch_leaf import TorchLeaf
 from meta.runtime.world import wait_for
-from meta.runtime.writes import require_writable
 from meta.vm.bytecode import Invoke
 from meta.vm.code import KernelRef
 from meta.vm.convention import Convention, DimRange, require_in_range
@@ -110,7 +110,7 @@ class Executable:
         self._returned_arguments = [i for i in self._linked.returned if i < self._first]
         self._shared_arguments = bool(self._written_arguments or self._returned_arguments)
         self._refuse_copies(self.arrays, self._first)
-        self._masters = pairs_among(arrays)
+        self._masters = master_pairs(arrays)
         self._preparation: Preparation | None = None
         if preparation is not None:
             written = [
@@ -185,14 +185,14 @@ class Executable:
             if inputs[i].tensor is not tensors[i]:
                 inputs[i].tensor.copy_(tensors[i])
         for i in self._returned_arguments:
-            if inputs[i].tensor is not tensors[i] or copies.is_marked(tensors[i]):
+            if inputs[i].tensor is not tensors[i] or view_copies.is_marked(tensors[i]):
                 mark(result, tensors[i], self.convention.name)
 
     def _refuse_copies(self, arrays: Sequence[ndarray], first: int = 0) -> None:
         """Raise ArgumentError for an argument that is written and is a copy such as ``x[0]``."""
         for i, array in enumerate(arrays, first):
             if i in self._linked.written:
-                copies.refuse_write(array.tensor, f"argument %{self.code.params[i][0]}")
+                view_copies.refuse_write(array.tensor, f"argument %{self.code.params[i][0]}")
 
     @contextmanager
     def between_runs(self) -> Iterator[None]:
@@ -313,7 +313,7 @@ class Executable:
 
     def _prepared_before(self, at_once: bool) -> Preparation | None:
         """Update what is prepared; unless ``at_once``, return it if that may follow the launch."""
-        if self._seen != replaced.count:
+        if self._seen != replaced.replacement_count:
             self._bind()
         found = self._preparation
         if found is not None and not at_once and self._repeats and found.was_made():
@@ -342,7 +342,7 @@ class Executable:
             self._tf32 = config.get("META_TF32")
             found = self._graphs.bind(found)
         self._bound = found if compact else None
-        self._seen = replaced.count
+        self._seen = replaced.replacement_count
 
     def _kept_tensors(self) -> list[Any]:
         """Return main's arguments behind the inputs: the arrays, and what is prepared."""
@@ -369,7 +369,7 @@ class Executable:
         """
         name, type_ = self.code.params[position]
         given = position < self._first and array.requires_grad and is_recording()
-        if given and any(isinstance(s, Entered) for s in sources_of(array.node)):
+        if given and any(isinstance(s, TorchLeaf) for s in sources_of(array.node)):
             raise GradientError(
                 f"argument %{name} is, or was computed from, a torch tensor that requires a "
                 "gradient, and a compiled program records nothing",

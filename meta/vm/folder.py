@@ -35,7 +35,7 @@ from meta.base.files import checksum, read_file, sha256
 from meta.dialect.core import OpEnv, compile_together
 from meta.dialect.core.catalog import DIALECTS
 from meta.ir import Function, Module, TupleType, parse, text, verify
-from meta.runtime.out_of_memory import copied
+from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.tensor_file import read_tensors, write_tensors
 from meta.vm.code import Code, FusedRef
 from meta.vm.code_analysis import summaries
@@ -145,7 +145,7 @@ def read_folder(folder: Path, *, rebuild: bool = False) -> tuple[BoundProgram, A
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{folder / CODE} is no JSON: {error}") from None
     # Copied out of the mapped file: aligned as torch's own memory is, and safe from later edits.
-    on_device = {name: copied(tensor, device) for name, tensor in tensors.items()}
+    on_device = {name: copy_to_device(tensor, device) for name, tensor in tensors.items()}
     code = code_from_json(document, on_device)  # the module's are the same tensors
 
     @cache

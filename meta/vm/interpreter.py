@@ -39,10 +39,10 @@ from meta.ir.types import TensorType
 from meta.op.core import tree
 from meta.op.core.op import by_schema
 from meta.passes.calls import base_op
-from meta.runtime import copies
-from meta.runtime.masters import followed, pairs_among
+from meta.runtime import view_copies
+from meta.runtime.master_weights import master_pairs, synchronize_masters
 from meta.runtime.ndarray import ndarray
-from meta.runtime.no_gradient import ClosedOver, is_recording
+from meta.runtime.no_gradient import ClosureConstant, is_recording
 from meta.vm.convention import Program
 from meta.vm.steps import buffer
 
@@ -55,19 +55,21 @@ def interpret(program: Program, *args: Any, **kwargs: Any) -> Any:
     """
     program.require_end()
     inputs = program.convention.flatten(*args, **kwargs)
-    with followed(pairs_among(program.arrays)):
+    with synchronize_masters(master_pairs(program.arrays)):
         result = run_module(program.module, [*inputs, *program.arrays], program.closed_over)
     return program.convention.unflatten(result)
 
 
 def run_module(
-    module: Module, args: Sequence[Any], closed_over: Mapping[Constant, ClosedOver] | None = None
+    module: Module,
+    args: Sequence[Any],
+    closed_over: Mapping[Constant, ClosureConstant] | None = None,
 ) -> Any:
     """Run a module's main; returns an ndarray or a nested tuple of them. closed_over: of `Program`.
 
     Raises IRError if more than META_MAX_DEPTH calls and branches wait for one another.
     """
-    with copies.unmarked():
+    with view_copies.no_marking():
         return _Machine(module, closed_over or {}).run(args)
 
 
@@ -106,7 +108,7 @@ class _Frame:
 
 
 class _Machine:
-    def __init__(self, module: Module, closed_over: Mapping[Constant, ClosedOver]) -> None:
+    def __init__(self, module: Module, closed_over: Mapping[Constant, ClosureConstant]) -> None:
         self.module, self.closed_over = module, closed_over
         self.stack: list[_Frame] = []
         self.max_depth: int = config.get("META_MAX_DEPTH")

@@ -10,7 +10,7 @@ import torch
 from meta.base.errors import FormatError
 from meta.ir import TensorType
 from meta.runtime.ndarray import ndarray
-from meta.runtime.out_of_memory import copied
+from meta.runtime.out_of_memory import copy_to_device
 from meta.runtime.tensor_file import read_tensors
 from meta.vm.convention import convention_from_json
 from meta.vm.executable import Executable
@@ -37,7 +37,7 @@ def load(
     tensors = read_tensors(source / ARRAYS)
     with torch.inference_mode(False):  # else nothing would count what is written to them
         arrays = [
-            ndarray(copied(tensors[str(i)], program.device))  # out of the mapped file
+            ndarray(copy_to_device(tensors[str(i)], program.device))  # out of the mapped file
             for i in range(len(tensors))
             if str(i) in tensors
         ]

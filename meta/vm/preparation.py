@@ -22,7 +22,7 @@ from meta.ir import Block, Function, Module, TensorType, Tuple, Var, operands, t
 from meta.op.core.handler import Default, use
 from meta.passes.call_graph import PREPARED_BY
 from meta.passes.lifetimes import type_bytes
-from meta.runtime import outside, replace
+from meta.runtime import buffer_replacement, external_memory
 from meta.runtime.ndarray import ndarray
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.vm.interpreter import run_module
@@ -89,12 +89,15 @@ class Preparation:
 
     def was_made(self) -> bool:
         """Whether the results are those of the arrays as they are, unless one was written since."""
-        made = self._state is not None and self._seen == (replace.count, outside.count)
+        made = self._state is not None and self._seen == (
+            buffer_replacement.replacement_count,
+            external_memory.share_count,
+        )
         return made and not self._is_recorded()
 
     def update(self) -> bool:
         """Compute the results, unless they are up to date; return whether they were computed."""
-        if self._seen != (replace.count, outside.count):
+        if self._seen != (buffer_replacement.replacement_count, external_memory.share_count):
             self._look()
         # A graph of somebody else's, which is recorded now, computes them whenever it is replayed.
         recorded = self._is_recorded()
@@ -122,12 +125,12 @@ class Preparation:
 
     def _look(self) -> None:
         """See where the arrays are, and whether their counters tell of all writes."""
-        self._seen = replace.count, outside.count
+        self._seen = buffer_replacement.replacement_count, external_memory.share_count
         self._sources = [a.tensor for a in self._read]
         self._state = None
         written = {buffer(a.tensor) for a in self._written}
         self._counted = all(
-            outside.counts_writes(t) and buffer(t) not in written for t in self._sources
+            external_memory.counts_writes(t) and buffer(t) not in written for t in self._sources
         )
 
     def _compute(self, part: Module, tensor: torch.Tensor) -> None:

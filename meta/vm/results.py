@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from meta.base.device import Device
 from meta.ir import TensorType, TupleType, Type
-from meta.runtime import copies
+from meta.runtime import view_copies
 from meta.runtime.array_key import array_key
 from meta.runtime.ndarray import ndarray
 from meta.vm.steps import buffer
@@ -40,4 +40,4 @@ def mark(result: Any, argument: torch.Tensor, name: str) -> None:
         for one in result:
             mark(one, argument, name)
     elif buffer(result.tensor) == buffer(argument):
-        copies.mark(result.tensor, name)
+        view_copies.mark(result.tensor, name)

@@ -19,7 +19,7 @@ from meta.base.errors import BackendError, IRError, MetaError
 from meta.base.source import Span
 from meta.dialect.core.failure import backend_error, passes
 from meta.ir import PRIMITIVES, TensorType
-from meta.runtime.parts import own_shard
+from meta.runtime.shards import own_shard
 from meta.vm import bytecode as bc
 from meta.vm.bytecode import Operand, Register
 from meta.vm.code import Kernel

@@ -29,7 +29,7 @@ from meta.base.source import Span
 from meta.ir import TensorType
 from meta.runtime.allocate import allocator, compact_strides
 from meta.runtime.array_key import array_key
-from meta.runtime.parts import place_of
+from meta.runtime.shards import rank_along
 from meta.vm import bytecode as bc
 from meta.vm.code import Block, FunctionCode, Kernel, KernelRef
 from meta.vm.kernels import BoundProgram
@@ -87,7 +87,7 @@ class _Writer:
     given: Given | None
     lines: list[str] = field(default_factory=list)
     names: dict[str, Any] = field(
-        default_factory=lambda: {"view": _view, "place_of": place_of, "MetaError": MetaError}
+        default_factory=lambda: {"view": _view, "place_of": rank_along, "MetaError": MetaError}
     )
     sites: dict[int, Site] = field(default_factory=dict)
 

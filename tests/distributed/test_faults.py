@@ -14,7 +14,7 @@ import pytest
 import meta
 from meta import distributed as dist
 from meta.base.errors import DistributedError
-from meta.runtime.agreement import difference, ranks_text
+from meta.runtime.rank_consistency import first_difference, ranks_text
 from tests.conftest import first_on_path
 from tests.distributed.faults import LIMIT
 
@@ -133,9 +133,10 @@ def test_simulated_ranks_agree_on_programs() -> None:
 
 def test_differences() -> None:
     assert (
-        difference({0: "a\nb", 1: "a\nc", 2: "a\nb"}) == "line 2\n    ranks 0, 2: b\n    rank 1: c"
+        first_difference({0: "a\nb", 1: "a\nc", 2: "a\nb"})
+        == "line 2\n    ranks 0, 2: b\n    rank 1: c"
     )
-    assert "rank 1: (nothing more)" in difference({0: "a\nb", 1: "a"})
+    assert "rank 1: (nothing more)" in first_difference({0: "a\nb", 1: "a"})
     assert [ranks_text(r) for r in ([3], [1, 0], [0, 1, 2, 5, 7, 8])] == [
         "rank 3",
         "ranks 0, 1",

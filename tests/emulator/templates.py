@@ -22,7 +22,7 @@ from meta.dialect.cuda import cubin, driver
 from meta.dialect.template import launcher, template
 from meta.dialect.template.device_code import Kernel, blanked, kernels_of
 from meta.dialect.template.host_values import plain
-from meta.runtime import chip, nvrtc
+from meta.runtime import gpu_properties, nvrtc
 from tests.emulator import compiler, source
 from tests.emulator.launching import Memory
 
@@ -137,7 +137,7 @@ def emulated() -> Iterator[None]:
     with (
         mock.patch.object(nvrtc, "compile_source", lambda text, arch: text.encode()),
         mock.patch.object(nvrtc, "compiler_version", lambda: (0, -1)),
-        mock.patch.object(chip, "of", lambda device: chip.DEFAULT),
+        mock.patch.object(gpu_properties, "query", lambda device: gpu_properties.DEFAULT),
         mock.patch.object(driver, "load", _loaded),
         mock.patch.object(launcher, "PreparedLaunch", Launch),
         mock.patch.object(launcher.Runner, "__call__", _with_memory),

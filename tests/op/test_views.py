@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import meta
 from meta.base.errors import ArgumentError, GradientError, MetaError, TraceError
 from meta.dialect import prefer
-from meta.runtime.writes import same_memory
+from meta.runtime.inplace_writes import memory_overlaps
 from tests.op.test_indexing import basic_indices
 
 DTYPES = ("float32", "float64", "int64", "uint8", "bool", "complex64", "float16")
@@ -40,7 +40,7 @@ def array_of(shape: tuple[int, ...], dtype: str = "float32", strided: bool = Fal
 def check_write(x: Any, found: Any, view: bool) -> None:
     """Assert that x shows a write to ``found``, or that it is an error. A view is of all of x."""
     want = x.numpy()
-    assert same_memory(found.tensor, x.tensor) == (view and bool(found.size))
+    assert memory_overlaps(found.tensor, x.tensor) == (view and bool(found.size))
     for write in (
         lambda: found.__setitem__(..., False),
         lambda: found.update(np.zeros(found.shape, found.dtype)),
@@ -199,7 +199,7 @@ def test_shapes_decide_nothing(name: str, strided: bool) -> None:
         x = array_of(shape, strided=strided)
         if name in NEW:
             found, want = NEW[name](x), x.numpy()
-            assert not same_memory(found.tensor, x.tensor)
+            assert not memory_overlaps(found.tensor, x.tensor)
             found[...] = 0
             np.testing.assert_array_equal(x.numpy(), want)
         elif name in COPIES:

@@ -18,8 +18,8 @@ from meta.base.errors import CaptureError, OutOfMemory
 from meta.dialect.core import OpEnv
 from meta.model import Linear, Model, Sequential, trace
 from meta.optim import with_sgd
+from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.random import Generator, record_keys, replay_keys
-from meta.runtime.replace import replace_tensor
 from meta.testing import check
 from meta.vm import bytecode as bc
 from meta.vm import compiler, graphs
@@ -176,7 +176,7 @@ def test_parameters_that_move(tape: TapeRecorder) -> None:
         run(x)
     assert tape.recorded == 1
     weight = run.arrays[0]
-    replace_tensor(weight, weight.tensor * 2)
+    replace_buffer(weight, weight.tensor * 2)
     for _ in range(3):
         check(run(x), model(x), 1e-6, 1e-6)
     assert tape.recorded == 2
@@ -190,7 +190,7 @@ def test_parameters_that_take_turns(tape: TapeRecorder) -> None:
     places = [weight.tensor * (i + 1) for i in range(3)]
     for turn in range(6):
         for place in places:
-            replace_tensor(weight, place.detach())
+            replace_buffer(weight, place.detach())
             check(run(x), model(x), 1e-6, 1e-6)
         if turn == 3:
             assert tape.recorded == 3  # each is kept
@@ -199,7 +199,7 @@ def test_parameters_that_take_turns(tape: TapeRecorder) -> None:
             places[1] = places[1] * 2  # elsewhere
     assert tape.recorded == 3
     for _ in range(2):
-        replace_tensor(weight, places[1])
+        replace_buffer(weight, places[1])
         check(run(x), model(x), 1e-6, 1e-6)
     assert tape.recorded == 4
 
@@ -213,7 +213,7 @@ def test_turns_of_many_places(tape: TapeRecorder, monkeypatch: pytest.MonkeyPatc
     places = [weight.tensor * (i + 1) for i in range(5)]
     for _ in range(4):
         for place in places:
-            replace_tensor(weight, place)
+            replace_buffer(weight, place)
             for _ in range(3):
                 check(run(x), model(x), 1e-6, 1e-6)
             for step in run._graphs.steps:
@@ -233,7 +233,7 @@ def test_memory_of_parameters_that_is_given_back_and_taken_again(tape: TapeRecor
             hole = torch.empty(12)  # where it was
             storage.resize_(48)
             t.copy_(torch.randn(t.shape))
-            replace_tensor(weight, t.detach())
+            replace_buffer(weight, t.detach())
             check(run(x), model(x), 1e-6, 1e-6)
             if i % 2:
                 check(run(x), model(x), 1e-6, 1e-6)

@@ -17,7 +17,7 @@ from meta.base.errors import OutOfMemory
 from meta.grad.core import no_grad
 from meta.model import Linear, Model, trace
 from meta.model.layers import BatchNorm, Conv2d
-from meta.runtime.replace import replace_tensor
+from meta.runtime.buffer_replacement import replace_buffer
 from meta.vm import load, preparation
 from tests.vm.test_graphs import tape
 
@@ -108,7 +108,7 @@ def by_loading(net: Model) -> None:
 
 
 def by_exchange(net: Model) -> None:
-    replace_tensor(net.table, torch.randn(2, 2))
+    replace_buffer(net.table, torch.randn(2, 2))
 
 
 def by_dlpack(net: Model) -> None:

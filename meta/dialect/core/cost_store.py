@@ -31,7 +31,7 @@ from meta.base.errors import FormatError, MetaError
 from meta.dialect.core.catalog import DIALECTS
 from meta.dialect.core.costs import Breadth, Cost, Key, Race, cost_of_record, digest
 from meta.dialect.core.preference import forget
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 CACHE = "costs"
 FORMAT = 2
@@ -318,7 +318,7 @@ def _environment(device: Device, threads: int) -> str:
     }
     found: dict[str, Any] = {"format": FORMAT, "torch": torch.__version__, "dialects": versions}
     if device.kind == "cuda":
-        one = chip.of(device.ordinal)
+        one = gpu_properties.query(device.ordinal)
         found |= {
             "device": one.name,
             "capability": list(one.capability),

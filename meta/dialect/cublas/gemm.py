@@ -18,7 +18,7 @@ from meta.dialect.cublas.problem import ALIGNMENT, Problem, compact
 from meta.dialect.cublas.product import Plans, Product, prepared, problem, with_copies
 from meta.op.core.call import CallValues
 from meta.op.linalg import STORED_TRANSPOSED
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 
 def _make(call: CallValues) -> OpEnv:
@@ -92,7 +92,7 @@ class ScaledProduct:
 def lacking(scales: str, device: int) -> str | None:
     """Return what a device lacks for float8 with such scales, see `Problem`, or None."""
     needed = CAPABILITY_ROWS if scales == "rows" else CAPABILITY
-    if chip.of(device).capability < needed:
+    if gpu_properties.query(device).capability < needed:
         return f"it takes a GPU of compute capability {needed[0]}.{needed[1]}"
     version = cublaslt().cublasLtGetVersion()
     if scales == "rows" and version < VERSION_ROWS:

@@ -39,7 +39,7 @@ from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, mask_repeats, score_scale
 from meta.op.core.call import CallValues
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 THREADS = 128
 ROWS = 64
@@ -66,7 +66,7 @@ class _Kernels:
         a = call.args
         joined_attention.require_masks_only(call)
         _require_fits([a.query, a.key, a.value], a.mask, min(WIDEST[n] for n in names))
-        if chip.of(call.device.ordinal).capability < FIRST_TENSOR_CORES:
+        if gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES:
             raise Unsupported("made for tensor cores of compute capability 8.0 or later")
         query, key = (heads_first(t, a.layout).static_shape for t in (a.query, a.key))
         self.batch, self.heads, self.queries, self.width = query

@@ -38,7 +38,7 @@ from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 THREADS, OTHER_THREADS = 512, (256, 1024)
 """Of a block, one per processor: registers are for what is read ahead."""
@@ -97,7 +97,7 @@ class Kernels:
         self.ahead = ask("ahead", AHEAD, OTHER_AHEAD)
         self.each = ask("blocks", PER_PROCESSOR, OTHER_BLOCKS)
         self.momentum, self.eps, self.device = momentum, eps, device.ordinal
-        self.processors = chip.of(self.device).processors
+        self.processors = gpu_properties.query(self.device).processors
         self.kernel = cache(self._kernel)
 
     def _kernel(self, name: str, vector: int, lanes: int) -> driver.Function:

@@ -16,7 +16,7 @@ from meta.base.single_flight import SingleFlightCache
 from meta.base.threads import compile_threads
 from meta.dialect.core import Artifact, Compiled, Deferred, may_begin
 from meta.dialect.cuda import driver
-from meta.runtime import chip, nvrtc
+from meta.runtime import gpu_properties, nvrtc
 
 FOLDER = "cubin"
 LIMIT = 256
@@ -35,7 +35,7 @@ def deferred(
     compiled by that. ``artifact`` returns where the compiled kernel is kept.
     """
     if may_begin():
-        cubins.begin((text, chip.of(device).arch) for text in sources())
+        cubins.begin((text, gpu_properties.query(device).arch) for text in sources())
     return Deferred((run, sources, device, artifact), _compile_ahead, _text)
 
 
@@ -52,7 +52,7 @@ def _compile_ahead(
     kernels: Sequence[tuple[Callable[..., Any], Sources, int, Kept]],
 ) -> list[Compiled]:
     wanted = {
-        (text, chip.of(device).arch): None
+        (text, gpu_properties.query(device).arch): None
         for _, sources, device, _ in kernels
         for text in sources()
     }
@@ -68,7 +68,7 @@ def function(source: str, name: str, device: int, shared: int = 0) -> driver.Fun
     """Return the kernel ``name`` of CUDA source, loaded on a device, with so many bytes of shared
     memory besides those that the source declares.
     """
-    return driver.load(cubin(source, chip.of(device).arch), name, device, shared)
+    return driver.load(cubin(source, gpu_properties.query(device).arch), name, device, shared)
 
 
 def cubin(source: str, arch: str) -> bytes:

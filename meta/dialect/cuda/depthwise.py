@@ -25,7 +25,7 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
 from meta.op.core.window import pads
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 ACCESS = 8
@@ -124,7 +124,7 @@ class Launches:
         self.each = ask("blocks", default, others)
         self.items = lines * -(-width // self.strip)
         self.vector = next(v for v in (4, 2, 1) if v <= most and window.channels % v == 0)
-        self.processors = chip.of(device).processors
+        self.processors = gpu_properties.query(device).processors
         self.kernel = cache(self._kernel)
 
     def _kernel(self, name: str, vector: int) -> driver.Function:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from meta.base.errors import DeviceError
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 LARGE_PARAMETERS = 32764
 """Bytes of parameters that a kernel takes, from CUDA 12.1 and compute capability 7.0 on."""
@@ -63,7 +63,7 @@ def load(cubin: bytes, name: str, device: int, shared: int = 0) -> Function:
         check(library().cuModuleLoadData(ctypes.byref(module), cubin), "cuModuleLoadData")
         found = library().cuModuleGetFunction(ctypes.byref(handle), module, name.encode())
         check(found, "cuModuleGetFunction")
-        if shared > chip.SHARED_MEMORY:
+        if shared > gpu_properties.SHARED_MEMORY:
             asked = library().cuFuncSetAttribute(handle, _MOST_SHARED, shared)
             check(asked, "cuFuncSetAttribute")
     return Function(handle, module, device, shared)

@@ -31,7 +31,7 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import pair
 from meta.op.core.window import pads
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 HALF = {"float16": '"f16"', "bfloat16": '"bf16"'}
 """How instructions name the dtypes."""
@@ -133,7 +133,7 @@ def grouped(call: CallValues, x: TensorType, w: TensorType, y: TensorType) -> Gr
     fits = all(n % CHUNK == 0 and n <= MOST_CHANNELS for n in found.channels)
     reason = f"made for groups of multiples of {CHUNK} channels, up to {MOST_CHANNELS}"
     decline_if(not fits, f"{reason}, not {found.channels}")
-    old = chip.of(call.device.ordinal).capability < FIRST_TENSOR_CORES
+    old = gpu_properties.query(call.device.ordinal).capability < FIRST_TENSOR_CORES
     decline_if(old, "made for tensor cores of compute capability 8.0 or later")
     return found
 
@@ -184,7 +184,7 @@ class Launches:
 
 
 def _planned(windows: Windows, warps: Warps, device: int) -> Plan:
-    found = planning.best(windows, warps, chip.of(device).processors)
+    found = planning.best(windows, warps, gpu_properties.query(device).processors)
     decline_if(not found, "a window's pixels do not fit in shared memory")
     return found[ask("plan", 0, range(1, len(found)))]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from meta.runtime.chip import SHARED_MEMORY
+from meta.runtime.gpu_properties import SHARED_MEMORY
 
 CHUNK, WARP = 8, 32
 ROWS = 16

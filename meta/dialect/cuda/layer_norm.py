@@ -24,7 +24,7 @@ from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.core.call import CallValues
 from meta.op.core.check import normalize_axis
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 THREADS = 256
 SIZES = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -144,7 +144,7 @@ class Kernels:
         self.adds, self.more, self.rounds = "addend" in types, "more" in types, rounds
         self.summed, self.device = summed, call.device.ordinal
         self.centers = call.op not in (op.rms_norm, op.rms_norm_dx)
-        self.processors = chip.of(self.device).processors
+        self.processors = gpu_properties.query(self.device).processors
         self.kernel, self.variant = cache(self._kernel), cache(self._variant)
         self.group, self.filling = 0, FILLING
 

@@ -28,7 +28,7 @@ from meta.dialect.cuda.list_source import (
     Definition,
     source,
 )
-from meta.runtime import chip, nvrtc
+from meta.runtime import gpu_properties, nvrtc
 
 NUMBER_KINDS = {
     name: kind
@@ -54,7 +54,7 @@ class Part:
 def large_parameters(device: int) -> bool:
     """Whether kernels of a device take more than 4 KB of parameters."""
     known = driver.version() >= _LARGE_SINCE and nvrtc.compiler_version() >= _LARGE_SINCE
-    return known and chip.of(device).capability >= (7, 0)
+    return known and gpu_properties.query(device).capability >= (7, 0)
 
 
 def capacity(limit: int, lists: int, numbers: int) -> int:

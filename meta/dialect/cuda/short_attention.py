@@ -27,7 +27,7 @@ from meta.dialect.cuda.source import packed, source
 from meta.ir.types import TensorType
 from meta.op.attention import HEADS_FIRST, heads_first, score_scale
 from meta.op.core.call import CallValues
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 HALVES = ("float16", "bfloat16")
 LONGEST, WIDEST = 64, 64
@@ -106,7 +106,7 @@ class Kernels:
         sizes |= {"BLOCKS": blocks, "MASK": masked, **variant}
         self.source = source(name, {"T": a.query.dtype}, sizes)
         by_mask = _broadcast(a.mask)
-        resident = blocks * chip.of(self.device).processors
+        resident = blocks * gpu_properties.query(self.device).processors
         self.windows = a.mask.static_shape[0] if by_mask[0] else 1
         items = self.windows * self.heads
         self.chunks = _chunks(self.batches // self.windows, items, resident)
@@ -143,7 +143,7 @@ def _require_fits(types: list[TensorType], mask: TensorType | None, device: int)
     decline_if(own != other, f"values are {other} wide and keys {own}: made for one width")
     if own % ALIGNED or own > WIDEST:
         raise Unsupported(f"made for heads of multiples of {ALIGNED} elements, up to {WIDEST}")
-    if chip.of(device).capability < FIRST_TENSOR_CORES:
+    if gpu_properties.query(device).capability < FIRST_TENSOR_CORES:
         raise Unsupported("made for tensor cores of compute capability 8.0 or later")
 
 

@@ -13,7 +13,7 @@ import torch
 
 from meta.base.dtype import bits
 from meta.dialect.cuda import cubin, driver
-from meta.runtime import chip, cuda_text
+from meta.runtime import cuda_source, gpu_properties
 
 THREADS = 256
 BLOCKS_EACH = 2
@@ -25,7 +25,7 @@ PIECE = 16
 
 def source(dtype: str) -> str:
     """Return the source of the kernel for ends of a dtype."""
-    return cuda_text.source(Path(__file__).parent / "ends.cu", {"INDEX": C_TYPES[dtype]})
+    return cuda_source.with_macros(Path(__file__).parent / "ends.cu", {"INDEX": C_TYPES[dtype]})
 
 
 class Ends:
@@ -44,7 +44,9 @@ class Ends:
         starts = torch.empty(self.groups + 1, dtype=torch.int32, device=out.device)
         at = offs.data_ptr(), starts.data_ptr(), out.data_ptr()
         given = struct.pack("<3Q2iq", *at, self.groups, self.row, self.rows)
-        _kernel(self.dtype, device).launch(BLOCKS_EACH * chip.of(device).processors, THREADS, given)
+        _kernel(self.dtype, device).launch(
+            BLOCKS_EACH * gpu_properties.query(device).processors, THREADS, given
+        )
         return starts, None, None, None
 
 

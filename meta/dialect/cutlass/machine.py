@@ -32,7 +32,7 @@ from meta.dialect.cutlass import INSTALL, VERSIONS
 from meta.dialect.cutlass.kernel import Kernel
 from meta.dialect.cutlass.launch import Plan, launcher
 from meta.dialect.tvm.cache import linker
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 CACHE = "cutlass"
 RUNTIME = "libcute_dsl_runtime.so"
@@ -43,7 +43,7 @@ _PACKAGES = (*VERSIONS, "apache-tvm-ffi")
 def environment(device: Device) -> str:
     """Return what decides whether kept kernels run: the runtime's versions and the architecture."""
     packages = ", ".join(map(_versioned, _PACKAGES))
-    return f"{packages}, {platform.machine()}, {chip.compiled_for(device).arch}"
+    return f"{packages}, {platform.machine()}, {gpu_properties.target_of(device).arch}"
 
 
 def _versioned(package: str) -> str:

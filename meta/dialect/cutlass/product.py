@@ -21,7 +21,7 @@ from meta.dialect.cutlass.kernel import (
 from meta.dialect.cutlass.launch import Plan
 from meta.dialect.cutlass.machine import compile_all
 from meta.ir.types import TensorType
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 LISTED = 5
 """Tilings besides the first that are worth measuring: compiling one takes seconds."""
@@ -106,7 +106,7 @@ def prepared(
             vectors.append(tensors[name].dtype)
         else:
             require_tile(of, tensors[name])
-    at = chip.compiled_for(device)
+    at = gpu_properties.target_of(device)
     arch = arch_of(at.capability)
     columns = of.n // 2 if FORMS[form].paired else of.n
 

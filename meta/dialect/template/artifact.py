@@ -13,14 +13,14 @@ from meta.base.errors import MetaError
 from meta.dialect.core import Artifact, Compiled
 from meta.dialect.template.launcher import Runner, loader
 from meta.dialect.template.pieces import Source
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 _TEXTS = ("target", "title", "function", "call")
 
 
 def environment(device: Device) -> str:
     """Return what decides whether machine code runs: the architecture."""
-    return chip.of(device.ordinal).arch if device.kind == "cuda" else ""
+    return gpu_properties.query(device.ordinal).arch if device.kind == "cuda" else ""
 
 
 def restore(artifact: Artifact) -> Compiled:

@@ -23,7 +23,7 @@ from meta.dialect.template.host_values import (
 )
 from meta.dialect.template.pieces import Source
 from meta.dialect.template.program import Launch, Program
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 PLANS = 256
 """Combinations of extents and numbers for which a kernel remembers its launches, the last ones."""
@@ -131,7 +131,7 @@ def kept(source: Source, text: str, device: int, fixed: Key | None) -> Artifact 
     """Return where the machine code of a source lies, with what launches it; None if it is kept
     nowhere.
     """
-    file = cubin.file_of(text, chip.of(device).arch)
+    file = cubin.file_of(text, gpu_properties.query(device).arch)
     if file is None:
         return None
     record = {

@@ -30,7 +30,7 @@ from meta.dialect.template.host_values import (
     converted,
     plain,
 )
-from meta.runtime.chip import THREADS_PER_BLOCK
+from meta.runtime.gpu_properties import THREADS_PER_BLOCK
 
 LIMITS = ((1 << 31) - 1, 65535, 65535)
 """The most thread blocks of a grid along each axis."""

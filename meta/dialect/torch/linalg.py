@@ -12,7 +12,7 @@ from meta.dialect.torch.precision import in_float32, no_integers_on_cuda
 from meta.dialect.torch.shapes import fresh
 from meta.op.core.subscripts import subscripts
 from meta.op.linalg import GROUPED, STORED_TRANSPOSED
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 _mm = in_float32(torch.mm, torch.backends.cuda.matmul)
 _bmm = in_float32(torch.bmm, torch.backends.cuda.matmul)
@@ -105,7 +105,7 @@ def _is_at_once(call, t1, t2):
     matrices = x1, x2, call.out
     if any(0 in t.shape or t.shape[-1] % 8 for t in matrices):
         return False
-    return chip.compiled_for(call.device).capability >= (9, 0)
+    return gpu_properties.target_of(call.device).capability >= (9, 0)
 
 
 for _base, _stored in GROUPED.items():

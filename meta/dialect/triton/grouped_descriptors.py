@@ -14,7 +14,7 @@ import triton.language as tl
 from meta.dialect.core import Config, OpEnv
 from meta.dialect.triton.prepared import Launch, launching
 from meta.op.core.call import CallValues
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 BYTES = 16
 """Of which addresses and strides are multiples, for a descriptor."""
@@ -98,7 +98,7 @@ def listed(call: CallValues, t1: bool, t2: bool) -> Sequence[Config]:
     lanes = BYTES // 2
     if any(0 in t.shape or t.static_shape[-1] % lanes for t in (x1, x2)):
         return ()
-    if chip.compiled_for(call.device).capability < (9, 0):
+    if gpu_properties.target_of(call.device).capability < (9, 0):
         return ()
     return [tuple(sorted({**dict(zip(NAMES, t, strict=True)), "TMA": 1}.items())) for t in TILES]
 
@@ -111,7 +111,9 @@ def prepared(call: CallValues, t2: bool, order: int, config: Config, plain: OpEn
     (extent, inner), columns = x1.static_shape, call.out.static_shape[1]
     options = {name: int(value) for name, value in config if name != "TMA"}
     groups = offs.static_shape[0]
-    processors = chip.compiled_for(call.device).processors if call.device.kind == "cuda" else 2
+    processors = (
+        gpu_properties.target_of(call.device).processors if call.device.kind == "cuda" else 2
+    )
     launch = Launch(
         grouped_tiles, call.device, (processors,), a=x1, b=x2, offs=offs, out=call.out,
         extent=extent, columns=columns, inner=inner, GROUPS=groups,

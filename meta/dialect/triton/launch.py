@@ -24,7 +24,7 @@ from meta.dialect.cuda import driver
 from meta.dialect.cuda.prepared_launch import PreparedLaunch
 from meta.dialect.triton import words
 from meta.dialect.triton.binary import Binaries, Binary, unpacked
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 _RECORD = {"launch", "device"}
 """What the record of an artifact has: a plan, and the number of the device."""
@@ -109,7 +109,7 @@ class LaunchPlan:
 
 def environment(device: Device) -> str:
     """Return what decides whether machine code runs: the architecture. The CPU has none."""
-    return chip.compiled_for(device).arch if device.kind == "cuda" else ""
+    return gpu_properties.target_of(device).arch if device.kind == "cuda" else ""
 
 
 def restore(artifact: Artifact) -> Compiled:

@@ -40,7 +40,7 @@ from meta.dialect.triton.interpreter import interpreted_run
 from meta.dialect.triton.launch import LaunchPlan, Run
 from meta.ir.types import TensorType
 from meta.op.core.schema import NUMBERS
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 
 class Launch:
@@ -127,7 +127,7 @@ class Launch:
     def _prepare(self, options: dict[str, int]) -> None:
         if self.source.interpreted_only:
             raise Unsupported("TRITON_INTERPRET=1 was set when the function was made: unset it")
-        major, minor = chip.compiled_for(self.device).capability
+        major, minor = gpu_properties.target_of(self.device).capability
         variants = build.variants(self.source, self.bound)
         tuning = Tuning({}, options)
         self.unit = build.unit(self.source, variants, tuning, 10 * major + minor, "")

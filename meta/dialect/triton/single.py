@@ -33,7 +33,7 @@ from meta.ir.types import TensorType
 from meta.op.core.call import CallValues, written_positions
 from meta.op.core.op import Op
 from meta.op.core.schema import NUMBERS
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 
 class Meta(Mapping[str, Any]):
@@ -386,7 +386,7 @@ def _nothing(*values: Any) -> None:
 
 def target_of(call: CallValues) -> int:
     """Return the compute capability of a call's device as Triton has it: 90."""
-    major, minor = chip.compiled_for(call.device).capability
+    major, minor = gpu_properties.target_of(call.device).capability
     return 10 * major + minor
 
 

@@ -19,14 +19,14 @@ from meta.dialect.core import Artifact, Compiled
 from meta.dialect.tvm import cache
 from meta.dialect.tvm.launch import LaunchPlan
 from meta.dialect.tvm.workspace import launcher, total_bytes
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 
 def environment(device: Device) -> str:
     """Return what decides whether compiled code runs: TVM's version, and the processor."""
     versions = ", ".join(map(_versioned, ("apache-tvm", "apache-tvm-ffi")))
     if device.kind == "cuda":
-        return f"{versions}, {platform.machine()}, {chip.of(device.ordinal).arch}"
+        return f"{versions}, {platform.machine()}, {gpu_properties.query(device.ordinal).arch}"
     wanted = config.get("META_CPU_TARGET")
     features = hashlib.sha256(_features().encode()).hexdigest()[:16]
     return f"{versions}, {platform.machine()}, features {features}, target {wanted!r}"

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm.target import Target
 
 from meta.dialect.tvm.cuda_source import with_functions
-from meta.runtime import chip, nvrtc
+from meta.runtime import gpu_properties, nvrtc
 
 TWO_BLOCKS = "__launch_bounds__(512)", "__launch_bounds__(512, 2)"
 """One block of so many threads does not hide its own waiting: two get 64 registers a thread."""
@@ -55,7 +55,7 @@ def _arch() -> str:
     target = Target.current(allow_none=True)
     if target is not None and "arch" in target.attrs:
         return str(target.attrs["arch"])
-    return chip.of(torch.cuda.current_device()).arch
+    return gpu_properties.query(torch.cuda.current_device()).arch
 
 
 def _callback(source: str) -> bytes:

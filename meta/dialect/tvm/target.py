@@ -14,8 +14,8 @@ from tvm.target.codegen import llvm_get_cpu_features, llvm_get_system_cpu, llvm_
 from meta.base import config
 from meta.base.device import Device, require
 from meta.base.errors import ArgumentError
-from meta.runtime import chip
-from meta.runtime.chip import Chip
+from meta.runtime import gpu_properties
+from meta.runtime.gpu_properties import GPUProperties
 
 
 def for_device(device: Device) -> Target:
@@ -30,14 +30,14 @@ def for_device(device: Device) -> Target:
     return _cuda_device(require(device), config.get("META_CPU_TARGET"))
 
 
-def cuda(gpu: Chip = chip.DEFAULT, host: str = "") -> Target:
+def cuda(gpu: GPUProperties = gpu_properties.DEFAULT, host: str = "") -> Target:
     """Return the target of an NVIDIA GPU, present or not."""
     fields: dict[str, str | int] = {
         "kind": "cuda",
         "arch": gpu.arch,
-        "max_threads_per_block": chip.THREADS_PER_BLOCK,
-        "max_num_threads": chip.THREADS_PER_BLOCK,
-        "max_shared_memory_per_block": chip.SHARED_MEMORY,
+        "max_threads_per_block": gpu_properties.THREADS_PER_BLOCK,
+        "max_num_threads": gpu_properties.THREADS_PER_BLOCK,
+        "max_shared_memory_per_block": gpu_properties.SHARED_MEMORY,
         "thread_warp_size": 32,
         "l2_cache_size_bytes": gpu.l2_cache,
         "model": str(gpu.processors),  # TVM has no field for this, and it is part of a kernel's key
@@ -52,12 +52,12 @@ def processors() -> int:
     """
     target = Target.current(allow_none=True)
     stated = None if target is None else target.attrs.get("model")
-    return int(stated) if stated and str(stated).isdigit() else chip.DEFAULT.processors
+    return int(stated) if stated and str(stated).isdigit() else gpu_properties.DEFAULT.processors
 
 
 @cache
 def _cuda_device(device: Device, host: str) -> Target:
-    return cuda(chip.of(device.ordinal), host)
+    return cuda(gpu_properties.query(device.ordinal), host)
 
 
 @cache

@@ -23,8 +23,8 @@ from meta.frontend.dynamo.kept import Bundle, Kept
 from meta.frontend.dynamo.layout import inverse, is_usual, order_of, placed
 from meta.frontend.dynamo.outputs import Known
 from meta.frontend.dynamo.passing import Arguments, Fit, Returns, addresses, compact, picker
+from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import ndarray
-from meta.runtime.replace import replace_tensor
 from meta.vm.executable import Executable
 from meta.vm.loans import Loans
 from meta.vm.steps import buffer
@@ -199,7 +199,7 @@ class CompiledGraph:
             self._compile(self._arrays)
         else:
             for array, tensor in zip(self._arrays, tensors, strict=True):
-                replace_tensor(array, tensor)
+                replace_buffer(array, tensor)
         # A copy of one is the copy for this call.
         self._addresses = found if found == list(addresses(tensors)) else None
 

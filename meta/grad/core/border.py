@@ -1,7 +1,7 @@
 """Where an array leaves the tape for torch: `ndarray.torch` of one that was recorded is a tensor
 with history, whose backward pass runs the tape.
 
-Torch sees one step from the tensors that entered (`meta.runtime.entered`), on which the array
+Torch sees one step from the tensors that entered (`meta.runtime.torch_leaf`), on which the array
 depends, to this tensor. Of arrays of ours that require a gradient it knows nothing: a tensor
 without elements, the anchor, stands for them. They get their gradients where torch would give that
 its own, so `torch.autograd.grad`, which asks for others, leaves them alone.
@@ -21,10 +21,10 @@ from meta.base.registry import OPERATORS
 from meta.grad.core.chosen import Sums
 from meta.grad.core.tape import Edge, add_to, own, place_of, propagate, source_of, sources_of
 from meta.op.core.handler import use
-from meta.runtime.entered import Entered
-from meta.runtime.exchange import Exchange
+from meta.runtime.array_export import ArrayExport
 from meta.runtime.ndarray import array, as_array, ndarray
-from meta.runtime.no_gradient import ClosedOver, NoGradient, is_recording, recording_is
+from meta.runtime.no_gradient import ClosureConstant, NoGradient, is_recording, set_recording
+from meta.runtime.torch_leaf import TorchLeaf
 
 
 class ArrayOfMeta(torch.autograd.Function):
@@ -38,11 +38,11 @@ class ArrayOfMeta(torch.autograd.Function):
     def forward(
         ctx: Any,
         left: ndarray,
-        leaves: list[ndarray | ClosedOver],
+        leaves: list[ndarray | ClosureConstant],
         anchor: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.left_at, ctx.ends = source_of(left), ([Entered(t) for t in tensors], leaves)
+        ctx.left_at, ctx.ends = source_of(left), ([TorchLeaf(t) for t in tensors], leaves)
         ctx.context = copy_context()
         ctx.save_for_backward(anchor)
         # A view, which torch lets nobody write to while it records.
@@ -70,9 +70,9 @@ def _asks_for(anchor: Any) -> bool:
 def _swept(
     start: Any,
     dy: torch.Tensor,
-    entered: list[Entered],
-    leaves: list[ndarray | ClosedOver],
-    asked: list[ndarray | ClosedOver],
+    entered: list[TorchLeaf],
+    leaves: list[ndarray | ClosureConstant],
+    asked: list[ndarray | ClosureConstant],
     linked: bool,
 ) -> list[torch.Tensor | None]:
     """Return the gradients of the tensors that a source leads to; add to those of the leaves that
@@ -80,7 +80,7 @@ def _swept(
     """
     sums = Sums([*entered, *leaves])
     given: set[int] = set()
-    with recording_is(linked), use(None):
+    with set_recording(linked), use(None):
         begin = as_array(dy)
         # Its memory is torch's, and may come back as a gradient.
         seed = OPERATORS["copy"](begin) if begin.tracked else array(begin)
@@ -122,9 +122,9 @@ def leave(left: ndarray) -> torch.Tensor:
     }.values()
     result: torch.Tensor = ArrayOfMeta.apply(
         left,
-        [s for s in ends if not isinstance(s, Entered)],
+        [s for s in ends if not isinstance(s, TorchLeaf)],
         torch.zeros(0, device=left.tensor.device, requires_grad=True),
-        *(s.tensor for s in ends if isinstance(s, Entered)),
+        *(s.tensor for s in ends if isinstance(s, TorchLeaf)),
     )
     return result
 
@@ -137,4 +137,4 @@ def _without_history(left: ndarray, where: str, other: str) -> GradientError:
     )
 
 
-Exchange.leave = staticmethod(leave)
+ArrayExport.leave = staticmethod(leave)

@@ -22,10 +22,10 @@ from meta.op.core.handler import Default, current, use
 from meta.op.core.op import Op
 from meta.runtime import random
 from meta.runtime.array_key import ArrayKey
-from meta.runtime.entered import Entered
+from meta.runtime.buffer_replacement import replace_buffer
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import is_recording, recording_is
-from meta.runtime.replace import replace_tensor
+from meta.runtime.no_gradient import is_recording, set_recording
+from meta.runtime.torch_leaf import TorchLeaf
 
 
 def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
@@ -40,7 +40,7 @@ def checkpointed(run: Callable[[], Any], held: Iterable[ndarray]) -> Any:
     if not is_recording():
         return run()
     watch = _Watch(held)
-    with recording_is(False), use(watch), random.record_keys() as keys:
+    with set_recording(False), use(watch), random.record_keys() as keys:
         result = run()
     if not watch.sources:
         return result
@@ -70,11 +70,11 @@ class _Saved:
         try:
             for array, tensor in zip(self.arrays, tensors, strict=True):
                 place = (tensor.storage_offset(), tensor.shape, tensor.stride())
-                replace_tensor(array, tensor.new_empty(0).set_(values, *place))
+                replace_buffer(array, tensor.new_empty(0).set_(values, *place))
             yield
         finally:
             for array, tensor in zip(self.arrays, tensors, strict=True):
-                replace_tensor(array, tensor)
+                replace_buffer(array, tensor)
 
 
 class _Watch:
@@ -98,7 +98,7 @@ class _Watch:
         tensors = [t for t in found if isinstance(t, torch.Tensor) and t.requires_grad]
         sources = [source_of(a) for a in given]
         if tensors and torch.is_grad_enabled():
-            sources += map(Entered, tensors)
+            sources += map(TorchLeaf, tensors)
         self.sources.update((place_of(s), s) for s in sources if s is not None)
         if op.schema.written:
             bound = op.schema.bind(args, kwargs, as_array)
@@ -167,5 +167,5 @@ class _Node:
 
     def _run_again(self) -> list[ndarray]:
         """Return the results, recorded; called in the context of the first run."""
-        with recording_is(True), random.replay_keys(self.keys):
+        with set_recording(True), random.replay_keys(self.keys):
             return tree.flatten(self.run())[0]

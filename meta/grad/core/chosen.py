@@ -11,9 +11,9 @@ from meta.base.errors import ArgumentError, GradientError
 from meta.base.registry import OPERATORS
 from meta.grad.core.tape import Edge, place_of, propagate, source_of, sources_of, zeros
 from meta.op.core.handler import use
-from meta.runtime.entered import Entered
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import NoGradient, recording_is
+from meta.runtime.no_gradient import NoGradient, set_recording
+from meta.runtime.torch_leaf import TorchLeaf
 
 
 def grad(
@@ -67,7 +67,7 @@ def grad(
             )
     sources = [source_of(a) for a in xs]
     leaves = Sums(sources)
-    with recording_is(create_graph), use(None):
+    with set_recording(create_graph), use(None):
         starts = [(source_of(a), a.seed(d, create_graph)) for a, d in zip(ys, dys, strict=True)]
         edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
         computed = propagate(starts, leaves.add, edges)
@@ -88,13 +88,13 @@ class Sums:
 
     def __init__(self, wanted: Sequence[Any]) -> None:
         self.wanted = {place_of(s) for s in wanted}
-        self.tensors = [s.tensor for s in wanted if isinstance(s, Entered)]
+        self.tensors = [s.tensor for s in wanted if isinstance(s, TorchLeaf)]
         self.found: dict[Any, tuple[Any, ndarray]] = {}
 
     def add(self, source: Any, gradient: ndarray) -> None:
         """Add what reached a source, if that is wanted or torch goes on from it."""
         place = place_of(source)
-        if place in self.wanted or (isinstance(source, Entered) and source.tensor.grad_fn):
+        if place in self.wanted or (isinstance(source, TorchLeaf) and source.tensor.grad_fn):
             old = self.found.get(place)
             total = gradient if old is None else OPERATORS["add"](old[1], gradient)
             self.found[place] = source, total
@@ -108,7 +108,7 @@ class Sums:
         """Let torch go on from tensors that it has computed; GradientError if it leads back to a
         wanted array, of which its engine knows nothing.
         """
-        pairs = [(s, g) for s, g in self.found.values() if isinstance(s, Entered)]
+        pairs = [(s, g) for s, g in self.found.values() if isinstance(s, TorchLeaf)]
         if not any(s.tensor.grad_fn for s, _ in pairs):
             return
         if any(place_of(s) in self.wanted for s in _behind([s.tensor for s, _ in pairs])):
@@ -131,7 +131,7 @@ class Sums:
         for tensor, gradient in zip(self.tensors, gradients, strict=True):
             self.found.pop(id(tensor), None)  # which torch has counted
             if gradient is not None:
-                self.found[id(tensor)] = Entered(tensor), as_array(gradient)
+                self.found[id(tensor)] = TorchLeaf(tensor), as_array(gradient)
 
 
 def _behind(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
@@ -145,6 +145,6 @@ def _behind(tensors: Iterable[torch.Tensor]) -> Iterator[Any]:
             continue
         seen.add(step)
         for source in sources_of(getattr(step, "left_at", None)):
-            if not isinstance(source, Entered):
+            if not isinstance(source, TorchLeaf):
                 yield source
         stack.extend(before for before, _ in step.next_functions)

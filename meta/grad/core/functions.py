@@ -18,7 +18,7 @@ from meta.op.core import tree
 from meta.op.core.handler import current, use
 from meta.op.core.tracing import Trace
 from meta.runtime.ndarray import as_array, ndarray
-from meta.runtime.no_gradient import NoGradient, is_recording, recording_is
+from meta.runtime.no_gradient import NoGradient, is_recording, set_recording
 
 Argument = int | str
 Traced = Callable[[Trace, Callable[[list[Any]], Any], list[Any]], tuple[Any, list[Any]]]
@@ -157,7 +157,7 @@ def _eager(
     """Return value and gradients by the tape."""
     records = is_recording()
     since = next_order()
-    with recording_is(True):
+    with set_recording(True):
         xs = [_alias(a, records) for a in given]
         value = run(list(xs))
     if not isinstance(value, ndarray):
@@ -175,7 +175,7 @@ def _eager(
     edges = {(s.node, s.index) for s in sources if isinstance(s, Edge)}
     start = source_of(value)
     linked = records and _leads_elsewhere(start, leaves.wanted, since)
-    with recording_is(linked), use(None):
+    with set_recording(linked), use(None):
         ends = propagate([(start, value.seed(None, False))], leaves.add, edges, since)
         leaves.through_torch(linked)
         found = [

@@ -5,7 +5,7 @@ order of creation, so the depth of the program does not matter, and adds to the 
 leaf; `grad` returns the gradients of chosen arrays instead. Nodes live as long as a result that
 leads to them, so both may be called again; in a leaf's ``grad`` the gradients then accumulate. A
 torch tensor that requires a gradient is a leaf, too, whose gradient goes on through torch
-(`meta.runtime.entered`).
+(`meta.runtime.torch_leaf`).
 
 A rule is made of operators, which are run as they are written also in a block that gives calls
 another meaning (`meta.amp.autocast_scope`): the precision of a gradient is that of its call. With
@@ -31,11 +31,11 @@ from meta.grad.core.rule import Rule, rule_of
 from meta.op.core.call import array_type
 from meta.op.core.handler import use
 from meta.op.core.op import Op
-from meta.runtime import copies
+from meta.runtime import view_copies
 from meta.runtime.array_key import ArrayKey, array_key
-from meta.runtime.entered import Entered, give_back
-from meta.runtime.ndarray import adding, ndarray
-from meta.runtime.no_gradient import ClosedOver, NoGradient, is_recording, recording_is
+from meta.runtime.ndarray import gradient_lock, ndarray
+from meta.runtime.no_gradient import ClosureConstant, NoGradient, is_recording, set_recording
+from meta.runtime.torch_leaf import TorchLeaf, backward_to_torch
 
 _order = itertools.count()
 
@@ -66,9 +66,9 @@ class TapeNode:
     """One recorded call.
 
     ``sources`` has an entry per tensor slot: where the gradient of that argument goes, an `Edge` to
-    an earlier node, a leaf array, an `Entered` tensor, None, or a tuple of these. ``saved`` are the
-    rule's values by name, without ``dy``; ``versions`` say how often each had been written in place
-    by then.
+    an earlier node, a leaf array, a `TorchLeaf` tensor, None, or a tuple of these. ``saved`` are
+    the rule's values by name, without ``dy``; ``versions`` say how often each had been written in
+    place by then.
     """
 
     __slots__ = ("line", "op", "order", "outputs", "rule", "saved", "sources", "versions")
@@ -172,21 +172,21 @@ class Edge:
         entered: list[tuple[torch.Tensor, ndarray]] = []
 
         def accumulate(leaf: Any, gradient: ndarray) -> None:
-            if isinstance(leaf, Entered):
+            if isinstance(leaf, TorchLeaf):
                 entered.append((leaf.tensor, own(gradient, given)))
             else:
                 add_to(leaf, gradient, given)
 
-        with recording_is(create_graph), use(None):
+        with set_recording(create_graph), use(None):
             propagate([(self, seed)], accumulate)
-            give_back(entered, create_graph)
+            backward_to_torch(entered, create_graph)
 
 
-def add_to(leaf: ndarray | ClosedOver, gradient: ndarray, given: set[int]) -> None:
+def add_to(leaf: ndarray | ClosureConstant, gradient: ndarray, given: set[int]) -> None:
     """Add a gradient to a leaf's; ``given``: as in `own`."""
-    if isinstance(leaf, ClosedOver):
+    if isinstance(leaf, ClosureConstant):
         raise leaf.error()
-    with adding:
+    with gradient_lock:
         if leaf.grad is None:
             leaf.grad = own(gradient, given)
         else:
@@ -207,7 +207,7 @@ def place_of(source: Any) -> Any:
     """Return what tells sources apart: a tensor that entered twice is one."""
     if isinstance(source, Edge):
         return source.node, source.index
-    return id(source.tensor if isinstance(source, Entered) else source)
+    return id(source.tensor if isinstance(source, TorchLeaf) else source)
 
 
 def sources_of(start: Any, since: int = -1) -> Iterator[Any]:
@@ -276,8 +276,8 @@ def propagate(
 
 def _unmarked(gradient: ndarray) -> ndarray:
     """Return a gradient for a user, whom it does not matter which operator computed it last."""
-    if copies.is_marked(gradient.tensor):
-        gradient.tensor = copies.forget(gradient.tensor)
+    if view_copies.is_marked(gradient.tensor):
+        gradient.tensor = view_copies.without_mark(gradient.tensor)
     return gradient
 
 
@@ -321,7 +321,7 @@ def _key_of(source: Any) -> ArrayKey | None:
     if source.__class__ is Edge:
         outputs: tuple[ArrayKey, ...] = source.node.outputs
         return outputs[source.index]
-    if source.__class__ is Entered:
+    if source.__class__ is TorchLeaf:
         tensor = source.tensor
         return array_key(tuple(tensor.shape), FROM_TORCH[tensor.dtype], Device(tensor.device))
     return source.key if source.__class__ is ndarray else None

@@ -16,8 +16,8 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core.check import normalize_axis
 from meta.op.core.tracing import Value
-from meta.runtime.entered import refuse_values
 from meta.runtime.ndarray import array, ndarray
+from meta.runtime.torch_leaf import refuse_detach
 
 __all__ = ["Dropout", "Embedding", "Flatten", "Identity", "Linear", "Sequential"]
 
@@ -33,7 +33,7 @@ def parameter(x: object) -> ndarray:
             hint="make layers and parameters in build, or outside of the traced function",
         )
     if isinstance(x, torch.Tensor):
-        refuse_values(x, "parameter()", "meta.model.parameter(t.detach())")
+        refuse_detach(x, "parameter()", "meta.model.parameter(t.detach())")
     made = x if isinstance(x, ndarray) else array(x)
     if made.requires_grad and made.node is not None:
         raise GradientError(

@@ -16,7 +16,7 @@ from meta.base.signature_check import check_signature
 from meta.base.source import definition_span
 from meta.op.core.handler import current
 from meta.op.core.tracing import Symbol, Trace
-from meta.runtime import copies
+from meta.runtime import view_copies
 from meta.runtime.ndarray import as_array, ndarray
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def make_writable(x: Any) -> Any:
     written: what it was made of is the function's alone.
     """
     if type(x) is ndarray:
-        x.tensor = copies.forget(x.tensor)
+        x.tensor = view_copies.without_mark(x.tensor)
     return x
 
 

@@ -28,7 +28,7 @@ from meta.op.core.indices import IndexRange, IndexRule
 from meta.op.core.out import write_out
 from meta.op.core.phases import phase_slots
 from meta.op.core.schema import Schema, Slot
-from meta.runtime.ndarray import described, ndarray
+from meta.runtime.ndarray import array_with_key, ndarray
 
 MAX_DESCRIPTION = 1000
 """Characters of a call that an error shows."""
@@ -72,7 +72,7 @@ class Op(OpNode):
     indices: which arguments are indices, and into what; None if none is. See `indices.py`.
     promotes: the slots whose operands a user's call may give in several dtypes; see `promotion.py`.
     view_elsewhere: whether NumPy and PyTorch return a view of the first argument, of which this
-    returns a copy, which users are not to write; see `meta.runtime.copies`.
+    returns a copy, which users are not to write; see `meta.runtime.view_copies`.
     aspects: gradient, cast rule, dialect operators, converters.
     """
 
@@ -116,7 +116,7 @@ class Op(OpNode):
                 if type(y) is ndarray:
                     calls, first = _context().pairs[self], x.key
                     kernel, key = calls[first] if first is y.key else calls[first, y.key]
-                    result = _new(ndarray)  # as `described` does
+                    result = _new(ndarray)  # as `array_with_key` does
                     result.tensor = kernel(x.tensor, y.tensor)
                     result.key = key
                     result.grad = result.node = None
@@ -127,11 +127,11 @@ class Op(OpNode):
                     return result
                 if y is _ABSENT:
                     kernel, key = _context().alone[self][x.key]
-                    result = described(kernel(x.tensor), key)
+                    result = array_with_key(kernel(x.tensor), key)
                     return Default.recorded(self, (x,), result) if x.tracked else result
                 if type(y) is float:
                     kernel, key = _context().pairs[self][x.key, float]
-                    result = described(kernel(x.tensor, y), key)
+                    result = array_with_key(kernel(x.tensor, y), key)
                     return Default.recorded(self, (x, y), result) if x.tracked else result
         except Exception as error:
             if kernel is not None:

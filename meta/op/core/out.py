@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from meta.base.errors import ArgumentError, GradientError, TraceError
-from meta.runtime import traced
+from meta.runtime import trace_checks
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import is_recording
-from meta.runtime.writes import memory_of
 
 
 def write_out(name: str, out: Any, call: Callable[[], Any]) -> Any:
@@ -27,7 +27,7 @@ def write_out(name: str, out: Any, call: Callable[[], Any]) -> Any:
     if out is None:
         return call()
     hint = f"z = meta.{name}(...), which is a new array"
-    if traced.current() is not None:
+    if trace_checks.current_trace() is not None:
         raise TraceError(
             f"{name}(out=) writes to an array while a function is traced: a program has no such "
             "writes",
@@ -41,7 +41,7 @@ def write_out(name: str, out: Any, call: Callable[[], Any]) -> Any:
             found=type(out).__name__,
             hint="meta.from_dlpack(t) shares the memory of arrays of other libraries",
         )
-    memory = memory_of(out, f"{name}(out=)", hint)
+    memory = writable_buffer(out, f"{name}(out=)", hint)
     result = call()
     if not isinstance(result, ndarray):
         raise ArgumentError(

@@ -37,7 +37,7 @@ from meta.op.core.call import View, map_tensors, written_args
 from meta.op.core.handler import current, use
 from meta.op.core.op import Op
 from meta.op.core.promotion import cast_together, common_dtype, with_complex
-from meta.runtime import traced
+from meta.runtime import trace_checks
 from meta.runtime.ndarray import as_array, ndarray
 
 
@@ -164,7 +164,8 @@ class Trace:
         self._arrays: dict[int, tuple[ndarray, Symbol]] = {}
         # What stands for arrays that are trained; a cast of these is not to look at their values.
         self.trained: set[Expr] = set()
-        # What a user would write to another array through, elsewhere; see `meta.runtime.copies`.
+        # What a user would write to another array through, elsewhere; see
+        # `meta.runtime.view_copies`.
         self.copied: set[Expr] = set()
         self.closed_over: dict[Constant, str] = {}
 
@@ -428,7 +429,7 @@ def _current_trace() -> Trace | None:
     return handler if isinstance(handler, Trace) else None
 
 
-traced.current = _current_trace
+trace_checks.current_trace = _current_trace
 
 
 def _atom_argument(value: Any) -> Any:

@@ -18,9 +18,9 @@ from torch.autograd.graph import increment_version
 
 from meta.base.errors import ArgumentError
 from meta.ir import TensorType
-from meta.runtime import replace
+from meta.runtime import buffer_replacement
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import from_dlpack, ndarray
-from meta.runtime.writes import memory_of
 from meta.vm.executable import Executable
 from meta.vm.modules.signature import (
     Extents,
@@ -149,9 +149,9 @@ class Buffers:
 
     def _arrays(self) -> Memory:
         """Return where the constants are."""
-        if self._seen != replace.count:
+        if self._seen != buffer_replacement.replacement_count:
             self._known_arrays = Memory(a.tensor for a in self._executable.arrays)
-            self._seen = replace.count
+            self._seen = buffer_replacement.replacement_count
         return self._known_arrays
 
     def of(self, outputs: object, inputs: Sequence[ndarray], extents: Extents) -> list[Buffer]:
@@ -199,7 +199,9 @@ class Buffers:
                 found=f"shape {tuple(value.shape)}",
             )
         with named("output", name):
-            memory = memory_of(array, what, "run the module outside of the function that is traced")
+            memory = writable_buffer(
+                array, what, "run the module outside of the function that is traced"
+            )
         if not memory.is_contiguous():
             raise ArgumentError(
                 f"{what} is not contiguous",

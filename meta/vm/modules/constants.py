@@ -14,9 +14,9 @@ from typing import Any
 from meta.base.errors import ArgumentError
 from meta.grad.core import no_grad
 from meta.ir import TensorType
+from meta.runtime.inplace_writes import writable_buffer
 from meta.runtime.ndarray import ndarray
-from meta.runtime.out_of_memory import copied
-from meta.runtime.writes import memory_of
+from meta.runtime.out_of_memory import copy_to_device
 from meta.vm.convention import Program
 from meta.vm.executable import Executable
 from meta.vm.modules.buffers import Memory
@@ -102,12 +102,12 @@ class Constants:
         for name, array in targets.items():
             # A parameter is written, and no gradient is asked to know of it.
             with named("constant", name), no_grad():
-                memory.append(memory_of(array, "set_many_constants", "set it outside"))
+                memory.append(writable_buffer(array, "set_many_constants", "set it outside"))
         written = Memory(memory)
         # First, so that nothing is written if there is no room: what is elsewhere, or is written
         # itself, as where two constants are exchanged.
         sources = [
-            copied(v.tensor.detach(), a.device)
+            copy_to_device(v.tensor.detach(), a.device)
             if v.device != a.device or written.meets(v.tensor)
             else v.tensor
             for a, v in ((a, values[n]) for n, a in targets.items())

@@ -12,7 +12,7 @@ import meta
 from meta.dialect import only
 from meta.dialect.cublas import gemm
 from meta.dialect.cublas.problem import Problem
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 from meta.testing import check, opcheck
 from meta.testing.case import OpCase, Sample
 from tests.op.linalg import CASES
@@ -76,7 +76,11 @@ def test_what_a_device_lacks(
     class Library:
         cublasLtGetVersion = staticmethod(lambda: version)
 
-    monkeypatch.setattr(chip, "of", lambda device: replace(chip.DEFAULT, capability=capability))
+    monkeypatch.setattr(
+        gpu_properties,
+        "query",
+        lambda device: replace(gpu_properties.DEFAULT, capability=capability),
+    )
     monkeypatch.setattr(gemm, "cublaslt", Library)
     found = gemm.lacking.__wrapped__(scales, 0)
     assert found is reason is None or (reason is not None and reason in str(found))

@@ -8,7 +8,7 @@ from functools import lru_cache
 import pytest
 
 from meta.dialect.cuda import cubin, list_kernel
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 from tests.emulator.compiler import compiler
 from tests.emulator.handwritten import Function
 
@@ -29,6 +29,6 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[Function]:
     monkeypatch.setattr(cubin, "function", function)
     monkeypatch.setattr(cubin, "deferred", lambda run, sources, device: run)
     monkeypatch.setattr(list_kernel, "large_parameters", lambda device: False)
-    small = replace(chip.DEFAULT, processors=3)
-    monkeypatch.setattr(chip, "of", lambda device: small)
+    small = replace(gpu_properties.DEFAULT, processors=3)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: small)
     return asked

@@ -13,7 +13,7 @@ from meta.base.device import Device
 from meta.dialect.core import Unsupported
 from meta.dialect.cuda import attention
 from meta.ir import TensorType
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 CUDA = Device("cuda:0")
 FORWARD = meta.op.fused_attention
@@ -22,7 +22,7 @@ BACKWARD = meta.op.fused_attention_dx
 
 @pytest.fixture(autouse=True)
 def default_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
 
 
 def of_type(tensor: torch.Tensor) -> TensorType:

@@ -11,7 +11,7 @@ from meta.base.device import Device
 from meta.dialect.cuda import cuda
 from meta.ir import Call, Expr, GlobalVar, Module, parse
 from meta.passes import explain_fusion, fuse_dialect, infer_type
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 CUDA = Device("cuda:0")
 X, C = "float16[4, 5, 6, 8]", "float32[8]"
@@ -25,7 +25,7 @@ FIELDS = "%dx = %d.0\n %dw = %d.1\n %db = %d.2"
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The dialect as on a machine that has a device."""
     monkeypatch.setitem(cuda.__dict__, "unavailable", None)
-    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
     with meta.dialect.only("cuda"):
         yield
 

@@ -12,7 +12,7 @@ from meta.base import config
 from meta.dialect.core import Deferred, OpEnv, compile_together, compiling
 from meta.dialect.cuda import cubin, embedding
 from meta.ir.types import TensorType
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 from meta.runtime.nvrtc import run_nvcc
 
 
@@ -36,7 +36,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     made = Compiler()
     monkeypatch.setattr(cubin.nvrtc, "compile_source", made)
     monkeypatch.setattr(cubin.nvrtc, "compiler_version", lambda: (13, 0))
-    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
     cubin.cubins.forget()
     with config.override(META_COMPILE_THREADS=2, META_CACHE_DIR=str(tmp_path)):
         yield made

@@ -15,7 +15,7 @@ from meta.base.device import Device
 from meta.dialect.core import Unsupported
 from meta.dialect.cuda import short_attention
 from meta.ir import TensorType
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 
 CUDA = Device("cuda:0")
 BOUNDS = {torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -165,7 +165,7 @@ def test_batches_are_shared_out_in_one_order(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def _any_chip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chip, "of", lambda device: chip.DEFAULT)
+    monkeypatch.setattr(gpu_properties, "query", lambda device: gpu_properties.DEFAULT)
 
 
 @pytest.mark.usefixtures("_any_chip")

@@ -17,7 +17,7 @@ from meta.dialect.tvm import build as build_module
 from meta.dialect.tvm.build import build
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.target import cuda, for_device, processors
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 from tests.dialect.tvm.functions import tensor
 from tests.emulator import generated
 
@@ -73,22 +73,28 @@ def test_cuda_target():
 
 
 def test_the_target_knows_how_many_multiprocessors_there_are():
-    small = replace(chip.DEFAULT, processors=8)
+    small = replace(gpu_properties.DEFAULT, processors=8)
     assert str(cuda(small)) != str(cuda()), "a kernel's key tells the chips apart"
     with cuda(small):
         assert processors() == 8
-    assert processors() == chip.DEFAULT.processors
+    assert processors() == gpu_properties.DEFAULT.processors
 
-    def source(gpu: chip.Chip) -> str:  # each thread has more elements where there are few of them
+    def source(
+        gpu: gpu_properties.GPUProperties,
+    ) -> str:  # each thread has more elements where there are few of them
         x = tensor(1 << 18)
         twice = te.compute(x.shape, lambda i: x[i] * 2)
         return generated.sources(prim_func([x], [twice]), cuda(gpu))
 
-    assert source(small) != source(chip.DEFAULT)
+    assert source(small) != source(gpu_properties.DEFAULT)
 
 
 def test_no_device_to_compile_for():
-    assert chip.compiled_for(CPU) == chip.compiled_for(Device("cuda:99")) == chip.DEFAULT
+    assert (
+        gpu_properties.target_of(CPU)
+        == gpu_properties.target_of(Device("cuda:99"))
+        == gpu_properties.DEFAULT
+    )
 
 
 def test_absent_device():

@@ -18,7 +18,7 @@ from meta.dialect.tvm.build import kernel
 from meta.dialect.tvm.lower import prim_func
 from meta.dialect.tvm.stages import blocks_of
 from meta.dialect.tvm.target import cuda, for_device
-from meta.runtime import chip
+from meta.runtime import gpu_properties
 from meta.runtime.nvrtc import PROLOGUE, include_folders, nvrtc_library, run_nvcc
 from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, unary
 
@@ -26,16 +26,16 @@ from tests.dialect.tvm.functions import RECORDS, empty_like, sample, tensor, una
 ON_CUDA = sorted(RECORDS.keys() - {"sort", "sorted_and_summed"})
 
 
-def _compiled(inputs, outputs, in_place=(), arch=chip.DEFAULT.arch) -> tvm.runtime.Module:
+def _compiled(inputs, outputs, in_place=(), arch=gpu_properties.DEFAULT.arch) -> tvm.runtime.Module:
     capability = int(arch[3:-1]), int(arch[-1])
-    target = cuda(replace(chip.DEFAULT, capability=capability))
+    target = cuda(replace(gpu_properties.DEFAULT, capability=capability))
     function = schedule_cuda.schedule(prim_func(inputs, outputs, in_place=in_place), target)
     function, _ = cuda_parameters.as_parameters(function)
     with target:
         return tvm.compile(tvm.IRModule({"main": function}), target).mod
 
 
-def _source(inputs, outputs, in_place=(), arch=chip.DEFAULT.arch) -> str:
+def _source(inputs, outputs, in_place=(), arch=gpu_properties.DEFAULT.arch) -> str:
     module = _compiled(inputs, outputs, in_place, arch)
     return "".join(part.inspect_source() for part in module.imports)
 

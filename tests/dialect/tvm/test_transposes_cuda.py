@@ -13,7 +13,7 @@ from tvm import te, topi
 
 from meta.base.dtype import TO_TORCH
 from meta.dialect.tvm.lower import prim_func
-from meta.runtime.chip import SHARED_MEMORY
+from meta.runtime.gpu_properties import SHARED_MEMORY
 from tests.dialect.tvm.functions import empty_like, sample, tensor
 from tests.emulator import generated
 

@@ -30,7 +30,7 @@ from meta.dialect.tvm.schedule_cuda.emit import (
 )
 from meta.dialect.tvm.schedule_cuda.injective import THREADS, Injective, alike
 from meta.dialect.tvm.schedule_cuda.walk import Access, KernelPart, Made, read_outside
-from meta.runtime.chip import SHARED_MEMORY
+from meta.runtime.gpu_properties import SHARED_MEMORY
 
 SIDE = 4
 """Of the squares that are transposed in registers, where lines are cut into vectors; else 1."""

@@ -14,7 +14,7 @@ from meta.runtime.placement import Placement
 from meta.runtime.world import current, group_of
 
 
-def place_of(over: str, size: int) -> int:
+def rank_along(over: str, size: int) -> int:
     """Return this rank's place along an axis of so many ranks; DistributedError if the mesh has
     none. Along an axis of one rank no mesh is needed.
     """
@@ -26,10 +26,10 @@ def own_shard(x: torch.Tensor, over: str, size: int) -> torch.Tensor:
     `meta.op.own_shard`.
     """
     count = x.numel() // size
-    return x.view(-1).narrow(0, place_of(over, size) * count, count)
+    return x.view(-1).narrow(0, rank_along(over, size) * count, count)
 
 
-def further_splits(before: Placement, after: Placement) -> int:
+def common_splits(before: Placement, after: Placement) -> int:
     """Return the number of splits that one placement has in common with another, which begins with
     them; DistributedError if it does not.
     """
@@ -43,21 +43,21 @@ def further_splits(before: Placement, after: Placement) -> int:
     return count
 
 
-def part_of(x: torch.Tensor, before: Placement, after: Placement) -> torch.Tensor:
+def shard_of(x: torch.Tensor, before: Placement, after: Placement) -> torch.Tensor:
     """Return what this rank holds under a placement from what it holds under one with fewer
     splits; compact, in memory of its own if there are further splits.
     """
-    for split in after.splits[further_splits(before, after) :]:
+    for split in after.splits[common_splits(before, after) :]:
         x = split.part(x, group_of(split.over).rank)
     return x
 
 
-def joined(x: torch.Tensor, before: Placement, after: Placement) -> torch.Tensor:
+def gather_shards(x: torch.Tensor, before: Placement, after: Placement) -> torch.Tensor:
     """Return what this rank holds under a placement from its part under one with further splits.
     All ranks along their axes call it at the same time.
     """
     shapes = before.shapes()
-    common = further_splits(after, before)
+    common = common_splits(after, before)
     for number in reversed(range(common, len(before.splits))):
         split = before.splits[number]
         parts = x.new_empty((split.size, *x.shape))

@@ -1,4 +1,5 @@
-"""`agree`: all ranks have the same text, or an error on all of them shows where it differs.
+"""`require_consistent`: all ranks have the same text, or an error on all of them shows where it
+differs.
 
 What is exchanged is a hash; texts are exchanged only where hashes differ. It goes through the host
 (`Group.gather`), so that a broken collective of a device is not needed for it.
@@ -14,7 +15,7 @@ from meta.base.errors import DistributedError
 from meta.base.source import Span
 from meta.runtime.world import World
 
-LONGEST = 200
+MAX_LINE = 200
 """Characters of a line that are shown."""
 _NOTHING = "(nothing more)"
 
@@ -24,7 +25,7 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def agree(
+def require_consistent(
     world: World,
     what: str,
     own: bytes,
@@ -50,13 +51,13 @@ def agree(
     raise DistributedError(
         f"the ranks do not agree on {what}",
         expected="the same on all of them",
-        found=difference(texts),
+        found=first_difference(texts),
         hint=hint,
         span=span,
     )
 
 
-def difference(texts: dict[int, str]) -> str:
+def first_difference(texts: dict[int, str]) -> str:
     """Return the first line in which texts differ, with the ranks that have which."""
     lines = {rank: its.splitlines() for rank, its in texts.items()}
     for number, row in enumerate(zip_longest(*lines.values(), fillvalue=_NOTHING), 1):
@@ -64,7 +65,7 @@ def difference(texts: dict[int, str]) -> str:
         for rank, line in zip(lines, row, strict=True):
             kinds.setdefault(line, []).append(rank)
         if len(kinds) > 1:
-            shown = (f"{ranks_text(r)}: {line.strip()[:LONGEST]}" for line, r in kinds.items())
+            shown = (f"{ranks_text(r)}: {line.strip()[:MAX_LINE]}" for line, r in kinds.items())
             return f"line {number}" + "".join(f"\n    {one}" for one in shown)
     return "different hashes of equal lines"
 

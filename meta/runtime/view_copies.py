@@ -36,7 +36,7 @@ def mark_all(results: Any, what: str) -> None:
             mark(tensor, what)
 
 
-def marking(kernel: Callable[..., torch.Tensor], what: str) -> Callable[..., torch.Tensor]:
+def with_marking(kernel: Callable[..., torch.Tensor], what: str) -> Callable[..., torch.Tensor]:
     """Return a kernel whose result is marked; for no ``what`` the kernel itself."""
 
     def run(*values: Any) -> torch.Tensor:
@@ -47,19 +47,19 @@ def marking(kernel: Callable[..., torch.Tensor], what: str) -> Callable[..., tor
     return run if what else kernel
 
 
-def view(x: torch.Tensor, shape: tuple[int, ...], what: str) -> torch.Tensor:
+def view_or_copy(x: torch.Tensor, shape: tuple[int, ...], what: str) -> torch.Tensor:
     """Return a tensor in another shape: a view; where its strides allow none, a marked copy."""
     if x.is_contiguous():
-        return carry(x, x.view(shape))
+        return propagate_mark(x, x.view(shape))
     found = x.reshape(shape)
     if found.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
-        return carry(x, found)
+        return propagate_mark(x, found)
     setattr(found, _MARK, what)  # in any block: only what users gave has such strides
     return found
 
 
 @contextmanager
-def unmarked() -> Iterator[None]:
+def no_marking() -> Iterator[None]:
     """Mark nothing in this block, which runs no code of a user's: only what leaves it counts."""
     token = _marking.set(False)
     try:
@@ -68,7 +68,7 @@ def unmarked() -> Iterator[None]:
         _marking.reset(token)
 
 
-def carry(source: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
+def propagate_mark(source: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
     """Return a view, marked as what it is a view of."""
     if hasattr(source, _MARK):
         setattr(view, _MARK, getattr(source, _MARK))
@@ -80,7 +80,7 @@ def is_marked(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, _MARK)
 
 
-def forget(tensor: torch.Tensor) -> torch.Tensor:
+def without_mark(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor for who computed it for a purpose of its own; it is no such copy to
     others.
     """

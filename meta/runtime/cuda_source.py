@@ -16,20 +16,22 @@ _INCLUDE = re.compile(r'#include "([\w.]+)"\n')
 _ONCE = "#pragma once\n"
 
 
-def source(file: Path, macros: Mapping[str, object]) -> str:
+def with_macros(file: Path, macros: Mapping[str, object]) -> str:
     """Return the text of a file of CUDA source with these macros defined before it."""
-    return "".join(f"#define {name} {value}\n" for name, value in macros.items()) + text(file)
+    return "".join(f"#define {name} {value}\n" for name, value in macros.items()) + with_includes(
+        file
+    )
 
 
 @cache
-def text(file: Path) -> str:
+def with_includes(file: Path) -> str:
     """Return the text of a file and of the files beside it that it includes, each once."""
-    return _text(file, set())
+    return _resolve_includes(file, set())
 
 
-def _text(file: Path, seen: set[str]) -> str:
+def _resolve_includes(file: Path, seen: set[str]) -> str:
     if file.name in seen:
         return ""
     seen.add(file.name)
     content = file.read_text("utf-8").replace(_ONCE, "")
-    return _INCLUDE.sub(lambda match: _text(file.with_name(match[1]), seen), content)
+    return _INCLUDE.sub(lambda match: _resolve_includes(file.with_name(match[1]), seen), content)

@@ -20,7 +20,7 @@ SHARED_MEMORY = 48 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Chip:
+class GPUProperties:
     """A GPU.
 
     Attributes
@@ -41,19 +41,19 @@ class Chip:
         return f"sm_{major}{minor}"
 
 
-DEFAULT = Chip("NVIDIA H200", (9, 0), processors=132, l2_cache=50 << 20)
+DEFAULT = GPUProperties("NVIDIA H200", (9, 0), processors=132, l2_cache=50 << 20)
 """What is compiled for where no device is present: the chip that the schedules were measured on."""
 
 
 @cache
-def of(ordinal: int) -> Chip:
+def query(ordinal: int) -> GPUProperties:
     """Return the record of the CUDA device ``ordinal``. RuntimeError if it is not present."""
     found = torch.cuda.get_device_properties(ordinal)
     capability = found.major, found.minor
-    return Chip(found.name, capability, found.multi_processor_count, found.L2_cache_size)
+    return GPUProperties(found.name, capability, found.multi_processor_count, found.L2_cache_size)
 
 
-def compiled_for(device: Device) -> Chip:
+def target_of(device: Device) -> GPUProperties:
     """Return the record of a device, or `DEFAULT` where it is no CUDA device or not present."""
     present = device.kind == "cuda" and device.ordinal < torch.cuda.device_count()
-    return of(device.ordinal) if present else DEFAULT
+    return query(device.ordinal) if present else DEFAULT

@@ -1,7 +1,7 @@
 """Exchanging the tensor of an array, which changes where it is.
 
-Who holds addresses of arrays compares `count` to see, without looking at them, that all are where
-they were.
+Who holds addresses of arrays compares `replacement_count` to see, without looking at them, that all
+are where they were.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from meta.runtime.array_key import ArrayKey
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement
 
-count = 0
+replacement_count = 0
 """How many tensors were exchanged in this process."""
-_counting = threading.Lock()
+_count_lock = threading.Lock()
 
 
-def replace_tensor(array: ndarray, tensor: torch.Tensor) -> None:
+def replace_buffer(array: ndarray, tensor: torch.Tensor) -> None:
     """Let an array be in the memory of a tensor of the same shape, strides, dtype and device."""
-    global count
+    global replacement_count
     array.tensor = tensor
-    with _counting:  # simulated ranks are threads
-        count += 1
+    with _count_lock:  # simulated ranks are threads
+        replacement_count += 1
 
 
-def replace_part(array: ndarray, tensor: torch.Tensor, key: ArrayKey, placement: Placement) -> None:
+def replace_shard(
+    array: ndarray, tensor: torch.Tensor, key: ArrayKey, placement: Placement
+) -> None:
     """Let an array be another part of what it is a part of, or the whole: of another shape."""
     array.key = key
     array.placement = placement
-    replace_tensor(array, tensor)
+    replace_buffer(array, tensor)

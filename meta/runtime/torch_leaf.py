@@ -17,12 +17,12 @@ from meta.base.dtype import FROM_TORCH, has_gradient
 from meta.base.errors import GradientError
 from meta.runtime.no_gradient import is_recording
 
-_active = torch._C._are_functorch_transforms_active
+_transforms_active = torch._C._are_functorch_transforms_active
 _is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 _is_batch = torch._C._functorch.is_legacy_batchedtensor
 
 
-class Entered:
+class TorchLeaf:
     """What an array has in the place of a tape node that shares memory with a torch tensor which
     requires a gradient. It keeps the tensor.
     """
@@ -34,10 +34,10 @@ class Entered:
 
     def backward(self, seed: Any, create_graph: bool) -> None:
         """Give the tensor its gradient."""
-        give_back([(self.tensor, seed)], create_graph)
+        backward_to_torch([(self.tensor, seed)], create_graph)
 
 
-def give_back(gradients: Iterable[tuple[torch.Tensor, Any]], create_graph: bool) -> None:
+def backward_to_torch(gradients: Iterable[tuple[torch.Tensor, Any]], create_graph: bool) -> None:
     """Propagate the gradients of tensors that entered, as arrays, through torch's graph.
 
     That is kept, as the tape is: both may be gone through again.
@@ -48,7 +48,7 @@ def give_back(gradients: Iterable[tuple[torch.Tensor, Any]], create_graph: bool)
         torch.autograd.backward(tensors, found, retain_graph=True, create_graph=create_graph)
 
 
-def entered(tensor: torch.Tensor) -> Entered | None:
+def torch_leaf(tensor: torch.Tensor) -> TorchLeaf | None:
     """Return what links an array to a tensor; None for one without a gradient, and where nothing is
     recorded.
     """
@@ -61,10 +61,10 @@ def entered(tensor: torch.Tensor) -> Entered | None:
             found=f"shape {tuple(tensor.shape)}, dtype {dtype}",
             hint="t.detach(); or t.to(torch.float32)",
         )
-    return Entered(tensor)
+    return TorchLeaf(tensor)
 
 
-def refuse_values(tensor: torch.Tensor, what: str, hint: str) -> None:
+def refuse_detach(tensor: torch.Tensor, what: str, hint: str) -> None:
     """Raise GradientError for a tensor that requires a gradient, of which ``what`` takes the values
     alone; nothing where nothing is recorded.
     """
@@ -77,7 +77,7 @@ def refuse_values(tensor: torch.Tensor, what: str, hint: str) -> None:
         )
 
 
-def plain(tensor: torch.Tensor) -> torch.Tensor:
+def detach_resolved(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor without history whose memory holds its values: torch may negate or conjugate
     lazily.
 
@@ -89,19 +89,19 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def refuse_transform(tensor: torch.Tensor) -> None:
     """Raise GradientError for a tensor of a transform of torch."""
-    if _active() and _is_wrapped(tensor):
-        raise _transformed("torch.func (grad, jacrev, jvp, hessian, vmap, ...)")
+    if _transforms_active() and _is_wrapped(tensor):
+        raise _transform_error("torch.func (grad, jacrev, jvp, hessian, vmap, ...)")
     if forward_ad._current_level >= 0 and _is_dual(tensor):
-        raise _transformed("torch.autograd.forward_ad")
+        raise _transform_error("torch.autograd.forward_ad")
     if _is_batch(tensor):
-        raise _transformed("torch.autograd (vectorize=True, is_grads_batched=True)")
+        raise _transform_error("torch.autograd (vectorize=True, is_grads_batched=True)")
 
 
 def _is_dual(tensor: torch.Tensor) -> bool:
     return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
-def _transformed(transform: str) -> GradientError:
+def _transform_error(transform: str) -> GradientError:
     return GradientError(
         f"a tensor of a transform of {transform} is given to meta, which cannot follow it",
         hint="torch.autograd.grad and torch.autograd.functional go through meta, with create_graph="

@@ -11,13 +11,13 @@ from typing import Any
 
 from meta.base.errors import TraceError
 
-current: Callable[[], Any] = lambda: None  # noqa: E731
+current_trace: Callable[[], Any] = lambda: None  # noqa: E731
 """Returns the trace that the running code is part of, or None; the floor of traces sets it."""
 
 
 def refuse_draw() -> None:
     """Raise TraceError for random numbers that are drawn, or seeded, by traced code."""
-    if current() is not None:
+    if current_trace() is not None:
         raise TraceError(
             "random numbers are drawn while a function is traced: they would be constants of the "
             "program, the same in every run",
@@ -33,7 +33,7 @@ def refuse_write(
     "operator, as batch_norm_train writes its statistics",
 ) -> None:
     """Raise TraceError for an array that traced code writes at once; ``what`` says how."""
-    if current() is not None:
+    if current_trace() is not None:
         raise TraceError(
             f"{what} while a function is traced: it would be done once, and not when the "
             "program runs",
@@ -44,7 +44,7 @@ def refuse_write(
 
 def refuse_read(array: Any) -> None:
     """Raise TraceError for traced code that reads the values of an array of its model."""
-    trace = current()
+    trace = current_trace()
     if trace is not None and trace.is_bound(array):
         raise TraceError(
             "the values of a model's array are read while it is traced: the program would go on "

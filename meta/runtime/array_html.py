@@ -17,11 +17,11 @@ from meta.base.html import Html, bytes_text, details, fragment, join, table, tag
 if TYPE_CHECKING:
     from meta.runtime.ndarray import ndarray
 
-EDGE = 3
+EDGE_ITEMS = 3
 """Rows and columns shown at each end of an axis that is not shown whole, as NumPy does."""
-LONGEST = 4 * EDGE
+MAX_EXTENT = 4 * EDGE_ITEMS
 """Axes of a matrix up to this length are shown whole."""
-LEADING = 2
+EDGE_MATRICES = 2
 """Matrices of a stack shown at each end."""
 
 
@@ -36,13 +36,13 @@ def array_html(array: ndarray) -> Html:
     if tensor.numel() == 0:
         return fragment(head, tag("div", "no elements", class_="dim"))
     if tensor.ndim == 0:
-        return fragment(head, tag("div", number_text(_host(tensor)), class_="code"))
+        return fragment(head, tag("div", number_text(_to_lists(tensor)), class_="code"))
     if tensor.ndim == 1:
         return fragment(head, _matrix(tensor.reshape(1, -1), rows=False))
-    shown, left_out = _leading(tensor.shape[:-2])
+    shown, left_out = _edge_matrices(tensor.shape[:-2])
     parts = []
     for number, index in enumerate(shown):
-        if left_out and number == LEADING:
+        if left_out and number == EDGE_MATRICES:
             parts.append(tag("div", f"… {left_out:,} more matrices …", class_="dim"))
         matrix = _matrix(tensor[index])
         if index:
@@ -52,16 +52,16 @@ def array_html(array: ndarray) -> Html:
     return fragment(head, *parts)
 
 
-def _leading(extents: Sequence[int]) -> tuple[list[tuple[int, ...]], int]:
+def _edge_matrices(extents: Sequence[int]) -> tuple[list[tuple[int, ...]], int]:
     """Return the indices of the matrices that are shown, and how many are not."""
     count = prod(extents)
-    if count <= 2 * LEADING + 1:
+    if count <= 2 * EDGE_MATRICES + 1:
         return list(product(*map(range, extents))), 0
-    numbers = [*range(LEADING), *range(count - LEADING, count)]
-    return [_unraveled(number, extents) for number in numbers], count - len(numbers)
+    numbers = [*range(EDGE_MATRICES), *range(count - EDGE_MATRICES, count)]
+    return [_unravel_index(number, extents) for number in numbers], count - len(numbers)
 
 
-def _unraveled(number: int, extents: Sequence[int]) -> tuple[int, ...]:
+def _unravel_index(number: int, extents: Sequence[int]) -> tuple[int, ...]:
     index = []
     for extent in reversed(extents):
         number, one = divmod(number, extent)
@@ -71,37 +71,37 @@ def _unraveled(number: int, extents: Sequence[int]) -> tuple[int, ...]:
 
 def _matrix(tensor: torch.Tensor, rows: bool = True) -> Html:
     """Return the table of a matrix, with the numbers of its rows and columns."""
-    down, across = map(_pieces, tensor.shape)
+    down, across = map(_edge_ranges, tensor.shape)
     lines: list[list[object]] = []
     for number, (top, bottom) in enumerate(down):
-        parts = [_host(tensor[top:bottom, left:right]) for left, right in across]
+        parts = [_to_lists(tensor[top:bottom, left:right]) for left, right in across]
         if number:
-            lines.append([_dim("⋮") if rows else "", *[""] * (len(lines[0]) - 1)])
+            lines.append([_dimmed("⋮") if rows else "", *[""] * (len(lines[0]) - 1)])
         for i in range(bottom - top):
             values: list[object] = [number_text(v) for v in parts[0][i]]
             for part in parts[1:]:
-                values += [_dim("…"), *map(number_text, part[i])]
-            lines.append([*([_dim(top + i)] if rows else []), *values])
-    columns: list[object] = [_dim(i) for i in range(*across[0])]
+                values += [_dimmed("…"), *map(number_text, part[i])]
+            lines.append([*([_dimmed(top + i)] if rows else []), *values])
+    columns: list[object] = [_dimmed(i) for i in range(*across[0])]
     for piece in across[1:]:
-        columns += ["", *(_dim(i) for i in range(*piece))]
+        columns += ["", *(_dimmed(i) for i in range(*piece))]
     head = [*([""] if rows else []), *columns]
     return table(head, lines, numbers=range(len(head)), most=None)
 
 
-def _pieces(extent: int) -> list[tuple[int, int]]:
+def _edge_ranges(extent: int) -> list[tuple[int, int]]:
     """Return the ranges of an axis that are shown."""
-    if extent <= LONGEST:
+    if extent <= MAX_EXTENT:
         return [(0, extent)]
-    return [(0, EDGE), (extent - EDGE, extent)]
+    return [(0, EDGE_ITEMS), (extent - EDGE_ITEMS, extent)]
 
 
-def _host(piece: torch.Tensor) -> Any:
-    """Copy a piece of at most `LONGEST` by `LONGEST` elements, as nested lists of numbers."""
+def _to_lists(piece: torch.Tensor) -> Any:
+    """Copy a piece of at most `MAX_EXTENT` by `MAX_EXTENT` elements, as nested lists of numbers."""
     return piece.detach().cpu().tolist()
 
 
-def _dim(content: object) -> Html:
+def _dimmed(content: object) -> Html:
     return tag("span", content, class_="dim")
 
 

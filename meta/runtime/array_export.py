@@ -18,12 +18,12 @@ from meta.base import dtype as dtypes
 from meta.base.device import CPU
 from meta.base.errors import ArgumentError, GradientError
 from meta.base.methods import Methods
-from meta.runtime import outside, traced
+from meta.runtime import external_memory, trace_checks
+from meta.runtime.array_coercion import BITS
 from meta.runtime.array_key import ArrayKey
-from meta.runtime.host_numbers import BITS
 
 
-class Exchange(Methods):
+class ArrayExport(Methods):
     """Mixin of `ndarray`: its values and its memory for others."""
 
     __slots__ = ()
@@ -41,11 +41,11 @@ class Exchange(Methods):
         what the array was computed from, as `backward` does, and torch lets nobody write to it.
         Without: ``x.detach().torch()``, and where nothing is recorded (`meta.no_grad`).
         """
-        return Exchange.leave(self) if self.tracked else self.tensor
+        return ArrayExport.leave(self) if self.tracked else self.tensor
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a numpy copy of the values (bfloat16 and float8 as those of `ml_dtypes`)."""
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         host = self.tensor.detach().cpu()
         if self.dtype in BITS:
             bits = host.contiguous().view(BITS[self.dtype]).numpy()
@@ -57,7 +57,7 @@ class Exchange(Methods):
 
         TraceError for an array of a model that is being traced, as for `numpy`.
         """
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         if self.size != 1:
             raise ArgumentError(
                 "item() needs an array with one element", found=f"shape {self.shape}"
@@ -69,7 +69,7 @@ class Exchange(Methods):
 
         TraceError for an array of a model that is being traced, as for `numpy`.
         """
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         return self.tensor.tolist()
 
     def __dlpack__(
@@ -84,7 +84,7 @@ class Exchange(Methods):
         device. GradientError for an array that requires a gradient.
         """
         self._refuse_exit("the consumer of a DLPack capsule")
-        outside.share(self.tensor)
+        external_memory.mark_shared(self.tensor)
         return self.tensor.detach().__dlpack__(
             stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
         )
@@ -108,7 +108,7 @@ class Exchange(Methods):
                 expected=f"dtype {self.dtype} on the CPU",
                 found=f"dtype {dtype or self.dtype}, an array on {self.device}",
             )
-        outside.share(self.tensor)
+        external_memory.mark_shared(self.tensor)
         if self.dtype in BITS:
             return self.tensor.view(BITS[self.dtype]).numpy().view(own)
         return self.tensor.numpy()
@@ -133,7 +133,7 @@ class Exchange(Methods):
         """Raise an error if others must not compute with this array: TraceError for one of a model
         that is traced, GradientError for one that requires a gradient.
         """
-        traced.refuse_read(self)
+        trace_checks.refuse_read(self)
         if self.requires_grad:
             raise GradientError(
                 f"{who} would compute with this array, of which no gradient knows",

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import torch
 
-count = 0
+share_count = 0
 """How many tensors became such memory in this process."""
 _MARK = "_written_outside"
 
 
-def share(tensor: torch.Tensor) -> None:
+def mark_shared(tensor: torch.Tensor) -> None:
     """Note that others than torch may write to the memory of a tensor."""
-    global count
+    global share_count
     for one in (tensor, tensor._base):
         if one is not None:
             setattr(one, _MARK, True)
-    count += 1
+    share_count += 1
 
 
 def counts_writes(tensor: torch.Tensor) -> bool:

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 
 import torch
 
-from meta.runtime import outside
+from meta.runtime import external_memory
 from meta.runtime.ndarray import ndarray
-from meta.runtime.parts import part_of
+from meta.runtime.shards import shard_of
 
 
-class Pair:
+class MasterPair:
     """A parameter and one of its masters. Neither is kept alive."""
 
     __slots__ = ("_array", "_counts", "_master", "_others", "_tensor", "_version")
@@ -48,12 +48,12 @@ class Pair:
             tensor is self._tensor
             and self._counts
             and self._version == tensor._version
-            and self._others == outside.count
+            and self._others == external_memory.share_count
         ):
             return
         now, wide = tensor.detach(), master.tensor.detach()
         if array.placement != master.placement:
-            now = part_of(now, array.placement, master.placement)
+            now = shard_of(now, array.placement, master.placement)
         kind = torch.int16 if now.itemsize == 2 else torch.uint8
         as_before = now.view(kind) == wide.to(now.dtype).view(kind)
         wide.copy_(torch.where(as_before, wide, now.to(wide.dtype)))
@@ -64,14 +64,14 @@ class Pair:
         if array is None:
             return
         tensor = array.tensor
-        if tensor is not self._tensor or self._others != outside.count:
-            self._tensor, self._others = tensor, outside.count
-            self._counts = outside.counts_writes(tensor)
+        if tensor is not self._tensor or self._others != external_memory.share_count:
+            self._tensor, self._others = tensor, external_memory.share_count
+            self._counts = external_memory.counts_writes(tensor)
         if self._counts:
             self._version = tensor._version
 
 
-_PAIRS: dict[int, list[Pair]] = {}
+_PAIRS: dict[int, list[MasterPair]] = {}
 """By the id of a parameter that is alive."""
 
 
@@ -80,7 +80,7 @@ def add_master(array: ndarray, master: ndarray) -> None:
     if id(array) not in _PAIRS:
         weakref.finalize(array, _PAIRS.pop, id(array)).atexit = False
     alive = (p for p in _PAIRS.get(id(array), ()) if p.master is not None)
-    _PAIRS[id(array)] = [*alive, Pair(array, master)]
+    _PAIRS[id(array)] = [*alive, MasterPair(array, master)]
 
 
 def masters_of(array: ndarray) -> list[ndarray]:
@@ -89,7 +89,7 @@ def masters_of(array: ndarray) -> list[ndarray]:
     return [master for master in found if master is not None]
 
 
-def pairs_among(arrays: Iterable[ndarray]) -> list[Pair]:
+def master_pairs(arrays: Iterable[ndarray]) -> list[MasterPair]:
     """Return the pairs of parameter and master both of which are among arrays."""
     given = list(arrays)
     if not _PAIRS:
@@ -99,7 +99,7 @@ def pairs_among(arrays: Iterable[ndarray]) -> list[Pair]:
 
 
 @contextmanager
-def followed(pairs: Sequence[Pair]) -> Iterator[None]:
+def synchronize_masters(pairs: Sequence[MasterPair]) -> Iterator[None]:
     """Run a block that may update masters and their parameters."""
     for pair in pairs:
         pair.follow()

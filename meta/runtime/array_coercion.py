@@ -15,9 +15,9 @@ import torch
 from meta.base.dtype import TO_NUMPY, TO_TORCH, canonical, prepare_cast
 from meta.base.errors import ArgumentError, MetaError
 from meta.base.number import integer_range, out_of_range
-from meta.runtime import outside
+from meta.runtime import external_memory
 from meta.runtime.dlpack import from_exporter
-from meta.runtime.entered import refuse_transform, refuse_values
+from meta.runtime.torch_leaf import refuse_detach, refuse_transform
 
 # What numpy has of ml_dtypes, and torch cannot read, goes between them as integers.
 BITS = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
@@ -43,20 +43,20 @@ def from_numbers(obj: object, values: np.ndarray[Any, Any], dtype: str) -> torch
     if values.dtype.kind not in "iubO" and bool((abs(values.astype(np.float64)) >= _EXACT).any()):
         values = np.asarray(obj, dtype=object)  # ints among floats, which numpy has rounded
     if values.dtype.kind == "O":
-        whole = [_whole(v, dtype, bounds) for v in values.reshape(-1)]
+        whole = [_exact_int(v, dtype, bounds) for v in values.reshape(-1)]
         return _tensor(np.array(whole, TO_NUMPY[dtype]).reshape(values.shape))
     if values.dtype.kind not in "iub":
         values = values.astype(np.float64)
         for v in values[~np.isfinite(values)][:1]:
-            _whole(v, dtype, bounds)
+            _exact_int(v, dtype, bounds)
         values = np.trunc(values)
     if values.size:
         for extreme in (values.min(), values.max()):
-            _whole(extreme, dtype, bounds)
+            _exact_int(extreme, dtype, bounds)
     return _tensor(values.astype(TO_NUMPY[dtype]))
 
 
-def _whole(value: Any, dtype: str, bounds: tuple[int, int]) -> int:
+def _exact_int(value: Any, dtype: str, bounds: tuple[int, int]) -> int:
     number = value.item() if isinstance(value, np.generic) else value
     if not math.isfinite(number) or not bounds[0] <= math.trunc(number) <= bounds[1]:
         raise out_of_range(number, dtype, hint="a wider dtype, or another number")
@@ -72,11 +72,11 @@ def _tensor(values: np.ndarray[Any, Any]) -> torch.Tensor:
 def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
     """Convert nested Python numbers, to ``dtype`` at once, or anything numpy understands."""
     if not isinstance(obj, np.ndarray) and hasattr(obj, "__dlpack__"):
-        return shared(obj)
+        return share_memory(obj)
     numbers = isinstance(obj, np.generic) or not hasattr(obj, "__array__")
     try:
         values = np.asarray(obj)
-        if numbers and dtype is not None and _are_numbers(values):
+        if numbers and dtype is not None and _is_numeric(values):
             return from_numbers(obj, values, dtype)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         if isinstance(error, MetaError):
@@ -94,11 +94,11 @@ def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
             expected=f"numbers of dtype {error.expected}",
             found=f"{type(obj).__name__} of dtype {values.dtype}",
         ) from None
-    if kind in ("float64", "complex128") and not _typed(obj):
+    if kind in ("float64", "complex128") and not _has_dtype(obj):
         # Python's floats carry no precision of their own.
         values = values.astype(np.float32 if kind == "float64" else np.complex64)
     if kind == "uint64":
-        if not _typed(obj):  # Python ints are int64
+        if not _has_dtype(obj):  # Python ints are int64
             raise ArgumentError(
                 "this object cannot become an array",
                 expected="ints from -2**63 to 2**63 - 1, a numpy array of uint64, or a dtype",
@@ -113,29 +113,29 @@ def from_host(obj: object, dtype: str | None = None) -> torch.Tensor:
     return torch.from_numpy(values)
 
 
-def _typed(obj: object) -> bool:
+def _has_dtype(obj: object) -> bool:
     """Whether an object is of arrays or of NumPy's numbers, which have a dtype of their own."""
     if isinstance(obj, list | tuple):
-        return not _PYTHON.issuperset(map(type, obj)) and any(map(_typed, obj))
+        return not _PYTHON.issuperset(map(type, obj)) and any(map(_has_dtype, obj))
     return hasattr(obj, "__array__") and not isinstance(obj, type)
 
 
-def _are_numbers(values: np.ndarray[Any, Any]) -> bool:
+def _is_numeric(values: np.ndarray[Any, Any]) -> bool:
     """Whether numpy found numbers of a dtype that there is, or ints of more than 64 bits."""
     if values.dtype == object:
         return bool(values.size) and all(isinstance(v, bool | int | float) for v in values.flat)
     return values.dtype in TO_NUMPY.values()
 
 
-def shared(obj: Any) -> torch.Tensor:
+def share_memory(obj: Any) -> torch.Tensor:
     """Return a tensor that shares memory with a DLPack exporter; ArgumentError if it refuses,
     GradientError for a torch tensor that requires a gradient.
     """
     if isinstance(obj, torch.Tensor):
         hint = "meta.asarray(t), through which gradients pass; or t.detach()"
-        refuse_values(obj, "from_dlpack", hint)
+        refuse_detach(obj, "from_dlpack", hint)
         refuse_transform(obj)
         return obj.detach()
     tensor = from_exporter(obj)
-    outside.share(tensor)
+    external_memory.mark_shared(tensor)
     return tensor

@@ -16,7 +16,7 @@ from meta.base.device import Device
 from meta.base.dtype import COMPLEX, canonical, is_real
 from meta.base.errors import ArgumentError, GradientError, TypeInferError
 from meta.base.number import fits, integer_range, out_of_range
-from meta.runtime import copies, traced
+from meta.runtime import trace_checks, view_copies
 from meta.runtime.ndarray import array, as_array, ndarray
 from meta.runtime.no_gradient import NoGradient, is_recording
 
@@ -49,7 +49,7 @@ def require_kind(dtype: str, target: str) -> None:
         )
 
 
-def value_for(value: Any, dtype: str, device: Device) -> ndarray:
+def coerce_value(value: Any, dtype: str, device: Device) -> ndarray:
     """Return what is to be written: an array of ``dtype`` on ``device``.
 
     ``value``: a number, nested lists of them, or an array of any library. Python's numbers keep all
@@ -86,7 +86,7 @@ def value_for(value: Any, dtype: str, device: Device) -> ndarray:
     return array(found, dtype, device=device)
 
 
-def takes(value: bool | int | float, dtype: str) -> bool:
+def accepts_number(value: bool | int | float, dtype: str) -> bool:
     """Whether an array of a dtype takes a Python number."""
     return _kind(canonical(type(value))) <= _kind(dtype) and fits(value, dtype)
 
@@ -97,16 +97,16 @@ def _python_kind(value: complex, dtype: str) -> str:
     return dtype if _kind(own) <= _kind(dtype) else own
 
 
-def memory_of(array: ndarray, what: str, hint: str) -> torch.Tensor:
+def writable_buffer(array: ndarray, what: str, hint: str) -> torch.Tensor:
     """Return the buffer of an array, which ``what`` is to write at once.
 
     Raises TraceError in code that is traced, with ``hint`` as its cure; GradientError as
     `require_unrecorded`; ArgumentError for memory that cannot be written, and for a copy such as
-    ``x[0]``, as `meta.runtime.copies` says.
+    ``x[0]``, as `meta.runtime.view_copies` says.
     """
-    traced.refuse_write(array, f"{what} is met", hint)
+    trace_checks.refuse_write(array, f"{what} is met", hint)
     require_unrecorded(array, what)
-    copies.refuse_write(array.tensor, what)
+    view_copies.refuse_write(array.tensor, what)
     require_writable(array.tensor, "this array")
     memory = array.tensor.detach()
     if memory.is_inference() and not torch.is_inference_mode_enabled():
@@ -169,7 +169,7 @@ def require_writable(tensor: torch.Tensor, what: str) -> None:
         )
 
 
-def same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+def memory_overlaps(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether writing one tensor may change the other."""
     if a.device != b.device or not a.numel() or not b.numel():
         return False
