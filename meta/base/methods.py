@@ -11,6 +11,7 @@ from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from meta.base import array_aliases
 from meta.base.dtype import COMPLEX
@@ -18,56 +19,38 @@ from meta.base.errors import ArgumentError, NoSuchAxes, UnknownName
 from meta.base.overloads import Overloads
 from meta.base.registry import FUNCTIONS, OPERATORS
 
-_DERIVED = (
-    *("abs", "acos", "acosh", "add", "addcdiv", "addcmul", "all", "allclose"),
-    *("angle", "any", "argmax", "argmin", "argsort", "argwhere", "asin", "asinh"),
-    *("astype", "atan", "atan2"),
-    *("atanh", "bincount", "bitwise_and", "bitwise_left_shift", "bitwise_or"),
-    *("bitwise_right_shift", "bitwise_xor", "broadcast_to", "ceil", "clip", "conj", "copysign"),
-    *("cos", "cosh", "count_nonzero", "cumprod", "cumsum", "deg2rad", "detach", "diag"),
-    *("diagonal", "diff", "dot"),
-    *("digamma", "divide", "erf", "erfc", "erfinv", "exp", "exp2", "expand_dims", "expm1", "flip"),
-    *("floor", "floor_divide", "fmax", "fmin", "fmod", "frac", "greater"),
-    *("greater_equal", "hardshrink", "heaviside", "histogram", "hypot", "i0"),
-    *("index_add", "index_copy", "index_fill", "index_reduce", "index_select"),
-    *("isclose", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "ldexp", "lerp", "less"),
-    *("less_equal", "lgamma", "log", "log10", "log1p", "log2", "log_softmax", "logaddexp"),
-    *("logaddexp2", "logical_and", "logical_not", "logical_or", "logical_xor", "logit"),
-    *(
-        "logsumexp",
-        "masked_fill",
-        "masked_scatter",
-        "masked_select",
-        "matmul",
-        "max",
-        "maximum",
-        "mean",
-        "median",
-        "min",
-    ),
-    *("minimum", "mode"),
-    *("moveaxis", "multiply", "nan_to_num", "nanmean", "nanmedian", "nansum", "negative"),
-    *("nextafter", "nonzero", "not_equal", "outer", "positive", "pow", "prelu", "prod"),
-    *("quantile", "rad2deg", "reciprocal", "relu", "remainder", "roll", "rot90", "round"),
-    *("rsqrt", "scatter", "scatter_add", "scatter_reduce"),
-    *("searchsorted", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "softmax", "sort"),
-    *("sqrt", "square", "squeeze", "std", "subtract", "sum", "swapaxes", "take", "tan", "tanh"),
-    *("tile", "topk", "tril", "triu", "trunc", "unique", "var", "xlogy"),
-)
-"""Operators and functions that are methods, too: those of these names are methods of torch's
-tensors or of numpy's arrays, with the same meaning. `array_aliases.ARRAY_ALIASES` has the others.
-"""
+
+def _is_method(name: str) -> bool:
+    """Whether an operator or function of this name is a method, too: methods of torch's tensors or
+    of NumPy's arrays are. What means something else there has an answer in ``ARRAY_ALIASES``.
+    """
+    theirs = (getattr(kind, name, None) for kind in (torch.Tensor, np.ndarray))
+    own = name.startswith("_") or name in array_aliases.ARRAY_ALIASES or name in vars(Methods)
+    return not own and any(map(callable, theirs))
 
 
 class _Derived:
-    """A method that is the operator, or the composed function, of its name."""
+    """A method that is an operator, or a composed function."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, function: Any) -> None:
+        self.function = function
 
     def __get__(self, array: Any, owner: Any) -> Any:
-        found = OPERATORS.get(self.name) or FUNCTIONS[self.name]
-        return found if array is None else MethodType(found, array)
+        return self.function if array is None else MethodType(self.function, array)
+
+
+class _AsMethods(dict[str, Any]):
+    """Keeps the entries of a registry among the attributes of `Methods`."""
+
+    def setdefault(self, name: str, function: Any = None, /) -> Any:
+        if name not in self and _is_method(name):
+            self[name] = function
+            setattr(Methods, name, _Derived(function))
+        return self.get(name)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        delattr(Methods, name)
 
 
 def _integers(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -158,6 +141,10 @@ class Methods(Overloads):
             )
         return Methods.namespace
 
+    def expand_dims(self, *args: Any, **kwargs: Any) -> Any:
+        """Return ``meta.expand_dims`` of the array."""
+        return OPERATORS["expand_dims"](self, *args, **kwargs)
+
     def unsqueeze(self, axis: int) -> Any:
         """Return the array with an axis of extent 1 inserted, as ``meta.expand_dims``."""
         return OPERATORS["expand_dims"](self, axis)
@@ -227,8 +214,8 @@ class Methods(Overloads):
         return function(*_to_numpy(arguments), **_to_numpy(options))
 
 
-for _name in _DERIVED:
-    setattr(Methods, _name, _Derived(_name))
+OPERATORS.show_in(_AsMethods())
+FUNCTIONS.show_in(_AsMethods())
 
 
 def _to_numpy(value: Any) -> Any:

@@ -10,6 +10,7 @@ import torch
 import meta
 from meta.base.errors import ArgumentError
 from meta.base.registry import FUNCTIONS, OPERATORS
+from meta.op.core import Tensor, op
 
 VALUES = np.linspace(-2, 2, 12, dtype="float32").reshape(3, 4)
 CALLS = [
@@ -178,3 +179,22 @@ def test_an_operator_of_a_usual_name_is_a_method():
     apart |= {"shape", "size", "split", "where"}
     for name in usual & ({*OPERATORS} | {*FUNCTIONS}) - apart:
         assert getattr(meta.ndarray, name) is (OPERATORS.get(name) or FUNCTIONS[name])
+
+
+def test_a_new_operator_of_a_usual_name_is_a_method_until_it_is_removed():
+    def renorm(x: Tensor) -> Tensor:
+        return x
+
+    made = op(renorm)
+    try:
+        assert meta.ndarray.renorm is made
+        assert meta.array(VALUES).renorm.__func__ is made
+    finally:
+        OPERATORS.remove("renorm")
+    assert not hasattr(meta.ndarray, "renorm")
+
+
+def test_an_operator_of_another_name_is_no_method():
+    for name in ("hardswish", "array_split", "where"):
+        assert name in {*OPERATORS} | {*FUNCTIONS}
+        assert not hasattr(meta.ndarray, name)
