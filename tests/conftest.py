@@ -87,7 +87,7 @@ def part_of(test_id: str) -> int:
 
 
 class Selection:
-    """What the options of a run choose: parts of the slow tests, the sweeps, tests by their names."""
+    """What the options of a run choose: parts of the slow tests, sweeps, tests by their names."""
 
     def __init__(self, config: pytest.Config) -> None:
         mark, name = config.option.markexpr, config.option.keyword
