@@ -27,6 +27,7 @@ import torch
 from command import parser_of
 from models.cuda_contenders import Contender
 from models.cuda_rows import ROWS
+from turns import synchronize
 from worker_processes import records_of
 
 import meta
@@ -82,12 +83,6 @@ class Clock:
         return run
 
 
-def synchronize() -> None:
-    """Wait for the device, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, Any]:
     """Return the seconds of a row's first call and of its parts; imports TVM if ``threaded``."""
     contender = Contender(ROWS[row], "meta", device, tiny)
@@ -97,15 +92,15 @@ def first_call(row: str, device: str, tiny: bool, threaded: bool) -> dict[str, A
     if threaded:
         for phase, module, path in THREADED:
             clock.watch(f"({phase})", module, path)
-    synchronize()
+    synchronize(device)
     start = time.perf_counter()
     call = contender.compiled()
     compiled = time.perf_counter()
     call()
-    synchronize()
+    synchronize(device)
     end = time.perf_counter()
     call()
-    synchronize()
+    synchronize(device)
     seconds = {"total": end - start, **clock.seconds}
     seconds |= {"first run": end - compiled, "second run": time.perf_counter() - end}
     passes = sorted(contender.executable.history, key=lambda one: -one.seconds)[:SLOWEST]
@@ -118,10 +113,10 @@ def kernels(device: str) -> dict[str, Any]:
     x = meta.array(torch.ones(1000, 8), device=device)
 
     def timed(call: Callable[[], Any]) -> float:
-        synchronize()
+        synchronize(device)
         start = time.perf_counter()
         call()
-        synchronize()
+        synchronize(device)
         return time.perf_counter() - start
 
     found = {"first kernel, with imports": timed(lambda: meta.tanh(x))}

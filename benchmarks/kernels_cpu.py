@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -30,16 +29,14 @@ import torch
 from command import add_outputs, parser_of
 from kernel_list import KERNELS, Kernel
 from report import conditions, has_compiler, write
-from turns import add_threads, set_threads
+from turns import add_threads, in_turns, set_threads
 
 import meta
 
 MEAN_GOAL, LEAST = 1.2, 0.7
-# GNU OpenMP's threads look for work for up to 20 ms before they sleep, on a core that others need.
-WARM_SECONDS, TURN_SECONDS = 0.025, 0.006
+TURN_SECONDS = 0.006
 BEGIN = "<!-- written by benchmarks/kernels_cpu.py --markdown -->"
 TITLES = {"meta": "meta", "tvm": "generated", "eager": "torch eager", "compile": "torch.compile"}
-Times = dict[str, float]
 
 
 def contenders(kernel: Kernel, dialect: str | None, compiler: bool) -> tuple[dict[str, Any], str]:
@@ -91,21 +88,6 @@ def _tensor(result: Any) -> torch.Tensor:
     return result if isinstance(result, torch.Tensor) else torch.from_dlpack(result)
 
 
-def least(calls: dict[str, Any], rounds: int) -> Times:
-    """Return the least time of each call in milliseconds, the contenders taking turns."""
-    best = dict.fromkeys(calls, math.inf)
-    for _ in range(rounds):
-        for name, call in calls.items():
-            warm_until = time.perf_counter() + WARM_SECONDS
-            while time.perf_counter() < warm_until:
-                call()
-            end = time.perf_counter() + TURN_SECONDS
-            while (start := time.perf_counter()) < end:
-                call()
-                best[name] = min(best[name], time.perf_counter() - start)
-    return {name: 1e3 * seconds for name, seconds in best.items()}
-
-
 def measure(
     kernels: list[Kernel], dialect: str | None, compiler: bool, rounds: int
 ) -> list[dict[str, Any]]:
@@ -116,7 +98,7 @@ def measure(
             print(f"\r{i + 1}/{len(kernels)} {kernel.name:40s}", end="", file=sys.stderr)
         calls, ran = contenders(kernel, dialect, compiler)
         compare(kernel, calls)
-        times = least(calls, rounds)
+        times = in_turns(calls, rounds, TURN_SECONDS, min)
         best = min(times[name] for name in ("eager", "compile") if name in times)
         records.append(
             {

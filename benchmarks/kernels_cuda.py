@@ -21,7 +21,6 @@ of 0.85; for matrix products and convolutions 0.97 of the better torch time inst
 from __future__ import annotations
 
 import math
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -32,6 +31,7 @@ from command import add_outputs, parser_of
 from cuda_kernel import Kernel, size
 from kernel_list_cuda import KERNELS
 from report import conditions_cuda, write
+from turns import on_device
 
 import meta
 from meta.base import config
@@ -69,18 +69,8 @@ def ceiling() -> float:
 
 def timed(calls: dict[str, Call]) -> dict[str, float]:
     """Return the median milliseconds of each call, by replays of CUDA graphs that take turns."""
-    graphs = {name: _captured(call) for name, call in calls.items()}
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(ROUNDS):
-        for name, graph in graphs.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            graph.replay()  # so that the clock and the caches are as they stay
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            samples[name].append(begin.elapsed_time(end) / CALLS)
-    return {name: statistics.median(found) for name, found in samples.items()}
+    replays = {name: _captured(call).replay for name, call in calls.items()}
+    return {name: ms / CALLS for name, ms in on_device(replays, ROUNDS).items()}
 
 
 def _captured(call: Call) -> torch.cuda.CUDAGraph:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from turns import in_turns, on_device
 
 import meta
 from meta.dialect.core.preference import forget
@@ -221,39 +220,11 @@ def _precision(row: Row) -> AbstractContextManager[Any]:
 
 def _timed(row: Row, *calls: Callable[[], Any]) -> list[float]:
     """Return the times of calls that take turns."""
-    if row.device == "cuda":
-        if row.model:
-            return _events(calls)
-        from kernels_cuda import timed
+    named = {str(i): call for i, call in enumerate(calls)}
+    if row.device == "cpu":
+        return list(in_turns(named, ROUNDS, TURN_SECONDS).values())
+    if row.model:
+        return list(on_device(named, ROUNDS, LEAST_CALLS).values())
+    from kernels_cuda import timed
 
-        return list(timed({str(i): call for i, call in enumerate(calls)}).values())
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    for _ in range(ROUNDS):
-        for call, samples in zip(calls, times, strict=True):
-            call()
-            until, n = time.perf_counter() + TURN_SECONDS, 0
-            while n < LEAST_CALLS or time.perf_counter() < until:
-                start = time.perf_counter()
-                call()
-                samples.append(time.perf_counter() - start)
-                n += 1
-    return [statistics.median(samples) for samples in times]
-
-
-def _events(calls: Sequence[Callable[[], Any]]) -> list[float]:
-    """Return the times of calls of a model on CUDA, between events."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(ROUNDS):
-        for call, samples in zip(calls, times, strict=True):
-            for _ in range(LEAST_CALLS):
-                call()
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(LEAST_CALLS):
-                call()
-            end.record()
-            end.synchronize()
-            samples.append(begin.elapsed_time(end))
-    return [statistics.median(samples) for samples in times]
+    return list(timed(named).values())

@@ -26,7 +26,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import cycle, islice, permutations
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from kernels_cuda import DTYPES, compare, inputs_of, precise, timed
 from models.cuda_contenders import AUTOTUNED, Call, Contender
 from models.cuda_rows import ROWS
 from report import conditions_cuda, say, write
+from turns import on_device
 from worker_processes import records_of
 
 import meta
@@ -147,25 +147,11 @@ def model(name: str, budget: float, compiler: bool) -> Iterator[dict[str, Any]]:
 
 
 def in_turns(calls: dict[str, Call]) -> dict[str, float]:
-    """Return the milliseconds of each call, the median of rounds in which all take turns, in every
-    order as often as in any other: in one fixed order, figures were off by 1.5 %.
-    """
-    samples: dict[str, list[float]] = {key: [] for key in calls}
+    """Return the milliseconds of each call."""
     for call in calls.values():
         for _ in range(WARM_UP):
             call()
-    for order in islice(cycle(permutations(calls)), ROUNDS):
-        for key in order:
-            call = calls[key]
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            call()
-            start.record()
-            for _ in range(CALLS):
-                call()
-            end.record()
-            end.synchronize()
-            samples[key].append(start.elapsed_time(end) / CALLS)
-    return {key: statistics.median(found) for key, found in samples.items()}
+    return on_device(calls, ROUNDS, CALLS)
 
 
 def second(name: str, budget: float) -> dict[str, Any]:

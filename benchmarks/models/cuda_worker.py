@@ -17,11 +17,11 @@ import json
 import sys
 import time
 import warnings
-from itertools import pairwise
 from statistics import median
 from typing import Any, TextIO
 
 import torch
+from turns import steps
 from worker_processes import answers_alone
 
 from models.cuda_contenders import AUTOTUNED, DYNAMO, NAMES, Call, Contender
@@ -61,7 +61,9 @@ def main() -> None:
         if options.wait:
             torch.cuda.empty_cache()  # others compile, who need memory
             wait(answers)
-        result |= {"values": values, **steps(call)}
+        times, host = steps(call, "cuda", TIMED, WARM_UP)
+        peak = torch.cuda.max_memory_allocated() / 2**20
+        result |= {"values": values, "ms": median(times), "host_ms": median(host), "peak_mb": peak}
     print(json.dumps(result), file=answers, flush=True)
     if options.profile:
         print(profile(call, contender), file=sys.stderr, flush=True)
@@ -83,28 +85,6 @@ def first_call(contender: Contender) -> tuple[Call, float]:
     call()
     torch.cuda.synchronize()
     return call, time.perf_counter() - start
-
-
-def steps(call: Call) -> dict[str, float]:
-    """Return milliseconds of a call and of its part on the host, and the memory's peak."""
-    for _ in range(WARM_UP):
-        call()
-    torch.cuda.synchronize()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(TIMED + 1)]
-    host = []
-    marks[0].record()
-    for mark in marks[1:]:
-        start = time.perf_counter()
-        call()
-        host.append(time.perf_counter() - start)
-        mark.record()
-    torch.cuda.synchronize()
-    times = [a.elapsed_time(b) for a, b in pairwise(marks)]
-    return {
-        "ms": median(times),
-        "host_ms": 1e3 * median(host),
-        "peak_mb": torch.cuda.max_memory_allocated() / 2**20,
-    }
 
 
 def values_of(result: torch.Tensor) -> list[float]:

@@ -13,10 +13,11 @@ import json
 import os
 import sys
 import time
-from itertools import pairwise
+from functools import partial
 from typing import Any, TextIO
 
 import torch
+import turns
 from torch.profiler import ProfilerActivity
 from worker_processes import answers_alone
 
@@ -64,21 +65,22 @@ def serve(contender: RankContender, place: Place, first: int, steps: int, answer
     def say(record: dict[str, Any]) -> None:
         print(json.dumps(record), file=answers, flush=True)
 
-    wait(place)
+    turns.synchronize(place.kind)
     if place.kind == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     call = contender.compiled()
     losses = [call(0).clone()]
-    wait(place)
+    turns.synchronize(place.kind)
     seconds = time.perf_counter() - start
     losses += [call(i % BATCHES).clone() for i in range(1, first)]
     say({"first_call": seconds, "losses": [float(loss) for loss in losses]})
     for line in sys.stdin:
         word, _, rest = line.strip().partition(" ")
         if word == "turn":
-            say(turn(call, place, steps))
+            ms, host = turns.steps(partial(call, 0), place.kind, steps, WARM_UP)
+            say({"ms": ms, "host_ms": host})
         elif word == "trace":
             say({"trace": trace(call, place, rest)})
         else:
@@ -92,53 +94,14 @@ def serve(contender: RankContender, place: Place, first: int, steps: int, answer
     meta.distributed.end()
 
 
-def wait(place: Place) -> None:
-    """Wait for the device."""
-    if place.kind == "cuda":
-        torch.cuda.synchronize()
-
-
-def turn(call: Call, place: Place, steps: int) -> dict[str, Any]:
-    """Return the milliseconds of some steps that are not waited for one by one, and of what the
-    host does for each.
-    """
-    for _ in range(WARM_UP):
-        call(0)
-    wait(place)
-    host, marks = [], [mark(place)]
-    for _ in range(steps):
-        start = time.perf_counter()
-        call(0)
-        host.append(1e3 * (time.perf_counter() - start))
-        marks.append(mark(place))
-    wait(place)
-    return {"ms": [between(a, b) for a, b in pairwise(marks)], "host_ms": host}
-
-
-def mark(place: Place) -> Any:
-    """Return a moment: on CUDA between what the stream has to do."""
-    if place.kind == "cpu":
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
-def between(start: Any, end: Any) -> float:
-    """Return the milliseconds between two moments."""
-    if isinstance(start, float):
-        return 1e3 * (end - start)
-    return float(start.elapsed_time(end))
-
-
 def trace(call: Call, place: Place, path: str) -> str:
     """Write what the device and the host do in some steps, for Perfetto; return the file."""
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if place.kind == "cuda" else [])]
-    wait(place)
+    turns.synchronize(place.kind)
     with torch.profiler.profile(activities=kinds) as found:
         for _ in range(TRACED):
             call(0)
-        wait(place)
+        turns.synchronize(place.kind)
     file = f"{path}.rank{place.rank}.json"
     found.export_chrome_trace(file)
     return file
