@@ -1,4 +1,4 @@
-"""k-means with k-means++ seeds on points in the plane, in meta."""
+"""k-means with k-means++ seeds on points in the plane."""
 
 import numpy as np
 
