@@ -16,7 +16,7 @@ from meta.ir import Module
 from meta.passes.links import Links, links_of
 from meta.passes.predict import Predictor, Time
 from meta.passes.timeline import Clock, Exchange, Timeline
-from meta.runtime.world import sizes_of
+from meta.runtime.mesh import axis_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def scaling(
     Raises ArgumentError for a mesh that is none, DistributedError for a program of another mesh,
     DeviceError for a device that is not there.
     """
-    sizes = sizes_of(mesh)
+    sizes = axis_sizes(mesh)
     where = require("cpu" if device is None else device)
     found = links_of(where) if link is None else link
     predictor = Predictor(module, where, how)

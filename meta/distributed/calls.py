@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from meta import op
-from meta.runtime.world import group_of, size_of
+from meta.runtime.mesh import axis_group, axis_size
 
 
 def size(over: str) -> int:
     """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
-    return size_of(over)
+    return axis_size(over)
 
 
 def rank(over: str) -> int:
@@ -21,7 +21,7 @@ def rank(over: str) -> int:
 
     A program that is traced with it serves this rank alone; `axis_index` is what programs read.
     """
-    return group_of(over).rank
+    return axis_group(over).rank
 
 
 def axis_index(over: str, device: str = "cpu") -> Any:

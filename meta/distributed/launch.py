@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from meta.base import config
 from meta.base.errors import DistributedError
 from meta.distributed.watch import GONE, WHAT, Watch
-from meta.runtime.world import ALONE, set_process
+from meta.runtime.mesh import NO_MESH, set_process_mesh
 from meta.vm import graph_ranks
 
 TIMEOUT = 300.0
@@ -136,7 +136,7 @@ def end() -> None:
 
     CUDA graphs that hold collectives are forgotten before, without which NCCL would wait for ever.
     """
-    set_process(ALONE)
+    set_process_mesh(NO_MESH)
     atexit.unregister(_leave)
     _leave("meta.distributed.end()")
 

@@ -16,8 +16,8 @@ from meta.base.errors import DistributedError
 from meta.dialect.core.cost_store import keep
 from meta.dialect.core.costs import Timing
 from meta.passes.links import BETWEEN, INSIDE, Link, link_cost, links_key, links_of
+from meta.runtime.mesh import Group, axis_group
 from meta.runtime.rank_consistency import digest
-from meta.runtime.world import Group, group_of
 from meta.vm.graphs import CudaRecorder
 
 BYTES = {"cpu": (1 << 14, 1 << 18, 1 << 22), "cuda": (1 << 20, 1 << 24, 1 << 27, 1 << 29)}
@@ -39,7 +39,7 @@ def measure_links(over: str) -> Link:
     processes, for one rank, and for several ranks on one of several hosts; ArgumentError where
     times do not grow with the bytes.
     """
-    group = group_of(over)
+    group = axis_group(over)
     if not dist.is_initialized():
         raise DistributedError("simulated ranks have no links", hint="meta.distributed.init()")
     if group.size == 1:

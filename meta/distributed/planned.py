@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from meta.base.errors import DistributedError
-from meta.runtime.world import World, inside, sizes_of
+from meta.runtime.mesh import RankMesh, axis_sizes, use_mesh
 
 
 @contextmanager
@@ -33,13 +33,15 @@ def planned(sizes: int | Mapping[str, int]) -> Iterator[None]:
     >>> meta.analysis.scaling(run.module, {"dp": 64}).ranks
     64
     """
-    with inside(World({axis: _PlannedGroup(axis, size) for axis, size in sizes_of(sizes).items()})):
+    with use_mesh(
+        RankMesh({axis: _PlannedGroup(axis, size) for axis, size in axis_sizes(sizes).items()})
+    ):
         yield
 
 
 @dataclass
 class _PlannedGroup:
-    """A group whose other ranks are not there; see `meta.runtime.world.Group`."""
+    """A group whose other ranks are not there; see `meta.runtime.mesh.Group`."""
 
     axis: str
     size: int

@@ -18,8 +18,8 @@ from meta.distributed import beside
 from meta.distributed.launch import watch
 from meta.distributed.simulated import ALIKE
 from meta.distributed.watch import Watch
+from meta.runtime.mesh import RankMesh, axis_sizes, current_mesh, set_process_mesh
 from meta.runtime.rank_consistency import digest, first_difference
-from meta.runtime.world import World, current, set_process, sizes_of
 
 _SUMS = {
     "sum": dist.ReduceOp.SUM,
@@ -48,7 +48,7 @@ class Mesh:
     """
 
     def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
-        self.sizes = sizes_of(sizes)
+        self.sizes = axis_sizes(sizes)
         own = watch()
         count = 1
         for one in self.sizes.values():
@@ -63,7 +63,7 @@ class Mesh:
         said = dict(enumerate(own.meet(f"mesh {_meshes[0]}", str(self))))
         if len(set(said.values())) > 1:
             raise DistributedError("the ranks make different meshes", found=first_difference(said))
-        self._before = current()
+        self._before = current_mesh()
         with own.joining(str(self)):
             found = {axis: self._group(own, axis) for axis in self.sizes}
         kind = "cpu" if own.device is None else "cuda"
@@ -73,7 +73,7 @@ class Mesh:
             groups if len(groups) > 1 else groups[0], kind, ranks if len(groups) > 1 else None,
             mesh_dim_names=names,
         )  # fmt: skip
-        set_process(World.of(found, (alike,) if isinstance(alike, str) else tuple(alike)))
+        set_process_mesh(RankMesh.of(found, (alike,) if isinstance(alike, str) else tuple(alike)))
 
     def _group(self, own: Watch, axis: str) -> _ProcessGroup:
         """Return this process's group along an axis; all processes make all groups of it."""
@@ -98,14 +98,14 @@ class Mesh:
         return self
 
     def __exit__(self, *_: object) -> None:
-        set_process(self._before)
+        set_process_mesh(self._before)
 
 
 _meshes = [0]
 
 
 class _ProcessGroup:
-    """A group of processes; see `meta.runtime.world.Group`.
+    """A group of processes; see `meta.runtime.mesh.Group`.
 
     Gloo ends the process, or computes something, where ranks call different collectives, and NCCL
     waits for ever. So before each one the ranks compare what they call, by Gloo: 0.15 ms for two
@@ -176,7 +176,7 @@ class _ProcessGroup:
         return beside.start(run, written[0].device)
 
     def gather(self, data: bytes, what: str) -> list[bytes]:
-        """Return what each rank gives; see `meta.runtime.world.Group`."""
+        """Return what each rank gives; see `meta.runtime.mesh.Group`."""
         with self._noted(f"agreement on {what}"):
             longest = max(int.from_bytes(n, "little") for n in self._same_length(_size_of(data)))
             # Of equal lengths, and never of none.
@@ -185,7 +185,7 @@ class _ProcessGroup:
 
     @contextmanager
     def running(self, what: str, digest: bytes) -> Iterator[None]:
-        """Let a block run a program; see `meta.runtime.world.Group`."""
+        """Let a block run a program; see `meta.runtime.mesh.Group`."""
         with self._noted(what):
             if self._watch.device is None:
                 self._compare(what, digest)

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from meta.base.errors import DistributedError
+from meta.runtime.mesh import RankMesh, axis_sizes, use_mesh
 from meta.runtime.random import as_rank, default
-from meta.runtime.world import World, inside, sizes_of
 
 _HIDDEN = 255
 """Each byte of what is communicated: of a floating point number, NaN."""
@@ -53,7 +53,7 @@ class simulate:
     """
 
     def __init__(self, sizes: int | Mapping[str, int], alike: str | Sequence[str] = ALIKE) -> None:
-        self.sizes = sizes_of(sizes)
+        self.sizes = axis_sizes(sizes)
         self.alike = (alike,) if isinstance(alike, str) else tuple(alike)
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class simulate:
                 size = self.sizes[axis]
                 point = points.setdefault(key, _Point(axis, size))
                 groups[axis] = _SimulatedGroup(meeting, point, number, place[i], size)
-            worlds.append(World.of(groups, self.alike))
+            worlds.append(RankMesh.of(groups, self.alike))
         begin = default.state()
         states = [begin for _ in places]
         results: list[Any] = [None] * len(places)
@@ -89,7 +89,7 @@ class simulate:
         def rank(number: int) -> None:
             try:
                 here = worlds[number]
-                with inside(here), as_rank(here.stream, begin) as generator:
+                with use_mesh(here), as_rank(here.stream, begin) as generator:
                     results[number] = function(*args)
                     states[number] = generator.state()
             except BaseException as error:
@@ -199,7 +199,7 @@ class _Meeting:
 
 @dataclass
 class _SimulatedGroup:
-    """A group whose ranks are threads; see `meta.runtime.world.Group`. number: of all ranks."""
+    """A group whose ranks are threads; see `meta.runtime.mesh.Group`. number: of all ranks."""
 
     meeting: _Meeting
     point: _Point

@@ -16,10 +16,10 @@ from meta.model.model import Model
 from meta.model.parts import exchanges_noted
 from meta.passes.distributed.sharding import Exchange
 from meta.runtime.array_key import key_of
+from meta.runtime.mesh import axis_group, axis_size, current_mesh
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.random import default
-from meta.runtime.world import current, group_of, size_of
 
 COLUMN, ROW, VOCABULARY, WHOLE = "column", "row", "vocabulary", "whole"
 STYLES = (COLUMN, ROW, VOCABULARY, WHOLE)
@@ -69,7 +69,7 @@ def tensor_parallel(model: Model, plan: Mapping[str, Any] | None = None, over: s
     >>> dist.simulate({"tp": 2}).run(shape)[0]
     ((4, 4), (4, 4), (2, 4))
     """
-    ranks = size_of(over)
+    ranks = axis_size(over)
     if plan is None:
         plan = tensor_parallel_plan(model, over)
     splits = _splits(model, plan, over, ranks)
@@ -101,10 +101,10 @@ def _require_alike(over: str, splits: Mapping[str, Split]) -> None:
     seed, counter = default.state()
     told = (
         "\n".join(f"{name}: {splits[name]}" for name in sorted(splits)),
-        f"the stream {current().stream}",
+        f"the stream {current_mesh().stream}",
         f"seed {seed}, {counter} draws",
     )
-    given = group_of(over).gather("\0".join(told).encode(), "how a model is divided")
+    given = axis_group(over).gather("\0".join(told).encode(), "how a model is divided")
     others = [one.decode().split("\0") for one in given]
     for number, (what, hint) in enumerate(
         (
@@ -144,7 +144,7 @@ def tensor_parallel_plan(model: Model, over: str = "tp") -> dict[str, Any]:
     A model says how the layers in it are divided by a method ``tensor_parallel_plan(ranks)``, which
     returns a plan of names inside of it. ArgumentError if there is none.
     """
-    ranks, plan = size_of(over), dict[str, Any]()
+    ranks, plan = axis_size(over), dict[str, Any]()
     for path, inner in model.paths():
         if isinstance(inner, Model):
             own = inner.tensor_parallel_plan(ranks)

@@ -15,7 +15,7 @@ from meta.ir.types import UnknownDim
 from meta.op.core import CallValues, DeviceName, InOut, Ints, Tensor, TensorType, View, op
 from meta.op.core.check import normalize_axis, require
 from meta.op.shapes import view_of_first
-from meta.runtime.world import REDUCTIONS
+from meta.runtime.mesh import REDUCTIONS
 
 NO_SUMS = COMPLEX | {"bool"}
 

@@ -18,9 +18,9 @@ from meta.passes.distributed.flat_parts import (
     reduced_together,
     small_ones,
 )
+from meta.runtime.mesh import axis_size
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
-from meta.runtime.world import size_of
 
 Arrays = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class Ranks:
     @classmethod
     def of(cls, over: str, dtype: str | None, zero: int) -> Ranks:
         """Return those of the mesh at hand; one rank has the whole of everything."""
-        size = size_of(over)
+        size = axis_size(over)
         return cls(over, size, dtype, zero if size > 1 else 0)
 
     @property

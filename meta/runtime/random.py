@@ -3,7 +3,8 @@
 A draw is identified by (seed, counter); kernels expand it with a counter-based generator (Philox
 4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so a result depends
 on the seed and the order of calls only. On a mesh a draw is identified by its stream, too, which
-follows from the rank's place (`meta.runtime.world.World`): seed and counter are those of all ranks.
+follows from the rank's place (`meta.runtime.mesh.RankMesh`): seed and counter are those of all
+ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from meta.base.errors import ArgumentError
 from meta.runtime import trace_checks
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 
 KEYS_PER_BATCH = 1024
 """How many keys are computed at a time, at least."""
@@ -130,7 +131,7 @@ class _Default(Generator):
         own = _rank_generator.get()
         if own is not None:
             return own._next(count)
-        stream = current().stream
+        stream = current_mesh().stream
         if stream != self._stream:
             with self._lock:
                 self._stream = stream

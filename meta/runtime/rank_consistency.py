@@ -13,7 +13,7 @@ from itertools import zip_longest
 
 from meta.base.errors import DistributedError
 from meta.base.source import Span
-from meta.runtime.world import World
+from meta.runtime.mesh import RankMesh
 
 MAX_LINE = 200
 """Characters of a line that are shown."""
@@ -26,7 +26,7 @@ def digest(text: str) -> bytes:
 
 
 def require_consistent(
-    world: World,
+    mesh: RankMesh,
     what: str,
     own: bytes,
     text: Callable[[], str],
@@ -40,10 +40,10 @@ def require_consistent(
     what: what they are to agree on, as "the program". own: its hash. text: the lines behind the
     hash, for the message. over: None for all axes. Raises DistributedError on all of these ranks.
     """
-    if len(set(world.gather(own, what, over).values())) == 1:
+    if len(set(mesh.gather(own, what, over).values())) == 1:
         return
     # By the numbers of ranks in the order of the axes, as messages elsewhere.
-    given = world.gather(f"{world.rank}\n{text()}".encode(), what, over)
+    given = mesh.gather(f"{mesh.rank}\n{text()}".encode(), what, over)
     texts: dict[int, str] = {}
     for one in given.values():
         number, _, its = one.decode().partition("\n")

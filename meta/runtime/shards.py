@@ -10,15 +10,15 @@ from __future__ import annotations
 import torch
 
 from meta.base.errors import DistributedError
+from meta.runtime.mesh import axis_group, current_mesh
 from meta.runtime.placement import Placement
-from meta.runtime.world import current, group_of
 
 
 def rank_along(over: str, size: int) -> int:
     """Return this rank's place along an axis of so many ranks; DistributedError if the mesh has
     none. Along an axis of one rank no mesh is needed.
     """
-    return current().group(over, size).rank if size > 1 else 0
+    return current_mesh().group(over, size).rank if size > 1 else 0
 
 
 def own_shard(x: torch.Tensor, over: str, size: int) -> torch.Tensor:
@@ -48,7 +48,7 @@ def shard_of(x: torch.Tensor, before: Placement, after: Placement) -> torch.Tens
     splits; compact, in memory of its own if there are further splits.
     """
     for split in after.splits[common_splits(before, after) :]:
-        x = split.part(x, group_of(split.over).rank)
+        x = split.part(x, axis_group(split.over).rank)
     return x
 
 
@@ -64,7 +64,7 @@ def gather_shards(x: torch.Tensor, before: Placement, after: Placement) -> torch
         if x.numel() and split.size > 1:
             # As bytes: libraries do not know all dtypes.
             given, found = x.contiguous().reshape(-1), parts.reshape(split.size, -1)
-            group_of(split.over).all_gather(found.view(torch.uint8), given.view(torch.uint8))
+            axis_group(split.over).all_gather(found.view(torch.uint8), given.view(torch.uint8))
         else:
             parts.copy_(x.expand_as(parts))
         x = split.join(list(parts), shapes[number])

@@ -46,7 +46,7 @@ class Callback:
         """Take what `state` returned."""
 
 
-class Watches(Callback):
+class MetricMonitor(Callback):
     """Base of callbacks that compare a metric of the evaluations with the best so far.
 
     Attributes
@@ -89,7 +89,7 @@ class Watches(Callback):
         self.best, self.waited = state["best"], state["waited"]
 
 
-class EarlyStop(Watches):
+class EarlyStop(MetricMonitor):
     """Ends a run when a metric of the evaluation has not become better for a while.
 
     Parameters
@@ -117,7 +117,7 @@ class EarlyStop(Watches):
             run.stop(f"{self.metric} has not become better in {self.patience} evaluations")
 
 
-class ReduceOnPlateau(Watches):
+class ReduceOnPlateau(MetricMonitor):
     """Multiplies the learning rate by ``factor`` when a metric of the evaluation has not become
     better for a while; as torch.optim.lr_scheduler.ReduceLROnPlateau with ``threshold_mode="abs"``
     and a threshold of ``least``. A run with ``schedule=`` refuses it.

@@ -35,13 +35,13 @@ import torch
 
 from meta.base.errors import ArgumentError, DistributedError, FormatError
 from meta.base.files import checksum, read_file, sha256, writing
+from meta.runtime.mesh import current_mesh
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement
 from meta.runtime.tensor_file import TensorFile, write_tensors
-from meta.runtime.world import current
-from meta.train.parts import Written, number_of, shared_out
-from meta.train.plain import from_plain, to_plain
-from meta.train.team import ALONE, Team
+from meta.train.checkpoint_shards import ShardedArray, assign_writers, rank_number
+from meta.train.json_state import from_json, to_json
+from meta.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 SCHEMA, VERSION = "meta.train.checkpoint", 2
 MODEL, RECORD = "model.safetensors", "checkpoint.json"
@@ -73,7 +73,7 @@ class Checkpoint:
     more: dict[str, Any]
 
 
-class Checkpoints:
+class CheckpointFolder:
     """The checkpoints in a folder.
 
     Parameters
@@ -128,18 +128,18 @@ class Checkpoints:
         model: Mapping[str, ndarray],
         training: Mapping[str, ndarray],
         more: Mapping[str, Any],
-        team: Team = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> Path:
         """Write a checkpoint, remove those that are too old, and return its folder.
 
-        All ranks of a team call it, each with its parts of the arrays and its state ``more``.
+        All ranks of a group call it, each with its parts of the arrays and its state ``more``.
 
         Raises ArgumentError for state in ``more`` that cannot be written, and FileError if the
         folder is full, read-only or gone, DistributedError where it is so on another rank; the
         checkpoints before are then as they were.
         """
-        draft = _Draft(team, step, {"model": model, "training": training})
-        state = _states(more, team)
+        draft = _CheckpointWriter(group, step, {"model": model, "training": training})
+        state = _gather_states(more, group)
         target = self.path(step)
         part = self._part(target)
 
@@ -151,7 +151,7 @@ class Checkpoints:
             with writing(self.folder):
                 _write_record(part, draft.record(state, files))
                 os.rename(part, target)
-                _flush(self.folder)
+                _fsync(self.folder)
 
         def forget() -> None:
             with writing(self.folder):
@@ -161,30 +161,34 @@ class Checkpoints:
                     os.rename(self.path(old), gone)
                     shutil.rmtree(gone)
 
-        team.by_first("beginning a checkpoint", begin)
+        group.on_rank_zero("beginning a checkpoint", begin)
         try:
-            files = team.each("writing its part of a checkpoint", partial(draft.write, part))
-            team.by_first("completing a checkpoint", finish)
+            files = group.on_each_rank(
+                "writing its part of a checkpoint", partial(draft.write, part)
+            )
+            group.on_rank_zero("completing a checkpoint", finish)
         finally:
-            if team.first:
+            if group.is_rank_zero:
                 shutil.rmtree(part, ignore_errors=True)
-        team.by_first("removing old checkpoints", forget)
+        group.on_rank_zero("removing old checkpoints", forget)
         return target
 
-    def newest(self) -> Stored | None:
-        """Open the newest checkpoint; None if there is none. See `Stored`."""
+    def newest(self) -> StoredCheckpoint | None:
+        """Open the newest checkpoint; None if there is none. See `StoredCheckpoint`."""
         steps = self.steps()
-        return Stored(self.path(steps[-1])) if steps else None
+        return StoredCheckpoint(self.path(steps[-1])) if steps else None
 
 
-class _Draft:
+class _CheckpointWriter:
     """A checkpoint that is being written: what this rank writes, and what the first one states."""
 
-    def __init__(self, team: Team, step: int, arrays: Mapping[str, Mapping[str, ndarray]]) -> None:
+    def __init__(
+        self, group: ProcessGroup, step: int, arrays: Mapping[str, Mapping[str, ndarray]]
+    ) -> None:
         self.step = step
-        world = None if team.alone else current()
+        world = None if group.alone else current_mesh()
         self.sizes = {} if world is None else world.sizes
-        self.place = {} if world is None else world.place
+        self.place = {} if world is None else world.coordinates
         self.rank = 0 if world is None else world.rank
         named = {f"{kind}/{n}": a for kind, its in arrays.items() for n, a in its.items()}
         whole = not any(a.placement.splits for a in arrays["model"].values())
@@ -192,8 +196,8 @@ class _Draft:
         of_model = {f"model/{n}" for n in self.model}
         self.arrays = {n: a for n, a in named.items() if n not in of_model}
         self.written = {
-            **{n: Written(named[n].dtype, named[n].placement, {}) for n in of_model},
-            **shared_out(self.arrays, self.sizes),
+            **{n: ShardedArray(named[n].dtype, named[n].placement, {}) for n in of_model},
+            **assign_writers(self.arrays, self.sizes),
         }
         self.whole_model = whole
 
@@ -201,7 +205,7 @@ class _Draft:
         """Write this rank's files; return their hashes by name."""
         files = {
             rank_file(self.rank): {
-                n: a for n, a in self.arrays.items() if self.written[n].written_at(self.place)
+                n: a for n, a in self.arrays.items() if self.written[n].is_written_by(self.place)
             }
         }
         if self.whole_model and self.rank == 0:
@@ -210,7 +214,7 @@ class _Draft:
         with writing(part.parent):
             for name, arrays in files.items():
                 write_tensors(part / name, {n: a.tensor for n, a in arrays.items()})
-                _flush(part / name)
+                _fsync(part / name)
                 found[name] = sha256(part / name)
         return found
 
@@ -228,17 +232,17 @@ class _Draft:
         }
 
 
-def _states(more: Mapping[str, Any], team: Team) -> list[Any]:
+def _gather_states(more: Mapping[str, Any], group: ProcessGroup) -> list[Any]:
     """Return the state of each rank as JSON data; None for one that has that of the first rank."""
     own: dict[str, Any] = {}
 
     def plain() -> str:
-        own.update({k: to_plain(v, k) for k, v in more.items()})
+        own.update({k: to_json(v, k) for k, v in more.items()})
         return checksum(own)
 
-    hashes = team.each("its state", plain)
-    differs = team.first or checksum(own) != hashes[0]
-    given = team.gather(json.dumps(own) if differs else None, "the state of the run")
+    hashes = group.on_each_rank("its state", plain)
+    differs = group.is_rank_zero or checksum(own) != hashes[0]
+    given = group.gather(json.dumps(own) if differs else None, "the state of the run")
     return [None if text is None else json.loads(text) for text in given]
 
 
@@ -253,11 +257,11 @@ def _write_record(part: Path, record: dict[str, Any]) -> None:
         )
     text = json.dumps({**record, "checksum": checksum(record)})
     (part / RECORD).write_text(text, encoding="utf-8")
-    _flush(part / RECORD)
-    _flush(part)
+    _fsync(part / RECORD)
+    _fsync(part)
 
 
-class Stored:
+class StoredCheckpoint:
     """A checkpoint on disk, whose arrays are read one by one.
 
     Raises FormatError for a folder that is damaged, no checkpoint, or of a later version.
@@ -274,39 +278,39 @@ class Stored:
         try:
             self.sizes: dict[str, int] = record["mesh"]
             self._files: dict[str, str] = record["files"]
-            self.written: dict[str, dict[str, Written]] = {kind: {} for kind in SECTIONS}
+            self.written: dict[str, dict[str, ShardedArray]] = {kind: {} for kind in SECTIONS}
             for name, its in record["arrays"].items():
                 kind, _, own = name.partition("/")
-                self.written[kind][own] = Written.of(its, self.sizes)
+                self.written[kind][own] = ShardedArray.of(its, self.sizes)
             names = {rank_file(rank) for rank in range(math.prod(self.sizes.values()))}
             if self._files.keys() not in (names, names | {MODEL}):
                 raise ValueError(f"files {', '.join(self._files)}")
             self.step: int = record["step"]
-            self.more: dict[str, Any] = {k: from_plain(v) for k, v in record["more"].items()}
+            self.more: dict[str, Any] = {k: from_json(v) for k, v in record["more"].items()}
             self._ranks: dict[str, Any] = record["ranks"]
         except (KeyError, TypeError, ValueError, AttributeError, DistributedError) as error:
-            raise _refusal(self.folder, f"{RECORD} is damaged: {error}") from error
+            raise _format_error(self.folder, f"{RECORD} is damaged: {error}") from error
         self._open: dict[str, TensorFile] = {}
 
-    def check(self, team: Team = ALONE) -> None:
-        """Compare the files with their hashes, each on one rank; all ranks of a team call it."""
+    def check(self, group: ProcessGroup = SINGLE_PROCESS) -> None:
+        """Compare the files with their hashes, each on one rank; all ranks of a group call it."""
         names = sorted(self._files)
-        own = 0 if team.alone else current().rank
-        count = 1 if team.alone else current().size
-        team.each("reading a checkpoint", lambda: self._check(names[own::count]))
+        own = 0 if group.alone else current_mesh().rank
+        count = 1 if group.alone else current_mesh().size
+        group.on_each_rank("reading a checkpoint", lambda: self._check(names[own::count]))
 
     def _check(self, names: list[str]) -> None:
         for name in names:
             path = self.folder / name
             if not path.is_file() or sha256(path) != self._files[name]:
-                raise _refusal(self.folder, f"its file {name} is missing or damaged")
+                raise _format_error(self.folder, f"its file {name} is missing or damaged")
 
-    def state(self, team: Team = ALONE) -> dict[str, Any]:
+    def state(self, group: ProcessGroup = SINGLE_PROCESS) -> dict[str, Any]:
         """Return the rest of this rank's state; on another mesh that of the first rank."""
-        if team.alone or current().sizes != self.sizes:
+        if group.alone or current_mesh().sizes != self.sizes:
             return self.more
-        own = self._ranks.get(str(current().rank))
-        return self.more if own is None else {k: from_plain(v) for k, v in own.items()}
+        own = self._ranks.get(str(current_mesh().rank))
+        return self.more if own is None else {k: from_json(v) for k, v in own.items()}
 
     def part(
         self, kind: str, name: str, placement: Placement, place: Mapping[str, int]
@@ -316,12 +320,12 @@ class Stored:
         where = {split.over: 0 for split in placement.splits} | dict(place)
         if its.placement == placement:
             at = {**its.at, **{split.over: where[split.over] for split in placement.splits}}
-            return self._wrote(kind, name, number_of(at, self.sizes))
+            return self._wrote(kind, name, rank_number(at, self.sizes))
         return placement.part(self.whole(kind, name), where)
 
     def whole(self, kind: str, name: str) -> torch.Tensor:
         """Return an array as a whole."""
-        return self.written[kind][name].whole(partial(self._wrote, kind, name), self.sizes)
+        return self.written[kind][name].assemble(partial(self._wrote, kind, name), self.sizes)
 
     def _wrote(self, kind: str, name: str, rank: int) -> torch.Tensor:
         """Return what a rank wrote of an array."""
@@ -346,7 +350,7 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
 
     Raises FormatError for a folder that is damaged, no checkpoint, or of another version.
     """
-    return Stored(folder).read()
+    return StoredCheckpoint(folder).read()
 
 
 def _record(where: Path) -> dict[str, Any]:
@@ -354,9 +358,9 @@ def _record(where: Path) -> dict[str, Any]:
     try:
         record = json.loads(read_file(path, MAX_RECORD_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise _refusal(where, f"{RECORD} cannot be read: {error}") from error
+        raise _format_error(where, f"{RECORD} cannot be read: {error}") from error
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise _refusal(where, f"{RECORD} is of something else")
+        raise _format_error(where, f"{RECORD} is of something else")
     if record.get("version") != VERSION:
         raise FormatError(
             "this checkpoint is of another version of the format",
@@ -365,11 +369,11 @@ def _record(where: Path) -> dict[str, Any]:
             hint="read it with the version of meta that wrote it",
         )
     if record.pop("checksum", None) != checksum(record):
-        raise _refusal(where, f"{RECORD} was changed")
+        raise _format_error(where, f"{RECORD} was changed")
     return record
 
 
-def _refusal(where: Path, what: str) -> FormatError:
+def _format_error(where: Path, what: str) -> FormatError:
     return FormatError(
         "this is no complete checkpoint",
         expected=f"a folder with {RECORD}, and the files of all ranks",
@@ -378,7 +382,7 @@ def _refusal(where: Path, what: str) -> FormatError:
     )
 
 
-def _flush(path: Path) -> None:
+def _fsync(path: Path) -> None:
     """Make a file, or a folder's list of names, reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

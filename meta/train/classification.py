@@ -22,7 +22,7 @@ from meta.base.errors import ArgumentError
 from meta.op.sets import bincount
 from meta.train.metric import Metric, quotient
 
-IGNORED = -100
+IGNORE_INDEX = -100
 AVERAGES = ("macro", "micro", "weighted", "binary", None)
 
 
@@ -77,7 +77,9 @@ class Accuracy(Classification):
     predictions. NaN of no labels.
     """
 
-    def __init__(self, threshold: float | None = None, ignore_index: int | None = IGNORED) -> None:
+    def __init__(
+        self, threshold: float | None = None, ignore_index: int | None = IGNORE_INDEX
+    ) -> None:
         super().__init__(threshold, ignore_index)
 
     def statistics(self, prediction: Any, target: Any) -> dict[str, Any]:
@@ -112,7 +114,7 @@ class PerClass(Classification):
         average: str | None = "macro",
         classes: int | None = None,
         threshold: float | None = None,
-        ignore_index: int | None = IGNORED,
+        ignore_index: int | None = IGNORE_INDEX,
     ) -> None:
         super().__init__(threshold, ignore_index)
         if average not in AVERAGES:
@@ -209,7 +211,7 @@ class ConfusionMatrix(Classification):
         self,
         classes: int | None = None,
         threshold: float | None = None,
-        ignore_index: int | None = IGNORED,
+        ignore_index: int | None = IGNORE_INDEX,
     ) -> None:
         super().__init__(threshold, ignore_index)
         _require_classes(classes)
@@ -240,7 +242,7 @@ class TopK(Classification):
     at least k classes. NaN of no labels.
     """
 
-    def __init__(self, k: int, ignore_index: int | None = IGNORED) -> None:
+    def __init__(self, k: int, ignore_index: int | None = IGNORE_INDEX) -> None:
         super().__init__(None, ignore_index)
         if type(k) is not int or k < 1:
             raise ArgumentError("k is a number of classes", expected="an int >= 1", found=repr(k))
@@ -281,7 +283,9 @@ class AUC(Classification):
 
     joined = True
 
-    def __init__(self, average: str | None = "macro", ignore_index: int | None = IGNORED) -> None:
+    def __init__(
+        self, average: str | None = "macro", ignore_index: int | None = IGNORE_INDEX
+    ) -> None:
         super().__init__(None, ignore_index)
         if average not in ("macro", None):
             raise ArgumentError(
@@ -332,7 +336,7 @@ class Perplexity(Classification):
     largest float64, NaN of no labels.
     """
 
-    def __init__(self, ignore_index: int | None = IGNORED) -> None:
+    def __init__(self, ignore_index: int | None = IGNORE_INDEX) -> None:
         super().__init__(None, ignore_index)
 
     def statistics(self, prediction: Any, target: Any) -> dict[str, Any]:

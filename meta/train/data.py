@@ -39,8 +39,8 @@ from meta.runtime.random import Generator
 from meta.runtime.torch_leaf import refuse_detach
 from meta.train import random_state
 from meta.train.batch import Batch, arguments, read_batch
-from meta.train.share import Share, samplers
-from meta.train.team import ALONE, Team
+from meta.train.batch_sharder import BatchSharder, samplers
+from meta.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 class Feed:
@@ -48,7 +48,7 @@ class Feed:
 
     Parameters
     ----------
-    team: the ranks among which the rows of batches are shared out. even: whether equally, or so
+    group: the ranks among which the rows of batches are shared out. even: whether equally, or so
     that each row is counted once (see above).
 
     Attributes
@@ -59,7 +59,11 @@ class Feed:
     """
 
     def __init__(
-        self, data: Iterable[Any], device: Device, team: Team = ALONE, even: bool = True
+        self,
+        data: Iterable[Any],
+        device: Device,
+        group: ProcessGroup = SINGLE_PROCESS,
+        even: bool = True,
     ) -> None:
         if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
             raise ArgumentError(
@@ -67,7 +71,7 @@ class Feed:
                 expected="an iterable of pairs (inputs, targets), or a torch DataLoader",
                 found=type(data).__name__,
             )
-        self._share = Share(data, team, even)
+        self._share = BatchSharder(data, group, even)
         self.data, self.device = self._share.data, device
         self.epoch = self.batch = 0
         self.one_shot = isinstance(data, Iterator)
@@ -116,7 +120,7 @@ class Feed:
     def state(self) -> dict[str, Any]:
         """Return the position, for a checkpoint; all ranks call it."""
         data: Any = self.data
-        own = data.state_dict() if _keeps_its_position(data) else None
+        own = data.state_dict() if _has_own_state(data) else None
         begun = self.batch > 0 and own is None
         return {
             "epoch": self.epoch,
@@ -130,7 +134,7 @@ class Feed:
         """Go to a position, and put the random generators into the state that they had there."""
         self.epoch, self.batch = state["epoch"], state["batch"]
         data: Any = self.data
-        if _keeps_its_position(data) and state["data"] is not None:
+        if _has_own_state(data) and state["data"] is not None:
             data.load_state_dict(self._share.own_position(state["data"]))
             self._iterator = iter(data) if self.batch else None
         elif self.batch:
@@ -185,7 +189,7 @@ class Feed:
             error.add_note(text)
 
 
-def _keeps_its_position(data: Any) -> bool:
+def _has_own_state(data: Any) -> bool:
     return callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     )

@@ -18,8 +18,8 @@ from meta.train import random_state
 from meta.train.data import Feed
 from meta.train.metric import Metric
 from meta.train.objective import Evaluation, Loss
+from meta.train.process_group import SINGLE_PROCESS, MeshLike, ProcessGroup, group_on_mesh
 from meta.train.runner import Runner
-from meta.train.team import ALONE, Meshes, Team, team_on
 
 
 def evaluate(
@@ -30,7 +30,7 @@ def evaluate(
     metrics: Mapping[str, Loss | Metric] | None = None,
     amp: str | None = None,
     executor: str = "vm",
-    mesh: Meshes | None = None,
+    mesh: MeshLike | None = None,
     over: str = "dp",
 ) -> dict[str, float]:
     """Return the mean loss, as "loss", and metrics of a model over data.
@@ -48,11 +48,11 @@ def evaluate(
     Raises ArgumentError
     for data without a batch.
     """
-    with team_on(mesh, over) as team:
+    with group_on_mesh(mesh, over) as group:
         for one in (model, loss):
             if isinstance(one, Model):
-                team.share_arrays(one)
-        return Evaluator(model, loss, metrics or {}, amp, executor, team).run(data)
+                group.broadcast_arrays(one)
+        return Evaluator(model, loss, metrics or {}, amp, executor, group).run(data)
 
 
 class Evaluator:
@@ -65,7 +65,7 @@ class Evaluator:
         metrics: Mapping[str, Loss | Metric],
         amp: str | None,
         executor: str,
-        team: Team = ALONE,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         for name, metric in metrics.items():
             if isinstance(metric, Metric) and not metric.is_number:
@@ -78,7 +78,7 @@ class Evaluator:
             raise ArgumentError(
                 "a metric cannot be called so: these names are taken", found=", ".join(taken)
             )
-        self.model, self.loss, self.team = model, loss, team
+        self.model, self.loss, self.group = model, loss, group
         self._counting = {n: m for n, m in metrics.items() if isinstance(m, Metric)}
         self._names = ("loss", *metrics)
         evaluation: Model = Evaluation(model, loss, metrics)
@@ -90,13 +90,13 @@ class Evaluator:
         """Return the means, and what is counted, over ``data``."""
         for metric in self._counting.values():
             metric.reset()
-        feed = Feed(data, device_of(self.model), self.team, even=False)
+        feed = Feed(data, device_of(self.model), self.group, even=False)
         found: dict[str, list[ndarray]] = {n: [] for n in self._names if n not in self._counting}
         weights: list[int] = []
         with (
-            random_state.preserved(feed.generators),
-            in_mode(False, self.model, self.loss),
-            bar(feed.length(), "evaluation", delay=1, shown=self.team.first) as progress,
+            random_state.fork_rng(feed.generators),
+            training_mode(False, self.model, self.loss),
+            bar(feed.length(), "evaluation", delay=1, shown=self.group.is_rank_zero) as progress,
         ):
             while (batch := feed.take()) is not None:
                 values = self._runner(batch.inputs, batch.targets)
@@ -108,12 +108,12 @@ class Evaluator:
                     weights.append(batch.samples)
                 progress.update()
         sums = {name: _sum(values, weights) for name, values in found.items()}
-        of_ranks = self.team.gather((sums, sum(weights)), "an evaluation", along=True)
+        of_ranks = self.group.gather((sums, sum(weights)), "an evaluation", along=True)
         total = sum(weight for _, weight in of_ranks)
         means = {name: sum(its[name] for its, _ in of_ranks) / total for name in found}
         for metric in self._counting.values():
-            if self.team.count > 1:
-                metric.join(self.team.gather(metric.kept(), "a metric", along=True))
+            if self.group.size > 1:
+                metric.join(self.group.gather(metric.kept(), "a metric", along=True))
         counted = {name: metric.compute() for name, metric in self._counting.items()}
         both = means | counted
         return {name: both[name] for name in self._names}
@@ -125,7 +125,7 @@ def device_of(model: Model) -> Device:
 
 
 @contextmanager
-def in_mode(training: bool, *models: Any) -> Iterator[None]:
+def training_mode(training: bool, *models: Any) -> Iterator[None]:
     """Switch models, and those inside, to a mode for a block; what is no model is left out."""
     inside = [m for model in models if isinstance(model, Model) for m in model.models()]
     modes = [(m, m.training) for m in inside]

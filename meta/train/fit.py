@@ -14,16 +14,16 @@ from meta.base.errors import ArgumentError
 from meta.model.model import Model
 from meta.optim import Optimizer, StepMaker, TrainingStep
 from meta.train import random_state
-from meta.train.callback import Callback, ReduceOnPlateau, Watches
-from meta.train.checkpoint import Checkpoints
+from meta.train.callback import Callback, MetricMonitor, ReduceOnPlateau
+from meta.train.checkpoint import CheckpointFolder
 from meta.train.data import Feed
-from meta.train.evaluate import Evaluator, device_of, in_mode
+from meta.train.evaluate import Evaluator, device_of, training_mode
 from meta.train.log import loggers
 from meta.train.metric import Metric
 from meta.train.objective import Loss, Objective
+from meta.train.process_group import MeshLike, ProcessGroup, group_on_mesh, require_data_parallel
 from meta.train.record import Record
-from meta.train.run import Limits, Run, Watching
-from meta.train.team import Meshes, Team, require_data_parallel, team_on
+from meta.train.run import Limits, Monitoring, Run
 
 
 def fit(
@@ -50,7 +50,7 @@ def fit(
     device: object = None,
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
-    mesh: Meshes | None = None,
+    mesh: MeshLike | None = None,
     over: str = "dp",
 ) -> Record:
     """Train a model, in place, and return a record of the run. docs/training.md shows all of it.
@@ -116,18 +116,18 @@ def fit(
     _require_metrics(metrics)
     _require_often_enough(data, eval_data, epochs)
     _require_schedule_and_seed(schedule, seed)
-    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, keep)
+    checkpoints = None if checkpoint is None else CheckpointFolder(checkpoint, keep)
     written = loggers(log)
     if device is not None:
         model.to(device=require(device))
         if isinstance(loss, Model):
             loss.to(device=require(device))
     with (
-        team_on(mesh, over) as team,
-        nullcontext() if model.training else in_mode(True, model),
+        group_on_mesh(mesh, over) as group,
+        nullcontext() if model.training else training_mode(True, model),
         nullcontext()
         if checkpoints is None
-        else team.within_first("locking the folder of checkpoints", checkpoints.locked()),
+        else group.within_rank_zero("locking the folder of checkpoints", checkpoints.locked()),
     ):
         if checkpoints is not None and not resume and (found := checkpoints.steps()):
             raise ArgumentError(
@@ -140,19 +140,19 @@ def fit(
         objective: Model = Objective(model, loss)
         if amp is not None:
             objective = meta.amp.autocast(objective, dtype=amp)
-        training_step = _training_step(optimizer, objective, team)
-        feed = Feed(data, device_of(model), team)
-        if not team.alone:  # the order of data is drawn alike
-            random_state.share(team, feed.generators)
-        watching = Watching(
+        training_step = _training_step(optimizer, objective, group)
+        feed = Feed(data, device_of(model), group)
+        if not group.alone:  # the order of data is drawn alike
+            random_state.broadcast(group, feed.generators)
+        watching = Monitoring(
             None
             if eval_data is None
-            else Evaluator(model, loss, metrics or {}, amp, executor, team),
+            else Evaluator(model, loss, metrics or {}, amp, executor, group),
             eval_data or (),
             tuple(metrics or ()),
-            written if team.first else [],
+            written if group.is_rank_zero else [],
             tuple(callbacks),
-            _of_average(eval_average, training_step),
+            _evaluates_average(eval_average, training_step),
         )
         run = Run(
             model,
@@ -164,14 +164,14 @@ def fit(
             schedule,
             checkpoints,
             watching,
-            team,
+            group,
         )
         run.resume()
         return run.go()
 
 
-def _training_step(optimizer: StepMaker, objective: Model, team: Team) -> TrainingStep:
-    along = {"over": team.over} if team.over and "over" in signature(optimizer).parameters else {}
+def _training_step(optimizer: StepMaker, objective: Model, group: ProcessGroup) -> TrainingStep:
+    along = {"over": group.over} if group.over and "over" in signature(optimizer).parameters else {}
     made = optimizer(objective, **along)
     if not isinstance(made, TrainingStep):
         raise ArgumentError(
@@ -179,11 +179,11 @@ def _training_step(optimizer: StepMaker, objective: Model, team: Team) -> Traini
             expected="what a with_<name> of meta.optim returns",
             found=type(made).__name__,
         )
-    require_data_parallel(team, None if made.ranks is None else made.ranks.over)
+    require_data_parallel(group, None if made.ranks is None else made.ranks.over)
     return made
 
 
-def _of_average(wanted: bool | None, step: TrainingStep) -> bool | None:
+def _evaluates_average(wanted: bool | None, step: TrainingStep) -> bool | None:
     """Return whether the average is evaluated; None where there is none."""
     if step.average is not None:
         return wanted is not False
@@ -256,7 +256,7 @@ def _require_callbacks(callbacks: Any, eval_data: object, schedule: object) -> N
                 found=type(callback).__name__,
                 hint="derive a class from it, and override the methods that you need",
             )
-        if isinstance(callback, Watches) and eval_data is None:
+        if isinstance(callback, MetricMonitor) and eval_data is None:
             who = type(callback).__name__
             raise ArgumentError(f"{who} needs an evaluation", hint="pass eval_data=, too")
         if isinstance(callback, ReduceOnPlateau) and schedule is not None:

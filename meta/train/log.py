@@ -26,12 +26,12 @@ from meta.base.files import read_file, replacing, writing
 
 Row = dict[str, float]
 
-TRAINING = ("step", "time", "epoch", "loss", "learning_rate", "samples_per_second")
+TRAINING_COLUMNS = ("step", "time", "epoch", "loss", "learning_rate", "samples_per_second")
 
 
 def columns(metrics: Iterable[str]) -> tuple[str, ...]:
     """Return all columns of a run's log."""
-    return (*TRAINING, *(f"eval.{name}" for name in ("loss", *metrics)))
+    return (*TRAINING_COLUMNS, *(f"eval.{name}" for name in ("loss", *metrics)))
 
 
 @runtime_checkable
@@ -201,7 +201,7 @@ class Curves:
     def figure(self) -> Any:
         """Return the picture as a matplotlib Figure."""
         shared = {"loss": ("loss", "eval.loss")}
-        metrics = [n for n in self._curves if n.startswith("eval.") and n not in APART]
+        metrics = [n for n in self._curves if n.startswith("eval.") and n not in SHARED_PANELS]
         panels = {**shared, **{n.removeprefix("eval."): (n,) for n in metrics}}
         panels["learning rate"] = ("learning_rate",)
         figure = self._make(figsize=(8, 2.6 * len(panels)), layout="constrained")
@@ -239,7 +239,7 @@ class Curves:
         self._drawn = time.monotonic()
 
 
-APART = ("eval.loss", "eval.average")
+SHARED_PANELS = ("eval.loss", "eval.average")
 """What has no panel of its own."""
 
 _BY_SUFFIX: dict[str, Callable[[Path], Logger]] = {
@@ -282,7 +282,7 @@ def _csv(values: Iterable[Any]) -> str:
     return line.getvalue()
 
 
-_APART = ("step", "time")
+_NOT_SCALARS = ("step", "time")
 
 
 class TensorBoard:
@@ -311,7 +311,7 @@ class TensorBoard:
     def write(self, row: Row) -> None:
         """Add one scalar per column."""
         for name, value in row.items():
-            if name not in _APART:
+            if name not in _NOT_SCALARS:
                 tag = name.replace(".", "/") if "." in name else f"train/{name}"
                 self._writer.add_scalar(tag, value, int(row["step"]), walltime=row["time"])
 

@@ -19,7 +19,7 @@ LIMIT = 1000
 
 
 @dataclass(slots=True)
-class Measured:
+class StepMeasurement:
     """One step: its number (from 1), epoch, loss, learning rate and the time it was launched at."""
 
     step: int
@@ -40,13 +40,13 @@ class Meter:
 
     def __init__(self) -> None:
         self.seconds, self.samples, self.samples_per_second = 0.0, 0, 0.0
-        self._waiting: list[tuple[Measured, ndarray]] = []
+        self._waiting: list[tuple[StepMeasurement, ndarray]] = []
         self._new_samples = 0
         self._since = time.perf_counter()
 
     def add(self, step: int, epoch: int, loss: ndarray, learning_rate: float, samples: int) -> None:
         """Take the loss of a step, which may be still to be computed."""
-        measured = Measured(step, epoch, 0.0, learning_rate, time.time())
+        measured = StepMeasurement(step, epoch, 0.0, learning_rate, time.time())
         self._waiting.append((measured, loss))
         self._new_samples += samples
 
@@ -55,7 +55,7 @@ class Meter:
         """Whether it is time to read."""
         return len(self._waiting) >= LIMIT or time.perf_counter() - self._since >= INTERVAL_SECONDS
 
-    def read(self) -> list[Measured]:
+    def read(self) -> list[StepMeasurement]:
         """Wait for the device and return what was collected since the last time."""
         if not self._waiting:
             return []

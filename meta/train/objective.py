@@ -82,7 +82,7 @@ class Evaluation(Model):
         return values
 
 
-class OverRanks(Wrapper):
+class MeanOverRanks(Wrapper):
     """A training step whose result, the loss, is the mean of the ranks' along an axis."""
 
     def build(self, model: Model, over: str, size: int) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from meta.base.errors import FormatError
 from meta.runtime.random import default
-from meta.train.team import Team
+from meta.train.process_group import ProcessGroup
 
 
 def seed_all(seed: int) -> None:
@@ -55,15 +55,15 @@ def restore(state: dict[str, Any], generators: Sequence[torch.Generator] = ()) -
         ) from error
 
 
-def share(team: Team, generators: Sequence[torch.Generator] = ()) -> None:
+def broadcast(group: ProcessGroup, generators: Sequence[torch.Generator] = ()) -> None:
     """Give all ranks the state that the first one has."""
-    state = team.one(capture(generators) if team.first else None, "the random state")
+    state = group.broadcast(capture(generators) if group.is_rank_zero else None, "the random state")
     restore(state, generators)
-    team.one(None, "the random state")  # nothing is drawn before all have it
+    group.broadcast(None, "the random state")  # nothing is drawn before all have it
 
 
 @contextmanager
-def preserved(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
+def fork_rng(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
     """Leave all generators, and further ones of torch, as they were when the block ends: what is
     drawn in it does not change what comes behind it.
     """

@@ -26,20 +26,20 @@ from meta.runtime.rank_consistency import ranks_text
 from meta.train import random_state
 from meta.train.batch import Batch
 from meta.train.callback import Callback
-from meta.train.checkpoint import Checkpoints
+from meta.train.checkpoint import CheckpointFolder
 from meta.train.data import Feed
 from meta.train.evaluate import Evaluator
 from meta.train.log import Logger, Row, columns
 from meta.train.meter import Meter
-from meta.train.objective import OverRanks, loss_dtype
+from meta.train.objective import MeanOverRanks, loss_dtype
+from meta.train.process_group import SINGLE_PROCESS, ProcessGroup, SyncInterval
 from meta.train.record import Record
+from meta.train.run_state import RunState
 from meta.train.runner import Runner
-from meta.train.saved import Saved
-from meta.train.team import ALONE, Pace, Team
 from meta.vm.launch_checks import kinds_of
 
 
-class Interrupts:
+class InterruptHandler:
     """Holds back the first Ctrl-C of a block, so that no step is left half done; the second one is
     raised at once. A context manager.
 
@@ -55,7 +55,7 @@ class Interrupts:
         self.requested = False
         self._installed = False
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> InterruptHandler:
         main = threading.current_thread() is threading.main_thread()
         if main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._handle)
@@ -72,11 +72,11 @@ class Interrupts:
         self.requested = True
 
 
-SHOWN = 5
+MAX_NAMES = 5
 
 
-def diverged(
-    what: str, training_step: Model, dy: Any, batch: Batch, team: Team = ALONE
+def divergence_error(
+    what: str, training_step: Model, dy: Any, batch: Batch, group: ProcessGroup = SINGLE_PROCESS
 ) -> NonFiniteError:
     """Return the error for a run that cannot go on, because of ``what``.
 
@@ -87,9 +87,9 @@ def diverged(
     """
     given = tree.flatten((batch.inputs, batch.targets))[0]
     nan, _ = kinds_of(a.tensor for a in given)
-    nans = [rank for rank, its in enumerate(team.gather(bool(nan), "the data")) if its]
+    nans = [rank for rank, its in enumerate(group.gather(bool(nan), "the data")) if its]
     if nans:
-        where = "" if team.alone else f", on {ranks_text(nans)}"
+        where = "" if group.alone else f", on {ranks_text(nans)}"
         return NonFiniteError(
             what,
             found=f"NaN in the data, in the last batch{where}",
@@ -97,20 +97,20 @@ def diverged(
         )
     arrays = {n: a for n, a in training_step.state().items() if any(kinds_of([a.tensor]))}
     if arrays:
-        names = ", ".join(list(arrays)[:SHOWN]) + (", ..." if len(arrays) > SHOWN else "")
+        names = ", ".join(list(arrays)[:MAX_NAMES]) + (", ..." if len(arrays) > MAX_NAMES else "")
         return NonFiniteError(
             what,
             found=f"arrays that are not finite now: {names}",
             hint="lower the learning rate or clip gradients; run with META_CHECK_FINITE=1, from "
             "the last checkpoint, to stop at the operator that begins it",
         )
-    if not team.alone:  # one rank would stop, and the others wait for it
+    if not group.alone:  # one rank would stop, and the others wait for it
         return NonFiniteError(
             what, hint="run with META_CHECK_FINITE=1 to stop at the operator that begins it"
         )
     own = copy.deepcopy(training_step)
     try:
-        with random_state.preserved(), no_grad(), config.override(META_CHECK_FINITE=True):
+        with random_state.fork_rng(), no_grad(), config.override(META_CHECK_FINITE=True):
             own(dy, batch.inputs, batch.targets)
     except NonFiniteError as error:
         error.note(what)
@@ -134,7 +134,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Watching:
+class Monitoring:
     """What looks at a run from outside: evaluation, logs and callbacks.
 
     Attributes
@@ -157,7 +157,7 @@ class Run:
     ----------
     model: what is trained. training_step: what a step calls; its ``lr`` is an array.
     step: how many steps are done. epoch: the number of the epoch, from 0. record: what happened.
-    team: the ranks of the run, of which each has one.
+    group: the ranks of the run, of which each has one.
     """
 
     def __init__(
@@ -169,24 +169,24 @@ class Run:
         executor: str,
         limits: Limits,
         schedule: Callable[[int], float] | None,
-        checkpoints: Checkpoints | None,
-        watching: Watching,
-        team: Team = ALONE,
+        checkpoints: CheckpointFolder | None,
+        watching: Monitoring,
+        group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        self.model, self.training_step, self.team = model, training_step, team
+        self.model, self.training_step, self.group = model, training_step, group
         self.step = 0
         self._objective, self._feed, self._limits = objective, feed, limits
         step: Model = training_step
-        if team.count > 1:
-            step = OverRanks(training_step, team.over, team.count)
+        if group.size > 1:
+            step = MeanOverRanks(training_step, group.over, group.size)
         self._runner = Runner(step, executor)
         self.record = Record(training_step, self._runner.executables)
         self._schedule, self._checkpoints, self._watching = schedule, checkpoints, watching
         self._base_rate = float(training_step.lr.item())
-        self._saved = Saved(model, training_step, self._base_rate, feed, watching.callbacks)
+        self._saved = RunState(model, training_step, self._base_rate, feed, watching.callbacks)
         # The learning rate as a number, and the state of the array that it was read from.
         self._rate, self._rate_read = self._base_rate, (0, -1)
-        self._meter, self._pace = Meter(), Pace(team)
+        self._meter, self._pace = Meter(), SyncInterval(group)
         self._dy: ndarray | None = None
         self._last: tuple[Batch, ndarray] | None = None
         self._evaluated_at = self._saved_at = -1
@@ -213,14 +213,14 @@ class Run:
             return
         found = self._checkpoints.newest()
         step = None if found is None else found.step
-        self.team.same(step, "the newest checkpoint", "give a folder that all ranks see")
+        self.group.require_same(step, "the newest checkpoint", "give a folder that all ranks see")
         if found is None:
             return
-        self._saved.load(found, self.team)
+        self._saved.load(found, self.group)
         self.step = self.record.first_step = self._saved_at = found.step
         self.record.checkpoint = self._checkpoints.path(found.step)
         before = found.more["base_rate"]
-        if self._schedule is None and before != self._base_rate and self.team.first:
+        if self._schedule is None and before != self._base_rate and self.group.is_rank_zero:
             warnings.warn(
                 f"the run goes on with the learning rate of its checkpoint, which began with "
                 f"{before:g}, not with {self._base_rate:g}, as is stated now; with schedule= "
@@ -237,15 +237,15 @@ class Run:
             for logger in self._watching.loggers:
                 logger.open(columns(of_evaluations), self.step)
             self._tell("on_begin")
-            shown = bar(self._total(), "training", done=first, shown=self.team.first)
-            with Interrupts() as interrupts, shown as progress:
+            shown = bar(self._total(), "training", done=first, shown=self.group.is_rank_zero)
+            with InterruptHandler() as interrupts, shown as progress:
                 self._run(interrupts, progress)
         finally:
             for logger in self._watching.loggers:
                 logger.close()
         return self.record
 
-    def _run(self, interrupts: Interrupts, progress: Any) -> None:
+    def _run(self, interrupts: InterruptHandler, progress: Any) -> None:
         try:
             self._train(interrupts, progress)
             self._finish()
@@ -253,7 +253,7 @@ class Run:
                 raise KeyboardInterrupt
         except KeyboardInterrupt as interrupt:
             # Else it is the second Ctrl-C: half of a step is done, or ranks are at other places.
-            if not self._in_step and (self.team.alone or self._stopped_by_user):
+            if not self._in_step and (self.group.alone or self._stopped_by_user):
                 self._read_losses()
                 self._save()
                 kept = self.record.checkpoint
@@ -261,7 +261,7 @@ class Run:
                 interrupt.args = (f"at step {self.step}{where}",)
             raise
 
-    def _train(self, interrupts: Interrupts, progress: Any) -> None:
+    def _train(self, interrupts: InterruptHandler, progress: Any) -> None:
         self._meter.resume()
         while not self._is_over():
             try:
@@ -280,13 +280,13 @@ class Run:
             if self._is_interrupted(interrupts, looks):
                 raise KeyboardInterrupt
 
-    def _is_interrupted(self, interrupts: Interrupts, looks: bool) -> bool:
+    def _is_interrupted(self, interrupts: InterruptHandler, looks: bool) -> bool:
         """Return whether Ctrl-C was pressed; on some rank, if there are others: they are asked when
         all look up.
         """
-        if self.team.alone:
+        if self.group.alone:
             return interrupts.requested
-        self._stopped_by_user = looks and self._pace.look(interrupts.requested, self._rate)
+        self._stopped_by_user = looks and self._pace.synchronize(interrupts.requested, self._rate)
         return self._stopped_by_user
 
     def _tell(self, method: str, *args: Any) -> None:
@@ -299,7 +299,7 @@ class Run:
         for one in called:
             one(self, *args)
         if called:
-            given = self.team.gather(self._stop, "the end of the run")
+            given = self.group.gather(self._stop, "the end of the run")
             self._stop = next(filter(None, given), "")
 
     def _is_over(self) -> bool:
@@ -320,7 +320,7 @@ class Run:
         self._last = batch, loss
         self._meter.leave_out(self._runner.compile_seconds - compiling)
         self.step += 1
-        samples = batch.samples * self.team.count
+        samples = batch.samples * self.group.size
         self._meter.add(self.step, self._feed.epoch, loss, self._rate, samples)
         self._in_step = False
 
@@ -341,7 +341,7 @@ class Run:
     def _after_step(self, progress: Any) -> bool:
         """Do what is due behind a step; return whether losses were read because it was time."""
         scale = self.training_step.loss_scale  # read often enough to see that steps were left out
-        looks = self._meter.due if self.team.alone else self._pace.due()
+        looks = self._meter.due if self.group.alone else self._pace.due()
         if looks or (scale is not None and self.step % scale.max_bad_steps == 0):
             self._read_losses()
             speed = f"{self._meter.samples_per_second:.0f} samples/s"
@@ -390,7 +390,7 @@ class Run:
     def _measure(self, evaluator: Evaluator) -> dict[str, float]:
         """Evaluate, and put into the record what was found."""
         of_average = self._watching.of_average
-        self.team.share_arrays(self._objective, trained=False)
+        self.group.broadcast_arrays(self._objective, trained=False)
         step = self.training_step
         with step.averaged() if of_average else nullcontext(), step.gathered():
             found: dict[str, float] = evaluator.run(self._watching.eval_data)
@@ -407,12 +407,12 @@ class Run:
         self._read_losses()
         parameters = self.training_step.model.parameters()
         wrong = any(kinds_of(a.tensor for a in parameters))
-        if self.team.any(wrong, "finite parameters"):
+        if self.group.any(wrong, "finite parameters"):
             raise self._diverged(f"parameters are not finite behind step {self.step}")
         for logger in self._watching.loggers:
             logger.flush()
-        self.team.share_arrays(self._objective, trained=False)
-        self.record.checkpoint = self._saved.write(self._checkpoints, self.step, self.team)
+        self.group.broadcast_arrays(self._objective, trained=False)
+        self.record.checkpoint = self._saved.write(self._checkpoints, self.step, self.group)
         self._saved_at = self.step
         self._meter.resume()
 
@@ -443,7 +443,7 @@ class Run:
 
     def _diverged(self, what: str) -> NonFiniteError:
         assert self._last is not None
-        return diverged(what, self.training_step, self._dy, self._last[0], self.team)
+        return divergence_error(what, self.training_step, self._dy, self._last[0], self.group)
 
     def _log(self, row: Row) -> None:
         for logger in self._watching.loggers:

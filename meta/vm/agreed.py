@@ -21,8 +21,8 @@ from meta.base.errors import DistributedError
 from meta.base.registry import OPERATORS
 from meta.base.source import Span
 from meta.ir.constants import tensor_bytes
+from meta.runtime.mesh import NO_MESH, RankMesh, current_mesh
 from meta.runtime.rank_consistency import digest, require_consistent
-from meta.runtime.world import ALONE, World, current
 from meta.vm import bytecode as bc
 from meta.vm.code import Code, Kernel, KernelRef
 from meta.vm.graphs import Graphs, report
@@ -95,7 +95,7 @@ class _Agreed:
         self.digest = digest("\n".join([str(program.code), *self.constants, *self.graphs]))
         line = "" if self.span is None else f" of {self.span}"
         self.name = f"program {self.digest.hex()[:8]} (first: {self.first.base}{line})"
-        self.world = ALONE
+        self.world = NO_MESH
 
     def text(self) -> str:
         """Return what differs where the digest does, for a person."""
@@ -106,11 +106,11 @@ class _Agreed:
 
     def link(self) -> None:
         """Agree, if the mesh is there."""
-        world = current()
+        world = current_mesh()
         if all(a in world.groups and world.groups[a].size == n for a, n in self.axes.items()):
             self.agree(world)
 
-    def agree(self, world: World) -> None:
+    def agree(self, world: RankMesh) -> None:
         """Agree with the other ranks along the program's axes."""
         require_consistent(world, "a program", self.digest, self.text, self.axes, hint=HINT)
         self.world = world
@@ -131,7 +131,7 @@ class _Agreed:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        world = current()
+        world = current_mesh()
         groups = [world.group(over, size) for over, size in self.axes.items()]
         if world is not self.world:
             self.agree(world)

@@ -27,11 +27,11 @@ from meta.runtime import view_copies
 from meta.runtime.heap import keep_freed_memory
 from meta.runtime.inplace_writes import require_writable
 from meta.runtime.master_weights import master_pairs
+from meta.runtime.mesh import acquire_lock
 from meta.runtime.ndarray import ndarray
 from meta.runtime.no_gradient import is_recording
 from meta.runtime.out_of_memory import is_out_of_memory, out_of_memory
 from meta.runtime.torch_leaf import TorchLeaf
-from meta.runtime.world import wait_for
 from meta.vm.bytecode import Invoke
 from meta.vm.code import KernelRef
 from meta.vm.convention import Convention, DimRange, require_in_range
@@ -166,7 +166,7 @@ class Executable:
             self._refuse_copies(inputs)
         verifies = self._verifying if current_overrides() is None else config.get("META_VERIFY")
         if not self._lock.acquire(False):
-            wait_for(self._lock)
+            acquire_lock(self._lock)
         try:
             for pair in self._masters:
                 pair.follow()
@@ -212,7 +212,7 @@ class Executable:
         same are lent, by the same tensors.
         """
         if not self._lock.acquire(False):
-            wait_for(self._lock)
+            acquire_lock(self._lock)
         try:
             if self._graphs is not None:
                 self._graphs.alike = alike

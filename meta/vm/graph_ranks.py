@@ -18,8 +18,8 @@ import torch
 
 from meta.base.errors import CaptureError, OutOfMemory
 from meta.base.registry import OPERATORS
+from meta.runtime.mesh import RankMesh, current_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
-from meta.runtime.world import World, current
 from meta.vm.code import Kernel, KernelRef
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class Ranks:
     axes: Mapping[str, int]
 
     def __str__(self) -> str:
-        places = (f"{over}={current().group(over, size).rank}" for over, size in self.axes.items())
+        places = (
+            f"{over}={current_mesh().group(over, size).rank}" for over, size in self.axes.items()
+        )
         return f"rank {', '.join(places)}"
 
     def say(self, mine: str) -> list[str]:
@@ -64,7 +66,7 @@ class Ranks:
         found = {mine}
         for over, size in self.axes.items():
             mine = _BETWEEN.join(sorted(found))
-            said = current().group(over, size).gather(mine.encode(), "a CUDA graph")
+            said = current_mesh().group(over, size).gather(mine.encode(), "a CUDA graph")
             found = {one for texts in said for one in texts.decode().split(_BETWEEN)}
         return sorted(found)
 
@@ -91,10 +93,10 @@ class Ranks:
         kind = OutOfMemory if first[0] == "0" else CaptureError
         return int(first[1:10]), kind(first[10:])
 
-    def silent(self) -> World:
+    def silent(self) -> RankMesh:
         """Return a world with the places of this one, in which nothing is exchanged."""
-        groups = current().groups
-        return World({over: Silent(g.rank, g.size) for over, g in groups.items()})
+        groups = current_mesh().groups
+        return RankMesh({over: Silent(g.rank, g.size) for over, g in groups.items()})
 
 
 _BETWEEN = "\0"
@@ -102,7 +104,7 @@ _BETWEEN = "\0"
 
 @dataclass(slots=True)
 class Silent:
-    """A group that exchanges nothing; see `meta.runtime.world.Group`."""
+    """A group that exchanges nothing; see `meta.runtime.mesh.Group`."""
 
     rank: int
     size: int

@@ -24,8 +24,8 @@ from torch.autograd.graph import increment_version
 
 from meta.base.errors import DistributedError
 from meta.base.source import Span
+from meta.runtime.mesh import current_mesh, use_mesh
 from meta.runtime.out_of_memory import is_out_of_memory
-from meta.runtime.world import current, inside
 from meta.vm import bytecode as bc
 from meta.vm.graph_ranks import Ranks
 from meta.vm.graph_regions import GraphRegion, RegionStatus
@@ -103,7 +103,7 @@ class GraphStep:
         if self.draw is not None:
             self.draw()
         if self.ranks is not None:  # in a graph nobody waits for what began before it
-            current().finish_all()
+            current_mesh().finish_all()
         if self.status.reason:
             self.plain(regs)
             return
@@ -258,7 +258,7 @@ class GraphStep:
         for self.running, step in enumerate(self.steps):  # noqa: B020 (read where it stops)
             step(own)
         if self.ranks is not None:  # nor behind it for what it began
-            current().finish_all()
+            current_mesh().finish_all()
 
     def recorded_on_all(self, own: Registers, ranks: Ranks) -> Callable[[], None]:
         """Record the region on all ranks, or raise the same error on all of them: once on trial,
@@ -266,7 +266,7 @@ class GraphStep:
         """
         failed = tried = None
         try:
-            with inside(ranks.silent()):
+            with use_mesh(ranks.silent()):
                 tried = self.graphs.recorder.try_out(partial(self.body, own.copy()))
         except Exception as error:
             failed = error

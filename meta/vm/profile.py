@@ -18,7 +18,7 @@ from meta.base.errors import ArgumentError
 from meta.base.html import Html, bytes_text, fragment, table, tag, time_text
 from meta.ir import TensorType
 from meta.passes.lifetimes import type_bytes
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 from meta.vm.agreed import collectives, slot
 from meta.vm.kernels import BoundProgram
 from meta.vm.traces import Place, write_trace
@@ -227,7 +227,7 @@ def profile(
         marks.append((site, start, end, _types(inputs), _types(outputs)))
         return result
 
-    world = current()
+    world = current_mesh()
     axes = {slot(kernel, "over") for kernel, _ in collectives(program.code)}
     linked = watched(program, observer)
     runs = []

@@ -20,7 +20,7 @@ from meta.base.errors import FormatError
 from meta.base.files import read_file, replacing
 from meta.base.registry import OPERATORS
 from meta.passes.lifetimes import type_bytes
-from meta.runtime.world import World
+from meta.runtime.mesh import RankMesh
 from meta.vm.agreed import slot
 from meta.vm.code import KernelRef
 
@@ -49,9 +49,9 @@ class Place:
     axes: Mapping[str, int] | None = None
 
     @classmethod
-    def of(cls, world: World) -> Place:
+    def of(cls, world: RankMesh) -> Place:
         """Return that of a rank."""
-        return cls(world.rank, world.place) if world.size > 1 else cls()
+        return cls(world.rank, world.coordinates) if world.size > 1 else cls()
 
     def __str__(self) -> str:
         if self.axes is None:

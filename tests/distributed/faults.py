@@ -18,7 +18,7 @@ from typing import Any
 import meta
 from meta import distributed as dist
 from meta.base.errors import DistributedError
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 from tests.distributed.forked import start
 
 DEVICE = sys.argv[3] if len(sys.argv) > 3 and sys.argv[0].endswith("faults.py") else "cpu"
@@ -37,7 +37,7 @@ def program(function: Callable[[Any], Any]) -> Any:
     @meta.model.trace
     def traced(x: Any) -> Any:
         y = function(x)
-        for axis in current().groups:
+        for axis in current_mesh().groups:
             y = dist.all_reduce(y, axis, "mean")
         return y
 

@@ -27,9 +27,9 @@ import meta
 from meta import distributed as dist
 from meta.model import sync_batch_norm
 from meta.optim import DynamicLossScale, with_adamw, with_sgd
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 from meta.train import Batches, Checkpoint, fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints
+from meta.train.checkpoint import CheckpointFolder
 from tests.distributed.forked import Ranks, start
 from tests.train.killed_run import dying, last, same
 from tests.train.problem import SIZE, arrays, loss, network
@@ -67,7 +67,7 @@ def train(folder: Path, count: int, steps: int = STEPS, rank: int = 0, dtype: st
             mesh=count if count > 1 else None,
         )
         of_all = bits(record.training_step)
-        assert len(set(current().gather(of_all, "the bits of the arrays").values())) == 1
+        assert len(set(current_mesh().gather(of_all, "the bits of the arrays").values())) == 1
     if count > 1:
         dist.end()
 
@@ -100,7 +100,7 @@ def completed(ranks: Ranks) -> None:
 
 def newest(folder: Path) -> int:
     """Return the step of the newest checkpoint, 0 without any."""
-    steps = Checkpoints(folder, 2).steps()
+    steps = CheckpointFolder(folder, 2).steps()
     return steps[-1] if steps else 0
 
 
@@ -174,7 +174,7 @@ def while_writing(folder: Path, every: int) -> dict[str, Any]:
                 shutil.rmtree(where)
                 break
             problem = unsaid(ended, victim)
-            found = Checkpoints(where, 2).newest()
+            found = CheckpointFolder(where, 2).newest()
             if found is not None:
                 found.read()  # it is readable
             completed(started(where, 2, steps))
@@ -188,13 +188,13 @@ def while_writing(folder: Path, every: int) -> dict[str, Any]:
 def in_other_numbers(folder: Path) -> dict[str, Any]:
     """Go on with two, one and four processes; return how far that is from one process."""
     train(folder / "alone", 1, 12, dtype="float64")
-    alone = read_checkpoint(Checkpoints(folder / "alone", 2).path(12))
+    alone = read_checkpoint(CheckpointFolder(folder / "alone", 2).path(12))
     where = folder / "kept"
     files = []
     for count, steps in ((2, 4), (1, 8), (4, 12)):
         completed(started(where, count, steps, "float64"))
-        files.append(sorted(p.name for p in Checkpoints(where, 2).path(steps).iterdir()))
-    found = read_checkpoint(Checkpoints(where, 2).path(12))
+        files.append(sorted(p.name for p in CheckpointFolder(where, 2).path(steps).iterdir()))
+    found = read_checkpoint(CheckpointFolder(where, 2).path(12))
     return {"apart": apart(found, alone), "files": files}
 
 

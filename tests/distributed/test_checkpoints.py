@@ -22,13 +22,13 @@ from meta import distributed as dist
 from meta.base.errors import DistributedError, FileError, FormatError
 from meta.model import Linear, ReLU, Sequential
 from meta.optim import with_adafactor, with_adamw, with_lamb, with_lans, with_muon, with_sgd
+from meta.runtime.mesh import current_mesh
 from meta.runtime.ndarray import ndarray
 from meta.runtime.placement import Placement, Split
 from meta.runtime.tensor_file import TensorFile
-from meta.runtime.world import current
 from meta.train import Batches, fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints
-from meta.train.team import ALONE, team_on
+from meta.train.checkpoint import CheckpointFolder
+from meta.train.process_group import SINGLE_PROCESS, group_on_mesh
 from tests.conftest import first_on_path
 from tests.train.problem import CLASSES, FEATURES, arrays, loss
 
@@ -74,27 +74,27 @@ def held(name: str) -> dict[str, ndarray]:
         placement = Placement(tuple(whole.shape))
         for over, *along in splits.get(array, ()):
             placement = placement.then(Split(over, sizes[over], *along))
-        found[array] = ndarray(placement.part(whole, current().place))
+        found[array] = ndarray(placement.part(whole, current_mesh().coordinates))
         found[array].placement = placement
     return found
 
 
 def on(name: str, function: Any) -> list[Any]:
-    """Call a function with the team of a mesh, on each of its ranks."""
+    """Call a function with the group of a mesh, on each of its ranks."""
     sizes, _ = MESHES[name]
 
     def rank() -> Any:
-        with team_on(sizes, next(iter(sizes))) as team:
-            return function(team)
+        with group_on_mesh(sizes, next(iter(sizes))) as group:
+            return function(group)
 
-    return dist.simulate(sizes).run(rank) if sizes else [function(ALONE)]
+    return dist.simulate(sizes).run(rank) if sizes else [function(SINGLE_PROCESS)]
 
 
 def write(folder: Path, name: str, step: int = 1, **more: Any) -> None:
-    def rank(team: Any) -> None:
+    def rank(group: Any) -> None:
         mine = held(name)
         model = {"matrix": mine.pop("matrix")}
-        Checkpoints(folder, 2).write(step, model, mine, {"n": team.place, **more}, team)
+        CheckpointFolder(folder, 2).write(step, model, mine, {"n": group.rank, **more}, group)
 
     on(name, rank)
 
@@ -102,7 +102,7 @@ def write(folder: Path, name: str, step: int = 1, **more: Any) -> None:
 @pytest.mark.parametrize("writer", MESHES)
 def test_what_is_read_is_what_was_written(writer: str, tmp_path: Path) -> None:
     write(tmp_path, writer)
-    found = read_checkpoint(Checkpoints(tmp_path, 2).path(1))
+    found = read_checkpoint(CheckpointFolder(tmp_path, 2).path(1))
     assert found.step == 1 and found.more == {"n": 0}
     read = {**found.model, **found.training}
     assert list(found.model) == ["matrix"] and read.keys() == WHOLE.keys()
@@ -110,16 +110,16 @@ def test_what_is_read_is_what_was_written(writer: str, tmp_path: Path) -> None:
         assert read[name].dtype == whole.dtype and torch.equal(read[name], whole), name
     for reader in MESHES:
 
-        def rank(team: Any, reader: str = reader) -> None:
-            stored = Checkpoints(tmp_path, 2).newest()
+        def rank(group: Any, reader: str = reader) -> None:
+            stored = CheckpointFolder(tmp_path, 2).newest()
             assert stored is not None
-            stored.check(team)
+            stored.check(group)
             for name, mine in held(reader).items():
                 kind = "model" if name == "matrix" else "training"
-                part = stored.part(kind, name, mine.placement, current().place)
+                part = stored.part(kind, name, mine.placement, current_mesh().coordinates)
                 assert part.dtype == mine.tensor.dtype and torch.equal(part, mine.tensor), name
             same = MESHES[reader][0] == MESHES[writer][0]
-            assert stored.state(team) == {"n": team.place if same else 0}
+            assert stored.state(group) == {"n": group.rank if same else 0}
 
         on(reader, rank)
 
@@ -130,7 +130,7 @@ def test_everything_is_written_once(writer: str, tmp_path: Path) -> None:
     out.
     """
     write(tmp_path, writer)
-    folder = Checkpoints(tmp_path, 2).path(1)
+    folder = CheckpointFolder(tmp_path, 2).path(1)
     files = {p.name: TensorFile(p) for p in folder.glob("*.safetensors")}
     sizes, splits = MESHES[writer]
     assert len([n for n in files if n.startswith("rank")]) == math.prod(sizes.values())
@@ -148,7 +148,7 @@ def test_everything_is_written_once(writer: str, tmp_path: Path) -> None:
 
 def held_placement(name: str, array: str) -> Placement:
     found: list[Placement] = []
-    on(name, lambda team: found.append(held(name)[array].placement))
+    on(name, lambda group: found.append(held(name)[array].placement))
     return found[0]
 
 
@@ -159,19 +159,19 @@ def damage(path: Path) -> None:
 @pytest.mark.parametrize("file", ["model.safetensors", "rank-00001.safetensors"])
 def test_damage_is_told_on_all_ranks(file: str, tmp_path: Path) -> None:
     write(tmp_path, "whole on two")
-    damage(Checkpoints(tmp_path, 2).path(1) / file)
+    damage(CheckpointFolder(tmp_path, 2).path(1) / file)
 
-    def rank(team: Any) -> str:
-        stored = Checkpoints(tmp_path, 2).newest()
+    def rank(group: Any) -> str:
+        stored = CheckpointFolder(tmp_path, 2).newest()
         assert stored is not None
         with pytest.raises((FormatError, DistributedError)) as caught:
-            stored.check(team)
+            stored.check(group)
         return str(caught.value)
 
     for text in on("whole on two", rank):
         assert f"its file {file} is missing or damaged" in text or "reading a checkpoint" in text
     with pytest.raises(FormatError, match=file):
-        read_checkpoint(Checkpoints(tmp_path, 2).path(1))
+        read_checkpoint(CheckpointFolder(tmp_path, 2).path(1))
 
 
 def change(**changes: Any) -> Any:
@@ -201,7 +201,7 @@ WRONG = {
 def test_a_manifest_that_is_wrong(name: str, tmp_path: Path) -> None:
     """With a good checksum."""
     write(tmp_path, "whole on two")
-    path = Checkpoints(tmp_path, 2).path(1) / "checkpoint.json"
+    path = CheckpointFolder(tmp_path, 2).path(1) / "checkpoint.json"
     record = json.loads(path.read_text())
     del record["checksum"]
     WRONG[name](record)
@@ -219,16 +219,16 @@ def test_a_rank_that_cannot_write(
     real = meta.train.checkpoint.write_tensors
 
     def fails(path: Any, tensors: Any) -> None:
-        if current().rank == victim:
+        if current_mesh().rank == victim:
             raise OSError(28, "No space left on device")
         real(path, tensors)
 
     monkeypatch.setattr(meta.train.checkpoint, "write_tensors", fails)
 
-    def rank(team: Any) -> Any:
+    def rank(group: Any) -> Any:
         mine = held("in parts on four")
         with pytest.raises((FileError, DistributedError)) as caught:
-            Checkpoints(tmp_path, 2).write(2, {}, mine, {}, team)
+            CheckpointFolder(tmp_path, 2).write(2, {}, mine, {}, group)
         return caught.value
 
     found = on("in parts on four", rank)
@@ -236,15 +236,15 @@ def test_a_rank_that_cannot_write(
         assert isinstance(error, FileError if number == victim else DistributedError)
         assert "No space left" in str(error)
         assert number == victim or f"rank {victim} failed in writing its part" in str(error)
-    assert Checkpoints(tmp_path, 2).steps() == [1]
+    assert CheckpointFolder(tmp_path, 2).steps() == [1]
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
 
 
 def test_state_that_cannot_be_kept_on_one_rank(tmp_path: Path) -> None:
-    def rank(team: Any) -> Any:
-        state = {"where": object() if team.place else 1}
+    def rank(group: Any) -> Any:
+        state = {"where": object() if group.rank else 1}
         with pytest.raises((meta.errors.ArgumentError, DistributedError)) as caught:
-            Checkpoints(tmp_path, 1).write(1, {}, {}, state, team)
+            CheckpointFolder(tmp_path, 1).write(1, {}, {}, state, group)
         return str(caught.value)
 
     first, second = on("whole on two", rank)

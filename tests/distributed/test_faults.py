@@ -148,7 +148,7 @@ def test_worlds_gather_by_place() -> None:
     """Of any lengths, along all axes or some, in the order of ranks."""
 
     def rank(over: tuple[str, ...] | None) -> Any:
-        world = meta.runtime.world.current()
+        world = meta.runtime.mesh.current_mesh()
         return world.gather(str(world.rank).encode() * world.rank, "a test", over)
 
     ranks = dist.simulate({"dp": 2, "tp": 3})

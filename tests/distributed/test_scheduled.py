@@ -16,7 +16,7 @@ from meta import op
 from meta.base import config
 from meta.base.errors import DistributedError
 from meta.dialect import only
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 from meta.vm import PassContext
 from tests.distributed.training import MAKERS, trained
 
@@ -105,7 +105,7 @@ def test_a_run_that_fails_leaves_nothing_in_flight() -> None:
         assert run.kernels()["gloo.multi_tensor_all_reduce_start"] == 1
         with pytest.raises(meta.errors.MetaError, match="out of range"):
             run(x, meta.array([9.0, 0.0, 0.0]))
-        assert not current().pending
+        assert not current_mesh().pending
         return run(x, meta.array([1.0, 5.0, 0.0]))[0].numpy().tolist()
 
     with only("torch", "gloo"), config.override(META_CHECK_INDICES=True):

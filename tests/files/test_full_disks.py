@@ -17,7 +17,7 @@ from meta.model import save_weights
 from meta.model.layers import Linear
 from meta.passes.manager import Dump
 from meta.runtime.tensor_file import read_tensors, write_tensors
-from meta.train.checkpoint import Checkpoints
+from meta.train.checkpoint import CheckpointFolder
 from meta.train.log import CSVLog, JSONLog
 from tests.files.places import full, no_inodes, read_only
 
@@ -27,7 +27,7 @@ FEW, MANY = {"w": meta.zeros(100)}, {"w": meta.zeros(1 << 16)}
 
 def test_checkpoints(tmp_path: Path) -> None:
     with full(tmp_path / "disk") as disk:
-        kept = Checkpoints(disk / "run", keep=3)
+        kept = CheckpointFolder(disk / "run", keep=3)
         kept.write(1, FEW, FEW, {"position": 1})
         before = sorted(p.name for p in (disk / "run").rglob("*"))
         with pytest.raises(FileError, match=str(disk / "run")) as caught:
@@ -42,7 +42,7 @@ def test_checkpoints(tmp_path: Path) -> None:
 
 def test_a_checkpoint_where_only_the_record_has_no_room(tmp_path: Path) -> None:
     with full(tmp_path / "disk") as disk:
-        kept = Checkpoints(disk / "run", keep=1)
+        kept = CheckpointFolder(disk / "run", keep=1)
         kept.write(1, FEW, FEW, {})
         with pytest.raises(FileError):
             kept.write(2, FEW, FEW, {"text": "x" * (1 << 16)})
@@ -50,7 +50,7 @@ def test_a_checkpoint_where_only_the_record_has_no_room(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_checkpoints_that_goes(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path / "run", keep=1)
+    kept = CheckpointFolder(tmp_path / "run", keep=1)
     (tmp_path / "run").rmdir()
     with pytest.raises(FileError, match="run"):
         kept.write(1, FEW, FEW, {})

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from meta.optim import DynamicLossScale, with_adamw
 from meta.optim.schedule import cosine
 from meta.train import Checkpoint, fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints
+from meta.train.checkpoint import CheckpointFolder
 from tests.train.problem import DATA, held_out, kernels, loss, network
 
 STEPS, EVERY = 36, 2
@@ -93,7 +93,7 @@ def same(a: Checkpoint, b: Checkpoint) -> bool:
 
 def last(folder: Path, steps: int = STEPS) -> Checkpoint:
     """Return the checkpoint at the end of a run."""
-    return read_checkpoint(Checkpoints(folder, 2).path(steps))
+    return read_checkpoint(CheckpointFolder(folder, 2).path(steps))
 
 
 def logged_steps(folder: Path) -> list[str]:
@@ -110,7 +110,7 @@ def at_random(folder: Path, data: str, kills: int) -> dict[str, Any]:
     done, resumed = 0, []
 
     def newest() -> int:
-        steps = Checkpoints(where, 2).steps()
+        steps = CheckpointFolder(where, 2).steps()
         return steps[-1] if steps else 0
 
     def wait() -> None:
@@ -170,7 +170,7 @@ def while_writing(folder: Path, every: int) -> dict[str, Any]:
         if not killed(dying(partial(train, where, "batches", steps), number)):
             break
         if where.exists():
-            newest = Checkpoints(where, 2).newest()
+            newest = CheckpointFolder(where, 2).newest()
             assert newest is None or newest.read()  # it is readable
         killed(partial(train, where, "batches", steps))
         if not same(last(folder / "undisturbed", steps), last(where, steps)):

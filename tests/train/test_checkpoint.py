@@ -18,9 +18,9 @@ from meta.base.errors import ArgumentError, FormatError
 from meta.model import Linear
 from meta.optim import with_adam, with_sgd
 from meta.train import fit, read_checkpoint
-from meta.train.checkpoint import Checkpoints
-from meta.train.plain import from_plain, to_plain
-from meta.train.random_state import capture, preserved, restore
+from meta.train.checkpoint import CheckpointFolder
+from meta.train.json_state import from_json, to_json
+from meta.train.random_state import capture, fork_rng, restore
 from tests.train import problem
 from tests.train.problem import CLASSES, FEATURES, held_out, loss, network, same
 
@@ -28,7 +28,7 @@ from tests.train.problem import CLASSES, FEATURES, held_out, loss, network, same
 def written(folder: Path) -> Path:
     model = {"w": meta.arange(3.0)}
     training = {"step": meta.array(7), "half": meta.ones((2,), "bfloat16")}
-    return Checkpoints(folder, 2).write(7, model, training, {"where": (1, {"a": b"\x00"})})
+    return CheckpointFolder(folder, 2).write(7, model, training, {"where": (1, {"a": b"\x00"})})
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert found.step == 7 and found.more == {"where": (1, {"a": b"\x00"})}
     assert found.model["w"].tolist() == [0, 1, 2]
     assert found.training["step"].item() == 7 and found.training["half"].dtype == torch.bfloat16
-    newest = Checkpoints(tmp_path, 2).newest()
+    newest = CheckpointFolder(tmp_path, 2).newest()
     assert newest is not None and newest.step == 7
-    assert Checkpoints(tmp_path / "new", 2).newest() is None
+    assert CheckpointFolder(tmp_path / "new", 2).newest() is None
 
 
 def edit(**changes: Any) -> Callable[[Path], None]:
@@ -81,7 +81,7 @@ def test_damage_is_told(name: str, tmp_path: Path) -> None:
     folder = written(tmp_path)
     damage(folder)
     with pytest.raises(FormatError, match=message) as caught:
-        newest = Checkpoints(tmp_path, 2).newest()
+        newest = CheckpointFolder(tmp_path, 2).newest()
         assert newest is not None
         newest.read()
     assert str(folder) in str(caught.value)
@@ -121,7 +121,7 @@ def test_every_optimizer_goes_on_where_it_was(maker: Any, tmp_path: Path) -> Non
 
 def test_one_run_writes_to_a_folder(tmp_path: Path) -> None:
     with (
-        Checkpoints(tmp_path, 2).locked(),
+        CheckpointFolder(tmp_path, 2).locked(),
         pytest.raises(ArgumentError, match="another run writes its checkpoints here"),
     ):
         train(tmp_path, 1)
@@ -137,7 +137,7 @@ def test_what_else_is_in_the_folder_stays(tmp_path: Path) -> None:
 
 def test_state_that_cannot_be_kept(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"where\['a'\]\[1\] cannot be kept"):
-        Checkpoints(tmp_path, 1).write(1, {}, {}, {"where": {"a": [1, object()]}})
+        CheckpointFolder(tmp_path, 1).write(1, {}, {}, {"where": {"a": [1, object()]}})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,22 +149,22 @@ STATES = [
 
 @pytest.mark.parametrize("state", STATES, ids=repr)
 def test_plain_state(state: Any) -> None:
-    found = from_plain(json.loads(json.dumps(to_plain(state, "state"))))
+    found = from_json(json.loads(json.dumps(to_json(state, "state"))))
     assert found == state and type(found) is type(state)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint32", "int64", "float64", "bool", "complex64"])
 def test_arrays_of_numpy_in_state(dtype: str) -> None:
     value = np.arange(6).reshape(2, 3).astype(dtype)
-    found = from_plain(json.loads(json.dumps(to_plain(value, "state"))))
+    found = from_json(json.loads(json.dumps(to_json(value, "state"))))
     assert found.dtype == value.dtype and np.array_equal(found, value)
-    assert to_plain(np.float32(0.5), "state") == 0.5
+    assert to_json(np.float32(0.5), "state") == 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.bool])
 def test_tensors_in_state(dtype: torch.dtype) -> None:
     for value in (torch.arange(6).reshape(2, 3).to(dtype), torch.empty(0, 2).to(dtype)):
-        found = from_plain(json.loads(json.dumps(to_plain(value, "state"))))
+        found = from_json(json.loads(json.dumps(to_json(value, "state"))))
         assert found.dtype == dtype and torch.equal(found, value)
 
 
@@ -184,7 +184,7 @@ def test_tensors_in_state(dtype: torch.dtype) -> None:
 )
 def test_damaged_state(value: Any) -> None:
     with pytest.raises(FormatError, match="this state is damaged"):
-        from_plain(value)
+        from_json(value)
 
 
 def draws() -> tuple[float, ...]:
@@ -192,14 +192,14 @@ def draws() -> tuple[float, ...]:
 
 
 def test_random_state_is_put_back() -> None:
-    state = json.loads(json.dumps(to_plain(capture([torch.Generator()]), "random")))
+    state = json.loads(json.dumps(to_json(capture([torch.Generator()]), "random")))
     first = draws()
-    with preserved():
+    with fork_rng():
         draws()
     second = draws()
-    restore(from_plain(state), [torch.Generator()])
+    restore(from_json(state), [torch.Generator()])
     assert (draws(), draws()) == (first, second)
     with pytest.raises(FormatError, match="does not fit"):
-        restore(from_plain(state))
+        restore(from_json(state))
     with pytest.raises(FormatError, match="does not fit"):
         restore({"generators": []})

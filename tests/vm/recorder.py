@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from meta.base.device import CPU
-from meta.runtime.world import World, current, inside
+from meta.runtime.mesh import RankMesh, current_mesh, use_mesh
 from meta.vm import executable, graphs
 from meta.vm.graph_steps import GraphStep
 
@@ -143,7 +143,10 @@ class TapeRecorder:
     def _logged(self, body: Callable[[], None]) -> tuple[_Log, Exception | None]:
         log = _Log()
         try:
-            with inside(World({n: _Taped(g, log) for n, g in current().groups.items()})), log:
+            with (
+                use_mesh(RankMesh({n: _Taped(g, log) for n, g in current_mesh().groups.items()})),
+                log,
+            ):
                 body()
         except Exception as error:
             return log, error

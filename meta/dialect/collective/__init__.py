@@ -1,6 +1,6 @@
 """The dialects `nccl` (CUDA) and `gloo` (CPU): collectives on PyTorch's process groups.
 
-Both have the same kernels (`kernels.py`), which ask the mesh at hand (`meta.runtime.world`) for the
+Both have the same kernels (`kernels.py`), which ask the mesh at hand (`meta.runtime.mesh`) for the
 ranks to exchange tensors with: processes, or the simulated ranks of `meta.distributed.simulate`.
 """
 

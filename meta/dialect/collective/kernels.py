@@ -7,7 +7,7 @@ import torch
 
 from meta import op
 from meta.dialect.collective import gloo, nccl
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 
 KNOWN = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -57,7 +57,7 @@ def _cut(x, size, axis):
 
 
 def group_of(over, size):
-    return current().group(over, size)
+    return current_mesh().group(over, size)
 
 
 @kernel(op.all_reduce, reducible)

@@ -19,7 +19,7 @@ from meta.dialect.collective.kernels import (
     reducible,
     shared,
 )
-from meta.runtime.world import current
+from meta.runtime.mesh import current_mesh
 
 
 def _reducible(call):
@@ -66,14 +66,14 @@ def _with_elements(tensors):
 
 @kernel(op.multi_tensor_all_reduce, _reducible)
 def multi_tensor_all_reduce(x, over, size, reduction, align):
-    group, tensors = current().group(over, size), _with_elements(x)
+    group, tensors = current_mesh().group(over, size), _with_elements(x)
     if tensors:
         _all_reduce(tensors, group, reduction, align)
 
 
 @kernel(op.multi_tensor_all_reduce_start, _reducible)
 def multi_tensor_all_reduce_start(x, over, size, reduction, align):
-    group, tensors = current().group(over, size), _with_elements(x)
+    group, tensors = current_mesh().group(over, size), _with_elements(x)
     if tensors:
         _start(group, lambda: _all_reduce(tensors, group, reduction, align), tensors)
 
@@ -81,14 +81,14 @@ def multi_tensor_all_reduce_start(x, over, size, reduction, align):
 @kernel(op.all_gather_start)
 def all_gather_start(x, over, size, axis, out):
     if out.numel():
-        group = current().group(over, size)
+        group = current_mesh().group(over, size)
         _start(group, lambda: all_gather(x, over, size, axis, out), [out])
 
 
 @kernel(op.reduce_scatter_start, reducible)
 def reduce_scatter_start(x, over, size, reduction, axis, out):
     if out.numel():
-        group = current().group(over, size)
+        group = current_mesh().group(over, size)
         _start(group, lambda: reduce_scatter(x, over, size, reduction, axis, out), [out])
 
 
@@ -118,46 +118,46 @@ def _reduce_each(group, x, reduction, out):
 
 @kernel(op.multi_tensor_all_gather)
 def multi_tensor_all_gather(x, over, size, out):
-    _gather_each(current().group(over, size), x, out)
+    _gather_each(current_mesh().group(over, size), x, out)
 
 
 @kernel(op.multi_tensor_all_gather_in_place)
 def multi_tensor_all_gather_in_place(x, over, size):
-    _gather_in_place(current().group(over, size), _with_elements(x))
+    _gather_in_place(current_mesh().group(over, size), _with_elements(x))
 
 
 @kernel(op.multi_tensor_all_gather_in_place_start)
 def multi_tensor_all_gather_in_place_start(x, over, size):
-    group, tensors = current().group(over, size), _with_elements(x)
+    group, tensors = current_mesh().group(over, size), _with_elements(x)
     if tensors:
         _start(group, lambda: _gather_in_place(group, tensors), tensors)
 
 
 @kernel(op.multi_tensor_reduce_scatter, _reducible)
 def multi_tensor_reduce_scatter(x, over, size, reduction, out):
-    _reduce_each(current().group(over, size), x, reduction, out)
+    _reduce_each(current_mesh().group(over, size), x, reduction, out)
 
 
 @kernel(op.multi_tensor_all_gather_start)
 def multi_tensor_all_gather_start(x, over, size, out):
-    group, written = current().group(over, size), _with_elements(out)
+    group, written = current_mesh().group(over, size), _with_elements(out)
     if written:
         _start(group, lambda: _gather_each(group, x, out), written)
 
 
 @kernel(op.multi_tensor_reduce_scatter_start, _reducible)
 def multi_tensor_reduce_scatter_start(x, over, size, reduction, out):
-    group, written = current().group(over, size), _with_elements(out)
+    group, written = current_mesh().group(over, size), _with_elements(out)
     if written:
         _start(group, lambda: _reduce_each(group, x, reduction, out), written)
 
 
 def _start(group, run, written):
-    current().pending[written[0].data_ptr()] = group.start(run, written)
+    current_mesh().pending[written[0].data_ptr()] = group.start(run, written)
 
 
 @kernel(op.collective_wait)
 def collective_wait(x, over, size):
     tensors = _with_elements(x)
     if tensors:
-        current().finish(tensors[0].data_ptr())
+        current_mesh().finish(tensors[0].data_ptr())

@@ -15,8 +15,8 @@ from meta.model.model import Model
 from meta.model.trace import trace
 from meta.op.core import Op
 from meta.op.norm import statistics_dtype
+from meta.runtime.mesh import axis_size
 from meta.runtime.ndarray import ndarray
-from meta.runtime.world import size_of
 
 __all__ = [
     "BatchNorm", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d", "LayerNorm",
@@ -55,8 +55,8 @@ class BatchNorm(Model):
     @trace
     def forward(self, x: Any) -> Any:
         """Normalise with the batch's statistics and update the running ones."""
-        if self.over is not None and size_of(self.over) > 1:
-            return self._synchronised(x, self.over, size_of(self.over))
+        if self.over is not None and axis_size(self.over) > 1:
+            return self._synchronised(x, self.over, axis_size(self.over))
         y, _, _ = op.batch_norm_train(
             x, self.running_mean, self.running_var, self.weight, self.bias, self.momentum, self.eps
         )

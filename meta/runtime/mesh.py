@@ -1,8 +1,8 @@
-"""Who takes part in a distributed program: the axes of a mesh, this rank's place on each, and the
+"""The device mesh of a distributed program: its axes, this rank's place on each, and the
 group of ranks along an axis, which exchanges tensors.
 
-A kernel of a collective asks `current` when it is launched, so that no program holds a rank. There
-are processes (`meta.distributed.init`), of which each has one world, and simulated ranks
+A kernel of a collective asks `current_mesh` when it is launched, so that no program holds a rank.
+There are processes (`meta.distributed.init`), of which each has one mesh, and simulated ranks
 (`meta.distributed.simulate`), threads of which each has its own.
 """
 
@@ -24,7 +24,7 @@ from meta.base.registry import nearest
 REDUCTIONS = ("sum", "mean", "max", "min", "product")
 
 
-def sizes_of(sizes: int | Mapping[str, int]) -> dict[str, int]:
+def axis_sizes(sizes: int | Mapping[str, int]) -> dict[str, int]:
     """Return the axes of a mesh, checked; a number is that of the axis "dp"."""
     found = {"dp": sizes} if isinstance(sizes, int) else dict(sizes)
     wrong = [n for n, s in found.items() if not isinstance(n, str) or type(s) is not int or s < 1]
@@ -87,7 +87,7 @@ class Group(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RankMesh:
     """A rank's place: its group along each axis, and which stream of random numbers is its own.
 
     pending: what waits for the collectives that were started, by the address of what they write.
@@ -98,8 +98,8 @@ class World:
     pending: dict[int, Callable[[], None]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, groups: Mapping[str, Group], alike: Container[str]) -> World:
-        """Return the world of a rank. Ranks whose places differ only along the axes ``alike`` draw
+    def of(cls, groups: Mapping[str, Group], alike: Container[str]) -> RankMesh:
+        """Return the mesh of a rank. Ranks whose places differ only along the axes ``alike`` draw
         the same random numbers; those of the first rank are what a process alone draws.
         """
         stream = 0
@@ -109,7 +109,7 @@ class World:
         return cls(groups, stream)
 
     @property
-    def place(self) -> dict[str, int]:
+    def coordinates(self) -> dict[str, int]:
         """This rank's place along each axis."""
         return {name: group.rank for name, group in self.groups.items()}
 
@@ -137,15 +137,15 @@ class World:
         """Return what each rank along some axes gives, by its place along all axes, in the order of
         ranks. All ranks along these axes call it. over: None for all axes. what: for messages.
         """
-        at = tuple(self.place.values())
+        at = tuple(self.coordinates.values())
         found = {at: data}
         for number, (name, group) in enumerate(self.groups.items()):
             if group.size > 1 and (over is None or name in over):
-                given = group.gather(b"".join(map(_framed, found.values())), what)
+                given = group.gather(b"".join(map(_pack, found.values())), what)
                 found = {
                     (*place[:number], rank, *place[number + 1 :]): one
                     for rank, all_of_it in enumerate(given)
-                    for place, one in zip(found, _unframed(all_of_it), strict=True)
+                    for place, one in zip(found, _unpack(all_of_it), strict=True)
                 }
         return dict(sorted(found.items()))
 
@@ -180,11 +180,11 @@ class World:
         return found
 
 
-def _framed(data: bytes) -> bytes:
+def _pack(data: bytes) -> bytes:
     return len(data).to_bytes(8, "little") + data
 
 
-def _unframed(data: bytes) -> Iterator[bytes]:
+def _unpack(data: bytes) -> Iterator[bytes]:
     start = 0
     while start < len(data):
         end = start + 8 + int.from_bytes(data[start : start + 8], "little")
@@ -192,25 +192,25 @@ def _unframed(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-ALONE = World({})
+NO_MESH = RankMesh({})
 """That of a process without others."""
-_process = [ALONE]
-_here: ContextVar[World | None] = ContextVar("meta_world", default=None)
+_process_mesh = [NO_MESH]
+_thread_mesh: ContextVar[RankMesh | None] = ContextVar("meta_world", default=None)
 
 
-def current() -> World:
-    """Return the world of this simulated rank, or else of this process."""
-    return _here.get() or _process[0]
+def current_mesh() -> RankMesh:
+    """Return the mesh of this simulated rank, or else of this process."""
+    return _thread_mesh.get() or _process_mesh[0]
 
 
-def size_of(over: str) -> int:
+def axis_size(over: str) -> int:
     """Return the number of ranks along an axis of the mesh; DistributedError if there is none."""
-    return group_of(over).size
+    return axis_group(over).size
 
 
-def group_of(over: str) -> Group:
+def axis_group(over: str) -> Group:
     """Return the group along an axis of the mesh at hand; DistributedError if there is none."""
-    groups = current().groups
+    groups = current_mesh().groups
     if over not in groups:
         raise DistributedError(
             f"the mesh has no axis {over!r}",
@@ -220,26 +220,26 @@ def group_of(over: str) -> Group:
     return groups[over]
 
 
-def set_process(world: World) -> None:
-    """Let this be the world of the process."""
-    _process[0] = world
+def set_process_mesh(mesh: RankMesh) -> None:
+    """Let this be the mesh of the process."""
+    _process_mesh[0] = mesh
 
 
 @contextmanager
-def inside(world: World) -> Iterator[None]:
-    """Let this be the world in a ``with`` block, in this thread."""
-    token = _here.set(world)
+def use_mesh(mesh: RankMesh) -> Iterator[None]:
+    """Let this be the mesh in a ``with`` block, in this thread."""
+    token = _thread_mesh.set(mesh)
     try:
         yield
     finally:
-        _here.reset(token)
+        _thread_mesh.reset(token)
 
 
-def wait_for(lock: threading.Lock) -> None:
+def acquire_lock(lock: threading.Lock) -> None:
     """Take a lock that somebody has, once it is free. A simulated rank does not wait: the rank that
     has it may wait for this one, in a collective.
     """
-    if _here.get() is not None:
+    if _thread_mesh.get() is not None:
         raise DistributedError(
             "simulated ranks run one compiled program at the same time",
             hint="compile it on each rank, within what `simulate(...).run` calls",

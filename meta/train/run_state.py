@@ -9,17 +9,17 @@ from pathlib import Path
 from meta.base.errors import FormatError
 from meta.model.model import Model
 from meta.model.state import listed
+from meta.runtime.mesh import current_mesh
 from meta.runtime.ndarray import ndarray
-from meta.runtime.world import current
 from meta.train.callback import Callback
-from meta.train.checkpoint import SECTIONS, Checkpoints, Stored
+from meta.train.checkpoint import SECTIONS, CheckpointFolder, StoredCheckpoint
+from meta.train.checkpoint_shards import ShardedArray
 from meta.train.data import Feed
-from meta.train.parts import Written
-from meta.train.team import ALONE, Team
+from meta.train.process_group import SINGLE_PROCESS, ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class RunState:
     """The parts of a run that have state.
 
     Attributes
@@ -35,25 +35,27 @@ class Saved:
     feed: Feed
     callbacks: Sequence[Callback]
 
-    def write(self, checkpoints: Checkpoints, step: int, team: Team = ALONE) -> Path:
+    def write(
+        self, checkpoints: CheckpointFolder, step: int, group: ProcessGroup = SINGLE_PROCESS
+    ) -> Path:
         """Write a checkpoint; all ranks call it. Return its folder."""
         more = {
             "base_rate": self.base_rate,
             "feed": self.feed.state(),
             "callbacks": [[type(c).__name__, s] for c in self.callbacks if (s := c.state())],
         }
-        return checkpoints.write(step, *self._arrays(), more, team)
+        return checkpoints.write(step, *self._arrays(), more, group)
 
-    def load(self, stored: Stored, team: Team = ALONE) -> None:
+    def load(self, stored: StoredCheckpoint, group: ProcessGroup = SINGLE_PROCESS) -> None:
         """Put a checkpoint back, of whatever mesh it is; all ranks call it.
 
         Raises FormatError if it is damaged, or of another run.
         """
-        stored.check(team)
-        state = stored.state(team)
+        stored.check(group)
+        state = stored.state(group)
         sections = dict(zip(SECTIONS, self._arrays(), strict=True))
-        _require_fit(sections["model"], stored.written["model"], "the model")
-        _require_fit(sections["training"], stored.written["training"], "the optimizer")
+        _require_same_arrays(sections["model"], stored.written["model"], "the model")
+        _require_same_arrays(sections["training"], stored.written["training"], "the optimizer")
         stateful = [c for c in self.callbacks if c.state()]
         kept = state["callbacks"]
         if [type(c).__name__ for c in stateful] != [name for name, _ in kept]:
@@ -62,7 +64,7 @@ class Saved:
                 expected=[name for name, _ in kept],
                 found=[type(c).__name__ for c in stateful],
             )
-        place = {} if team.alone else current().place
+        place = {} if group.alone else current_mesh().coordinates
         for kind, arrays in sections.items():
             for name, array in arrays.items():
                 array.update(stored.part(kind, name, array.placement, place))
@@ -81,7 +83,9 @@ class Saved:
         return model, others
 
 
-def _require_fit(own: Mapping[str, ndarray], given: Mapping[str, Written], what: str) -> None:
+def _require_same_arrays(
+    own: Mapping[str, ndarray], given: Mapping[str, ShardedArray], what: str
+) -> None:
     unknown, missing = sorted(given.keys() - own.keys()), sorted(own.keys() - given.keys())
     if unknown or missing:
         raise FormatError(

@@ -1,4 +1,6 @@
-"""`Share`: how the batches of a run are shared out over its ranks; `data.py` has the rule."""
+"""`BatchSharder`: how the batches of a run are shared out over its ranks; `data.py` has the
+rule.
+"""
 
 from __future__ import annotations
 
@@ -8,35 +10,35 @@ from torch.utils.data.distributed import DistributedSampler
 
 from meta.base.errors import ArgumentError, DistributedError, FormatError
 from meta.train.batch import Batch
-from meta.train.team import Team
+from meta.train.process_group import ProcessGroup
 
 
-class Share:
+class BatchSharder:
     """This rank's share of ``data``.
 
     Parameters
     ----------
-    team: the ranks. even: whether all get as many rows of each batch.
+    group: the ranks. even: whether all get as many rows of each batch.
 
     Attributes
     ----------
     data: what this rank iterates over. own: whether these are its part already.
     """
 
-    def __init__(self, data: Any, team: Team, even: bool) -> None:
-        self.team, self.even = team, even
+    def __init__(self, data: Any, group: ProcessGroup, even: bool) -> None:
+        self.group, self.even = group, even
         self.data, self.own = data, False
         self._checked = False
-        if team.count == 1:
+        if group.size == 1:
             return
         shard = getattr(data, "shard", None)
         # An evaluation has the rows of a batch that cannot be shared out equally, too.
         if callable(shard) and (even or not getattr(data, "shards_rows", False)):
-            self.data, self.own = shard(team.place, team.count), True
+            self.data, self.own = shard(group.rank, group.size), True
         for sampler in samplers(data):
             if isinstance(sampler, DistributedSampler):
                 self.own = True
-                wanted, found = (team.place, team.count), (sampler.rank, sampler.num_replicas)
+                wanted, found = (group.rank, group.size), (sampler.rank, sampler.num_replicas)
                 if found != wanted:
                     raise ArgumentError(
                         "the sampler is of another rank than this one",
@@ -58,16 +60,16 @@ class Share:
         batches. Data that a rank reads by itself, and that do not say how long they are, end an
         epoch for all ranks where they end for the first one.
         """
-        if self.team.alone:
+        if self.group.alone:
             return True
         if not self._checked:
             self._checked = True
             self._compare(batch, length)
-        return not self._open(length) or all(self.team.gather(True, "the end of an epoch"))
+        return not self._open(length) or all(self.group.gather(True, "the end of an epoch"))
 
     def _compare(self, batch: Batch, length: int | None) -> None:
-        place = self.team.place if self.own else None
-        given = self.team.gather((length, place, batch.digest()), "the data")
+        place = self.group.rank if self.own else None
+        given = self.group.gather((length, place, batch.digest()), "the data")
         kinds = {(its_length, its_place, digest) for its_length, its_place, digest in given}
         if (
             len(kinds) > len({its_place for _, its_place, _ in given})
@@ -89,14 +91,14 @@ class Share:
     def end(self, length: int | None) -> None:
         """Say that this rank's data have come to the end of an epoch."""
         if self._open(length):
-            self.team.gather(False, "the end of an epoch")
+            self.group.gather(False, "the end of an epoch")
 
     def _open(self, length: int | None) -> bool:
-        return self.own and length is None and not self.team.alone
+        return self.own and length is None and not self.group.alone
 
     def parts(self, batch: Batch) -> list[Batch]:
         """Return what this rank takes of a batch; ArgumentError if rows are left over."""
-        count, place = self.team.count, self.team.place
+        count, place = self.group.size, self.group.rank
         if count == 1 or self.own:
             return [batch]
         size = batch.samples // count
@@ -115,23 +117,23 @@ class Share:
 
     def position(self, own: Any) -> Any:
         """Return what a checkpoint keeps of the position that data keep themselves."""
-        if own is None or not self.own or self.team.count == 1:
+        if own is None or not self.own or self.group.size == 1:
             return own
-        return {"ranks": self.team.gather(own, "the position in the data", along=True)}
+        return {"ranks": self.group.gather(own, "the position in the data", along=True)}
 
     def own_position(self, kept: Any) -> Any:
         """Return this rank's position from what a checkpoint kept."""
-        if not self.own or self.team.count == 1:
+        if not self.own or self.group.size == 1:
             return kept
         ranks = kept.get("ranks") if isinstance(kept, dict) else None
-        if not isinstance(ranks, list) or len(ranks) != self.team.count:
+        if not isinstance(ranks, list) or len(ranks) != self.group.size:
             raise FormatError(
                 "the checkpoint has no position of each rank in its data",
-                expected=f"positions of {self.team.count} ranks",
+                expected=f"positions of {self.group.size} ranks",
                 found=len(ranks) if isinstance(ranks, list) else "one of all ranks",
                 hint="go on with as many ranks, or with data that all ranks iterate over",
             )
-        return ranks[self.team.place]
+        return ranks[self.group.rank]
 
 
 HINT = (

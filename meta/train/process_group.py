@@ -1,4 +1,4 @@
-"""`Team`: the ranks that train one model together, and what they tell one another.
+"""`ProcessGroup`: the ranks that train one model together, and what they tell one another.
 
 Every rank runs the same loop. What could differ from rank to rank (the clock, Ctrl-C, what a
 callback decides, where a disk is full) is exchanged at points that all of them reach.
@@ -17,56 +17,56 @@ from meta.base.errors import ArgumentError, DistributedError
 from meta.distributed import Mesh
 from meta.model.model import Model
 from meta.op import broadcast_from
+from meta.runtime.mesh import axis_group, axis_sizes, current_mesh
 from meta.runtime.rank_consistency import first_difference, ranks_text
-from meta.runtime.world import current, group_of, sizes_of
-from meta.train.plain import from_plain, to_plain
+from meta.train.json_state import from_json, to_json
 
-LOOK_SECONDS = 0.5
+SYNC_SECONDS = 0.5
 """The ranks exchange what each of them knows about this often."""
-MOST_STEPS = 1000
+MAX_SYNC_STEPS = 1000
 """And after so many steps at most."""
 
-Meshes = Mesh | Mapping[str, int] | int
+MeshLike = Mesh | Mapping[str, int] | int
 """A mesh, or its sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class ProcessGroup:
     """The ranks of a run; all methods are called by all of them.
 
     Attributes
     ----------
     over: the axis of the mesh along which ranks have different data, "" where there is no mesh.
-    place, count: this rank's place along it, and the number of ranks. first: whether this is the
-    first rank of all, which writes files. alone: whether there is no other rank.
+    rank, size: this rank's number along it, and the number of ranks. is_rank_zero: whether this is
+    the first rank of all, which writes files. alone: whether there is no other rank.
     """
 
     over: str = ""
-    place: int = 0
-    count: int = 1
-    first: bool = True
+    rank: int = 0
+    size: int = 1
+    is_rank_zero: bool = True
     alone: bool = True
 
     def gather(self, value: Any, what: str, along: bool = False) -> list[Any]:
         """Return the values of all ranks, in their order; ``along``: of those along the axis only.
 
-        value: plain data and arrays, as `to_plain` takes them. what: for messages.
+        value: plain data and arrays, as `to_json` takes them. what: for messages.
         """
         if self.alone:
             return [value]
-        text = json.dumps(to_plain(value, what)).encode()
-        given = current().gather(text, what, (self.over,) if along else None)
-        return [from_plain(json.loads(one)) for one in given.values()]
+        text = json.dumps(to_json(value, what)).encode()
+        given = current_mesh().gather(text, what, (self.over,) if along else None)
+        return [from_json(json.loads(one)) for one in given.values()]
 
     def any(self, flag: bool, what: str) -> bool:
         """Return whether a flag is set on some rank."""
         return any(self.gather(flag, what))
 
-    def one(self, value: Any, what: str) -> Any:
+    def broadcast(self, value: Any, what: str) -> Any:
         """Return the value that the first rank has."""
-        return self.gather(value if self.first else None, what)[0]
+        return self.gather(value if self.is_rank_zero else None, what)[0]
 
-    def same(self, value: Any, what: str, hint: str) -> None:
+    def require_same(self, value: Any, what: str, hint: str) -> None:
         """Raise DistributedError, on all ranks, unless all have the same value."""
         given = self.gather(value, what)
         if any(one != given[0] for one in given):
@@ -78,25 +78,25 @@ class Team:
                 hint=hint,
             )
 
-    def by_first(self, what: str, function: Callable[[], Any]) -> Any:
+    def on_rank_zero(self, what: str, function: Callable[[], Any]) -> Any:
         """Let the first rank call a function; return its result there, and None elsewhere.
 
         Its error is raised there, and is a DistributedError elsewhere.
         """
         result, error = None, None
-        if self.first:
+        if self.is_rank_zero:
             try:
                 result = function()
             except Exception as raised:
                 error = raised
-        told = self.one(None if error is None else f"{type(error).__name__}: {error}", what)
+        told = self.broadcast(None if error is None else f"{type(error).__name__}: {error}", what)
         if error is not None:
             raise error
         if told is not None:
             raise DistributedError(f"the first rank failed in {what}", found=told)
         return result
 
-    def each(self, what: str, function: Callable[[], Any]) -> list[Any]:
+    def on_each_rank(self, what: str, function: Callable[[], Any]) -> list[Any]:
         """Let every rank call a function; return the results of all, plain data.
 
         The error of a rank is raised there, and is a DistributedError elsewhere.
@@ -118,45 +118,45 @@ class Team:
         return [its for its, _ in given]
 
     @contextmanager
-    def within_first(self, what: str, block: Any) -> Iterator[None]:
+    def within_rank_zero(self, what: str, block: Any) -> Iterator[None]:
         """Let the first rank be within a block, a context manager."""
-        self.by_first(what, block.__enter__)
+        self.on_rank_zero(what, block.__enter__)
         try:
             yield
         finally:
-            if self.first:
+            if self.is_rank_zero:
                 block.__exit__(None, None, None)
 
-    def share_arrays(self, model: Model, trained: bool = True) -> None:
+    def broadcast_arrays(self, model: Model, trained: bool = True) -> None:
         """Give all ranks the arrays of the first one along the axis; without ``trained`` those that
         are not trained, as running statistics. So what is evaluated and kept is one model.
         """
-        if self.count == 1:
+        if self.size == 1:
             return
         left = set() if trained else {id(a) for a in model.parameters() if a.requires_grad}
         for array in model.state().values():
             part = any(split.over == self.over for split in array.placement.splits)
             if id(array) not in left and not part:
-                array.update(broadcast_from(array, self.over, self.count))
+                array.update(broadcast_from(array, self.over, self.size))
 
 
-ALONE = Team()
+SINGLE_PROCESS = ProcessGroup()
 
 
 @contextmanager
-def team_on(mesh: Meshes | None, over: str) -> Iterator[Team]:
-    """Yield the team of a mesh, which is made for the block if only its sizes are given, and no
+def group_on_mesh(mesh: MeshLike | None, over: str) -> Iterator[ProcessGroup]:
+    """Yield the group of a mesh, which is made for the block if only its sizes are given, and no
     mesh is at hand.
 
     Raises DistributedError for other sizes than those of the mesh at hand, for no axis ``over``,
     and without processes.
     """
     if mesh is None:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
-    sizes = mesh.sizes if isinstance(mesh, Mesh) else sizes_of(mesh)
-    with nullcontext() if current().groups or isinstance(mesh, Mesh) else Mesh(sizes):
-        groups = current().groups
+    sizes = mesh.sizes if isinstance(mesh, Mesh) else axis_sizes(mesh)
+    with nullcontext() if current_mesh().groups or isinstance(mesh, Mesh) else Mesh(sizes):
+        groups = current_mesh().groups
         found = {name: group.size for name, group in groups.items()}
         if found != sizes:
             raise DistributedError(
@@ -165,33 +165,33 @@ def team_on(mesh: Meshes | None, over: str) -> Iterator[Team]:
                 found=", ".join(f"{n}={s}" for n, s in sizes.items()),
                 hint="pass mesh= what meta.distributed.Mesh or simulate was given",
             )
-        along = group_of(over)
+        along = axis_group(over)
         first = all(group.rank == 0 for group in groups.values())
         alone = all(group.size == 1 for group in groups.values())
-        yield Team(over, along.rank, along.size, first, alone)
+        yield ProcessGroup(over, along.rank, along.size, first, alone)
 
 
-class Pace:
-    """When the ranks look up from their steps: after so many steps that about half a second passes.
+class SyncInterval:
+    """When the ranks exchange what each knows: after so many steps that about half a second passes.
     The number is the same on all ranks.
     """
 
-    def __init__(self, team: Team) -> None:
-        self.team = team
+    def __init__(self, group: ProcessGroup) -> None:
+        self.group = group
         self._every, self._steps, self._since = 1, 0, time.perf_counter()
 
     def due(self) -> bool:
-        """Count a step; return whether it is time to look up."""
+        """Count a step; return whether it is time to exchange."""
         self._steps += 1
         return self._steps >= self._every
 
-    def look(self, interrupted: bool, rate: float) -> bool:
+    def synchronize(self, interrupted: bool, rate: float) -> bool:
         """Return whether Ctrl-C was pressed on some rank.
 
         rate: the learning rate, of which DistributedError is raised if ranks have another one.
         """
         seconds = time.perf_counter() - self._since
-        given = self.team.gather((seconds, interrupted, rate), "the state of the run")
+        given = self.group.gather((seconds, interrupted, rate), "the state of the run")
         if len({its for _, _, its in given}) > 1:
             raise DistributedError(
                 "the ranks do not agree on the learning rate",
@@ -200,14 +200,14 @@ class Pace:
                 "of the step, the loss, the metrics",
             )
         slowest = max(its for its, _, _ in given) / max(1, self._steps)
-        self._every = max(1, min(MOST_STEPS, int(LOOK_SECONDS / max(slowest, 1e-9))))
+        self._every = max(1, min(MAX_SYNC_STEPS, int(SYNC_SECONDS / max(slowest, 1e-9))))
         self._steps, self._since = 0, time.perf_counter()
         return any(its for _, its, _ in given)
 
 
-def require_data_parallel(team: Team, over: str | None) -> None:
+def require_data_parallel(group: ProcessGroup, over: str | None) -> None:
     """Check the axis along which a training step averages its gradients against the run's."""
-    wanted = team.over or None
+    wanted = group.over or None
     if over == wanted:
         return
     if wanted is None:
